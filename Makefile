@@ -1,0 +1,38 @@
+# Two commands do everything from a fresh clone: `make report` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+CORES ?= 2
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: setup report test test-real check bench clean
+
+# The stamp is newer than the pins once they are installed; then set-up is skipped.
+setup: .venv/installed
+.venv/installed: requirements.txt constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Shapeline needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+report: setup
+	snakemake --cores $(CORES)
+	@echo "Open $(CURDIR)/results/reports/index.html"
+
+test: setup
+	python -m pytest -n 2 -m "not real"
+
+test-real: setup
+	python -m pytest -m real
+
+check: setup
+	ruff check .
+	ruff format --check .
+	snakefmt --check Snakefile workflow/rules
+	snakemake --lint
+
+bench: setup
+	python benchmarks/throughput.py
+
+clean:
+	rm -rf results data/raw data/prepared .snakemake

@@ -1,0 +1,35 @@
+"""Paths shared by all tests; the folder of real data is named by SHAPELINE_DATA."""
+
+import copy
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("SHAPELINE_DATA", ROOT.parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture
+def default(root) -> dict:
+    """The raw default configuration, safe to change."""
+    return copy.deepcopy(yaml.safe_load((root / "config.yaml").read_text()))
+
+
+@pytest.fixture
+def real_data():
+    """The path of a real file, or a skip that says what is missing."""
+
+    def path(*parts: str) -> Path:
+        found = DATA.joinpath(*parts)
+        if not found.exists():
+            pytest.skip(f"real data not found: {'/'.join(parts)} under the folder named by SHAPELINE_DATA")
+        return found
+
+    return path

@@ -1,0 +1,171 @@
+"""Every mistake in a configuration is one line that says where, what, and the nearest valid choice."""
+
+import copy
+import inspect
+import json
+
+import pytest
+import yaml
+
+from shapeline import config, methods, metrics
+from shapeline.errors import ShapelineError
+
+
+def lines(raw: dict) -> list[str]:
+    with pytest.raises(ShapelineError) as failure:
+        config.load(raw)
+    return str(failure.value).splitlines()
+
+
+def set_at(raw: dict, path: str, value: object) -> dict:
+    *parents, last = path.split(".")
+    node = raw
+    for part in parents:
+        node = node.setdefault(part, {})
+    node[last] = value
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("sead", 1, ["sead: unknown key", "'seed'"]),
+        ("run", ["digit"], ["run: there is no experiment 'digit'", "'digits'"]),
+        ("datasets", None, ["datasets: the section is empty"]),
+        ("datasets.digits38.clases", [3, 8], ["datasets.digits38.clases: unknown key", "'classes'"]),
+        ("datasets.digits38.source", "digit", ["unknown source 'digit'", "'digits'"]),
+        ("datasets.digits38.classes", [3, 18], ["datasets.digits38", "18"]),
+        ("datasets.digits38.classes", [3], ["datasets.digits38.classes"]),
+        (
+            "models.digits_cnn.dataset",
+            "digits",
+            ["models.digits_cnn.dataset: there is no dataset 'digits'", "'digits38'"],
+        ),
+        ("models.digits_cnn.architecture", "digit_cnn", ["unknown value 'digit_cnn'", "'digits_cnn'"]),
+        ("models.digits_cnn.training.learning_rate", "1e-3", ["learning_rate", "text to YAML", "0.001"]),
+        ("models.digits_cnn.training.epochs", 0, ["epochs", "greater than or equal to 1"]),
+        ("experiments.digits.model", "cnn", ["experiments.digits.model: there is no model 'cnn'"]),
+        ("experiments.digits.budget", "4", ["experiments.digits.budget", "text to YAML"]),
+        ("experiments.digits.methods", None, ["experiments.digits.methods: the section is empty"]),
+        ("experiments.digits.methods.k", {"method": "kernel_shp"}, ["methods.k: unknown method", "'kernel_shap'"]),
+        ("experiments.digits.methods.k", {"budget": 4}, ["methods.k: the key 'method' is missing"]),
+        (
+            "experiments.digits.methods.k",
+            {"method": "kernel_shap", "buget": 4},
+            ["methods.k.buget: unknown key", "'budget'"],
+        ),
+        ("experiments.digits.methods.k", {"method": "kernel_shap", "budget": 0.5}, ["needs at least 32", "2 or more"]),
+        ("experiments.digits.budget", 0.25, ["experiments.digits.budget", "needs at least"]),
+        ("experiments.digits.features", {"kind": "pixel"}, ["shapley enumerates 2^d", "d = 64", "d <= 20"]),
+        (
+            "experiments.digits.features",
+            {"kind": "column"},
+            ["features.kind: 'column' does not fit a dataset of kind image"],
+        ),
+        (
+            "experiments.digits.features",
+            {"kind": "patch", "size": 9},
+            ["experiments.digits.features", "larger than the image"],
+        ),
+        ("experiments.digits.features", {"kind": "patch", "size": 8}, ["d = 1"]),
+        ("experiments.digits.reference", "meen", ["unknown value 'meen'", "'mean'"]),
+        ("experiments.digits.metrics.eror", {}, ["metrics.eror: unknown key", "'error'"]),
+        ("experiments.digits.metrics.error", {"reference": "exakt"}, ["there is no label 'exakt'", "'exact'"]),
+        ("experiments.digits.shards", "many", ["shards", "'many'", "auto"]),
+        ("experiments.cancer.methods.l", {"method": "l_shapley"}, ["needs features on a graph", "graph: chain"]),
+        ("experiments.cancer.methods.r", {"method": "c_shapley_regression"}, ["needs features on a graph"]),
+        ("device", "gpu", ["device: unknown value 'gpu'", "cpu"]),
+        ("data.offline", "yes", ["data.offline", "valid boolean"]),
+    ],
+)
+def test_a_mistake_is_one_clear_line(default, path, value, words):
+    found = lines(set_at(default, path, value))
+    assert any(all(word in line for word in words) for line in found), found
+
+
+@pytest.mark.parametrize("name", ["scores", "attribute", "smoke", "reports", "a b", "9lives"])
+def test_names_that_are_taken_or_malformed(default, name):
+    default["experiments"][name] = copy.deepcopy(default["experiments"]["digits"])
+    assert any(line.startswith(f"experiments.{name}:") for line in lines(default))
+
+
+def test_every_mistake_is_told_at_once(default):
+    set_at(default, "sead", 1)
+    set_at(default, "models.digits_cnn.architecture", "nope")
+    set_at(default, "experiments.digits.methods.k", {"method": "kernel_shp"})
+    set_at(default, "experiments.cancer.metrics.error.reference", "exakt")
+    found = lines(default)
+    assert len(found) == 4, found
+
+
+def test_an_empty_file_names_every_missing_section():
+    assert lines({}) == [f"{key}: is missing" for key in ("run", "datasets", "models", "experiments")]
+
+
+def test_null_removes_an_entry_of_an_earlier_file(default):
+    default["experiments"]["digits"]["methods"]["random"] = None
+    default["experiments"]["cancer"] = None
+    default["run"] = ["digits"]
+    loaded = config.load(default)
+    assert "random" not in loaded.experiments["digits"].methods
+    assert set(loaded.experiments) == {"digits", "smoke"}
+
+
+def test_smoke_is_always_defined_and_smoke_scale_has_its_own_folder(default):
+    assert "smoke" in config.load(default).experiments
+    small = config.load({**default, "scale": "smoke"})
+    assert small.results == "results/smoke"
+    assert small.experiments["digits"].instances.count == 16
+    assert small.models["digits_cnn"].training.epochs == 2
+
+
+def test_unset_variable_and_missing_local_path(default, monkeypatch):
+    monkeypatch.delenv("SHAPELINE_NOWHERE", raising=False)
+    default["datasets"]["m"] = {"source": "mnist", "path": "${SHAPELINE_NOWHERE}/mnist"}
+    assert any("SHAPELINE_NOWHERE is not set" in line for line in lines(default))
+    monkeypatch.setenv("SHAPELINE_NOWHERE", "/nowhere")
+    assert any("there is no file or folder /nowhere/mnist" in line for line in lines(default))
+
+
+def test_canonical_settings_ignore_order_numbers_written_two_ways_and_defaults(default):
+    def settings(entry: dict) -> dict:
+        default["experiments"]["digits"]["methods"] = {"k": entry}
+        default["experiments"]["digits"]["metrics"] = {}
+        return config.canonical(config.load(default).experiments["digits"].methods["k"])
+
+    first = settings({"method": "lime", "budget": 4, "kernel": "cosine"})
+    second = settings({"kernel_width": 0.25, "budget": 4.0, "method": "lime"})
+    assert repr(first) == repr(second) == "{'budget': 4.0, 'method': 'lime'}"
+
+
+def test_schema_is_in_step(root):
+    stored = json.loads((root / "workflow/schemas/config.schema.json").read_text())
+    assert stored == config.schema(), "run: python -m shapeline.config > workflow/schemas/config.schema.json"
+
+
+def test_names_of_the_paper_configuration_are_disjoint(root, default):
+    paper = yaml.safe_load((root / "config.paper.yaml").read_text())
+    for section in config.SECTIONS:
+        assert not set(paper[section]) & set(default[section])
+    config.load(
+        {**default, **{key: {**default.get(key, {}), **paper[key]} for key in config.SECTIONS}, "run": paper["run"]}
+    )
+
+
+@pytest.mark.parametrize("name", sorted(methods.METHODS))
+def test_typed_defaults_are_those_of_the_function(name):
+    """Jobs are given only what differs from the default, so the function's own default must be the typed one."""
+    method = methods.METHODS[name]
+    signature = inspect.signature(methods.function_of(method.function)).parameters
+    for key, field in method.parameters.model_fields.items():
+        if key not in ("method", "budget", "graph"):
+            assert signature[key].default == field.default, (name, key)
+
+
+@pytest.mark.parametrize("name", sorted(metrics.METRICS))
+def test_typed_defaults_of_metrics_are_those_of_the_function(name):
+    metric = metrics.METRICS[name]
+    signature = inspect.signature(methods.function_of(metric.function)).parameters
+    for key, field in metric.parameters.model_fields.items():
+        if key != "reference":
+            assert signature[key].default == field.default, (name, key)

@@ -1,0 +1,147 @@
+"""Every metric on a case whose answer is known by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shapeline.features import Features
+from shapeline.metrics import bookkeeping, error
+from shapeline.metrics.compare import compare
+from shapeline.references import Reference
+
+
+def rows(values, full=None, empty=0.0, **columns) -> pd.DataFrame:
+    n = len(values)
+    return pd.DataFrame(
+        {
+            "instance": np.arange(n),
+            "target": 0,
+            "repeat": 0,
+            "scores": [np.asarray(row, np.float32) for row in values],
+            "evaluations": 8,
+            "seconds": 0.25,
+            "value_full": np.zeros(n) if full is None else full,
+            "value_empty": empty,
+            **columns,
+        }
+    )
+
+
+def quantity(frame: pd.DataFrame, name: str) -> list[float]:
+    return frame.loc[frame["quantity"] == name, "value"].tolist()
+
+
+def test_error_by_hand():
+    found = error.measure(rows([[1, 2, 3, 4], [4, 3, 2, 1]]), rows([[1, 2, 3, 6], [1, 2, 3, 4]]), top=0.5)
+    assert quantity(found, "rmse") == pytest.approx([1.0, np.sqrt((9 + 1 + 1 + 9) / 4)])
+    assert quantity(found, "spearman") == pytest.approx([1.0, -1.0])
+    assert quantity(found, "top_k_overlap") == [1.0, 0.0]
+
+
+def test_spearman_of_constant_scores_is_nan_and_ties_share_ranks():
+    found = error.measure(rows([[1, 1, 1], [1, 1, 2]]), rows([[1, 2, 3], [1, 2, 3]]))
+    spearman = quantity(found, "spearman")
+    assert np.isnan(spearman[0])
+    assert spearman[1] == pytest.approx(np.sqrt(3) / 2)
+
+
+def test_error_leaves_out_instances_without_truth():
+    truth = rows([[1, 2], [3, 4]]).iloc[1:]
+    assert error.measure(rows([[1, 2], [3, 4]]), truth)["instance"].unique().tolist() == [1]
+
+
+def test_efficiency_and_cost_by_hand():
+    table = rows([[1, 2], [1, -1]], full=[4.0, 1.0], empty=1.0)
+    assert quantity(bookkeeping.efficiency(table), "gap") == [0.0, 0.0]
+    table["value_full"] = [4.5, 0.0]
+    assert quantity(bookkeeping.efficiency(table), "gap") == [0.5, 1.0]
+    assert quantity(bookkeeping.cost(table), "evaluations") == [8.0, 8.0]
+    assert quantity(bookkeeping.cost(table), "seconds") == [0.25, 0.25]
+
+
+def linear_model(weights):
+    """Two classes with log-odds(0) = weights @ x exactly: logits (weights @ x, 0)."""
+    import torch
+
+    from shapeline import models
+
+    layer = torch.nn.Linear(len(weights), 2)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([weights, [0.0] * len(weights)]))
+        layer.bias.zero_()
+    return models.wrap(layer)
+
+
+def log_odds(scores, weights=(4.0, 2.0, 1.0), **options):
+    from shapeline.metrics import log_odds as metric
+
+    d = len(weights)
+    return metric.measure(
+        rows([scores]),
+        linear_model(list(weights)),
+        np.ones((1, d), np.float32),
+        Features("column", (d,), np.arange(d, dtype=np.int32), ()),
+        Reference(np.zeros((1, d), np.float32)),
+        **options,
+    )
+
+
+def test_log_odds_curves_by_hand():
+    found = log_odds([3.0, 2.0, 1.0])
+    assert quantity(found, "masking") == pytest.approx([0, -4, -6, -7])
+    assert quantity(found, "insertion") == pytest.approx([-7, -3, -1, 0])
+    assert quantity(found, "masking_area") == pytest.approx([-(4 / 2 + 4 / 2 + 6 / 2 + 6 / 2 + 7 / 2) / 3])
+    assert quantity(found, "insertion_area") == pytest.approx([-(7 / 2 + 3 / 2 + 3 / 2 + 1 / 2 + 1 / 2) / 3])
+    assert found.loc[found["quantity"] == "masking", "x"].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+
+
+def test_log_odds_rank_by_signed_score_and_take_fractions():
+    found = log_odds([-9.0, 2.0, 1.0], fractions=[0.5])  # half of three features is two
+    assert quantity(found, "masking") == pytest.approx([0, -3, -7])
+
+
+def test_ties_are_broken_by_instance_not_by_position():
+    from shapeline.metrics.log_odds import _ranks
+
+    ranks = _ranks(np.zeros((200, 3)), np.arange(200), seed=0)
+    assert sorted(set(ranks[:, 0])) == [0, 1, 2]
+    assert (np.sort(ranks, 1) == np.arange(3)).all()
+    assert (_ranks(np.zeros((1, 3)), np.array([7]), 0) == ranks[7]).all()
+
+
+def measured(values, label="a", name="rmse") -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "label": label,
+            "instance": np.arange(len(values)),
+            "repeat": 0,
+            "quantity": name,
+            "x": np.nan,
+            "value": values,
+        }
+    )
+
+
+def test_compare_gives_mean_interval_and_count():
+    values = np.random.default_rng(0).normal(5, 2, 400)
+    row = compare(measured(values)).iloc[0]
+    assert row["mean"] == pytest.approx(values.mean())
+    assert row["n"] == 400
+    half = 1.96 * values.std() / 20
+    assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=0.1)
+    assert row["low"] < row["mean"] < row["high"]
+    assert np.isnan(row["x"])
+
+
+def test_compare_leaves_out_what_is_not_finite_and_averages_repeats():
+    frame = pd.concat([measured([1.0, np.nan, 3.0]), measured([3.0, np.nan, np.inf]).assign(repeat=1)])
+    row = compare(frame).iloc[0]
+    assert (row["mean"], row["n"]) == (2.5, 2)
+
+
+def test_compare_pairs_the_labels():
+    values = np.random.default_rng(0).normal(size=50)
+    both = compare(pd.concat([measured(values), measured(values + 1, label="b")]))
+    widths = both["high"] - both["low"]
+    assert widths.iloc[0] == pytest.approx(widths.iloc[1])
+    assert (both["low"].iloc[1] - both["low"].iloc[0]) == pytest.approx(1)

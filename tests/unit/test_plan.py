@@ -1,0 +1,98 @@
+"""What the Snakefile asks of the plan: paths from counts, settings of one label, tracked files, lost records."""
+
+import json
+import os
+import random
+
+import pandas as pd
+import pytest
+
+from shapeline import config, plan, scores
+from shapeline.errors import ShapelineError
+
+
+def shuffled(value):
+    if isinstance(value, dict):
+        keys = list(value)
+        random.Random(1).shuffle(keys)
+        return {key: shuffled(value[key]) for key in reversed(keys)}
+    return value
+
+
+def every_setting(loaded) -> dict:
+    return {path: repr(settings) for path, settings in plan._expected(loaded)}
+
+
+def test_settings_do_not_depend_on_the_order_of_keys(default):
+    assert every_setting(config.load(default)) == every_setting(config.load(shuffled(default)))
+
+
+def test_a_new_label_changes_no_other_labels_settings(default):
+    before = every_setting(config.load(default))
+    default["experiments"]["digits"]["methods"]["more"] = {"method": "kernel_shap", "budget": 8}
+    after = every_setting(config.load(default))
+    changed = {path for path in before if before[path] != after[path]}
+    assert changed == {"results/reports/digits.ipynb"}
+    assert {path for path in set(after) - set(before)} >= {"results/digits/scores/more/0-of-1.parquet"}
+
+
+def test_the_budget_belongs_to_sampled_methods_only(default):
+    before = every_setting(config.load(default))
+    default["experiments"]["digits"]["budget"] = 8
+    after = every_setting(config.load(default))
+    changed = {path.split("/")[3] for path in before if before[path] != after[path] and "/digits/scores/" in path}
+    assert changed == {"kernel_shap", "sample_shapley", "lime"}
+
+
+def test_shards_come_from_counts(default):
+    default["experiments"]["digits"]["instances"]["count"] = 501
+    loaded = config.load(default)
+    assert plan.shards(loaded, "digits") == 3
+    assert plan.score_files(loaded, "digits", "exact")[2] == "results/digits/scores/exact/2-of-3.parquet"
+    default["experiments"]["digits"]["shards"] = 4
+    assert plan.shards(config.load(default), "digits") == 4
+
+
+def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, monkeypatch):
+    monkeypatch.chdir(root)
+    kernel = plan.sources("shapeline.designs.sampled")
+    assert "workflow/shapeline/designs/sampled.py" in kernel
+    assert "workflow/shapeline/designs/design.py" in kernel
+    assert "workflow/shapeline/designs/connected.py" not in kernel
+    engine = plan.sources("shapeline.attribution")
+    assert "workflow/shapeline/engine.py" in engine
+    for name in ("methods", "config", "plots", "errors", "plan", "jobs"):
+        assert f"workflow/shapeline/{name}.py" not in engine
+    assert not any("designs/sampled" in file or "gradients/" in file for file in engine)
+
+
+def test_each_family_is_tracked_alone(root, monkeypatch, default):
+    monkeypatch.chdir(root)
+    loaded = config.load(default)
+    tracking = {
+        label
+        for label in plan.labels(loaded, "digits")
+        if "workflow/shapeline/designs/sampled.py" in plan.attribute_code(loaded, "digits", label)
+    }
+    assert tracking == {"kernel_shap", "sample_shapley"}
+
+
+def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    default["run"] = ["digits"]
+    loaded = config.load(default)
+    card, settings = "results/models/digits_cnn/card.json", plan.train_settings(loaded, "digits_cnn")
+    os.makedirs(os.path.dirname(card))
+    with open(card, "w") as file:
+        json.dump({"settings": settings}, file)
+    score = "results/digits/scores/lime/0-of-1.parquet"
+    empty = pd.DataFrame({name: [] for name in scores.SCHEMA.names}, dtype=object)
+    scores.write(score, empty, {"settings_digest": config.digest(plan.attribute_settings(loaded, "digits", "lime"))})
+    plan.check_records(loaded)
+    default["experiments"]["digits"]["methods"]["lime"]["ridge"] = 2.0
+    with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):
+        plan.check_records(config.load(default))
+    record = plan._record(score)
+    record.parent.mkdir(parents=True)
+    record.touch()  # Snakemake has a record: it will compare the settings itself
+    plan.check_records(config.load(default))

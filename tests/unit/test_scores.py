@@ -1,0 +1,76 @@
+"""Score files are written whole or not at all, and a folder is read only when it holds exactly one set of shards."""
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from shapeline import scores
+from shapeline.errors import ShapelineError
+
+
+def rows(instances) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "instance": list(instances),
+            "target": 1,
+            "repeat": 0,
+            "budget": 4.0,
+            "scores": [np.array([i, -i], np.float32) for i in instances],
+            "evaluations": 8,
+            "seconds": 0.5,
+            "value_full": 1.0,
+            "value_empty": 0.0,
+            "status": "ok",
+        }
+    )
+
+
+def test_round_trip_keeps_schema_and_metadata(tmp_path):
+    path = tmp_path / "a" / "0-of-1.parquet"
+    scores.write(path, rows([3, 1]), {"label": "exact"})
+    assert pq.read_schema(path).names == scores.SCHEMA.names
+    assert pq.read_table(path).schema.field("scores").type == scores.SCHEMA.field("scores").type
+    assert scores.metadata(path) == {"schema_version": 1, "label": "exact"}
+    found = scores.read(path)
+    assert found["instance"].tolist() == [1, 3]
+    assert scores.matrix(found).tolist() == [[1, -1], [3, -3]]
+    assert found["error"].isna().all()
+
+
+def test_a_folder_is_one_complete_set_of_shards(tmp_path):
+    for i, part in enumerate(([0, 1], [2])):
+        scores.write(tmp_path / f"{i}-of-2.parquet", rows(part), {})
+    assert scores.read(tmp_path)["instance"].tolist() == [0, 1, 2]
+    scores.write(tmp_path / "0-of-3.parquet", rows([0]), {})
+    with pytest.raises(ShapelineError, match="2 of 2, 1 of 3"):
+        scores.read(tmp_path)
+
+
+def test_an_incomplete_or_empty_folder_is_named(tmp_path):
+    with pytest.raises(ShapelineError, match="no shard"):
+        scores.read(tmp_path)
+    scores.write(tmp_path / "1-of-2.parquet", rows([0]), {})
+    with pytest.raises(ShapelineError, match="1 of 2"):
+        scores.read(tmp_path)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    def full_disk(table, path, **_):
+        path.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        scores.write(tmp_path / "0-of-1.parquet", rows([0]), {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_row_has_no_scores(tmp_path):
+    table = rows([0, 1])
+    table["scores"] = [None, table["scores"][1]]
+    table["status"] = ["out_of_memory", "ok"]
+    scores.write(tmp_path / "0-of-1.parquet", table, {})
+    found = scores.read(tmp_path)
+    assert found["scores"][0] is None
+    assert scores.matrix(found[found["status"] == "ok"]).shape == (1, 2)

@@ -1,0 +1,93 @@
+"""A copy of the repository with a tiny configuration, really run once; tests edit it and ask what would run again."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+BIN = Path(sys.executable).parent
+
+TINY = {
+    "run": ["tiny"],
+    "datasets": {"digits38": {"source": "digits", "classes": [3, 8]}},
+    "models": {"cnn": {"dataset": "digits38", "architecture": "digits_cnn", "training": {"epochs": 2}}},
+    "experiments": {
+        "tiny": {
+            "model": "cnn",
+            "features": {"kind": "patch", "size": 4},
+            "instances": {"count": 12},
+            "methods": {
+                "exact": {"method": "shapley"},
+                "kernel": {"method": "kernel_shap"},
+                "occlusion": {"method": "occlusion"},
+            },
+            "metrics": {"log_odds": {}, "error": {"reference": "exact"}, "cost": {}},
+        }
+    },
+}
+
+
+class Checkout:
+    """A working copy at `path`; `snakemake()` runs there, `pending()` says what would run."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def snakemake(self, *arguments: str, check: bool = True, **options) -> subprocess.CompletedProcess:
+        environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **options.pop("env", {})}
+        done = subprocess.run(
+            [BIN / "snakemake", *arguments],
+            cwd=self.path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            **options,
+        )
+        if check and done.returncode:
+            raise AssertionError(done.stdout[-3000:] + done.stderr[-6000:])
+        return done
+
+    def configure(self, raw: dict) -> None:
+        (self.path / "config.yaml").write_text(yaml.safe_dump(raw, sort_keys=False))
+
+    def pending(self, *arguments: str) -> set[tuple[str, str]]:
+        """(rule, path of the first output below the results folder) of every job with an update pending."""
+        table = self.snakemake("all", "--detailed-summary", *arguments).stdout.splitlines()
+        head = next(i for i, line in enumerate(table) if line.startswith("output_file\t"))
+        columns = table[head].split("\t")
+        rows = [
+            dict(zip(columns, line.split("\t"), strict=False)) for line in table[head + 1 :] if line.count("\t") >= 7
+        ]
+        return {(row["rule"], row["output_file"]) for row in rows if row["plan"] != "no update"}
+
+
+def copy_repository(root: Path, target: Path) -> Checkout:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True, check=True
+    ).stdout.split()
+    for name in listed:
+        if re.match(r"(workflow|notebooks|profiles|envs)/|Snakefile|config|pyproject", name) and (root / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target / name)
+    return Checkout(target)
+
+
+@pytest.fixture(scope="session")
+def tiny(root, tmp_path_factory) -> Checkout:
+    """The tiny configuration, run to its report."""
+    checkout = copy_repository(root, tmp_path_factory.mktemp("tiny"))
+    checkout.configure(TINY)
+    checkout.snakemake("--cores", "2")
+    return checkout
+
+
+@pytest.fixture
+def fresh(root, tmp_path) -> Checkout:
+    """A copy of the repository that has not run."""
+    return copy_repository(root, tmp_path)

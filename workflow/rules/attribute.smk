@@ -1,0 +1,41 @@
+rule select_instances:
+    input:
+        unpack(lambda w: model_inputs(w.experiment)),
+        code=plan.sources("shapeline.instances"),
+        script=script("select_instances"),
+    output:
+        instances=f"{RESULTS}/{{experiment}}/instances.parquet",
+    log:
+        f"{RESULTS}/logs/select_instances/{{experiment}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/select_instances/{{experiment}}.tsv"
+    conda:
+        "../../envs/torch.yaml"
+    threads: 2
+    params:
+        settings=lambda w: plan.select_settings(CONFIG, w.experiment),
+    script:
+        "../scripts/select_instances.py"
+
+
+rule attribute:
+    input:
+        unpack(lambda w: model_inputs(w.experiment)),
+        instances=f"{RESULTS}/{{experiment}}/instances.parquet",
+        code=lambda w: plan.attribute_code(CONFIG, w.experiment, w.label),
+        script=script("attribute"),
+    output:
+        scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
+    log:
+        f"{RESULTS}/logs/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.tsv"
+    conda:
+        "../../envs/torch.yaml"
+    threads: 2
+    resources:
+        gpu=GPU,
+    params:
+        settings=lambda w: plan.attribute_settings(CONFIG, w.experiment, w.label),
+    script:
+        "../scripts/attribute.py"

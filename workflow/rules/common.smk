@@ -1,0 +1,99 @@
+# Read the configuration once; everything that rules ask of it is in shapeline/plan.py.
+import os
+import sys
+
+sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [sys.path[0], os.environ.get("PYTHONPATH")])
+)
+
+from snakemake.exceptions import WorkflowError
+
+from shapeline import metrics as registered_metrics
+from shapeline import plan
+from shapeline.config import load
+from shapeline.errors import ShapelineError
+from shapeline.jobs import release_stale_locks, visible_devices
+
+
+def read_config(raw):
+    """The typed configuration; a mistake ends here, a line each, before any job."""
+    try:
+        settings = load(raw)
+        plan.check_records(settings)
+    except ShapelineError as error:
+        raise WorkflowError(str(error)) from None
+    return settings
+
+
+if release_stale_locks():
+    print(
+        "The last run was killed; its lock is removed and finished files are kept.",
+        file=sys.stderr,
+    )
+
+CONFIG = read_config(config)
+RESULTS = CONFIG.results
+GPU = 0 if CONFIG.device == "cpu" else 1
+
+
+wildcard_constraints:
+    dataset=r"\w+",
+    model=r"\w+",
+    experiment=r"\w+",
+    label=r"\w+",
+    metric=r"\w+",
+    source=r"\w+",
+    shard=r"\d+",
+    shards=r"\d+",
+
+
+onstart:
+    if workflow.global_resources.get("gpu") and GPU and not visible_devices():
+        print(
+            "No GPU is visible on this machine: running on the CPU.",
+            file=sys.stderr,
+        )
+
+
+def all_scores(experiment):
+    return [
+        file
+        for label in plan.labels(CONFIG, experiment)
+        for file in plan.score_files(CONFIG, experiment, label)
+    ]
+
+
+def script(name):
+    return f"workflow/scripts/{name}.py"
+
+
+def dataset_files(experiment):
+    return plan.prepared(plan.dataset_of(CONFIG, experiment))
+
+
+def model_inputs(experiment):
+    """What it takes to load an experiment's model and data."""
+    model = CONFIG.experiments[experiment].model
+    return {
+        **dataset_files(experiment),
+        **plan.model_files(CONFIG, model),
+        "user": plan.user_file(CONFIG.models[model].source),
+    }
+
+
+def measure_inputs(experiment, metric, label):
+    """The scores, and the truth or the model where the metric asks for them."""
+    files = {
+        "scores": plan.score_files(CONFIG, experiment, label),
+        "code": plan.measure_code(metric),
+    }
+    parameters = plan.measure_settings(CONFIG, experiment, metric).get("parameters", {})
+    if "reference" in parameters:
+        files["truth"] = plan.score_files(CONFIG, experiment, parameters["reference"])
+    if registered_metrics.METRICS[metric].asks_model:
+        files |= {
+            "instances": f"{RESULTS}/{experiment}/instances.parquet",
+            **model_inputs(experiment),
+        }
+    return files

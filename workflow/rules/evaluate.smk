@@ -1,0 +1,39 @@
+rule measure:
+    input:
+        unpack(lambda w: measure_inputs(w.experiment, w.metric, w.label)),
+        script=script("measure"),
+    output:
+        measured=f"{RESULTS}/{{experiment}}/metrics/{{metric}}/{{label}}.parquet",
+    log:
+        f"{RESULTS}/logs/measure/{{experiment}}/{{metric}}/{{label}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/measure/{{experiment}}/{{metric}}/{{label}}.tsv"
+    conda:
+        "../../envs/torch.yaml"
+    threads: lambda w: 2 if registered_metrics.METRICS[w.metric].asks_model else 1
+    resources:
+        gpu=lambda w: GPU if registered_metrics.METRICS[w.metric].asks_model else 0,
+    params:
+        settings=lambda w: plan.measure_settings(CONFIG, w.experiment, w.metric),
+    script:
+        "../scripts/measure.py"
+
+
+rule compare:
+    input:
+        measured=lambda w: plan.metric_files(CONFIG, w.experiment, w.metric),
+        code=plan.sources("shapeline.metrics.compare"),
+        script=script("compare"),
+    output:
+        compared=f"{RESULTS}/{{experiment}}/metrics/{{metric}}.parquet",
+    log:
+        f"{RESULTS}/logs/compare/{{experiment}}/{{metric}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/compare/{{experiment}}/{{metric}}.tsv"
+    conda:
+        "../../envs/report.yaml"
+    threads: 1
+    params:
+        settings=lambda w: plan.compare_settings(CONFIG, w.experiment, w.metric),
+    script:
+        "../scripts/compare.py"

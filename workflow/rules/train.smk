@@ -1,0 +1,22 @@
+rule train_model:
+    input:
+        arrays=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["arrays"],
+        card=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["card"],
+        code=lambda w: plan.train_code(CONFIG, w.model),
+        script=script("train_model"),
+    output:
+        weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
+        card=f"{RESULTS}/models/{{model}}/card.json",
+    log:
+        f"{RESULTS}/logs/train_model/{{model}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/train_model/{{model}}.tsv"
+    conda:
+        "../../envs/torch.yaml"
+    threads: 2
+    resources:
+        gpu=GPU,
+    params:
+        settings=lambda w: plan.train_settings(CONFIG, w.model),
+    script:
+        "../scripts/train_model.py"

@@ -1,0 +1,29 @@
+"""Explain one shard of the instances by one method."""
+
+from shapeline import jobs
+from shapeline.config import digest
+
+device = jobs.start(snakemake)
+
+from shapeline import attribution, instances, scores
+
+settings, wildcards = snakemake.params.settings, snakemake.wildcards
+stand = instances.bench(snakemake.input.weights, snakemake.input.arrays, settings, device)
+form = instances.form_for(snakemake.input.instances, stand, device)
+selected = instances.read(snakemake.input.instances)
+share = attribution.shard(selected, int(wildcards.shard), int(wildcards.shards))
+rows = attribution.explain_rows(
+    stand, share, settings, wildcards.label, form, jobs.progress(len(share) * settings.get("repeats", 1))
+)
+scores.write(
+    snakemake.output.scores,
+    rows,
+    {
+        "experiment": wildcards.experiment,
+        "label": wildcards.label,
+        "shard": f"{wildcards.shard} of {wildcards.shards}",
+        "settings": settings,
+        "settings_digest": digest(settings),
+        **attribution.provenance(stand, settings, form, device),
+    },
+)

@@ -1,0 +1,18 @@
+"""Bring the labels of one metric together, with intervals over instances."""
+
+import pandas as pd
+import pyarrow as pa
+
+from shapeline import jobs, scores
+from shapeline.config import digest
+from shapeline.metrics.compare import compare
+
+jobs.start(snakemake)
+settings = snakemake.params.settings
+measured = pd.concat([pd.read_parquet(path) for path in snakemake.input.measured], ignore_index=True)
+compared = compare(measured, settings["seed"])
+scores.write_table(
+    snakemake.output.compared,
+    pa.Table.from_pandas(compared, preserve_index=False),
+    {"settings_digest": digest(settings)},
+)

@@ -1,0 +1,30 @@
+"""Render one experiment's notebook into a page."""
+
+import json
+from pathlib import Path
+
+from shapeline import jobs, reports
+from shapeline.config import digest
+
+jobs.start(snakemake)
+settings, given = snakemake.params.settings, snakemake.input
+by_label = {label: [path for path in given.scores if Path(path).parent.name == label] for label in settings["order"]}
+shown = settings.get("report", {})
+parameters = {
+    "experiment": snakemake.wildcards.experiment,
+    "root": str(Path(given.instances).parent),
+    "settings_json": json.dumps({**settings, **shown, "settings_digest": digest(settings)}),
+    "model_card": given.model_card,
+    "dataset_card": given.dataset_card,
+    "dataset": str(Path(given.arrays).parent),
+    "instances": given.instances,
+    "scores": by_label,
+    "metrics": {Path(path).stem: path for path in given.metrics},
+}
+reports.render(
+    given.notebook,
+    parameters,
+    snakemake.output.html,
+    snakemake.output.notebook,
+    metadata={"settings_digest": digest(settings)},
+)

@@ -1,0 +1,15 @@
+"""Draw the instances to explain, predict them, and calibrate the engine on this machine's processor."""
+
+from shapeline import jobs
+from shapeline.config import digest
+
+device = jobs.start(snakemake)
+
+from shapeline import instances
+
+settings = snakemake.params.settings
+stand = instances.bench(snakemake.input.weights, snakemake.input.arrays, settings, device)
+selected = instances.select(stand, settings["seed"], **settings.get("instances", {}))
+form = instances.calibrate(stand)
+jobs.log.info("form %s, batch %d: %s evaluations/s", form.name, form.batch, f"{form.rate:,.0f}")
+instances.write(snakemake.output.instances, selected, {device: form}, {"settings_digest": digest(settings)})

@@ -1,0 +1,19 @@
+"""Train a model on the prepared data; store its weights and its card."""
+
+import json
+from pathlib import Path
+
+from shapeline import jobs
+
+device = jobs.start(snakemake)
+
+from shapeline import datasets, models
+from shapeline.models import training
+
+settings = snakemake.params.settings
+dataset = datasets.load(Path(snakemake.input.arrays).parent)
+model = models.for_dataset(settings, dataset.card)
+card = training.fit(model, dataset, settings.get("training", {}), settings["seed"], device)
+models.save(model, snakemake.output.weights)
+with jobs.atomic(snakemake.output.card) as path:
+    path.write_text(json.dumps({"name": snakemake.wildcards.model, **card, "settings": settings}, indent=1))

@@ -1,0 +1,17 @@
+"""Shapeline: which attribution to trust, and what it costs."""
+
+import importlib
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str):
+    """Modules are imported when they are first used, so that a dry run never pays for torch."""
+    if name == "explain":
+        return importlib.import_module("shapeline.attribution").explain
+    try:
+        return importlib.import_module(f"shapeline.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"shapeline.{name}":
+            raise
+        raise AttributeError(f"module 'shapeline' has no attribute '{name}'") from None

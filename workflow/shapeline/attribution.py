@@ -1,0 +1,296 @@
+"""Run one method on instances: build its design, evaluate it, read it out; a failure becomes a row with its reason."""
+
+import importlib.metadata
+import math
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+import networkx
+import numpy as np
+import pandas as pd
+
+from shapeline import engine, graphs, methods
+from shapeline.errors import MethodFailure, ShapelineError, nearest
+from shapeline.features import Features
+from shapeline.models import Classifier
+from shapeline.references import Reference
+from shapeline.seeds import seed_of
+
+CHUNK = 32  # instances between two progress lines
+CHUNK_VALUES = 4_000_000  # values of a chunk held at once (32 MB)
+
+
+@dataclass
+class Explanation:
+    """Scores of n instances by one method (one repeat of it).
+
+    scores (n, *feature shape), NaN where the method failed; evaluations (n,) coalitions whose value was asked for;
+    seconds (n,) wall time, the design's construction shared out; target (n,) explained class; value_full and
+    value_empty (n,) values of the whole input and of the reference; status and error (n,) "ok" or why not.
+    """
+
+    scores: np.ndarray
+    evaluations: np.ndarray
+    seconds: np.ndarray
+    target: np.ndarray
+    value_full: np.ndarray
+    value_empty: np.ndarray
+    status: list[str] = field(default_factory=list)
+    error: list[str | None] = field(default_factory=list)
+
+
+def attribute(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    settings: dict,
+    features: Features,
+    reference: Reference,
+    value: str = "log_probability",
+    budget: float | None = None,
+    seed: int = 0,
+    instances: Sequence[int] | None = None,
+    form: engine.Form | None = None,
+    on_error: str = "record",
+    progress: Callable[[int, int], None] | None = None,
+) -> Explanation:
+    """Explain inputs (n, *input shape) for targets (n,) by the method of `settings` ({"method": name, ...parameters}).
+
+    budget: multiple of d, for sampled methods. seed: of this label and repeat; one design serves all instances.
+    instances: ids that seed what is drawn an instance (positions by default). Raises ShapelineError for a model that
+    returns NaN, and for any failure when on_error is "fail".
+    """
+    began = time.perf_counter()
+    parameters = {key: setting for key, setting in settings.items() if key not in ("method", "budget")}
+    if settings["method"] not in methods.METHODS:
+        raise ShapelineError(f"unknown method '{settings['method']}'.{nearest(settings['method'], methods.METHODS)}")
+    function = methods.function_of(methods.METHODS[settings["method"]].function)
+    available = {
+        **parameters,
+        "d": features.d,
+        "shape": features.shape,
+        "seed": seed,
+        "graph": _graph(parameters.get("graph", "features"), features),
+        "budget": None if budget is None else math.floor(budget * features.d + 1e-9),
+        **{"model": model, "features": features, "reference": reference, "value": value},
+    }
+    design = methods.call(function, available) if methods.METHODS[settings["method"]].is_design else None
+    ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
+    result = _empty(len(inputs), features, targets)
+    result.seconds += (time.perf_counter() - began) / max(len(inputs), 1)
+    rows = len(design.masks) if design else 1
+    step = max(1, min(CHUNK, CHUNK_VALUES // max(rows, 1)))
+
+    def explain_part(part: slice) -> None:
+        began = time.perf_counter()
+        arguments = (model, inputs[part], reference)
+        settled = {"value": value, "targets": targets[part], "form": form}
+        if design:
+            masks, full, empty = _with_ends(design.masks)
+            values = engine.values(*arguments, masks, features, **settled)
+            scores, evaluations = design.attribute(values[:, : len(design.masks)]), len(design.masks)
+        else:
+            values = engine.values(*arguments, np.array([[False], [True]]).repeat(features.d, 1), features, **settled)
+            empty, full = 0, 1
+            own = {"inputs": inputs[part], "targets": targets[part], "instances": ids[part]}
+            scores, evaluations = methods.call(function, {**available, **own})
+        result.scores[part] = np.reshape(scores, (-1, *features.shape))
+        result.evaluations[part] = evaluations
+        result.value_full[part], result.value_empty[part] = values[:, full], values[:, empty]
+        result.seconds[part] += (time.perf_counter() - began) / len(inputs[part])
+
+    for start in range(0, len(inputs), step):
+        part = slice(start, min(start + step, len(inputs)))
+        try:
+            explain_part(part)
+        except MethodFailure:
+            if on_error == "fail":
+                raise
+            for i in range(part.start, part.stop):  # find out which instances fail
+                try:
+                    explain_part(slice(i, i + 1))
+                except MethodFailure as failure:
+                    result.status[i], result.error[i] = failure.status, str(failure)
+        if progress:
+            progress(part.stop, int(result.evaluations.sum()))
+    return result
+
+
+def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
+    """The index-th of `count` consecutive parts, as equal as can be."""
+    return selected.iloc[np.array_split(np.arange(len(selected)), count)[index]].reset_index(drop=True)
+
+
+def explain_rows(
+    stand, share: pd.DataFrame, settings: dict, label: str, form: engine.Form, progress=None
+) -> pd.DataFrame:
+    """Score rows (columns of scores.SCHEMA) of one label on the instances of a shard, every repeat.
+
+    stand: instances.Bench; settings: of the attribute job. Sampled designs are seeded by (seed, label, repeat).
+    """
+    repeats, budget = settings.get("repeats", 1), settings.get("budget")
+    frames = []
+    for repeat in range(repeats):
+        found = attribute(
+            stand.model,
+            stand.dataset.inputs[share["row"].to_numpy()],
+            share["prediction"].to_numpy(),
+            settings["method"],
+            stand.features,
+            stand.reference,
+            settings.get("value", "log_probability"),
+            budget,
+            seed_of(settings["seed"], label, repeat),
+            share["instance"].to_numpy(),
+            form,
+            settings.get("on_error", "record"),
+            progress and (lambda done, made, first=repeat: progress(first * len(share) + done, made)),
+        )
+        ok = [status == "ok" for status in found.status]
+        flat = found.scores.reshape(len(share), -1).astype(np.float32)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "instance": share["instance"],
+                    "target": found.target,
+                    "repeat": repeat,
+                    "budget": budget,
+                    "scores": [row if fine else None for row, fine in zip(flat, ok, strict=True)],
+                    "evaluations": found.evaluations,
+                    "seconds": found.seconds,
+                    "value_full": found.value_full,
+                    "value_empty": found.value_empty,
+                    "status": found.status,
+                    "error": found.error,
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def provenance(stand, settings: dict, form: engine.Form, device: str) -> dict:
+    """What a score file says of how it was made, beside its settings."""
+    packages = ("torch", "numpy", "shapeline")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    return {
+        "method": settings["method"]["method"],
+        "parameters": settings["method"],
+        "features": {
+            "kind": stand.features.kind,
+            "shape": list(stand.features.shape),
+            "names": list(stand.features.names),
+        },
+        "reference": settings.get("reference", "mean"),
+        "value": settings.get("value", "log_probability"),
+        "seed": settings["seed"],
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "framework": stand.model.framework,
+        "form": asdict(form),
+        "device": device,
+        "git_commit": commit.stdout.strip() or None,
+    }
+
+
+def explain(
+    model: object,
+    inputs: np.ndarray,
+    method: str = "kernel_shap",
+    reference: str | dict | np.ndarray = "mean",
+    features: str | dict | Features = "pixel",
+    budget: float = 4,
+    target: int | Sequence[int] | None = None,
+    seed: int = 0,
+    background: np.ndarray | None = None,
+    value: str | None = None,
+    **parameters: object,
+) -> Explanation:
+    """Explain a torch module (logits), a predict_proba object or a function -> probabilities, in one call.
+
+    inputs (n, *input shape); reference: "zero", "mean" (of `background`, else of the inputs), an array of one input's
+    shape, or of (M, *input shape) rows to average over; features: "pixel", "column", {"kind": "patch", "size": 2} or
+    a Features; budget: multiple of d, for sampled methods; target: class (or one an instance), the predicted one by
+    default; value: log-probability for networks, probability for functions. Returns an Explanation.
+    """
+    from shapeline import features as feature_kinds
+    from shapeline import models
+
+    inputs = np.asarray(inputs, dtype=np.float32)
+    classifier = models.wrap(model)
+    value = value or ("log_probability" if classifier.framework == "torch" else "probability")
+    if not isinstance(features, Features):
+        kind = {"kind": features} if isinstance(features, str) else features
+        features = feature_kinds.build(kind, {"input_shape": list(inputs.shape[1:]), "feature_names": [], "groups": {}})
+    rows = _reference_rows(reference, inputs if background is None else np.asarray(background, dtype=np.float32))
+    if target is None:
+        targets = classifier.log_probs(inputs).argmax(1)
+    else:
+        targets = np.broadcast_to(np.asarray(target), len(inputs)).astype(int)
+    settings = {"method": method, **parameters}
+    if method in methods.METHODS:
+        methods.METHODS[method].parameters.model_validate(settings)
+    form = _calibrated(classifier, inputs, Reference(rows))
+    return attribute(
+        classifier,
+        inputs,
+        targets,
+        settings,
+        features,
+        Reference(rows),
+        value,
+        budget,
+        seed_of(seed, method, 0),
+        form=form,
+    )
+
+
+def _empty(n: int, features: Features, targets: np.ndarray) -> Explanation:
+    numbers = {name: np.full(n, np.nan) for name in ("value_full", "value_empty")}
+    return Explanation(
+        scores=np.full((n, *features.shape), np.nan),
+        evaluations=np.zeros(n, dtype=np.int64),
+        seconds=np.zeros(n),
+        target=np.asarray(targets, dtype=np.int64),
+        **numbers,
+        status=["ok"] * n,
+        error=[None] * n,
+    )
+
+
+def _with_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """The masks and, where the design lacks them, the full and the empty coalition after them; and their positions.
+
+    Every score file states v(N) and v(∅); a design that does not use them is not charged for them.
+    """
+    sizes = masks.sum(1)
+    positions, missing = [], []
+    for size, end in ((masks.shape[1], True), (0, False)):
+        found = np.flatnonzero(sizes == size)
+        positions.append(int(found[0]) if len(found) else len(masks) + len(missing))
+        if not len(found):
+            missing.append(np.full((1, masks.shape[1]), end))
+    return np.concatenate([masks, *missing]), *positions
+
+
+def _graph(kind: str, features: Features):
+    """The graph that structured methods use: the features' own grid, or a chain or complete graph over them."""
+    if kind == "complete":
+        return networkx.complete_graph(features.d)
+    if kind == "chain" or len(features.shape) == 1:
+        return graphs.chain(features.d)
+    return graphs.grid(*features.shape)
+
+
+def _reference_rows(reference: str | dict | np.ndarray, background: np.ndarray) -> np.ndarray:
+    """Rows (M, *input shape) that fill absent features."""
+    shape = background.shape[1:]
+    if isinstance(reference, str):
+        if reference not in ("zero", "mean"):
+            raise ShapelineError(f"unknown reference '{reference}'.{nearest(reference, ('zero', 'mean'))}")
+        return np.zeros((1, *shape), np.float32) if reference == "zero" else background.mean(0, keepdims=True)
+    rows = np.asarray(reference, dtype=np.float32)
+    rows = rows[None] if rows.shape == shape else rows
+    if rows.shape[1:] != shape:
+        raise ShapelineError(f"the reference has shape {rows.shape}; one input has shape {shape}")
+    return rows

@@ -1,0 +1,478 @@
+"""The typed configuration: every key, its range, its default, and one clear line for every mistake."""
+
+import copy
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from shapeline import datasets, features, methods, metrics
+from shapeline.errors import ShapelineError, nearest
+from shapeline.models import ARCHITECTURES
+
+TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke")
+RULES = (
+    *("fetch_source", "prepare_dataset", "train_model", "select_instances"),
+    *("attribute", "measure", "compare", "render_report", "render_index"),
+)
+FOLDERS = ("models", "reports", "logs", "benchmarks")  # of the results folder: experiments stand beside them
+USER_FILE = r"^[^:]+\.py:[A-Za-z_]\w*$"
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Data(Strict):
+    mirror: str | None = Field(
+        None, description="Folder or URL holding <source>/<file>, tried before the official places."
+    )
+    offline: bool = Field(False, description="Never use the network; say which file to place where.")
+
+
+class Dataset(Strict):
+    source: str = Field(description=f"One of {', '.join(datasets.SOURCES)}, or path/to/file.py:function.")
+    path: str | None = Field(
+        None, description="Local file or folder in place of the official source; $VARIABLES expand."
+    )
+    classes: list[int | str] | None = Field(None, min_length=2, description="The classes kept, by index or name.")
+    validation: float = Field(
+        0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
+    )
+    test: float = Field(0.3, gt=0, lt=1, description="Fraction held out, where the source has no official split.")
+
+
+class Training(Strict):
+    epochs: Positive | None = None
+    batch: Positive | None = None
+    learning_rate: float | None = Field(None, gt=0)
+    weight_decay: float | None = Field(None, ge=0)
+    schedule: Literal["none", "cosine"] | None = None
+
+
+class Model(Strict):
+    dataset: str
+    architecture: Literal[ARCHITECTURES] | None = None
+    source: str | None = Field(
+        None, pattern=USER_FILE, description="path/to/file.py:function that builds a torch module."
+    )
+    framework: Literal["torch"] = "torch"
+    sizes: dict[str, int | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
+    training: Training = Training()
+
+
+class Pixel(Strict):
+    kind: Literal["pixel"]
+
+
+class Patch(Strict):
+    kind: Literal["patch"]
+    size: Positive | Annotated[list[Positive], Field(min_length=2, max_length=2)]
+
+
+class Column(Strict):
+    kind: Literal["column"]
+
+
+class Group(Strict):
+    kind: Literal["group"]
+    groups: dict[str, list[str]] | None = Field(
+        None, description="Name -> columns; the dataset's own groups by default."
+    )
+
+
+Features = Annotated[Pixel | Patch | Column | Group, Field(discriminator="kind")]
+
+
+class Background(Strict):
+    kind: Literal["background"]
+    rows: Positive = Field(16, description="Training rows drawn; the model's probability is averaged over them.")
+
+
+class Instances(Strict):
+    count: Positive = Field(100, description="Test instances explained, drawn by seed.")
+    split: Literal["test"] = "test"
+
+
+class Report(Strict):
+    title: str | None = None
+    instances_shown: Annotated[int, Field(ge=1, le=12)] = 4
+    palette: Literal["colorblind", "deep", "muted"] = "colorblind"
+
+
+MethodEntry = Annotated[
+    Union[tuple(method.parameters for method in methods.METHODS.values())],  # noqa: UP007 (built from the registry)
+    Field(discriminator="method"),
+]
+Metrics = create_model(
+    "Metrics",
+    __base__=Strict,
+    **{name: (metric.parameters | None, None) for name, metric in metrics.METRICS.items()},
+)
+
+
+class Experiment(Strict):
+    model: str
+    features: Features
+    reference: Literal["zero", "mean", "mean_value", "mean_image"] | Background = "mean"
+    value: Literal["log_probability", "probability", "logit", "expected_log_probability"] = "log_probability"
+    instances: Instances = Instances()
+    budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
+    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Independent designs of every sampled method.")
+    methods: dict[str, MethodEntry] = Field(min_length=1)
+    metrics: Metrics
+    report: Report = Report()
+    shards: Literal["auto"] | Positive | None = Field(
+        None, description="Score files a label; run-wide `shards` by default."
+    )
+    on_error: Literal["record", "fail"] = "record"
+
+
+class Config(Strict):
+    run: list[str] = Field(min_length=1, description="The experiments that `all` makes.")
+    datasets: dict[str, Dataset] = Field(min_length=1)
+    models: dict[str, Model] = Field(min_length=1)
+    experiments: dict[str, Experiment] = Field(min_length=1)
+    results: str = Field("results", description="Output folder, inside the repository root.")
+    scale: Literal["full", "smoke"] = "full"
+    seed: Annotated[int, Field(ge=0)] = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    shards: Literal["auto"] | Positive = "auto"
+    data: Data = Data()
+
+
+# The tiny experiment behind the target `smoke`: always defined, whatever config.yaml says.
+SMOKE = {
+    "datasets": {"smoke": {"source": "digits", "classes": [3, 8]}},
+    "models": {"smoke": {"dataset": "smoke", "architecture": "digits_cnn", "training": {"epochs": 2}}},
+    "experiments": {
+        "smoke": {
+            "model": "smoke",
+            "features": {"kind": "patch", "size": 4},
+            "instances": {"count": 8},
+            "methods": {
+                "exact": {"method": "shapley"},
+                "kernel_shap": {"method": "kernel_shap"},
+                "occlusion": {"method": "occlusion"},
+                "random": {"method": "random"},
+            },
+            "metrics": {"log_odds": {}, "error": {"reference": "exact"}, "efficiency": {}, "cost": {}},
+            "report": {"title": "Smoke test"},
+        }
+    },
+}
+SECTIONS = ("datasets", "models", "experiments")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def load(raw: dict) -> Config:
+    """The validated configuration; raises one ShapelineError with a line for every mistake found."""
+    raw = _without_removed(copy.deepcopy(raw))
+    lines = list(_name_errors(raw))
+    names = {section: set(raw[section]) for section in SECTIONS if isinstance(raw.get(section), dict)}
+    for section in SECTIONS:
+        if isinstance(raw.get(section), dict) and raw[section]:
+            raw[section] = {**raw[section], **SMOKE[section]}
+            names[section] |= set(SMOKE[section])
+    config, mistakes = _parse(raw)
+    lines += [f"{'.'.join(map(str, path))}: {text}" for path, text in mistakes.items() if text]
+    if config is not None:
+        lines += _impossible(config, names, {path[:2] for path in mistakes})
+    if lines:
+        raise ShapelineError("\n".join(dict.fromkeys(lines)))
+    return _shrunk(config) if config.scale == "smoke" else config
+
+
+def canonical(value: Any) -> Any:
+    """Settings as builtin types with sorted keys, without defaults and nulls: what re-run detection compares."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(value, dict):
+        return {key: canonical(value[key]) for key in sorted(value) if value[key] is not None}
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    return value
+
+
+def digest(settings: dict) -> str:
+    """Sixteen hexadecimal digits that name a settings dict, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def schema() -> dict:
+    """The JSON schema that editors read (workflow/schemas/config.schema.json)."""
+    return Config.model_json_schema()
+
+
+def feature_shape(config: Config, experiment: Experiment) -> tuple[int, ...] | None:
+    """The shape of the experiment's features, None where only the user's own dataset function can tell."""
+    dataset = config.datasets[config.models[experiment.model].dataset]
+    source = datasets.SOURCES.get(dataset.source)
+    if source is None:
+        return None
+    return features.shape_of(canonical(experiment.features), source.input_shape, source.groups)
+
+
+def evaluations(budget: float, d: int) -> int:
+    """A budget given as a multiple of d, in evaluations."""
+    return math.floor(budget * d + 1e-9)
+
+
+def _without_removed(raw: dict) -> dict:
+    """`name: null` removes an entry that an earlier configuration file defined."""
+    for section in SECTIONS:
+        entries = raw.get(section)
+        if isinstance(entries, dict):
+            raw[section] = {name: entry for name, entry in entries.items() if entry is not None}
+    for experiment in (raw.get("experiments") or {}).values() if isinstance(raw.get("experiments"), dict) else ():
+        if isinstance(experiment, dict) and isinstance(experiment.get("methods"), dict):
+            experiment["methods"] = {k: v for k, v in experiment["methods"].items() if v is not None}
+    return raw
+
+
+def _name_errors(raw: dict) -> Iterator[str]:
+    for section in SECTIONS:
+        entries = raw.get(section)
+        for name, entry in entries.items() if isinstance(entries, dict) else ():
+            yield from _bad_name(section, name)
+            if section == "experiments" and name in (*TARGETS, *RULES, *FOLDERS):
+                yield f"experiments.{name}: the name is taken by a target, rule or folder; choose another"
+            elif name in SMOKE[section]:
+                yield f"{section}.{name}: the name is kept for the built-in smoke test; choose another"
+            labels = entry.get("methods") if isinstance(entry, dict) else None
+            for label in labels if isinstance(labels, dict) else ():
+                yield from _bad_name(f"experiments.{name}.methods", label)
+
+
+def _bad_name(where: str, name: object) -> Iterator[str]:
+    if not NAME.fullmatch(str(name)):
+        yield f"{where}.{name}: a name is a letter, then letters, digits and underscores"
+
+
+def _parse(raw: dict) -> tuple[Config | None, dict[tuple, str]]:
+    """Validate; after a mistake drop the offending key and go on, so that every mistake is told at once.
+
+    Returns what is left (None where nothing whole is) and the mistakes by key path; "" is a mere consequence of a drop.
+    """
+    told: dict[tuple, str] = {}
+    while True:
+        try:
+            return Config.model_validate(raw), told
+        except ValidationError as failure:
+            mistakes = _by_path(failure, raw)
+        consequence = {path: any(earlier[: len(path)] == path for earlier in told) for path in mistakes}
+        told = {path: "" if consequence[path] else _explain(path, e, raw) for path, e in mistakes.items()} | told
+        cuts = [path[:-1] if errors[0]["type"] == "missing" else path for path, errors in mistakes.items()]
+        if any(not cut or (len(cut) == 1 and cut[0] in ("run", *SECTIONS)) for cut in cuts):
+            return None, told
+        for cut in cuts:
+            parent = _at(raw, cut[:-1])
+            if isinstance(parent, dict):
+                parent.pop(cut[-1], None)
+            elif isinstance(parent, list):
+                _at(raw, cut[:-2]).pop(cut[-2], None)
+
+
+def _by_path(failure: ValidationError, raw: dict) -> dict[tuple, list[dict]]:
+    """Errors by key path; pydantic's path also holds the names of union members, which are no keys."""
+    paths: dict[tuple, list[dict]] = {}
+    for error in failure.errors():
+        node, path = raw, []
+        for part in error["loc"]:
+            if (isinstance(node, dict) and part in node) or (isinstance(node, list) and isinstance(part, int)):
+                node = node[part]
+                path.append(part)
+        if error["type"] == "missing":
+            path.append(error["loc"][-1])
+        paths.setdefault(tuple(path), []).append(error)
+    return paths
+
+
+def _at(raw: Any, path: tuple) -> Any:
+    for part in path:
+        raw = raw[part] if isinstance(raw, list) else raw.get(part) if isinstance(raw, dict) else None
+    return raw
+
+
+def _explain(path: tuple, errors: list[dict], raw: dict) -> str:
+    """What is wrong with the value at `path`, what is allowed, and the nearest name."""
+    error = errors[0]
+    kind, value = error["type"], error["input"]
+    if kind == "missing":
+        return "is missing"
+    if kind == "extra_forbidden":
+        return f"unknown key.{nearest(path[-1], _keys_at(path[:-1], raw))}"
+    if kind == "union_tag_not_found":
+        return f"the key {error['ctx']['discriminator']} is missing"
+    if kind == "union_tag_invalid":
+        allowed = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
+        key, tag = error["ctx"]["discriminator"].strip("'"), error["ctx"]["tag"]
+        return f"unknown {key} '{tag}'.{nearest(tag, allowed)}"
+    if value is None or value == {} or value == []:
+        return "the section is empty"
+    if (
+        isinstance(value, str)
+        and NUMBER.fullmatch(value)
+        and any(e["type"] in ("float_type", "int_type") for e in errors)
+    ):
+        return f"'{value}' is text to YAML; write the number {float(value)!r}" + (
+            " as 1.0e-3 is written (with a point and a sign)" if "e" in value.lower() else " without quotes"
+        )
+    words = [
+        word for e in errors if e["type"] == "literal_error" for word in re.findall(r"'([^']+)'", e["ctx"]["expected"])
+    ]
+    others = [e["msg"][0].lower() + e["msg"][1:] for e in errors if e["type"] not in ("literal_error", "none_required")]
+    if words and (isinstance(value, str) or not others):
+        return f"unknown value {value!r}.{nearest(value, words)}"
+    if kind.endswith(("model_type", "attributes_type", "dict_type")):
+        return f"{value!r} is not a mapping of keys"
+    return f"{' or '.join(dict.fromkeys(others))}, not {value!r}" + (
+        f" (or one of {', '.join(words)})" if words else ""
+    )
+
+
+def _keys_at(path: tuple, raw: dict) -> list[str]:
+    """The keys allowed at `path`, found by following the types beside the values."""
+    kind: Any = Config
+    for depth, part in enumerate(path):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[part].annotation
+        elif get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+        kind = _member(kind, _at(raw, path[: depth + 1]))
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _member(kind: Any, value: Any) -> Any:
+    """The member of a union that the value means: by its `method` or `kind`, else the first that has keys."""
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    models = [m for m in get_args(kind) if isinstance(m, type) and issubclass(m, BaseModel)]
+    tag = value.get("method", value.get("kind")) if isinstance(value, dict) else None
+    for member in models:
+        if any(
+            tag in get_args(member.model_fields[key].annotation)
+            for key in ("method", "kind")
+            if key in member.model_fields
+        ):
+            return member
+    return models[0] if models else kind
+
+
+def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
+    """Combinations that no single key shows to be wrong; entries with a mistake of their own are judged leniently."""
+    for name in config.run:
+        if name not in names["experiments"]:
+            yield f"run: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
+    for name, dataset in config.datasets.items():
+        if dataset.source not in datasets.SOURCES and not re.match(USER_FILE, dataset.source):
+            hint = nearest(dataset.source, datasets.SOURCES)
+            yield f"datasets.{name}.source: unknown source '{dataset.source}'.{hint}"
+        elif dataset.source in datasets.SOURCES:
+            try:
+                datasets.check(dataset.source, canonical(dataset))
+                if dataset.path and os.path.exists(os.path.expandvars(dataset.path)):
+                    datasets.local_files(datasets.SOURCES[dataset.source], datasets.expand(dataset.path))
+            except ShapelineError as error:
+                yield f"datasets.{name}: {error}"
+        unset = re.findall(r"\$\{?(\w+)\}?", os.path.expandvars(dataset.path or ""))
+        if unset:
+            yield f"datasets.{name}.path: the environment variable {unset[0]} is not set"
+        elif dataset.path and not os.path.exists(os.path.expandvars(dataset.path)):
+            yield f"datasets.{name}.path: there is no file or folder {os.path.expandvars(dataset.path)}"
+    for name, model in config.models.items():
+        if model.dataset not in names["datasets"]:
+            hint = nearest(model.dataset, names["datasets"])
+            yield f"models.{name}.dataset: there is no dataset '{model.dataset}'.{hint}"
+        if (model.architecture is None) == (model.source is None) and ("models", name) not in mistaken:
+            yield f"models.{name}: give either architecture or source"
+    for name, experiment in config.experiments.items():
+        if experiment.model not in names["models"]:
+            hint = nearest(experiment.model, names["models"])
+            yield f"experiments.{name}.model: there is no model '{experiment.model}'.{hint}"
+        yield from _impossible_experiment(config, f"experiments.{name}", experiment)
+
+
+def _impossible_experiment(config: Config, where: str, experiment: Experiment) -> Iterator[str]:
+    model = config.models.get(experiment.model)
+    dataset = config.datasets.get(model.dataset) if model else None
+    source = datasets.SOURCES.get(dataset.source) if dataset else None
+    kind = experiment.features.kind
+    if source:
+        fitting = {"image": ("pixel", "patch"), "table": ("column", "group")}[source.kind]
+        if kind not in fitting:
+            allowed = ", ".join(fitting)
+            yield f"{where}.features.kind: '{kind}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
+            return
+    shape = None
+    if source:
+        try:
+            shape = feature_shape(config, experiment)
+        except ShapelineError as error:
+            yield f"{where}.features: {error}"
+    d = math.prod(shape) if shape else None
+    if d == 1:
+        yield f"{where}.features: there is a single feature (d = 1), so nothing to share out; make the features smaller"
+        return
+    for label, entry in experiment.methods.items():
+        yield from _impossible_method(f"{where}.methods.{label}", where, entry, experiment, d)
+    error = experiment.metrics.error
+    if error and error.reference not in experiment.methods:
+        yield (
+            f"{where}.metrics.error.reference: there is no label '{error.reference}' among the methods."
+            f"{nearest(error.reference, experiment.methods)}"
+        )
+
+
+def _impossible_method(place: str, where: str, entry: Any, experiment: Experiment, d: int | None) -> Iterator[str]:
+    method = methods.METHODS[entry.method]
+    on_grid = experiment.features.kind in ("pixel", "patch")
+    if method.exact and d and d > methods.MAX_EXACT:
+        yield (
+            f"{place}: {entry.method} enumerates 2^d coalitions and d = {d}; it takes d <= {methods.MAX_EXACT}: "
+            "use larger patches or groups of columns, or a sampled method"
+        )
+    if not on_grid and (method.grid or getattr(entry, "graph", None) == "features"):
+        remedy = "use a sampled method" if method.grid else "set graph: chain or graph: complete"
+        lacking = f"features of kind '{experiment.features.kind}' lack one"
+        yield f"{place}: {entry.method} needs features on a graph and {lacking}; {remedy}"
+    if method.minimum and d:
+        budget = entry.budget or experiment.budget
+        least = methods.function_of(method.minimum)(d)
+        if evaluations(budget, d) < least:
+            key = f"{place}.budget" if entry.budget else f"{where}.budget"
+            needed = math.ceil(100 * least / d) / 100
+            yield (
+                f"{key}: {budget:g} x d is {evaluations(budget, d)} evaluations and {entry.method} needs at least "
+                f"{least} at d = {d}: set a budget of {needed:g} or more"
+            )
+
+
+def _shrunk(config: Config) -> Config:
+    """The same experiments at smoke scale, under their own folder."""
+    small = config.model_dump(exclude_defaults=True)
+    small["results"] = f"{config.results}/smoke"
+    for experiment in small["experiments"].values():
+        experiment["instances"] = {
+            **experiment.get("instances", {}),
+            "count": min(16, experiment.get("instances", {}).get("count", 16)),
+        }
+    for model in small["models"].values():
+        training = model.get("training", {})
+        model["training"] = {**training, "epochs": min(2, training.get("epochs") or 2)}
+    return Config.model_validate(small)
+
+
+if __name__ == "__main__":  # python -m shapeline.config > workflow/schemas/config.schema.json
+    print(json.dumps(schema(), indent=2))

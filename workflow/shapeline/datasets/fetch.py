@@ -1,0 +1,179 @@
+"""Download one official file: mirrors, resume, checksum, and nothing half-written under the final name."""
+
+import http.client
+import logging
+import os
+import shutil
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+from shapeline.datasets import RemoteFile, expand, file_digest, source_named
+from shapeline.errors import ShapelineError, nearest
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 3  # per URL; each goes on where the one before stopped
+TIMEOUT = 30.0  # seconds without a byte
+CHUNK = 1 << 18
+REPORT_EVERY = 5.0  # seconds between two lines of progress
+NETWORK_ERRORS = (OSError, http.client.HTTPException)
+
+
+def fetch(
+    source_name: str,
+    file_name: str,
+    destination: str | os.PathLike,
+    mirror: str | None = None,
+    offline: bool = False,
+) -> Path:
+    """Put one official file of a source at `destination`, verified by checksum, and return its path.
+
+    Tried in order: the file already there (placed by hand), `<mirror>/<source>/<file>` (a folder or an http URL), the
+    official URLs. A stopped download stays beside the destination as `.part` and the next call goes on from there.
+    offline: no network at all. Raises ShapelineError, one line: the file, expected and found checksum, the places
+    tried, and where to place the file by hand.
+    """
+    source = source_named(source_name)
+    names = [file.name for file in source.files]
+    if file_name not in names:
+        hint = nearest(file_name, names) if names else " It comes with scikit-learn and needs none."
+        raise ShapelineError(f"source '{source_name}' has no file '{file_name}'.{hint}")
+    file = source.files[names.index(file_name)]
+    destination = Path(destination)
+    try:
+        return _fetch(source_name, file, destination, mirror, offline)
+    except OSError as error:  # network errors never get here: what is left is the disk
+        raise ShapelineError(f"{error.filename or destination}: {error.strerror or error}.") from error
+
+
+def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None, offline: bool) -> Path:
+    label = f"{source}/{file.name}"
+    if destination.exists():
+        problem = file.problem(destination) if destination.is_file() else "is not a file"
+        if problem:
+            raise ShapelineError(f"{destination}: {problem}; delete it, or put the official file there.")
+        log.info("%s: already at %s, checksum verified", label, destination)
+        return destination
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    part = destination.with_name(destination.name + ".part")
+    folder, urls = None, [] if offline else list(file.urls)
+    if mirror and mirror.lower().startswith(("http://", "https://")):
+        if not offline:
+            urls.insert(0, f"{mirror.rstrip('/')}/{urllib.parse.quote(source)}/{urllib.parse.quote(file.name)}")
+    elif mirror:
+        folder = expand(mirror) / source / file.name
+
+    tried = []
+    if folder is not None:
+        problem = _copy(folder, part, file)
+        if not problem:
+            return _finish(label, folder, part, destination)
+        tried.append(f"{folder}: {problem}")
+    for url in urls:
+        problem = _download(label, url, part, file)
+        if not problem:
+            return _finish(label, url, part, destination)
+        log.warning("%s: %s: %s", label, url, problem)
+        tried.append(f"{url}: {problem}")
+    size = f", {file.size:,} bytes" if file.size is not None else ""
+    network = f"offline is set, so nothing was downloaded from {' or '.join(file.urls)}" if offline else ""
+    reasons = "; ".join(filter(None, [*tried, network]))
+    kept = f" (it goes on from the {part.stat().st_size:,} bytes in {part})" if part.exists() else ""
+    raise ShapelineError(
+        f"{label}: could not be fetched (expected {file.algorithm} {file.checksum}{size}). Tried: {reasons}. "
+        f"Run again{kept}, or place the file by hand at {destination}."
+    )
+
+
+def _finish(label: str, origin: Path | str, part: Path, destination: Path) -> Path:
+    os.replace(part, destination)
+    log.info("%s: from %s, checksum verified", label, origin)
+    return destination
+
+
+def _copy(origin: Path, part: Path, file: RemoteFile) -> str:
+    """Copy the mirror's file to `part`; returns what is wrong with it, "" when nothing is.
+
+    It is verified before the copy, so that a bad mirror never costs a partial download.
+    """
+    if not origin.is_file():
+        return "not there"
+    problem = file.problem(origin)
+    if not problem:
+        shutil.copyfile(origin, part)
+        problem = file.problem(part)
+        if problem:
+            part.unlink()
+    return problem
+
+
+def _download(label: str, url: str, part: Path, file: RemoteFile) -> str:
+    """Download one URL to `part`, going on from what is there; returns what is wrong, "" when nothing is."""
+    problem = ""
+    for _ in range(ATTEMPTS):
+        resumed = part.exists()
+        problem, again = _transfer(label, url, part, file)
+        if not problem:
+            problem = file.problem(part)
+            if not problem:
+                return ""
+            part.unlink()
+            # The start may be of another file, left by an earlier call: once more, from the beginning.
+            again = resumed
+        if not again:
+            break
+    return problem
+
+
+def _transfer(label: str, url: str, part: Path, file: RemoteFile) -> tuple[str, bool]:
+    """One request; returns what went wrong ("" when all bytes came) and whether to ask again."""
+    have = part.stat().st_size if part.exists() else 0
+    if file.size is not None and have >= file.size:
+        return "", False  # complete but not verified when the last call was stopped; too long fails the checksum
+    headers = {"User-Agent": "shapeline", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        # 416: there is nothing after what we have, so the checksum decides.
+        return ("", False) if have and error.code == 416 else (f"HTTP {error.code} {error.reason}", False)
+    except (*NETWORK_ERRORS, ValueError) as error:
+        return f"no connection ({getattr(error, 'reason', None) or error})", False
+    with response:
+        continues = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        if have and not continues:
+            have = 0  # the server sends the whole file
+        length = response.headers.get("Content-Length", "")
+        expected = have + int(length) if length.isdigit() else file.size
+        reason = ""
+        with open(part, "ab" if have else "wb") as stream:
+            started = reported = time.monotonic()
+            received = have
+            while True:
+                try:
+                    chunk = response.read1(CHUNK)
+                except NETWORK_ERRORS as error:
+                    reason = f" ({error})"
+                    break
+                if not chunk:
+                    break
+                stream.write(chunk)
+                received += len(chunk)
+                if file.size is not None and received > file.size:
+                    break  # an endless or wrong answer; the checksum refuses it
+                now = time.monotonic()
+                if now - reported >= REPORT_EVERY:
+                    reported = now
+                    rate = (received - have) / (now - started) / 1e6
+                    share = f" ({received / expected:.0%})" if expected else ""
+                    log.info("%s: %.1f MB%s at %.2f MB/s", label, received / 1e6, share, rate)
+    if reason or (expected is not None and received < expected):
+        total = f" of {expected:,}" if expected is not None else ""
+        digest = f"{file.algorithm} {file_digest(part, file.algorithm)}"
+        return f"stopped after {received:,}{total} bytes{reason}, found {digest}", True
+    return "", False

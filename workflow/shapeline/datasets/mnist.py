@@ -1,0 +1,58 @@
+"""MNIST (LeCun, Cortes & Burges 1998): the four official IDX files, gzipped or not."""
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+
+# IDX: two zero bytes, the type (8 is unsigned byte), the number of dimensions; then each size, 4 bytes, big-endian.
+IMAGES, LABELS = 0x00000803, 0x00000801
+SIDE, N_CLASSES = 28, 10
+
+
+def read(paths: dict[str, Path]) -> dict:
+    """Images (n, 1, 28, 28) uint8, labels 0..9, and the official split: training records first, then test.
+
+    paths: official file name -> path. Raises ShapelineError naming the file (and record) of the first fault.
+    """
+    inputs, labels, split = [], [], []
+    for part, prefix in ((0, "train"), (2, "t10k")):
+        image_path, label_path = paths[f"{prefix}-images-idx3-ubyte.gz"], paths[f"{prefix}-labels-idx1-ubyte.gz"]
+        images, digits = read_idx(image_path, IMAGES), read_idx(label_path, LABELS)
+        if images.shape[1:] != (SIDE, SIDE):
+            height, width = images.shape[1:]
+            raise ShapelineError(f"{image_path}: images of {height}x{width} pixels, expected {SIDE}x{SIDE}.")
+        if len(images) != len(digits):
+            raise ShapelineError(f"{label_path}: {len(digits)} labels, but {image_path.name} {len(images)} images.")
+        if (digits >= N_CLASSES).any():
+            record = int(np.argmax(digits >= N_CLASSES))
+            raise ShapelineError(f"{label_path}: record {record} has the label {digits[record]}, expected 0 to 9.")
+        inputs.append(images[:, None])
+        labels.append(digits)
+        split.append(np.full(len(digits), part, np.uint8))
+    return {"inputs": np.concatenate(inputs), "labels": np.concatenate(labels), "split": np.concatenate(split)}
+
+
+def read_idx(path: Path, magic: int) -> np.ndarray:
+    """The array of unsigned bytes in one IDX file whose header starts with `magic`; damage is a ShapelineError."""
+    content = Path(path).read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ShapelineError(f"{path}: the gzip file is truncated or damaged ({error}); get it again.") from error
+    n_dimensions = magic & 0xFF
+    header = 4 + 4 * n_dimensions
+    found = int.from_bytes(content[:4], "big")
+    if found != magic:
+        hint = {IMAGES: " It holds images.", LABELS: " It holds labels."}.get(found, "")
+        raise ShapelineError(f"{path}: not the expected IDX file (magic number {found}, expected {magic}).{hint}")
+    shape = [int.from_bytes(content[start : start + 4], "big") for start in range(4, header, 4)]
+    expected = header + math.prod(shape)
+    if len(content) != expected:
+        raise ShapelineError(f"{path}: {len(content):,} bytes, but its header promises {expected:,}; get it again.")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

@@ -1,0 +1,161 @@
+"""C-Shapley: connected coalitions inside a window of each feature, and its regression on runs or squares."""
+
+import networkx
+import numpy as np
+
+from shapeline import graphs
+from shapeline.designs.design import (
+    MAX_CELLS,
+    MAX_COALITIONS,
+    MAX_D,
+    Design,
+    constrained_fit,
+    from_sets,
+    kernel_weight,
+    log_factorial,
+    one_of,
+    only_feature,
+    padded_sets,
+    solve_positive,
+    whole,
+)
+from shapeline.errors import ShapelineError
+
+
+def c_shapley(
+    graph: networkx.Graph,
+    order: int = 4,
+    weights: str = "paper",
+    context: str = "absent",
+    max_coalitions: int = MAX_COALITIONS,
+) -> Design:
+    """Sum of c(U) [v(U) - v(U without i)] over connected U in N_order(i) that hold i (Chen et al. 2018, eq. 6).
+
+    weights "paper": c(U) = 2/((u+2)(u+1)u), eq. 6 to the letter; "myerson": (u-1)! b!/(u+b)! with b nodes of the window
+    adjacent to U, with which order >= diameter is the Myerson value of a game additive over components (METHODS §3).
+    context: features outside the window are "absent" (the definition) or "present" (the authors' code, never wrapped).
+    Sparse readout. Refuses more than `max_coalitions` before merging (fewer where windows are very wide).
+    """
+    d = graphs.check(graph, "c_shapley")
+    order = whole("c_shapley", "order", order, 0)
+    one_of("c_shapley", "weights", weights, ("paper", "myerson"))
+    one_of("c_shapley", "context", context, ("absent", "present"))
+    shapes = _enumerate(graph, order, max_coalitions)
+    if shapes is None:
+        raise ShapelineError(_refusal(graph, d, order, max_coalitions))
+
+    sets, features, rows, terms, total = [], [], [], [], 0
+    for centres, nodes, table, place, subsets in shapes:
+        u = subsets.sum(axis=1)
+        if weights == "paper":
+            c = 2 / ((u + 2.0) * (u + 1.0) * u)
+        else:
+            b = graphs.boundaries(table, subsets).sum(axis=1)
+            c = np.exp(log_factorial(u - 1) + log_factorial(b) - log_factorial(u + b))
+        without = subsets.copy()
+        without[:, place] = False
+        for sign, keep in ((1, subsets), (-1, without)):
+            made = padded_sets(d, nodes[:, None, :], keep if context == "absent" else ~keep)
+            sets.append(made.reshape(-1, nodes.shape[1]))
+            features.append(np.repeat(centres, len(c)))
+            rows.append(total + np.arange(len(sets[-1])))
+            terms.append(np.tile(sign * c, len(centres)))
+            total += len(sets[-1])
+    return from_sets(d, sets, *(np.concatenate(part) for part in (features, rows, terms)), context)
+
+
+def c_shapley_regression(
+    shape: tuple[int, ...], order: int = 4, fit: str = "uniform", constrained: bool = False
+) -> Design:
+    """Least squares on all runs of 1..order features, or squares of side 1..order (Chen et al. 2018, §4.3.2).
+
+    shape: (d,) for runs, (h, w) for squares, row major. F = v(S) - v(empty), no intercept. fit "uniform": equal
+    weights; "kernel": Shapley kernel weights W, so v(N) is met exactly where all d features are one run; "printed": the
+    paper's (X'WX)^-1 X'F, whose scale is not that of a Shapley value (METHODS §3). constrained adds that the scores
+    sum to v(N) - v(empty).
+    """
+    where = "c_shapley_regression"
+    shape = tuple(whole(where, "shape", side, 1) for side in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    if len(shape) not in (1, 2):
+        raise ShapelineError(f"{where}: shape {shape} has {len(shape)} axes; give (d,) for runs or (h, w) for squares.")
+    order = whole(where, "order", order, 1)
+    one_of(where, "fit", fit, ("uniform", "kernel", "printed"))
+    if constrained and fit == "printed":
+        raise ShapelineError(f"{where}: the printed form has no constrained fit; choose fit 'uniform' or 'kernel'.")
+    d = int(np.prod(shape))
+    if d == 1:
+        return only_feature()
+    inner = _squares(shape, order)
+    sizes = inner.sum(axis=1)
+    weights = np.ones(len(inner))
+    if fit != "uniform":
+        # The full coalition's weight has no bound: it becomes a constraint.
+        weights = np.where(sizes < d, kernel_weight(d, np.minimum(sizes, d - 1)), np.inf)
+    if constrained or not np.isfinite(weights).all():
+        if fit == "printed":
+            raise ShapelineError(f"{where}: the printed form has no weight for all {d} features at once; lower order.")
+        return constrained_fit(inner[sizes < d], weights[sizes < d], where)
+    rows = inner.astype(np.float64)
+    right = rows.T * weights
+    answer = solve_positive(right @ rows, rows.T if fit == "printed" else right, where)
+    masks = np.concatenate([np.zeros((1, d), bool), inner])
+    return Design(masks, np.column_stack([-answer.sum(axis=1), answer]))
+
+
+def _squares(shape: tuple[int, ...], order: int) -> np.ndarray:
+    """All runs (1 axis) or squares (2 axes) of side 1..order as masks (n, d), by side then position."""
+    blocks = []
+    for side in range(1, min(order, *shape) + 1):
+        spans = [np.arange(n) - np.arange(n - side + 1)[:, None] for n in shape]
+        spans = [(0 <= span) & (span < side) for span in spans]
+        if len(shape) == 2:
+            spans = [(spans[0][:, None, :, None] & spans[1][None, :, None, :]).reshape(-1, shape[0] * shape[1])]
+        blocks.append(spans[0])
+    return np.concatenate(blocks)
+
+
+def _enumerate(graph: networkx.Graph, order: int, most: int) -> list[tuple] | None:
+    """(centres, windows (m, w), adjacency, place of the centre, connected subsets (n, w)) of each shape of window.
+
+    Windows with the same adjacency and centre (nearly all, on a chain or grid) share one enumeration.
+    None when more than `most` coalitions would be built.
+    """
+    windows = graphs.windows(graph, order)
+    widest = max(map(len, windows))
+    most = min(most, MAX_CELLS // widest)
+    if order > 1 and widest > MAX_D and _enumerate(graph, order // 2, most) is None:
+        return None  # a smaller order fails sooner, before wide windows are enumerated
+    groups: dict[tuple, tuple[list, list]] = {}
+    for node, window in enumerate(windows):
+        place = window.index(node)
+        key = place, len(window), np.packbits(graphs.adjacency(graph, window)).tobytes()
+        centres, nodes = groups.setdefault(key, ([], []))
+        centres.append(node)
+        nodes.append(window)
+    shapes, built = [], 0
+    for (place, _, _), (centres, nodes) in groups.items():
+        table = graphs.adjacency(graph, nodes[0])
+        # Each subset is evaluated with and without the centre.
+        subsets = graphs.connected_table(table, place, (most - built) // (2 * len(centres)))
+        if subsets is None:
+            return None
+        built += 2 * len(centres) * len(subsets)
+        shapes.append((np.array(centres), np.array(nodes), table, place, subsets))
+    return shapes
+
+
+def _refusal(graph: networkx.Graph, d: int, order: int, most: int) -> str:
+    largest = -1
+    while largest + 1 < order and _enumerate(graph, largest + 1, most) is not None:
+        largest += 1
+    fits = f"order {largest} fits" if largest >= 0 else "no order fits"
+    widest = max(map(len, graphs.windows(graph, order)))
+    most = min(most, MAX_CELLS // widest)
+    count = f"more than {most:,}"
+    shapes = _enumerate(graph, order, 8 * most) if widest <= MAX_D else None
+    if shapes is not None:
+        count = f"up to {sum(2 * len(centres) * len(subsets) for centres, _, _, _, subsets in shapes):,}"
+    return (
+        f"c_shapley: order {order} on this graph of {d} nodes needs {count} coalitions (limit {most:,}); "
+        f"{fits}, or choose sample_shapley at a budget."
+    )

@@ -1,0 +1,216 @@
+"""A design (masks and a linear readout) and the few pieces that several families build theirs from.
+
+scipy is imported where it is used: the configuration asks the designs for their minimum budgets, and must stay quick.
+"""
+
+import operator
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+
+from shapeline.errors import ShapelineError, nearest
+
+MAX_D = 20  # 2^20 coalitions: the most that is enumerated
+MAX_COALITIONS = 2**MAX_D
+MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory while a design is built
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Coalitions to evaluate and the linear map from their values to the scores.
+
+    masks: (K, d) bool, unique rows, True where a feature is kept. readout: (d, K) float64, dense or scipy.sparse.
+    """
+
+    masks: np.ndarray
+    readout: object
+
+    def __post_init__(self):
+        if self.masks.ndim != 2 or self.masks.dtype != bool:
+            raise ShapelineError(f"design: masks are {self.masks.dtype} of shape {self.masks.shape}; give (K, d) bool.")
+        if self.readout.shape != self.masks.shape[::-1] or self.readout.dtype != np.float64:
+            raise ShapelineError(
+                f"design: the readout is {self.readout.dtype} of shape {self.readout.shape}; "
+                f"masks of shape {self.masks.shape} need float64 of shape {self.masks.shape[::-1]}."
+            )
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.masks.shape[1]
+
+    @property
+    def evaluations(self) -> int:
+        """Number K of coalitions, each evaluated once an instance."""
+        return self.masks.shape[0]
+
+    def attribute(self, values: np.ndarray) -> np.ndarray:
+        """Scores (..., d) float64 from the values (..., K) of the coalitions, in the order of the masks."""
+        values = np.asarray(values, dtype=np.float64)
+        if values.ndim == 0 or values.shape[-1] != self.evaluations:
+            raise ShapelineError(
+                f"design: values of shape {values.shape} for {self.evaluations} coalitions; give (..., K)."
+            )
+        if hasattr(self.readout, "tocsr"):
+            return (self.readout @ values.reshape(-1, self.evaluations).T).T.reshape(*values.shape[:-1], self.d)
+        return values @ self.readout.T
+
+
+def whole(where: str, name: str, value: object, least: int) -> int:
+    """`value` as an int of at least `least`, else one ShapelineError line."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least or isinstance(value, bool):
+        raise ShapelineError(f"{where}: {name} is {value!r}; give a whole number of at least {least}.")
+    return number
+
+
+def one_of(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a `value` that is not among `choices`."""
+    if value not in choices:
+        raise ShapelineError(f"{where}: {name} is {value!r}.{nearest(value, choices)}")
+
+
+def all_coalitions(d: int, where: str) -> np.ndarray:
+    """All coalitions of d features, (2^d, d) bool; row r keeps the features whose bit is set in r."""
+    if d > MAX_D:
+        raise ShapelineError(
+            f"{where}: d = {d} has 2^{d} coalitions and at most d = {MAX_D} are enumerated; "
+            "choose coarser features, or kernel_shap or sample_shapley."
+        )
+    return (np.arange(2**d, dtype=np.int32)[:, None] >> np.arange(d, dtype=np.int32) & 1).astype(bool)
+
+
+def subsets_of_size(d: int, size: int) -> np.ndarray:
+    """All coalitions of `size` of d features, (C(d, size), d) bool."""
+    if 2 * size > d:
+        return ~subsets_of_size(d, d - size)
+    members = np.zeros((1, 0), np.int64)
+    for _ in range(size):
+        # Each row grows by every feature above its last one: combinations in lexicographic order, a column a step.
+        last = members[:, -1] if members.shape[1] else np.array([-1])
+        more = d - 1 - last
+        step = np.arange(more.sum()) - np.repeat(np.cumsum(more) - more, more)
+        members = np.column_stack([np.repeat(members, more, axis=0), np.repeat(last, more) + 1 + step])
+    masks = np.zeros((len(members), d), bool)
+    masks[np.arange(len(members))[:, None], members] = True
+    return masks
+
+
+def log_factorial(n: np.ndarray) -> np.ndarray:
+    """log n!, elementwise: weights are sums of these, so that d = 10,000 neither overflows nor underflows."""
+    from scipy.special import gammaln
+
+    return gammaln(np.asarray(n, dtype=np.float64) + 1)
+
+
+def kernel_weight(d: int, sizes: np.ndarray) -> np.ndarray:
+    """Shapley kernel (d-1) / (C(d,s) s (d-s)) of sizes 1..d-1 (Lundberg & Lee 2017, theorem 2)."""
+    s = np.asarray(sizes, dtype=np.float64)
+    log_count = log_factorial(d) - log_factorial(s) - log_factorial(d - s)
+    return np.exp(np.log(d - 1) - log_count - np.log(s) - np.log(d - s))
+
+
+def size_mass(d: int, sizes: np.ndarray) -> np.ndarray:
+    """Shapley kernel summed over all coalitions of a size: (d-1) / (s (d-s)), for sizes 1..d-1."""
+    s = np.asarray(sizes, dtype=np.float64)
+    return (d - 1) / (s * (d - s))
+
+
+def size_count(d: int, size: int) -> int:
+    """Number of coalitions of sizes `size` and d - `size` together, an exact int."""
+    return comb(d, size) * (1 if 2 * size == d else 2)
+
+
+def unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(first, inverse): positions of the first copy of each distinct row of a 2-d array, and the copy of each row."""
+    rows = np.packbits(rows, axis=1) if rows.dtype == bool else np.ascontiguousarray(rows)
+    keys = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first, inverse.ravel()
+
+
+def sparse_readout(d: int, coalitions: int, features: np.ndarray, rows: np.ndarray, weights: np.ndarray):
+    """(d, coalitions) float64 CSR array from terms `weight * v(row)` of a feature's score; equal places add up."""
+    from scipy.sparse import coo_array
+
+    return coo_array((weights.astype(np.float64), (features, rows)), shape=(d, coalitions)).tocsr()
+
+
+def padded_sets(d: int, nodes: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """Coalitions (..., w) as ascending feature numbers padded with d, from nodes (..., w) and which of them to keep."""
+    kind = np.int16 if d < 2**15 else np.int32
+    return np.sort(np.where(keep, nodes.astype(kind), kind(d)), axis=-1)
+
+
+def from_sets(
+    d: int, sets: list[np.ndarray], features: np.ndarray, rows: np.ndarray, weights: np.ndarray, context: str
+) -> Design:
+    """Design of small sets, merged: evaluating a coalition once serves every feature that uses it.
+
+    sets: `padded_sets` (n, w), w may differ; terms as in `sparse_readout`, with rows counted through the list.
+    context "absent": a set lists the features kept; "present": the features removed.
+    """
+    widest = max(block.shape[1] for block in sets)
+    padded = [np.pad(block, ((0, 0), (0, widest - block.shape[1])), constant_values=d) for block in sets]
+    listed = np.concatenate(padded)
+    first, inverse = unique_rows(listed)
+    # One column more than features takes the padding.
+    masks = np.zeros((len(first), d + 1), bool)
+    masks[np.arange(len(first))[:, None], listed[first]] = True
+    masks = masks[:, :d] if context == "absent" else ~masks[:, :d]
+    return Design(np.ascontiguousarray(masks), sparse_readout(d, len(first), features, inverse[rows], weights))
+
+
+def only_feature() -> Design:
+    """The design for d = 1, where every method gives v(N) - v(empty)."""
+    return Design(np.array([[False], [True]]), np.array([[-1.0, 1.0]]))
+
+
+def solve_positive(matrix: np.ndarray, right: np.ndarray, where: str) -> np.ndarray:
+    """Solution of a symmetric positive definite system, by Cholesky; refuses one that is singular to precision."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    try:
+        factor = cho_factor(matrix, lower=True, check_finite=False)
+    except LinAlgError:
+        factor = None
+    if factor is not None:
+        pivots = np.diagonal(factor[0])
+    if factor is None or pivots.min() < 1e-7 * pivots.max():
+        raise ShapelineError(
+            f"{where}: the coalitions drawn do not determine {len(matrix)} scores (the fit is singular); "
+            "raise the budget, or ridge where the method has it."
+        )
+    return cho_solve(factor, right, check_finite=False)
+
+
+def constrained_fit(
+    inner: np.ndarray, weights: np.ndarray, where: str, ridge: float = 0.0, mirrored: bool = False
+) -> Design:
+    """Weighted least squares on coalitions with v(empty) and v(N) met exactly (METHODS §4; Charnes et al. 1988).
+
+    inner (R, d) bool: coalitions other than the empty and the full; weights (R,) > 0; mirrored: the complement of each
+    row, at the same weight, belongs to the fit too. The masks come back as empty, inner, its complements, full.
+    With phi = (v(N) - v(empty))/d + psi and rows centred to z - s/d, psi is orthogonal to ones, which the added
+    multiple of ones ones'/d makes regular and leaves alone; so scores sum to v(N) - v(empty) to float precision.
+    """
+    d = inner.shape[1]
+    share = inner.mean(axis=1)
+    rows = inner - share[:, None]
+    right = rows.T * weights
+    matrix = right @ rows
+    if mirrored:
+        matrix *= 2  # a complement's centred row is the negative of its partner's
+    matrix += np.trace(matrix) / d**2
+    matrix[np.diag_indices(d)] += ridge
+    fit = solve_positive(matrix, right, where)
+    fit -= fit.mean(axis=0)
+    ends = np.ones((1, d), bool)
+    if mirrored:
+        share, inner, fit = np.r_[share, 1 - share], np.concatenate([inner, ~inner]), np.column_stack([fit, -fit])
+    readout = np.column_stack([-1 / d - fit @ (1 - share), fit, 1 / d - fit @ share])
+    return Design(np.concatenate([~ends, inner, ends]), readout)

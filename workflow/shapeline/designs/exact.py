@@ -1,0 +1,84 @@
+"""Exact values over all coalitions: Shapley, Banzhaf, Myerson; and occlusion, the control with the same form."""
+
+import networkx
+import numpy as np
+
+from shapeline import graphs
+from shapeline.designs.design import (
+    MAX_CELLS,
+    MAX_COALITIONS,
+    MAX_D,
+    Design,
+    all_coalitions,
+    log_factorial,
+    sparse_readout,
+    whole,
+)
+from shapeline.errors import ShapelineError
+
+
+def shapley(d: int) -> Design:
+    """Shapley value over all 2^d coalitions, d <= 20 (Shapley 1953; METHODS §2). Masks (2^d, d), dense readout."""
+    d = whole("shapley", "d", d, 1)
+    masks = all_coalitions(d, "shapley")
+    return Design(masks, shapley_readout(masks))
+
+
+def banzhaf(d: int) -> Design:
+    """Banzhaf value, mean marginal contribution over all 2^(d-1) coalitions of the others, d <= 20 (METHODS §2)."""
+    d = whole("banzhaf", "d", d, 1)
+    masks = all_coalitions(d, "banzhaf")
+    return Design(masks, np.where(masks.T, 1.0, -1.0) * 2.0 ** (1 - d))
+
+
+def occlusion(d: int) -> Design:
+    """Leave one out: v(N) - v(N without i); d + 1 coalitions, any d (METHODS §4, the control). Sparse readout."""
+    d = whole("occlusion", "d", d, 1)
+    masks = np.ones((d + 1, d), bool)
+    features = np.arange(d)
+    masks[features + 1, features] = False
+    rows = np.concatenate([np.zeros(d, int), features + 1])
+    weights = np.repeat([1.0, -1.0], d)
+    return Design(masks, sparse_readout(d, d + 1, np.tile(features, 2), rows, weights))
+
+
+def myerson(graph: networkx.Graph, max_coalitions: int = MAX_COALITIONS) -> Design:
+    """Myerson value: Shapley value of the sum, over components T of a coalition, of v(T) - v(empty) (Myerson 1977).
+
+    Only the empty and the connected coalitions are evaluated (20,101 on a chain of 200), so d may pass 20; refuses
+    more than `max_coalitions` (fewer where d is very large). Any graph, connected or not. With u nodes and b beside it,
+    a connected U weighs (u-1)! b!/(u+b)! for its members and -u! (b-1)!/(u+b)! for its neighbours (the sum over
+    unanimity games in closed form).
+    """
+    from scipy.sparse import csr_array
+
+    d = graphs.check(graph, "myerson")
+    table = graphs.adjacency(graph, range(d))
+    most = min(max_coalitions, MAX_CELLS // 4 // d) - 1  # a dense readout stands beside the masks for a moment
+    subsets = graphs.connected_table(table, limit=most)
+    if subsets is None:
+        raise ShapelineError(
+            f"myerson: this graph of {d} nodes has more than {most:,} connected coalitions; "
+            "choose coarser features or a sparser graph, or c_shapley with weights='myerson' and a small order."
+        )
+    edge = graphs.boundaries(table, subsets)
+    u, b = subsets.sum(axis=1), edge.sum(axis=1)
+    total = log_factorial(u + b)
+    inside = np.exp(log_factorial(u - 1) + log_factorial(b) - total)
+    # Where b is 0 there is no boundary node to weigh; the maximum only keeps the logarithm defined.
+    outside = -np.exp(log_factorial(u) + log_factorial(np.maximum(b - 1, 0)) - total)
+    readout = np.where(subsets.T, inside, np.where(edge.T, outside, 0.0))
+    # Each v(U) stands for v(U) - v(empty).
+    readout = np.column_stack([-readout.sum(axis=1), readout])
+    masks = np.concatenate([np.zeros((1, d), bool), subsets])
+    return Design(masks, readout if d <= MAX_D else csr_array(readout))
+
+
+def shapley_readout(masks: np.ndarray) -> np.ndarray:
+    """Shapley readout (d, 2^d) of all coalitions (2^d, d): (s-1)! (d-s)!/d! where i is in S, else -s! (d-s-1)!/d!."""
+    d = masks.shape[1]
+    s = np.arange(d + 1)
+    inside = np.exp(log_factorial(np.maximum(s - 1, 0)) + log_factorial(d - s) - log_factorial(d))
+    outside = -np.exp(log_factorial(s) + log_factorial(np.maximum(d - s - 1, 0)) - log_factorial(d))
+    sizes = masks.sum(axis=1)
+    return np.where(masks.T, inside[sizes], outside[sizes])

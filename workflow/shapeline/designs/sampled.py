@@ -1,0 +1,148 @@
+"""Sampled estimators of the Shapley value at a budget of evaluations: KernelSHAP and SampleShapley."""
+
+import numpy as np
+
+from shapeline.designs.design import (
+    Design,
+    constrained_fit,
+    kernel_weight,
+    only_feature,
+    size_count,
+    size_mass,
+    sparse_readout,
+    subsets_of_size,
+    unique_rows,
+    whole,
+)
+from shapeline.errors import ShapelineError
+
+
+def kernel_shap_minimum(d: int) -> int:
+    """Smallest budget of `kernel_shap`, in evaluations: 2d, or all 2^d where that is fewer (d = 1).
+
+    A complementary pair fixes one direction of the d - 1 that the efficiency constraint leaves, so fewer than 2d
+    evaluations in pairs cannot determine the scores.
+    """
+    return min(2 * d, 2**d)
+
+
+def sample_shapley_minimum(d: int) -> int:
+    """Smallest budget of `sample_shapley`, in evaluations: d + 1, one permutation with both of its ends."""
+    return d + 1
+
+
+def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
+    """KernelSHAP: Shapley kernel least squares with both ends met exactly (Lundberg & Lee 2017; METHODS §4).
+
+    budget: evaluations, at least `kernel_shap_minimum(d)`; K <= budget. Sizes 1 and d-1, 2 and d-2, ... are enumerated
+    whole while the budget lasts; the rest is drawn in complementary pairs from the kernel mass of the sizes left, until
+    the budget of distinct coalitions is used; each drawn row weighs that mass / rows drawn and duplicates add up. A
+    budget that just misses sizes 1 and d-1 (2d, 2d + 1) leaves out one or two coalitions of size d-1, by `seed`.
+    Dense readout; scores sum to v(N) - v(empty) to float precision.
+    """
+    d, budget = _budgeted("kernel_shap", d, budget, kernel_shap_minimum)
+    if d == 1:
+        return only_feature()
+    rng = np.random.default_rng(seed)
+    if d > 2 and budget < 2 * d + 4:
+        return _ends(d, budget, rng)
+    left = budget - 2
+    masks, weights, size = [], [], 1
+    while 2 * size <= d and size_count(d, size) <= left:
+        lower = subsets_of_size(d, size)
+        masks.append(lower[lower[:, 0]] if 2 * size == d else lower)
+        weights.append(np.full(len(masks[-1]), kernel_weight(d, size)))
+        left -= 2 * len(masks[-1])
+        size += 1
+    if 2 * size <= d and left >= 2:
+        pairs, counts = _pairs(d, np.arange(size, d - size + 1), left // 2, rng)
+        mass = size_mass(d, np.arange(size, d - size + 1)).sum()
+        masks.append(pairs)
+        weights.append(counts * (mass / (2 * counts.sum())))
+    # Each list holds one coalition of a complementary pair.
+    return constrained_fit(np.concatenate(masks), np.concatenate(weights), "kernel_shap", mirrored=True)
+
+
+def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> Design:
+    """Mean marginal contribution over floor(budget/d) random permutations (Strumbelj & Kononenko 2010).
+
+    budget: evaluations, at least `sample_shapley_minimum(d)`; K <= budget, since all permutations share both ends and
+    equal prefixes are merged. antithetic: each permutation is followed by its reverse (the last stays alone when their
+    number is odd). Unbiased; sparse readout; scores sum to v(N) - v(empty).
+    """
+    d, budget = _budgeted("sample_shapley", d, budget, sample_shapley_minimum)
+    if d == 1:
+        return only_feature()
+    count = budget // d
+    drawn = -(-count // 2) if antithetic else count
+    order = rng_permutations(np.random.default_rng(seed), drawn, d)
+    if antithetic:
+        order = np.stack([order, order[:, ::-1]], axis=1).reshape(-1, d)[:count]
+    rank = order.argsort(axis=1)
+    # Row p*(d-1) + j - 1 holds the first j features of permutation p; the two ends follow.
+    inner = (rank[:, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)
+    first, inverse = unique_rows(inner)
+    prefix = np.zeros((count, d + 1), int)
+    prefix[:, 1:d] = inverse.reshape(count, d - 1) + 1
+    prefix[:, d] = len(first) + 1
+    masks = np.concatenate([np.zeros((1, d), bool), inner[first], np.ones((1, d), bool)])
+    features = np.tile(order.ravel(), 2)
+    rows = np.concatenate([prefix[:, 1:].ravel(), prefix[:, :-1].ravel()])
+    return Design(masks, sparse_readout(d, len(masks), features, rows, np.repeat([1 / count, -1 / count], count * d)))
+
+
+def rng_permutations(rng: np.random.Generator, count: int, d: int) -> np.ndarray:
+    """(count, d) independent permutations of 0..d-1."""
+    return rng.permuted(np.tile(np.arange(d), (count, 1)), axis=1)
+
+
+def _budgeted(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
+    d, budget = whole(where, "d", d, 1), whole(where, "budget", budget, 0)
+    if budget < minimum(d):
+        raise ShapelineError(
+            f"{where}: a budget of {budget} evaluations is below the minimum of {minimum(d)} for d = {d}."
+        )
+    return d, budget
+
+
+def _pairs(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """`wanted` distinct complementary pairs, as the member that keeps feature 0, and how often each was drawn."""
+    share = size_mass(d, sizes)
+    share /= share.sum()
+    drawn = np.zeros((0, d), bool)
+    while True:
+        size = rng.choice(sizes, size=wanted, p=share)
+        more = rng.permuted(np.arange(d) < size[:, None], axis=1)
+        more ^= ~more[:, :1]
+        drawn = np.concatenate([drawn, more])
+        first, inverse = unique_rows(drawn)
+        if len(first) >= wanted:
+            break
+    # Stop at the draw that completes the budget.
+    last = np.sort(first)[wanted - 1]
+    kept = first[first <= last]
+    return drawn[kept], np.bincount(inverse[: last + 1], minlength=len(first))[first <= last]
+
+
+def _ends(d: int, budget: int, rng: np.random.Generator) -> Design:
+    """All coalitions of size 1 and as many of size d-1 as the budget holds, solved in closed form.
+
+    Each feature has n = 1 or 2 rows that name it alone, with mean t; the constraint spreads the gap
+    v(N) - v(empty) - sum t in shares 1/n.
+    """
+    dropped = rng.choice(d, size=max(0, 2 * d + 2 - budget), replace=False)
+    kept = np.setdiff1d(np.arange(d), dropped)
+    alone = np.eye(d, dtype=bool)
+    masks = np.concatenate([np.zeros((1, d), bool), alone, ~alone[kept], np.ones((1, d), bool)])
+    n = np.ones(d)
+    n[kept] = 2
+    readout = np.zeros((d, len(masks)))
+    readout[np.arange(d), 1 + np.arange(d)] = 1 / n
+    readout[:, 0] = -1 / n
+    readout[kept, 1 + d + np.arange(len(kept))] = -1 / 2
+    readout[kept, -1] = 1 / 2
+    gap = -readout.sum(axis=0)
+    gap[0] -= 1
+    gap[-1] += 1
+    readout += np.outer((1 / n) / (1 / n).sum(), gap)
+    return Design(masks, readout)

@@ -1,0 +1,141 @@
+"""Surrogate fits: LIME, and least squares over all coalitions with any symmetric weight."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from shapeline.designs.design import (
+    MAX_D,
+    Design,
+    all_coalitions,
+    constrained_fit,
+    log_factorial,
+    one_of,
+    only_feature,
+    size_mass,
+    solve_positive,
+    unique_rows,
+    whole,
+)
+from shapeline.errors import ShapelineError
+
+
+def lime_minimum(d: int, ridge: float = 1.0) -> int:
+    """Smallest budget of `lime`, in evaluations: 2 with a ridge, else 2d (all 2^d where that is fewer)."""
+    return 2 if ridge > 0 else min(2 * d, 2**d)
+
+
+def lime(
+    d: int, budget: int, seed: int = 0, kernel: str = "cosine", kernel_width: float = 0.25, ridge: float = 1.0
+) -> Design:
+    """Weights of a ridge fit with a free intercept to randomly masked inputs (Ribeiro et al. 2016). Dense readout.
+
+    budget: evaluations, at least `lime_minimum(d, ridge)`; K = min(budget, 2^d). Masks are drawn as in the authors'
+    library, the full mask first, then a uniform number of absent features, uniformly placed; a repeated mask is drawn
+    again, so each counts once. kernel: "cosine", sqrt(exp(-D^2/kernel_width^2)) on the cosine distance D to the full
+    mask; "fraction", the same with D the share of absent features; "shapley", no intercept but v(empty) and v(N) met
+    exactly, each size's kernel mass shared by its masks: ridge 0 on all coalitions is KernelSHAP.
+    """
+    d, budget = whole("lime", "d", d, 1), whole("lime", "budget", budget, 0)
+    one_of("lime", "kernel", kernel, ("cosine", "fraction", "shapley"))
+    for name, value, good in (("kernel_width", kernel_width, kernel_width > 0), ("ridge", ridge, ridge >= 0)):
+        if not (good and np.isfinite(value)):
+            raise ShapelineError(
+                f"lime: {name} is {value!r}; give a finite number of at least 0 (kernel_width above 0)."
+            )
+    least = lime_minimum(d, ridge)
+    if budget < least:
+        remedy = "raise it" if ridge > 0 else "raise it, or set ridge above 0"
+        raise ShapelineError(
+            f"lime: a budget of {budget} evaluations is below the minimum of {least} for d = {d}; {remedy}."
+        )
+    rng = np.random.default_rng(seed)
+    if kernel == "shapley":
+        if d == 1:
+            return only_feature()
+        inner = _masks(d, np.arange(1, d), budget - 2, rng)
+        if len(inner) == 0:
+            return _even(d)
+        sizes = inner.sum(axis=1)
+        weights = size_mass(d, np.arange(1, d))[sizes - 1] / np.bincount(sizes)[sizes]
+        fitted = constrained_fit(inner, weights, "lime", ridge)
+        back = np.r_[len(fitted.masks) - 1, : len(fitted.masks) - 1]  # the full mask first
+        return Design(fitted.masks[back], fitted.readout[:, back])
+    masks = np.concatenate([np.ones((1, d), bool), _masks(d, np.arange(d), budget - 1, rng)])
+    weights = lime_weights(masks, kernel, kernel_width)
+    return Design(masks, _ridge_readout(masks, weights, ridge))
+
+
+def lime_weights(masks: np.ndarray, kernel: str = "cosine", kernel_width: float = 0.25) -> np.ndarray:
+    """LIME's weight sqrt(exp(-D^2/kernel_width^2)) of masks (K, d), (K,); for fits made outside a `Design`."""
+    share = masks.mean(axis=1)
+    distance = 1 - (np.sqrt(share) if kernel == "cosine" else share)
+    return np.exp(-(distance**2) / (2 * kernel_width**2))
+
+
+def symmetric_least_squares(d: int, q: Callable[[int], float] | Sequence[float]) -> Design:
+    """Least squares over all 2^d coalitions, d <= 20, weights q(s) by size, both ends met (Charnes et al. 1988).
+
+    q: function of the size, or the d - 1 weights of sizes 1..d-1; finite, not negative, not all 0. The Shapley value
+    is q(s) proportional to 1/C(d-2, s-1). METHODS §4 states the solution.
+    """
+    where = "symmetric_least_squares"
+    d = whole(where, "d", d, 1)
+    masks = all_coalitions(d, where)
+    if d == 1:
+        return only_feature()
+    weights = np.array([q(size) for size in range(1, d)] if callable(q) else q, dtype=np.float64)
+    if weights.shape != (d - 1,):
+        raise ShapelineError(f"{where}: q has shape {weights.shape}; give the {d - 1} weights of sizes 1..{d - 1}.")
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise ShapelineError(f"{where}: every q(s) must be finite and at least 0, and one above 0.")
+    inner = np.arange(1, d)
+    paths = np.exp(log_factorial(d - 2) - log_factorial(inner - 1) - log_factorial(d - 1 - inner))
+    weight = np.zeros(d + 1)
+    weight[1:d] = weights / (paths @ weights)
+    sizes = masks.sum(axis=1)
+    readout = (masks.T - sizes / d) * weight[sizes]
+    readout[:, 0] = -1 / d
+    readout[:, -1] = 1 / d
+    return Design(masks, readout)
+
+
+def _even(d: int) -> Design:
+    """Two coalitions only: v(N) - v(empty) in equal shares."""
+    masks = np.array([[True] * d, [False] * d])
+    return Design(masks, np.tile([1 / d, -1 / d], (d, 1)))
+
+
+def _masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+    """`wanted` distinct masks (or all there are) drawn as a uniform size, then a uniform coalition of that size."""
+    if d <= MAX_D and wanted > 2**d // 32:
+        # Rejection would be slow near the end. The smallest exponential / rate are draws without replacement in turn
+        # (Efraimidis & Spirakis 2006).
+        masks = all_coalitions(d, "lime")
+        size = masks.sum(axis=1)
+        masks = masks[(size >= sizes[0]) & (size <= sizes[-1])]
+        size = masks.sum(axis=1)
+        keys = rng.exponential(size=len(masks)) * np.bincount(size)[size]
+        return masks[np.argsort(keys, kind="stable")[:wanted]]
+    drawn = np.zeros((0, d), bool)
+    while len(drawn) < wanted:
+        size = rng.choice(sizes, size=wanted - len(drawn))
+        drawn = np.concatenate([drawn, rng.permuted(np.arange(d) < size[:, None], axis=1)])
+        drawn = drawn[np.sort(unique_rows(drawn)[0])]
+    return drawn
+
+
+def _ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.ndarray:
+    """(d, K) readout of a weighted ridge fit; centring by the weighted mean leaves the intercept unpenalised."""
+    n, d = masks.shape
+    root = np.sqrt(weights)
+    rows = masks - weights @ masks / weights.sum()
+    rows *= root[:, None]
+    if n < d and ridge > 0:
+        # The dual form: K equations in place of d.
+        gram = rows @ rows.T
+        gram[np.diag_indices(n)] += ridge
+        return (solve_positive(gram, rows, "lime").T) * root
+    gram = rows.T @ rows
+    gram[np.diag_indices(d)] += ridge
+    return solve_positive(gram, rows.T * root, "lime")

@@ -1,0 +1,468 @@
+"""What an experiment found: its files read once, its headline sentences, and its tables as data frames of text."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from shapeline import datasets
+from shapeline import features as feature_kinds
+from shapeline import scores as score_files
+from shapeline.errors import ShapelineError
+
+UNITS = {
+    "log_probability": "nats",
+    "expected_log_probability": "nats",
+    "log_odds": "nats",
+    "probability": "probability",
+    "logit": "logits",
+}
+EFFICIENT = {"shapley", "myerson", "kernel_shap", "sample_shapley"}  # their scores add up to v(all) - v(none)
+CUT = 0.2  # the share of features whose choice the health table checks for ties
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything a report shows, read once by `load`."""
+
+    experiment: str
+    root: str
+    settings: dict
+    labels: dict[str, dict]
+    model_card: dict
+    dataset_card: dict
+    dataset: datasets.Dataset
+    features: feature_kinds.Features
+    instances: pd.DataFrame
+    scores: dict[str, pd.DataFrame]
+    metadata: dict[str, list[dict]]
+    metrics: dict[str, pd.DataFrame]
+
+    @property
+    def exact(self) -> str | None:
+        return self.settings.get("exact")
+
+    @property
+    def d(self) -> int:
+        return self.features.d
+
+    @property
+    def value_unit(self) -> str:
+        return UNITS.get(self.settings.get("value"), "units of the value")
+
+
+def load(
+    *,
+    experiment: str,
+    settings_json: str,
+    model_card: str,
+    dataset_card: str,
+    dataset: str,
+    instances: str,
+    scores: Mapping[str, Sequence[str]],
+    metrics: Mapping[str, str],
+    root: str = "",
+) -> Results:
+    """Read the files of one experiment, named by the parameters of the notebook.
+
+    `settings_json` holds labels (label -> {method, family, parameters, is_control}) and their order (or labels as a
+    list of such entries, each with its label), budget, features, reference, value, exact, and title, instances_shown,
+    palette (or those three under `report`). Raises ShapelineError when a file is missing, except a metric's, which its
+    section then mentions in one line.
+    """
+    settings = json.loads(settings_json)
+    settings = {**settings.pop("report", {}), **settings}
+    labels = _labels(settings)
+    unknown = sorted(set(scores) - set(labels))
+    if unknown:
+        raise ShapelineError(
+            f"report of {experiment}: scores for {', '.join(unknown)}, which the settings do not name."
+        )
+    files = {label: [_present(path, experiment) for path in scores[label]] for label in labels if label in scores}
+    tables = {metric: pd.read_parquet(path) for metric, path in metrics.items() if Path(path).is_file()}
+    card = json.loads(_present(dataset_card, experiment).read_text(encoding="utf-8"))
+    return Results(
+        experiment=experiment,
+        root=root,
+        settings=settings,
+        labels=labels,
+        model_card=json.loads(_present(model_card, experiment).read_text(encoding="utf-8")),
+        dataset_card=card,
+        dataset=datasets.load(dataset),
+        features=feature_kinds.build(settings["features"], card),
+        instances=pd.read_parquet(_present(instances, experiment)),
+        scores={label: score_files.read(paths) for label, paths in files.items()},
+        metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
+        metrics={metric: frame[frame["label"].isin(list(labels))] for metric, frame in tables.items()},
+    )
+
+
+def _labels(settings: Mapping) -> dict[str, dict]:
+    entries = settings["labels"]
+    if isinstance(entries, dict):
+        return {label: entries[label] for label in settings.get("order", entries)}
+    return {entry["label"]: entry for entry in entries}
+
+
+def _present(path: str | Path, experiment: str) -> Path:
+    if not Path(path).is_file():
+        raise ShapelineError(f"report of {experiment}: {path} is missing; run `snakemake {experiment}` to make it.")
+    return Path(path)
+
+
+def good(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a score file that did not fail."""
+    return frame[frame["status"] == "ok"]
+
+
+def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
+    """A number for reading: significant digits as asked, thousands apart, a true minus; a dash for nothing.
+
+    `whole`: a whole number is a count and is written without decimals.
+    """
+    if value is None or not np.isfinite(value):
+        return "–"
+    if value == 0 or (whole and float(value).is_integer()):
+        text = f"{int(value):,}"
+    elif abs(value) < 1e-3:
+        text = f"{value:.1e}".replace("e-0", "e-")
+    else:
+        text = f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+    return text.replace("-", "−")
+
+
+def interval(row: Mapping) -> str:
+    """'mean (low to high)' of a row of a compared metric file."""
+    mean, low, high = (number(row[key], whole=False) for key in ("mean", "low", "high"))
+    return f"{mean} ({low} to {high})"
+
+
+def share(value: float) -> str:
+    """A fraction as a percentage: 0 % and 100 % only when nothing or everything is meant."""
+    if not np.isfinite(value):
+        return "–"
+    if 0 < value < 0.001:
+        return "< 0.1 %"
+    if 0.999 < value < 1:
+        return "> 99.9 %"
+    return f"{100 * value:.1f} %".replace(".0 %", " %")
+
+
+def scalars(frame: pd.DataFrame | None, quantity: str) -> pd.DataFrame:
+    """The rows of a scalar quantity, indexed by label; empty when the metric or the quantity is missing."""
+    if frame is None:
+        return pd.DataFrame(columns=["mean", "low", "high", "n"])
+    rows = frame[(frame["quantity"] == quantity) & frame["mean"].notna()]
+    return rows.drop_duplicates("label", keep="last").set_index("label")
+
+
+def headline(results: Results) -> dict:
+    """The one row of an experiment in the index: plain numbers and names, None where a metric is missing."""
+    areas = scalars(results.metrics.get("log_odds"), "masking_area")["mean"]
+    controls = [label for label in areas.index if results.labels[label].get("is_control")]
+    best = areas.drop(controls).idxmin() if len(areas) > len(controls) else None
+    control = areas[controls].idxmin() if controls else None
+    sampled = _closest_sampled(results)
+    return {
+        "experiment": results.experiment,
+        "title": results.settings.get("title") or results.experiment,
+        "accuracy": results.model_card.get("test_accuracy"),
+        "instances": len(results.instances),
+        "best": _named(results, "log_odds", "masking_area", best),
+        "control": _named(results, "log_odds", "masking_area", control),
+        "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
+        "control_overlaps": None if best is None or control is None else _overlap(results, best, control),
+        "error": None if sampled is None else _error(results, sampled),
+        "evaluations": int(sum(frame["evaluations"].sum() for frame in results.scores.values())),
+        "rows": int(sum(len(frame) for frame in results.scores.values())),
+        "failures": int(sum((frame["status"] != "ok").sum() for frame in results.scores.values())),
+    }
+
+
+def _named(results: Results, metric: str, quantity: str, label: str | None) -> dict | None:
+    if label is None:
+        return None
+    row = scalars(results.metrics.get(metric), quantity).loc[label]
+    return {"label": label, **{key: float(row[key]) for key in ("mean", "low", "high")}}
+
+
+def _error(results: Results, label: str) -> dict:
+    return {**_named(results, "error", "rmse", label), "evaluations": float(evaluations(results)[label])}
+
+
+def _overlap(results: Results, one: str, other: str) -> bool:
+    rows = scalars(results.metrics["log_odds"], "masking_area")
+    return bool(rows["low"][one] <= rows["high"][other] and rows["low"][other] <= rows["high"][one])
+
+
+def _closest_sampled(results: Results) -> str | None:
+    """The label with the lowest RMSE among those that spent a budget; fixed-cost designs have none in their files."""
+    errors = scalars(results.metrics.get("error"), "rmse")["mean"]
+    budgeted = [label for label in errors.index if results.scores[label]["budget"].notna().any()]
+    return errors[budgeted].idxmin() if budgeted else None
+
+
+def evaluations(results: Results) -> pd.Series:
+    """Model evaluations per instance and repeat (median of the rows that did not fail), by label."""
+    return pd.Series(
+        {label: good(frame)["evaluations"].median() for label, frame in results.scores.items()}, dtype=float
+    )
+
+
+def headlines(results: Results) -> list[str]:
+    """What the experiment found, in sentences made from its numbers."""
+    found = headline(results)
+    correct = (results.instances["label"] == results.instances["prediction"]).mean()
+    sentences = []
+    if found["accuracy"] is not None:
+        sentences.append(f"The model classifies {share(found['accuracy'])} of the test part correctly.")
+    sentences.append(
+        f"{number(found['instances'])} instances are explained; the model is right on {share(correct)} of them."
+    )
+    if found["best"]:
+        sentences.append(_area_sentence(found))
+    sentences += _error_sentences(results, found)
+    counted = f"{number(found['evaluations'])} model evaluations were spent on {number(found['rows'])} explanations"
+    failed = (
+        "; none failed." if not found["failures"] else f"; {number(found['failures'])} failed (see the health table)."
+    )
+    return [*sentences, counted + failed]
+
+
+def _area_sentence(found: dict) -> str:
+    best, control = found["best"], found["control"]
+    start = f"The lowest (best) masking area belongs to {best['label']}: {interval(best)} nats"
+    if not control:
+        return start + "; no control was run."
+    verb = "beats it" if found["control_wins"] else "stays behind it"
+    overlap = ", though their intervals overlap" if found["control_overlaps"] else ""
+    return f"{start}. The best control, {control['label']}, {verb} at {interval(control)}{overlap}."
+
+
+def _error_sentences(results: Results, found: dict) -> list[str]:
+    if not found["error"]:
+        return []
+    error, spent = found["error"], evaluations(results)
+    against = f" against {number(spent[results.exact])} for {results.exact}" if results.exact in spent.index else ""
+    return [
+        f"Of the sampled methods, {error['label']} is closest to the exact values: RMSE {interval(error)} "
+        f"{results.value_unit}, with {number(error['evaluations'])} evaluations per instance{against}."
+    ]
+
+
+def health(results: Results) -> pd.DataFrame:
+    """One row a label: rows, failures by status, efficiency gap, zero scores, ties at the cut, evaluations spent."""
+    return pd.DataFrame([_health(results, label, frame) for label, frame in results.scores.items()])
+
+
+def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
+    fine = good(frame)
+    values = score_files.matrix(fine)
+    failed = frame.loc[frame["status"] != "ok", "status"].value_counts()
+    total = (fine["value_full"] - fine["value_empty"]).to_numpy()
+    gap = float(np.median(np.abs(values.sum(axis=1) - total))) if len(fine) else math.nan
+    entry = results.labels[label]
+    promised = entry["method"] in EFFICIENT or entry.get("parameters", {}).get("constrained", False)
+    broken = promised and gap > 1e-4 * np.median(np.abs(total)) + 1e-6
+    return {
+        "label": label,
+        "rows": number(len(frame)),
+        "failures": "⚠ " + _listed(failed, first=False) if len(failed) else "none",
+        f"efficiency gap, median ({results.value_unit})": ("⚠ " if broken else "")
+        + number(0.0 if gap < 1e-12 else gap),
+        "should be 0": "yes" if promised else "no",
+        "zero scores": share((values == 0).mean()) if values.size else "–",
+        "ties at the cut": share(ties(values).mean()) if values.size else "–",
+        "evaluations, total": number(frame["evaluations"].sum()),
+    }
+
+
+def ties(values: np.ndarray, cut: float = CUT) -> np.ndarray:
+    """Whether the k-th and the next largest signed score of a row are equal, so that the top k is no clear set.
+
+    values: (rows, d); k = cut · d rounded, at least 1. Returns (rows,) bool; all False when d is 1.
+    """
+    d = values.shape[1]
+    k = max(1, round(cut * d))
+    if k >= d:
+        return np.zeros(len(values), bool)
+    ordered = -np.sort(-values, axis=1)
+    return ordered[:, k - 1] == ordered[:, k]
+
+
+def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> pd.DataFrame:
+    """Mean log-odds change at a few masked fractions (the nearest computed), and both areas with intervals."""
+    frame = results.metrics.get("log_odds")
+    if frame is None:
+        return pd.DataFrame()
+    masking, insertion = scalars(frame, "masking_area"), scalars(frame, "insertion_area")
+    curve = frame[frame["quantity"] == "masking"].pivot_table(index="label", columns="x", values="mean")
+    positive = curve.columns[curve.columns > 0]
+    nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
+    order = sorted(curve.index.union(masking.index), key=lambda label: masking["mean"].get(label, math.inf))
+    return pd.DataFrame(
+        {
+            "label": label,
+            **{f"top {share(x)} masked": number(curve[x].get(label)) for x in nearest},
+            "masking area (lower is better)": interval(masking.loc[label]) if label in masking.index else "–",
+            "insertion area (higher is better)": interval(insertion.loc[label]) if label in insertion.index else "–",
+        }
+        for label in order
+    )
+
+
+def cost(results: Results) -> pd.DataFrame:
+    """One row a label: evaluations per instance, as a multiple of d, against the budget; seconds and their share.
+
+    The empty and the full coalition are allowed on top of the budget.
+    """
+    spent, budget, d = evaluations(results), results.settings.get("budget"), results.d
+    seconds = pd.Series({label: frame["seconds"].sum() for label, frame in results.scores.items()}, dtype=float)
+    typical = scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
+    rows = []
+    for label, frame in results.scores.items():
+        above = budget is not None and spent[label] > budget * d + 2
+        times = 1000 * typical.loc[label] if label in typical.index else None
+        mean = 1000 * good(frame)["seconds"].mean()
+        rows.append(
+            {
+                "label": label,
+                "evaluations per instance": number(spent[label], digits=6),
+                "multiple of d": number(spent[label] / d) if d else "–",
+                "budget": ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–",
+                "ms per instance": interval(times) if times is not None else number(mean),
+                "seconds, total": number(seconds[label]),
+                "share of time": share(seconds[label] / seconds.sum()) if seconds.sum() > 0 else "–",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def facts(entries: Mapping[str, object]) -> pd.DataFrame:
+    """Two columns, name and value, without the entries that say nothing."""
+    kept = {name: value for name, value in entries.items() if value not in (None, "", [], {})}
+    return pd.DataFrame({"fact": list(kept), "value": [str(value) for value in kept.values()]})
+
+
+def model_facts(card: Mapping) -> pd.DataFrame:
+    """The model card as facts."""
+    accuracy, parameters = card.get("test_accuracy"), card.get("n_parameters")
+    history = card.get("history") or []
+    epochs = len(history) if isinstance(history, list) else max((len(value) for value in history.values()), default=0)
+    return facts(
+        {
+            "name": card.get("name"),
+            "architecture": card.get("architecture"),
+            "framework": card.get("framework"),
+            "trainable parameters": None if parameters is None else number(parameters),
+            "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
+            "epochs": epochs or None,
+            "training time": None if card.get("seconds") is None else f"{number(card['seconds'])} s",
+            "seed": card.get("seed"),
+            "versions": _plain(card.get("versions")),
+        }
+    )
+
+
+def dataset_facts(card: Mapping) -> pd.DataFrame:
+    """The dataset card as facts."""
+    counts = {
+        f"rows, {part}": f"{number(sum(classes.values()))} ({_listed(classes)})"
+        for part, classes in (card.get("counts") or {}).items()
+    }
+    records = {name.replace("_", " "): count for name, count in (card.get("records") or {}).items() if count}
+    return facts(
+        {
+            "name": card.get("name"),
+            "source": card.get("source"),
+            "kind": f"{card.get('kind', '')}, input shape {' × '.join(map(str, card.get('input_shape', [])))}",
+            "classes": ", ".join(map(str, card.get("classes", []))),
+            **counts,
+            "groups of columns": len(card.get("groups") or {}) or None,
+            "records": _listed(records),
+            "licence": card.get("licence"),
+            "citation": card.get("citation"),
+            "addresses": ", ".join(card.get("urls") or []),
+        }
+    )
+
+
+def _listed(values: Mapping | pd.Series | None, first: bool = True) -> str:
+    """'name: item, name: item', or 'item name, item name' where the names do not come first."""
+    items = {} if values is None else dict(values)
+    parts = ((name, number(item) if isinstance(item, int | np.integer) else item) for name, item in items.items())
+    return ", ".join(f"{name}: {item}" if first else f"{item} {name}" for name, item in parts)
+
+
+def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Where the scores come from: what all score files share, and one row a label, both from the files themselves."""
+    every = [entry for files in results.metadata.values() for entry in files]
+    known = {"experiment": results.experiment, "result folder": results.root}
+    keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
+    shared = {key.replace("_", " "): "; ".join(sorted({_plain(entry.get(key)) for entry in every})) for key in keys}
+    kind = {"features": f"{results.features.kind}, {' × '.join(map(str, results.features.shape))}"}
+    return facts({**known, **kind, **shared}), pd.DataFrame(
+        {
+            "label": label,
+            "method": results.labels[label]["method"],
+            "parameters": _plain(results.labels[label].get("parameters")) or "defaults",
+            "shards": number(len(files)),
+            "form of the model": "; ".join(sorted({_form(entry.get("form")) for entry in files})),
+            "settings digest": "; ".join(sorted({str(entry.get("settings_digest", "–")) for entry in files})),
+        }
+        for label, files in results.metadata.items()
+    )
+
+
+def _form(form: object) -> str:
+    """The form of the model in words, without the rate, which differs from run to run."""
+    return f"{form['name']}, batch {form['batch']}" if isinstance(form, Mapping) else _plain(form) or "–"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_plain(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return " × ".join(_plain(item) for item in value)
+    return "" if value is None else str(value)
+
+
+def chosen(instances: pd.DataFrame, count: int) -> pd.DataFrame:
+    """The instances shown: the first of every class in turn, by their order in the file and not by how they look."""
+    turn = instances.groupby("label", sort=True).cumcount()
+    return instances.assign(turn=turn).sort_values(["turn", "label"], kind="stable").head(count).drop(columns="turn")
+
+
+def positions(dataset: datasets.Dataset, instances: pd.DataFrame) -> np.ndarray:
+    """Places in the dataset's arrays of the instances, which are named by their position in the source."""
+    places = pd.Index(dataset.ids).get_indexer(instances["instance"])
+    if (places < 0).any() or (dataset.labels[places] != instances["label"]).any():
+        raise ShapelineError("report: the explained instances are not those of the prepared dataset; run both again.")
+    return places
+
+
+def scores_of(frame: pd.DataFrame, instances: Sequence[int]) -> list[np.ndarray | None]:
+    """The scores at the largest budget of the first repeat, one array an instance; None where the method failed."""
+    rows = good(frame).sort_values(["repeat", "budget"], ascending=[False, True])
+    rows = rows.drop_duplicates("instance", keep="last")
+    found = dict(zip(rows["instance"], rows["scores"], strict=True))
+    return [np.asarray(found[key], np.float64) if key in found else None for key in instances]
+
+
+def instance_name(results: Results, row: Mapping) -> str:
+    """Class, prediction, its probability and the number of an instance, a line each."""
+    classes = results.dataset_card["classes"]
+    mark = "" if row["label"] == row["prediction"] else " (wrong)"
+    return (
+        f"true {classes[row['label']]}\npredicted {classes[row['prediction']]}{mark}\n"
+        f"P = {row['probability']:.3f}\ninstance {row['instance']}"
+    )
+
+
+def feature_names(results: Results) -> list[str]:
+    """The names of the d features, or numbers where they have none."""
+    return list(results.features.names) or [f"feature {place}" for place in range(results.d)]

@@ -1,0 +1,111 @@
+"""Which instances an experiment explains, and all that is needed to ask its model about them."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shapeline import datasets, engine, models, references, scores
+from shapeline import features as feature_kinds
+from shapeline.datasets import Dataset
+from shapeline.errors import ShapelineError
+from shapeline.features import Features
+from shapeline.models import Classifier
+from shapeline.references import Reference
+from shapeline.seeds import seed_of
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A model on its device with the data, features and reference of an experiment."""
+
+    model: Classifier
+    dataset: Dataset
+    features: Features
+    reference: Reference
+
+
+def bench(weights: str, arrays: str, settings: dict, device: str) -> Bench:
+    """Load the model and the prepared data; settings: features and reference (default mean), seed."""
+    dataset = datasets.load(Path(arrays).parent)
+    return Bench(
+        model=models.load(weights, device),
+        dataset=dataset,
+        features=feature_kinds.build(settings["features"], dataset.card),
+        reference=references.build(settings.get("reference", "mean"), dataset, settings["seed"]),
+    )
+
+
+def select(stand: Bench, seed: int, count: int = 100, split: str = "test") -> pd.DataFrame:
+    """Ids, labels and predictions of `count` instances drawn by seed; a larger count adds to a smaller one.
+
+    Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability.
+    Raises ShapelineError when the split has fewer.
+    """
+    candidates = np.flatnonzero(stand.dataset.split == datasets.PARTS.index(split))
+    if count > len(candidates):
+        raise ShapelineError(
+            f"instances.count: {count} asked, the {split} split has {len(candidates)}; lower the count"
+        )
+    order = np.random.default_rng(seed_of(seed, "instances")).permutation(candidates)
+    rows = np.sort(order[:count])
+    log_probs = stand.model.log_probs(stand.dataset.inputs[rows])
+    bad = np.flatnonzero(~np.isfinite(log_probs).all(1))
+    if len(bad):
+        instance = stand.dataset.ids[rows[bad[0]]]
+        raise ShapelineError(
+            f"model '{stand.model.architecture}' returns {log_probs[bad[0]].tolist()} for instance {instance}"
+        )
+    return pd.DataFrame(
+        {
+            "instance": stand.dataset.ids[rows],
+            "row": rows,
+            "label": stand.dataset.labels[rows].astype(np.int32),
+            "prediction": log_probs.argmax(1).astype(np.int32),
+            "probability": np.exp(log_probs.max(1)),
+        }
+    )
+
+
+def write(path: str, selected: pd.DataFrame, forms: dict[str, engine.Form], metadata: dict) -> None:
+    """Write the instances with the calibrated form of the engine per device kind."""
+    table = pa.Table.from_pandas(selected, preserve_index=False)
+    scores.write_table(path, table, {**metadata, "forms": {device: asdict(form) for device, form in forms.items()}})
+
+
+def read(path: str) -> pd.DataFrame:
+    return pq.read_table(path).to_pandas()
+
+
+def form_for(path: str, stand: Bench, device: str) -> engine.Form:
+    """The form recorded for this kind of device; on another kind it is calibrated now."""
+    recorded = scores.metadata(path)["forms"].get(device)
+    return engine.Form(**recorded) if recorded else calibrate(stand)
+
+
+def calibrate(stand: Bench) -> engine.Form:
+    """Calibrate on training inputs, which are there whatever the count of instances."""
+    training = np.flatnonzero(stand.dataset.split == datasets.TRAIN)[:64]
+    return engine.calibrate(stand.model, stand.dataset.inputs[training], stand.reference)
+
+
+def for_metric(inputs, rows: pd.DataFrame, device: str, progress=None) -> dict:
+    """What a metric that asks the model needs, for score rows that succeeded; inputs: the job's input files.
+
+    The features, reference and seed are those that the scores were made with.
+    """
+    settings = scores.metadata(inputs.scores[0])["settings"]
+    stand = bench(inputs.weights, inputs.arrays, settings, device)
+    position = read(inputs.instances).set_index("instance")["row"]
+    return {
+        "model": stand.model,
+        "inputs": stand.dataset.inputs[position.loc[rows["instance"]].to_numpy()],
+        "features": stand.features,
+        "reference": stand.reference,
+        "form": form_for(inputs.instances, stand, device),
+        "seed": settings["seed"],
+        "progress": progress,
+    }

@@ -1,0 +1,178 @@
+"""The plumbing of a job: its log, its progress line, its device, and an end when Snakemake dies."""
+
+import _thread
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+from filelock import FileLock, Timeout
+
+from shapeline.errors import ShapelineError
+
+log = logging.getLogger("shapeline")
+_held: list[FileLock] = []  # device locks live as long as the process; the kernel frees them when it dies
+
+
+def start(snakemake) -> str:
+    """Set up log, errors and parent watch for a script; returns the device to use, "cpu" or "cuda"."""
+    path = Path(snakemake.log[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = " ".join([snakemake.rule, *map(str, snakemake.wildcards)])
+    to_file, to_terminal = logging.FileHandler(path, mode="w"), logging.StreamHandler()
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    to_terminal.setFormatter(logging.Formatter(f"[{name}] %(message)s"))
+    to_terminal.setLevel(logging.INFO if sys.stderr.isatty() else logging.WARNING)
+    log.handlers[:] = [to_file, to_terminal]
+    log.setLevel(logging.INFO)
+
+    def last_words(kind: type[BaseException], error: BaseException, trace) -> None:
+        to_file.stream.flush()
+        logging.getLogger("shapeline.failure").propagate = False
+        to_file.emit(log.makeRecord(log.name, logging.ERROR, "", 0, "failed", (), (kind, error, trace)))
+        if issubclass(kind, ShapelineError | OSError | MemoryError):
+            print(f"[{name}] error: {str(error) or kind.__name__}", file=sys.stderr)
+        else:
+            sys.__excepthook__(kind, error, trace)
+
+    sys.excepthook = last_words
+    _watch_parents()
+    return acquire_device(int(snakemake.resources.get("gpu", 0)))
+
+
+def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
+    """A callback (instances done, evaluations made) that logs the rate and the time left, at most every few seconds."""
+    began = last = time.monotonic()
+
+    def tell(done: int, evaluations: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < every and done < total:
+            return
+        last, spent = now, max(now - began, 1e-9)
+        left = spent / max(done, 1) * (total - done)
+        log.info("%d/%d instances, %s evaluations/s, %.0f s left", done, total, f"{evaluations / spent:,.0f}", left)
+
+    return tell
+
+
+@contextlib.contextmanager
+def atomic(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside `path`, renamed to it when the block succeeds and removed when it does not."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def visible_devices() -> list[str]:
+    """Names of the GPUs this job may use: those of CUDA_VISIBLE_DEVICES, else every one that nvidia-smi lists."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [
+            name
+            for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+            if name.strip() not in ("", "-1", "NoDevFiles")
+        ]
+    if not shutil.which("nvidia-smi"):
+        return []
+    listed = subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True)
+    return listed.stdout.split() if listed.returncode == 0 else []
+
+
+def acquire_device(gpus: int) -> str:
+    """Take a free GPU through a lock on a node-local file, before a framework is imported; wait when all are taken.
+
+    Snakemake counts GPUs but never picks one. Under Slurm the scheduler has picked already.
+    """
+    devices = visible_devices() if gpus else []
+    if not devices:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        log.info("no GPU is visible: running on the CPU" if gpus else "running on the CPU")
+        return "cpu"
+    if "SLURM_JOB_ID" in os.environ:
+        return "cuda"
+    told = False
+    while True:
+        for name in devices:
+            lock = FileLock(Path(tempfile.gettempdir()) / f"shapeline-gpu-{name}.lock", mode=0o666)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            _held.append(lock)
+            os.environ["CUDA_VISIBLE_DEVICES"] = name
+            log.info("running on GPU %s", name)
+            return "cuda"
+        if not told:
+            log.info("waiting for one of %d GPU(s)", len(devices))
+            told = True
+        time.sleep(1)
+
+
+def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
+    """Remove the lock that a killed Snakemake left behind; True when there was one.
+
+    Every run notes itself under `owners`. The lock goes only when a noted run of this machine is dead and no other
+    run is noted alive or on another machine.
+    """
+    host, dead, others = socket.gethostname(), [], 0
+    owners = folder / "owners"
+    owners.mkdir(parents=True, exist_ok=True)
+    for note in owners.iterdir():
+        where, pid, born = note.name.rsplit("@", 2)
+        if where == host and not _lives(int(pid), float(born)):
+            dead.append(note)
+        else:
+            others += note.name != _own_note(host)
+    locks = list((folder / "locks").glob("*")) if dead and not others else []
+    for file in [*locks, *dead]:
+        file.unlink(missing_ok=True)
+    (owners / _own_note(host)).touch()
+    return bool(locks)
+
+
+def _own_note(host: str) -> str:
+    return f"{host}@{os.getpid()}@{psutil.Process().create_time():.2f}"
+
+
+def _lives(pid: int, born: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - born) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _watch_parents() -> None:
+    """End this process when Snakemake is gone: after a SIGKILL its workers would live on."""
+    above: list[psutil.Process] = []
+    for parent in psutil.Process().parents():
+        above.append(parent)
+        words = [os.path.basename(word) for word in parent.cmdline()[:3]]
+        if "snakemake" in words:
+            break
+    else:
+        return
+
+    def watch() -> None:
+        while all(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in above):
+            time.sleep(1)
+        log.error("Snakemake is gone: stopping")
+        _thread.interrupt_main()  # lets temporary files be removed
+        time.sleep(5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,170 @@
+"""The registry of attribution methods: name -> typed parameters, family, and where the function lives.
+
+A method's function names, as its arguments, what it needs: `d`, `shape`, `graph`, `budget` and `seed` for a design;
+`model`, `inputs`, `targets`, `reference`, `features`, `value`, `instances` for one that makes scores itself; and its
+own parameters. It returns a `Design`, or `(scores (n, d), evaluations per instance)`.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_EXACT = 20
+
+
+class Parameters(BaseModel):
+    """What every method entry may say."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Sampled(Parameters):
+    budget: float | None = Field(None, gt=0, description="Evaluations as a multiple of d; the experiment's by default.")
+
+
+class OnGraph(Parameters):
+    graph: Literal["features", "chain", "complete"] = Field(
+        "features", description="The features' own graph (grid of pixels or patches), or one laid over any features."
+    )
+    order: int = Field(1, ge=0, description="Graph distance that a feature's window reaches.")
+    context: Literal["absent", "present"] = Field(
+        "absent", description="Features outside the window: at the reference, or kept."
+    )
+
+
+class Shapley(Parameters):
+    method: Literal["shapley"]
+
+
+class Banzhaf(Parameters):
+    method: Literal["banzhaf"]
+
+
+class Myerson(Parameters):
+    method: Literal["myerson"]
+    graph: Literal["features", "chain", "complete"] = "features"
+
+
+class LShapley(OnGraph):
+    method: Literal["l_shapley"]
+    samples: int | None = Field(
+        None, ge=1, description="Permutations inside each window, where 2^|window| is too large."
+    )
+
+
+class CShapley(OnGraph):
+    method: Literal["c_shapley"]
+    order: int = Field(4, ge=0, description="Graph distance that a feature's window reaches.")
+    weights: Literal["paper", "myerson"] = "paper"
+
+
+class CShapleyRegression(Parameters):
+    method: Literal["c_shapley_regression"]
+    order: int = Field(4, ge=1, description="Longest run of features, or side of the largest square.")
+    fit: Literal["uniform", "kernel", "printed"] = "uniform"
+    constrained: bool = Field(False, description="Add the efficiency constraint to the fit.")
+
+
+class KernelShap(Sampled):
+    method: Literal["kernel_shap"]
+
+
+class SampleShapley(Sampled):
+    method: Literal["sample_shapley"]
+    antithetic: bool = Field(False, description="Each permutation is followed by its reverse.")
+
+
+class Lime(Sampled):
+    method: Literal["lime"]
+    kernel: Literal["cosine", "shapley"] = "cosine"
+    kernel_width: float = Field(0.25, gt=0)
+    ridge: float = Field(1.0, ge=0)
+
+
+class Occlusion(Parameters):
+    method: Literal["occlusion"]
+
+
+class Random(Parameters):
+    method: Literal["random"]
+
+
+class Saliency(Parameters):
+    method: Literal["saliency"]
+
+
+class GradientXInput(Parameters):
+    method: Literal["gradient_x_input"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One registry entry; `function` is "module:function" inside the package, imported only when it runs."""
+
+    family: Literal["coalitions", "hierarchical", "gradients", "data", "peers"]
+    function: str
+    parameters: type[Parameters]
+    minimum: str | None = None  # "module:function" of d: the smallest budget in evaluations
+    control: bool = False
+    exact: bool = False  # enumerates 2^d coalitions
+    grid: bool = False  # needs features that lie on a grid
+
+    @property
+    def sampled(self) -> bool:
+        return issubclass(self.parameters, Sampled)
+
+    @property
+    def module(self) -> str:
+        return self.function.split(":")[0]
+
+    @property
+    def is_design(self) -> bool:
+        return self.module.startswith("shapeline.designs.")
+
+
+METHODS: dict[str, Method] = {
+    "shapley": Method("coalitions", "shapeline.designs.exact:shapley", Shapley, exact=True),
+    "banzhaf": Method("coalitions", "shapeline.designs.exact:banzhaf", Banzhaf, exact=True),
+    "myerson": Method("coalitions", "shapeline.designs.exact:myerson", Myerson, exact=True),
+    "l_shapley": Method("coalitions", "shapeline.designs.local:l_shapley", LShapley),
+    "c_shapley": Method("coalitions", "shapeline.designs.connected:c_shapley", CShapley),
+    "c_shapley_regression": Method(
+        "coalitions", "shapeline.designs.connected:c_shapley_regression", CShapleyRegression, grid=True
+    ),
+    "kernel_shap": Method(
+        "coalitions",
+        "shapeline.designs.sampled:kernel_shap",
+        KernelShap,
+        minimum="shapeline.designs.sampled:kernel_shap_minimum",
+    ),
+    "sample_shapley": Method(
+        "coalitions",
+        "shapeline.designs.sampled:sample_shapley",
+        SampleShapley,
+        minimum="shapeline.designs.sampled:sample_shapley_minimum",
+    ),
+    "lime": Method(
+        "coalitions", "shapeline.designs.surrogate:lime", Lime, minimum="shapeline.designs.surrogate:lime_minimum"
+    ),
+    "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", Occlusion, control=True),
+    "random": Method("coalitions", "shapeline.controls:random", Random, control=True),
+    "saliency": Method("gradients", "shapeline.gradients.torch_gradients:saliency", Saliency),
+    "gradient_x_input": Method(
+        "gradients", "shapeline.gradients.torch_gradients:gradient_x_input", GradientXInput, control=True
+    ),
+}
+
+
+def function_of(reference: str) -> Callable:
+    """The function named by "module:function"."""
+    module, name = reference.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def call(function: Callable, available: dict) -> object:
+    """Call `function` with those of the available values that its signature names."""
+    return function(**{name: available[name] for name in inspect.signature(function).parameters if name in available})

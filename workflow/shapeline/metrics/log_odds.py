@@ -1,0 +1,79 @@
+"""Faithfulness: how the log-odds of the explained class change as the top features are masked, or alone kept."""
+
+import numpy as np
+import pandas as pd
+
+from shapeline import engine, scores
+from shapeline.features import Features
+from shapeline.models import Classifier
+from shapeline.references import Reference
+from shapeline.seeds import seed_of
+
+FRACTIONS = (0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.16, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
+CHUNK = 64
+
+
+def measure(
+    rows: pd.DataFrame,
+    model: Classifier,
+    inputs: np.ndarray,
+    features: Features,
+    reference: Reference,
+    form: engine.Form | None = None,
+    seed: int = 0,
+    fractions: list[float] | None = None,
+    progress=None,
+) -> pd.DataFrame:
+    """Change of log-odds(target) from the whole input, in nats, per instance and fraction (Chen et al. 2018, §5).
+
+    rows: score rows that succeeded, in the order of inputs (n, *input shape). Quantities: `masking` (top fraction x
+    at the reference; lower is better), `insertion` (all but the top fraction at the reference; higher is better), and
+    their areas over x in [0, 1] by the trapezoidal rule. Ties are broken at random, by a seed an instance.
+    """
+    d = features.d
+    counts = np.arange(d + 1) if fractions is None and d <= 20 else _counts(fractions or FRACTIONS, d)
+    ranks = _ranks(scores.matrix(rows), rows["instance"].to_numpy(), seed)
+    x = counts / d
+    parts = []
+    for start in range(0, len(rows), CHUNK):
+        part = slice(start, start + CHUNK)
+        top = ranks[part, None, :] < counts[:, None]  # (instances, counts, d)
+        targets = rows["target"].to_numpy()[part]
+        values = engine.values(
+            model,
+            inputs[part],
+            reference,
+            np.concatenate([~top, top], 1),
+            features,
+            value="log_odds",
+            targets=targets,
+            form=form,
+        )
+        masking, insertion = np.split(values - values[:, :1], 2, axis=1)  # the first mask removes nothing
+        parts.append((masking, insertion))
+        if progress:
+            progress(min(start + CHUNK, len(rows)), 2 * len(counts) * min(start + CHUNK, len(rows)))
+    masking, insertion = (np.concatenate(kind) for kind in zip(*parts, strict=True))
+    curves = {"masking": masking, "insertion": insertion}
+    keys = rows[["instance", "repeat"]].reset_index(drop=True)
+    frames = [
+        keys.loc[keys.index.repeat(len(x))].assign(quantity=name, x=np.tile(x, len(keys)), value=curve.ravel())
+        for name, curve in curves.items()
+    ]
+    frames += [
+        keys.assign(quantity=f"{name}_area", x=np.nan, value=np.trapezoid(curve, x, axis=1))
+        for name, curve in curves.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _counts(fractions: list[float] | tuple[float, ...], d: int) -> np.ndarray:
+    """Numbers of features for the fractions, with both ends, without repeats."""
+    return np.unique(np.r_[0, np.maximum(1, np.round(np.asarray(fractions) * d)), d]).astype(int)
+
+
+def _ranks(values: np.ndarray, instances: np.ndarray, seed: int) -> np.ndarray:
+    """Position of each feature in descending order of score (n, d); equal scores in random order."""
+    chance = np.stack([np.random.default_rng(seed_of(seed, "ties", i)).random(values.shape[1]) for i in instances])
+    order = np.lexsort((chance, -values), axis=1)
+    return np.argsort(order, axis=1)  # the inverse permutation: ranks, not an ordering

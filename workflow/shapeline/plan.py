@@ -1,0 +1,299 @@
+"""What the Snakefile asks: the settings of a job, the paths of its files, the package files that define its result."""
+
+import ast
+import json
+import math
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from shapeline import datasets, methods, metrics
+from shapeline.config import Config, canonical, digest
+from shapeline.errors import ShapelineError
+
+PACKAGE = Path(__file__).parent
+# Edited often and never the origin of a number: registries, messages, figures and the plumbing of jobs.
+UNTRACKED = {"methods", "config", "plots", "plan", "errors", "jobs", "reports"}
+INSTANCES_A_SHARD = 250
+
+
+# --- what is in the run -------------------------------------------------------------------------------------------
+
+
+def labels(config: Config, experiment: str) -> list[str]:
+    """Labels in an order that does not depend on the order of keys in the file: exact first, controls last."""
+    entries = config.experiments[experiment].methods
+    registry = list(methods.METHODS)
+
+    def rank(label: str) -> tuple:
+        method = methods.METHODS[entries[label].method]
+        return method.control, not method.exact, registry.index(entries[label].method), label
+
+    return sorted(entries, key=rank)
+
+
+def metric_names(config: Config, experiment: str) -> list[str]:
+    return [name for name in metrics.METRICS if getattr(config.experiments[experiment].metrics, name) is not None]
+
+
+def shards(config: Config, experiment: str) -> int:
+    """Score files a label: from counts only, so that paths are the same on every machine."""
+    entry = config.experiments[experiment]
+    number = entry.shards or config.shards
+    return (
+        math.ceil(entry.instances.count / INSTANCES_A_SHARD) if number == "auto" else min(number, entry.instances.count)
+    )
+
+
+# --- paths --------------------------------------------------------------------------------------------------------
+
+
+def prepared(dataset: str) -> dict[str, str]:
+    return {name: f"data/prepared/{dataset}/{file}" for name, file in (("arrays", "arrays.npz"), ("card", "card.json"))}
+
+
+def dataset_of(config: Config, experiment: str) -> str:
+    return config.models[config.experiments[experiment].model].dataset
+
+
+def raw_files(config: Config, dataset: str) -> list[str]:
+    """The files that the dataset is read from: local ones where its `path` names them, else fetched ones."""
+    entry = config.datasets[dataset]
+    source = datasets.SOURCES.get(entry.source)
+    if entry.path is None:
+        return [f"data/raw/{entry.source}/{file.name}" for file in source.files] if source else []
+    path = datasets.expand(entry.path)
+    return (
+        [str(file) for file in datasets.local_files(source, path).values()] if source and path.is_dir() else [str(path)]
+    )
+
+
+def score_files(config: Config, experiment: str, label: str) -> list[str]:
+    n = shards(config, experiment)
+    return [f"{config.results}/{experiment}/scores/{label}/{i}-of-{n}.parquet" for i in range(n)]
+
+
+def metric_files(config: Config, experiment: str, metric: str) -> list[str]:
+    """One file a label; an error to a label is not measured on that label itself."""
+    truth = getattr(config.experiments[experiment].metrics.error, "reference", None) if metric == "error" else None
+    return [
+        f"{config.results}/{experiment}/metrics/{metric}/{label}.parquet"
+        for label in labels(config, experiment)
+        if label != truth
+    ]
+
+
+def compared_files(config: Config, experiment: str) -> list[str]:
+    return [f"{config.results}/{experiment}/metrics/{metric}.parquet" for metric in metric_names(config, experiment)]
+
+
+def model_files(config: Config, model: str) -> dict[str, str]:
+    folder = f"{config.results}/models/{model}"
+    return {"weights": f"{folder}/weights.safetensors", "card": f"{folder}/card.json"}
+
+
+# --- settings: one canonical dict a job, from wildcards alone ------------------------------------------------------
+
+
+def fetch_settings(source: str, file: str) -> dict:
+    """What identifies an official file: where it is from and its checksum, not how it came here."""
+    listed = {known.name: known for known in datasets.SOURCES[source].files}
+    return {"checksum": listed[file].checksum, "file": file, "source": source}
+
+
+def prepare_settings(config: Config, dataset: str) -> dict:
+    return canonical({**canonical(config.datasets[dataset]), "seed": config.seed})
+
+
+def train_settings(config: Config, model: str) -> dict:
+    return canonical({**canonical(config.models[model]), "seed": config.seed})
+
+
+def select_settings(config: Config, experiment: str) -> dict:
+    entry = config.experiments[experiment]
+    return canonical(
+        {"instances": entry.instances, "reference": entry.reference, "features": entry.features, "seed": config.seed}
+    )
+
+
+def attribute_settings(config: Config, experiment: str, label: str) -> dict:
+    """All that decides the scores of one label, and nothing of the other labels."""
+    entry = config.experiments[experiment]
+    method = entry.methods[label]
+    settings = {
+        "method": method,
+        "features": entry.features,
+        "reference": entry.reference,
+        "value": entry.value,
+        "on_error": None if entry.on_error == "record" else entry.on_error,
+        "seed": config.seed,
+    }
+    if methods.METHODS[method.method].sampled:
+        settings |= {
+            "budget": float(method.budget or entry.budget),
+            "repeats": None if entry.repeats == 1 else entry.repeats,
+        }
+    return canonical(settings)
+
+
+def measure_settings(config: Config, experiment: str, metric: str) -> dict:
+    return canonical({"metric": metric, "parameters": getattr(config.experiments[experiment].metrics, metric)})
+
+
+def compare_settings(config: Config, experiment: str, metric: str) -> dict:
+    return canonical({"metric": metric, "seed": config.seed})
+
+
+def report_settings(config: Config, experiment: str) -> dict:
+    entry = config.experiments[experiment]
+    described = {}
+    for label in labels(config, experiment):
+        parameters = canonical(entry.methods[label])
+        method = methods.METHODS[parameters.pop("method")]
+        described[label] = {
+            "method": entry.methods[label].method,
+            "family": method.family,
+            "parameters": parameters,
+            "is_control": method.control,
+            "sampled": method.sampled,
+        }
+    return canonical(
+        {
+            "report": entry.report,
+            "budget": float(entry.budget),
+            "features": entry.features,
+            "reference": entry.reference,
+            "value": entry.value,
+            "repeats": entry.repeats,
+            "exact": getattr(entry.metrics.error, "reference", None),
+            "labels": described,
+            "order": labels(config, experiment),
+        }
+    )
+
+
+# --- the package files behind a result ----------------------------------------------------------------------------
+
+
+def sources(*modules: str) -> list[str]:
+    """Paths, relative to the root, of the modules and of all that they import within the package, sorted.
+
+    They stand in a rule's input, so that an edited method re-runs itself alone.
+    """
+    found: set[Path] = set()
+    waiting = [_file(module) for module in modules]
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            waiting += _imports(file)
+    return sorted(os.path.relpath(file) for file in found)
+
+
+def prepare_code(config: Config, dataset: str) -> list[str]:
+    source = config.datasets[dataset].source
+    if source in datasets.SOURCES:
+        return sources("shapeline.datasets", datasets.SOURCES[source].module)
+    return [*sources("shapeline.datasets"), *user_file(source)]
+
+
+def train_code(config: Config, model: str) -> list[str]:
+    return [*sources("shapeline.models.training", "shapeline.datasets"), *user_file(config.models[model].source)]
+
+
+def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
+    method = config.experiments[experiment].methods[label].method
+    return sources("shapeline.instances", "shapeline.attribution", methods.METHODS[method].module)
+
+
+def measure_code(metric: str) -> list[str]:
+    function = metrics.METRICS[metric].function
+    modules = ["shapeline.instances"] if metrics.METRICS[metric].asks_model else ["shapeline.scores"]
+    return sources(*modules, function.split(":")[0])
+
+
+def user_file(reference: str | None) -> list[str]:
+    """The user's own Python file in "path/to/file.py:function", as an input."""
+    return [reference.split(":")[0]] if reference and ".py:" in reference else []
+
+
+def _file(module: str) -> Path:
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def _imports(file: Path) -> list[Path]:
+    """Files of the package that a file imports, anywhere in it."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    files = {_file(module) for module in modules if module.split(".")[0] == "shapeline" and module != "shapeline"}
+    return [f for f in files if f.is_file() and not _untracked(f)]
+
+
+def _untracked(file: Path) -> bool:
+    return file.stem in UNTRACKED or file == PACKAGE / "metrics" / "__init__.py"
+
+
+# --- a lost .snakemake --------------------------------------------------------------------------------------------
+
+
+def check_records(config: Config) -> None:
+    """Stop when outputs whose record Snakemake lost were made with other settings; it would call them up to date.
+
+    Raises ShapelineError with the stale files and the command that remakes them.
+    """
+    stale = [
+        path
+        for path, settings in _expected(config)
+        if os.path.exists(path) and not os.path.exists(_record(path)) and _stored_digest(path) != digest(settings)
+    ]
+    if stale:
+        raise ShapelineError(
+            f".snakemake lost its record of {len(stale)} output(s) that were made with other settings than the "
+            f"configuration's: {', '.join(stale)}. Remake them and what depends on them with:\n"
+            f"  rm {' '.join(stale)} && snakemake --cores all"
+        )
+
+
+def _expected(config: Config) -> Iterator[tuple[str, dict]]:
+    for experiment in config.run:
+        model = config.experiments[experiment].model
+        dataset = config.models[model].dataset
+        yield prepared(dataset)["card"], prepare_settings(config, dataset)
+        yield model_files(config, model)["card"], train_settings(config, model)
+        yield f"{config.results}/{experiment}/instances.parquet", select_settings(config, experiment)
+        for label in labels(config, experiment):
+            for path in score_files(config, experiment, label):
+                yield path, attribute_settings(config, experiment, label)
+        for metric in metric_names(config, experiment):
+            for path in metric_files(config, experiment, metric):
+                yield path, measure_settings(config, experiment, metric)
+        for metric, path in zip(metric_names(config, experiment), compared_files(config, experiment), strict=True):
+            yield path, compare_settings(config, experiment, metric)
+        yield f"{config.results}/reports/{experiment}.ipynb", report_settings(config, experiment)
+
+
+def _record(path: str) -> Path:
+    """Where Snakemake keeps its record of an output: the path in URL-safe base64, in pieces a file name can hold."""
+    name = urlsafe_b64encode(path.encode()).decode()
+    longest = os.pathconf(".", "PC_NAME_MAX") - 1
+    pieces = [name[i : i + longest] for i in range(0, len(name), longest)]
+    return Path(".snakemake/metadata", *("@" + piece for piece in pieces[:-1]), pieces[-1])
+
+
+def _stored_digest(path: str) -> str | None:
+    if path.endswith(".parquet"):
+        from shapeline import scores  # pandas: only when a record is missing
+
+        return scores.metadata(path).get("settings_digest")
+    document = json.loads(Path(path).read_text())
+    if path.endswith(".ipynb"):
+        return document["metadata"].get("shapeline", {}).get("settings_digest")
+    return digest(document["settings"])

@@ -1,0 +1,644 @@
+"""Figures of a report, and tables and notes as HTML: the notebook calls these, a line each.
+
+Figures take data frames in the formats of the metric and score files and return a matplotlib Figure; `figure`, `table`
+and `note` make HTML of what they are given. Numbers and sentences come from `shapeline.findings`.
+"""
+
+import base64
+import functools
+import html
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import seaborn
+from IPython.display import HTML
+from matplotlib.axes import Axes
+from matplotlib.colors import rgb_to_hsv
+from matplotlib.figure import Figure
+
+from shapeline import findings
+from shapeline.features import IMAGE_KINDS
+from shapeline.findings import Results, number, scalars, share
+
+PIXELS_PER_INCH = 96  # a browser's inch, so that a font size means the same in the page and in a figure
+WIDTH = 1104 / PIXELS_PER_INCH  # inches: the text column of the page
+STYLE = {
+    **seaborn.axes_style("ticks"),
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "shapeline",
+}
+INK = "#1a1a1a"
+CONTROL_GREYS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
+CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
+DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one label is drawn everywhere: colour, marker and dashes each tell it apart."""
+
+    colour: str
+    marker: str
+    line: object
+    width: float = 1.7
+    control: bool = False
+
+    @property
+    def face(self) -> str:
+        return "white" if self.control else self.colour
+
+    @property
+    def ink(self) -> tuple[float, float, float]:
+        """The colour for text, dark enough to read on white."""
+        red, green, blue = matplotlib.colors.to_rgb(self.colour)
+        darker = min(1.0, 0.36 / max(0.2126 * red + 0.7152 * green + 0.0722 * blue, 0.01))
+        return red * darker, green * darker, blue * darker
+
+
+# ----------------------------------------------------------------------------------------------------------- styles
+
+
+def palette(name: str | Sequence[str] = "colorblind") -> list[str]:
+    """The colours of a seaborn palette that are neither grey (the controls' tone) nor too pale for white paper."""
+    colours = np.array(seaborn.color_palette(name))
+    luminance = colours @ [0.2126, 0.7152, 0.0722]
+    saturation = rgb_to_hsv(colours)[:, 1]
+    kept = colours[(luminance < 0.72) & (saturation > 0.15)]
+    return [matplotlib.colors.to_hex(colour) for colour in kept]
+
+
+def styles_of(results: Results) -> dict[str, Style]:
+    """The styles of an experiment's labels, in the palette that its settings name."""
+    return styles(results.labels, results.exact, results.settings.get("palette") or "colorblind")
+
+
+def styles(
+    labels: Mapping[str, dict], exact: str | None = None, colours: str | Sequence[str] = "colorblind"
+) -> dict[str, Style]:
+    """One style a label, by its place in the order: controls grey and dashed, the exact values black, others in colour.
+
+    When the colours run out they start again with other dashes; markers run on, so no two labels look the same.
+    """
+    wheel = palette(colours)
+    result: dict[str, Style] = {}
+    coloured = controls = 0
+    for position, (label, entry) in enumerate(labels.items()):
+        marker = MARKERS[position % len(MARKERS)]
+        if entry.get("is_control"):
+            turn = controls % len(CONTROL_GREYS)
+            result[label] = Style(CONTROL_GREYS[turn], marker, CONTROL_DASHES[turn], 1.5, control=True)
+            controls += 1
+        elif label == exact:
+            result[label] = Style("#000000", marker, "-", 2.2)
+        else:
+            turn, place = divmod(coloured, len(wheel))
+            result[label] = Style(wheel[place], marker, DASHES[turn % len(DASHES)])
+            coloured += 1
+    return result
+
+
+def _styled(function: Callable) -> Callable:
+    @functools.wraps(function)
+    def inner(*arguments, **options):
+        with matplotlib.rc_context(STYLE):
+            return function(*arguments, **options)
+
+    return inner
+
+
+# ------------------------------------------------------------------------------------------------- pieces of HTML
+
+
+def table(frame: pd.DataFrame, caption: str = "", text: Iterable[str] = (), header: bool = True) -> HTML:
+    """A table of text; columns other than the first and those in `text` are aligned right; a cell with ⚠ stands out."""
+    text = {frame.columns[0], *text} if len(frame.columns) else set()
+    classes = ["text" if column in text else "number" for column in frame.columns]
+
+    def cells(values: Iterable, tag: str) -> str:
+        return "".join(
+            f'<{tag} class="{kind}{" flag" if str(value).startswith("⚠") else ""}">{html.escape(str(value))}</{tag}>'
+            for value, kind in zip(values, classes, strict=True)
+        )
+
+    head = f"<thead><tr>{cells(frame.columns, 'th')}</tr></thead>" if header else ""
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in frame.itertuples(index=False, name=None))
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return HTML(
+        f'<div class="wide"><table class="{"" if header else "facts"}">{title}{head}<tbody>{body}</tbody></table></div>'
+    )
+
+
+def note(text: str) -> HTML:
+    """One line of explanation."""
+    return HTML(f'<p class="note">{html.escape(text)}</p>')
+
+
+def pair(left: HTML, right: HTML) -> HTML:
+    """Two tables side by side where the page is wide enough."""
+    return HTML(f'<div class="pair"><div>{left.data}</div><div>{right.data}</div></div>')
+
+
+@_styled
+def figure(drawing: Figure, alt: str, caption: str = "", vector: bool = True) -> HTML:
+    """A figure inside the page: vector graphics, or a picture at twice the screen's resolution; `alt` describes it."""
+    buffer = io.BytesIO()
+    if vector:
+        drawing.savefig(buffer, format="svg", metadata={"Date": None})
+    else:
+        drawing.savefig(buffer, format="png", dpi=2 * PIXELS_PER_INCH)
+    kind = "svg+xml" if vector else "png"
+    width = round(drawing.get_figwidth() * PIXELS_PER_INCH)
+    source = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    legend = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    return HTML(f'<figure><img width="{width}" alt="{html.escape(alt, quote=True)}" src="{source}">{legend}</figure>')
+
+
+def show(
+    results: Results, metric: str, draw: Callable[..., Figure | None], alt: str, caption: str = "", **options
+) -> HTML:
+    """The figure that `draw(frame, styles, **options)` makes of a metric, or one line when there is nothing to draw."""
+    frame = results.metrics.get(metric)
+    drawing = None if frame is None or frame.empty else draw(frame, styles_of(results), **options)
+    if drawing is None:
+        return note(f"No figure here: the metric “{metric}” was not computed in this experiment.")
+    return figure(drawing, alt, caption)
+
+
+# ---------------------------------------------------------------------------------------------- parts of the page
+
+
+def header(results: Results) -> HTML:
+    """The top of the page: title, key figures, sentences."""
+    found = findings.headline(results)
+    facts = {
+        "test accuracy": share(found["accuracy"]) if found["accuracy"] is not None else "–",
+        "instances explained": number(found["instances"]),
+        "labels compared": number(len(results.labels)),
+        "features (d)": number(results.d),
+        "evaluations": number(found["evaluations"]),
+        "failed rows": number(found["failures"]),
+    }
+    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings.headlines(results))
+    return HTML(
+        f'<h1>{html.escape(found["title"])}</h1><div class="key">{cells}</div><ul class="headlines">{items}</ul>'
+    )
+
+
+def health_note(results: Results) -> HTML:
+    """How the columns of the health table are made."""
+    return note(
+        "Efficiency gap: how far the scores are from adding up to the value of the full input minus that of the empty "
+        f"one. Ties at the cut: explanations whose top {share(findings.CUT)} of the features is no clear set, because "
+        "scores are equal. A ⚠ marks a failure, or a gap where the method promises none."
+    )
+
+
+def cost_note(results: Results) -> HTML:
+    """How the columns of the cost table are made."""
+    budget = results.settings.get("budget")
+    if not budget:
+        return note("The time is that of a batch over its instances, with a 95 % interval.")
+    return note(
+        f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance; the empty and the "
+        "full input come on top. Sampled methods spend it; the others have a cost of their own, marked where above. "
+        "The time is that of a batch over its instances, with a 95 % interval."
+    )
+
+
+def interval_note(results: Results) -> HTML:
+    """What the intervals cover, which depends on how many designs were drawn."""
+    repeats = max((frame["repeat"].nunique() for frame in results.scores.values()), default=1)
+    text = (
+        "Intervals are 95 % bootstrap intervals over instances. All methods explain the same instances, so one can win "
+        "on nearly every instance and still overlap with another. "
+    )
+    if repeats >= 3:
+        more = f"Sampled methods were repeated with {repeats} designs, so their intervals include that spread."
+    else:
+        more = (
+            "They hold the sampled design fixed: another seed can move a sampled method by more than its interval. "
+            "Set `repeats` to 3 or more to include that spread."
+        )
+    return note(text + more)
+
+
+# ------------------------------------------------------------------------------------------------------------ curves
+
+
+PANELS = {
+    "masking": ("Masking (lower is better)", "top features masked (%)", "change of log-odds (nats)"),
+    "insertion": ("Insertion (higher is better)", "top features kept, all others filled (%)", "log-odds (nats)"),
+}
+SCALARS = {  # title, unit (None: that of the value), whether higher is better
+    "masking_area": ("Masking area", "nats", False),
+    "insertion_area": ("Insertion area", "nats", True),
+    "rmse": ("RMSE", None, False),
+    "spearman": ("Spearman correlation", "rank correlation", True),
+    "top_k_overlap": ("Top-k overlap", "share of the exact top k", True),
+}
+
+
+@_styled
+def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """Masking and insertion curves of all labels, up to six with their intervals as bands; None without a curve."""
+    quantities = [name for name in PANELS if (frame["quantity"] == name).any()]
+    if not quantities:
+        return None
+    labels = _ranked(frame, styles, f"{quantities[0]}_area", highest=quantities[0] == "insertion")
+    drawing = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    panels = drawing.subplots(1, len(quantities), squeeze=False)[0]
+    for axes, quantity in zip(panels, quantities, strict=True):
+        title, across, up = PANELS[quantity]
+        for label in labels:
+            _curve(axes, _line(frame, quantity, label), styles[label], label, band=0.12 if len(labels) <= 6 else 0.0)
+        axes.set(title=title, xlabel=across, ylabel=up)
+        axes.margins(x=0.02)
+    handles, names = panels[0].get_legend_handles_labels()
+    heading = "best area first"
+    drawing.legend(
+        handles, names, loc="outside right upper", title=heading, alignment="left", handlelength=3.2, labelspacing=0.7
+    )
+    return drawing
+
+
+@_styled
+def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str = "masking") -> Figure | None:
+    """One small panel a label: its curve and interval in front of all the others in grey; None without the curve."""
+    if not (frame["quantity"] == quantity).any():
+        return None
+    labels = _ranked(frame, styles, f"{quantity}_area", highest=quantity == "insertion")
+    columns = min(len(labels), min((4, 5), key=lambda count: -len(labels) % count))  # the fewer empty places
+    rows = math.ceil(len(labels) / columns)
+    drawing = Figure(figsize=(WIDTH, 0.6 + 1.75 * rows), layout="constrained")
+    panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    lines = {label: _line(frame, quantity, label) for label in labels}
+    for place, axes in enumerate(panels.flat):
+        if place >= len(labels):
+            axes.set_visible(False)
+            continue
+        for line in lines.values():
+            axes.plot(100 * line["x"], line["mean"], color="#d9d9d9", linewidth=0.8)
+        label = labels[place]
+        _curve(axes, lines[label], styles[label], label, band=0.3)
+        axes.set_title(label, color=styles[label].ink, fontsize=9.5)
+        if place + columns >= len(labels):
+            axes.tick_params(labelbottom=True)
+    drawing.supxlabel(PANELS[quantity][1], fontsize=9.5)
+    drawing.supylabel(PANELS[quantity][2], fontsize=9.5)
+    return drawing
+
+
+def _line(frame: pd.DataFrame, quantity: str, label: str) -> pd.DataFrame:
+    return frame[(frame["quantity"] == quantity) & (frame["label"] == label)].sort_values("x")
+
+
+def _curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: float) -> None:
+    across = 100 * line["x"]
+    axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
+    axes.plot(
+        across,
+        line["mean"],
+        color=style.colour,
+        linestyle=style.line,
+        linewidth=style.width,
+        marker=style.marker,
+        markersize=4.5,
+        markevery=max(1, len(line) // 8),
+        markerfacecolor=style.face,
+        label=label,
+    )
+
+
+def _ranked(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str, highest: bool = False) -> list[str]:
+    """The labels present, best first by the quantity (those without it last, in their own order)."""
+    present = [label for label in styles if label in set(frame["label"])]
+    means = scalars(frame, quantity)["mean"]
+    worst = -np.inf if highest else np.inf
+    return sorted(present, key=lambda label: means.get(label, worst), reverse=highest)
+
+
+# -------------------------------------------------------------------------------------------------------- dot plots
+
+
+@_styled
+def areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """Masking and insertion areas with intervals, best masking area on top; the best control as a dotted line."""
+    return _dots(frame, styles, ["masking_area", "insertion_area"])
+
+
+@_styled
+def errors(
+    frame: pd.DataFrame, styles: Mapping[str, Style], exact: str | None = None, unit: str = "nats"
+) -> Figure | None:
+    """RMSE, rank correlation and top-k overlap with the exact values, with intervals, lowest RMSE on top."""
+    others = frame[frame["label"] != exact]
+    return _dots(others, styles, ["rmse", "spearman", "top_k_overlap"], unit)
+
+
+def error_section(results: Results) -> HTML:
+    """The whole section on error to the exact values, heading included; empty where no label is exact."""
+    exact, frame = results.exact, results.metrics.get("error")
+    if not exact:
+        return HTML("")
+    parts = [
+        HTML('<h2 id="error">Error to the exact values</h2>'),
+        show(
+            *(results, "error", errors, "RMSE, rank correlation and top-k overlap with the exact values"),
+            f"Distance to the scores of {exact}: mean over instances, 95 % intervals. Dotted line: the best control.",
+            exact=exact,
+            unit=results.value_unit,
+        ),
+    ]
+    if frame is not None:
+        budget = results.settings.get("budget")
+        spent = None if budget is None else budget * results.d
+        costs = findings.evaluations(results)
+        drawing = error_by_cost(frame, styles_of(results), costs, exact, results.value_unit, spent)
+        caption = "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals."
+        parts += [figure(drawing, "RMSE against evaluations per instance", caption)] if drawing else []
+    return HTML("".join(part.data for part in parts))
+
+
+def _dots(
+    frame: pd.DataFrame, styles: Mapping[str, Style], quantities: Sequence[str], unit: str = "nats"
+) -> Figure | None:
+    found = [name for name in quantities if len(scalars(frame, name))]
+    if not found:
+        return None
+    labels = _ranked(frame, styles, found[0], highest=SCALARS[found[0]][2])
+    drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(labels)), layout="constrained")
+    panels = drawing.subplots(1, len(found), sharey=True, squeeze=False)[0]
+    for axes, quantity in zip(panels, found, strict=True):
+        _dot_panel(axes, scalars(frame, quantity), styles, labels, *SCALARS[quantity], unit)
+    panels[0].set_yticks(range(len(labels)), labels)
+    panels[0].set_ylim(len(labels) - 0.4, -0.6)
+    return drawing
+
+
+def _dot_panel(
+    axes: Axes,
+    rows: pd.DataFrame,
+    styles: Mapping[str, Style],
+    labels: list[str],
+    title: str,
+    across: str | None,
+    higher: bool,
+    unit: str,
+) -> None:
+    beside = axes.get_yaxis_transform()
+    for place, label in enumerate(labels):
+        if label in rows.index:
+            row, style = rows.loc[label], styles[label]
+            axes.plot([row["low"], row["high"]], [place, place], color=style.colour, linewidth=2, solid_capstyle="butt")
+            axes.plot(row["mean"], place, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6.5)
+            axes.text(
+                1.02, place, number(row["mean"], whole=False), transform=beside, va="center", fontsize=8.5, color=INK
+            )
+    controls = rows.loc[[label for label in rows.index if styles[label].control], "mean"]
+    if len(controls):
+        best = controls.max() if higher else controls.min()
+        axes.axvline(best, color="#5f5f5f", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
+    if not higher and _wide(rows):
+        axes.set_xscale("log")
+    axes.set(title=title, xlabel=f"{across or unit}, {'higher' if higher else 'lower'} is better")
+    axes.grid(axis="y", linewidth=0.4)
+    axes.tick_params(axis="y", length=0)
+
+
+def _wide(rows: pd.DataFrame) -> bool:
+    """Whether the values are positive and span so much that only a logarithmic axis shows them all."""
+    return bool((rows["low"] > 0).all() and rows["mean"].max() > 30 * rows["mean"].min())
+
+
+@_styled
+def error_by_cost(
+    frame: pd.DataFrame,
+    styles: Mapping[str, Style],
+    evaluations: pd.Series,
+    exact: str | None = None,
+    unit: str = "nats",
+    budget: float | None = None,
+) -> Figure | None:
+    """RMSE to the exact values against evaluations per instance, every point named; `budget` counts evaluations."""
+    rows = scalars(frame[frame["label"] != exact], "rmse")
+    rows = rows.loc[[label for label in styles if label in rows.index and np.isfinite(evaluations.get(label, np.nan))]]
+    if rows.empty:
+        return None
+    drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+    axes = drawing.subplots()
+    spent = np.array([evaluations[label] for label in rows.index])
+    axes.set_xscale("symlog", linthresh=1, linscale=0.25)
+    if _wide(rows):
+        axes.set_yscale("log")
+    for across, (label, row) in zip(spent, rows.iterrows(), strict=True):
+        style = styles[label]
+        axes.plot([across, across], [row["low"], row["high"]], color=style.colour, linewidth=1.8)
+        axes.plot(across, row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5)
+    top = max(spent.max(), evaluations.get(exact, 0) if exact else 0)
+    ticks = [0, *(10**power for power in range(0, math.ceil(math.log10(max(top, 10))) + 1))]
+    axes.set_xticks(ticks, [number(tick) for tick in ticks])
+    axes.set_xlim(-0.3, top * 2.2)
+    axes.minorticks_off()
+    if exact in evaluations.index:
+        _marker_line(axes, evaluations[exact], f"{exact}\n(error 0)")
+    if budget:
+        _marker_line(axes, budget, "budget")
+    axes.set(
+        xlabel="model evaluations per instance (0, then logarithmic)",
+        ylabel=f"RMSE to {exact or 'the exact values'} ({unit})",
+    )
+    _name_points(axes, spent, rows, styles)
+    return drawing
+
+
+def _marker_line(axes: Axes, across: float, text: str) -> None:
+    axes.axvline(across, color="#8a8a8a", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
+    place = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2), "textcoords": "offset points"}
+    axes.annotate(text, (across, 1), **place, ha="right", va="top", fontsize=8, color="#5f5f5f")
+
+
+def _name_points(axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Mapping[str, Style]) -> None:
+    """Write each name beside its point, at the first place around it that covers no point, no bar and no other name."""
+    axes.figure.draw_without_rendering()  # fixes the layout, so that places on the page are known
+    low, middle, high = (
+        axes.transData.transform(np.column_stack([across, rows[key]])) for key in ("low", "mean", "high")
+    )
+    frame = axes.get_window_extent()
+    taken = [(x - 7, y - 7, x + 7, y + 7) for x, y in middle]
+    taken += [(x - 2, bottom, x + 2, top) for (x, bottom), (_, top) in zip(low, high, strict=True)]
+    offsets = [(8, 0), (-8, 0), (0, 10), (0, -10)]
+    offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
+    for place in np.lexsort([-middle[:, 1], middle[:, 0]]):
+        label, point = rows.index[place], (across[place], rows["mean"].iloc[place])
+        style = {"va": "center", "fontsize": 9, "color": styles[label].ink}
+        for right, above in offsets:
+            side = "left" if right > 0 else "right" if right < 0 else "center"
+            text = axes.annotate(label, point, xytext=(right, above), textcoords="offset points", ha=side, **style)
+            box = text.get_window_extent()
+            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+            free = all(box.x1 < x0 or box.x0 > x1 or box.y1 < y0 - 1 or box.y0 > y1 + 1 for x0, y0, x1, y1 in taken)
+            if (inside and free) or (right, above) == offsets[-1]:
+                break
+            text.remove()
+        taken.append((box.x0, box.y0, box.x1, box.y1))
+        if abs(above) > 10:
+            leader = {"arrowstyle": "-", "color": "#b0b0b0", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4}
+            axes.annotate("", point, xytext=(right, above), textcoords="offset points", arrowprops=leader)
+
+
+# ---------------------------------------------------------------------------------------------------------- instances
+
+
+def explanations(results: Results) -> HTML:
+    """The scores of a few instances by all labels side by side: maps for an image, a table of features otherwise."""
+    picked = findings.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    values = {label: findings.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
+    names = [findings.instance_name(results, row) for row in picked.to_dict("records")]
+    if results.features.kind in IMAGE_KINDS:
+        images = results.dataset.inputs[findings.positions(results.dataset, picked)]
+        caption = (
+            "Red speaks for the predicted class, blue against it. Every map is scaled by its own largest magnitude, "
+            "written below it: compare places within a map, not colours between maps."
+        )
+        drawing = heat_maps(images, names, values, results.features.cells[0])
+        return figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
+    columns = findings.feature_names(results)
+    return HTML("".join(_instance_table(results, values, columns, place, name) for place, name in enumerate(names)))
+
+
+def _instance_table(results: Results, values: Mapping[str, list], columns: Sequence[str], place: int, name: str) -> str:
+    drawing = score_table({label: scores[place] for label, scores in values.items()}, columns, results.value_unit)
+    title = html.escape(name.replace("\n", ", "))
+    return f"<h3>{title}</h3>" + figure(drawing, f"Scores of every feature by every method: {title}").data
+
+
+@_styled
+def heat_maps(
+    images: np.ndarray,
+    names: Sequence[str],
+    values: Mapping[str, Sequence[np.ndarray | None]],
+    cells: np.ndarray,
+    columns: int = 9,
+) -> Figure:
+    """Score maps of a few instances: a row an instance, the image first, then a column a label.
+
+    images: (n, channels, height, width) in [0, 1]; names: n texts; values: label -> n arrays (d,) or None for a
+    failure; cells: (height, width), the feature that owns each pixel, -1 for none. More labels than `columns` go on in
+    a further block of rows.
+    """
+    labels = list(values)
+    blocks = math.ceil(len(labels) / columns)
+    columns = math.ceil(len(labels) / blocks)
+    left, gap, titles, under = 1.30, 0.10, 0.50, 0.20  # inches: the names, between panels, above a block, below a map
+    side = min(1.25, (WIDTH - left) / (columns + 1) - gap)
+    block = titles + len(images) * (side + under)
+    drawing = Figure(figsize=(WIDTH, blocks * block + 0.05))
+    high = drawing.get_figheight()
+
+    def panel(row: int, column: int, part: int) -> Axes:
+        bottom = high - part * block - titles - row * (side + under) - side
+        place = ((left + column * (side + gap)) / WIDTH, bottom / high, side / WIDTH, side / high)
+        axes = drawing.add_axes(place)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set(visible=True, color="#c4c4c4", linewidth=0.6)
+        return axes
+
+    for part in range(blocks):
+        for row, image in enumerate(images):
+            axes = panel(row, 0, part)
+            axes.imshow(_picture(image), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+            axes.annotate(
+                names[row], (0, 0.5), xycoords="axes fraction", xytext=(-8, 0), textcoords="offset points", ha="right",
+                va="center", fontsize=8, linespacing=1.35,
+            )  # fmt: skip
+            for column, label in enumerate(labels[part * columns : (part + 1) * columns], start=1):
+                axes = panel(row, column, part)
+                if row == 0:
+                    axes.set_title(_wrapped(label, side), loc="center", fontsize=8.5, fontweight="normal", pad=5)
+                _map(axes, values[label][row], cells)
+    return drawing
+
+
+def _picture(image: np.ndarray) -> np.ndarray:
+    return image[0] if len(image) == 1 else np.moveaxis(image, 0, -1).clip(0, 1)
+
+
+def _map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray) -> None:
+    if scores is None:
+        axes.text(0.5, 0.5, "failed", ha="center", va="center", fontsize=8, color="#9a3a00", transform=axes.transAxes)
+        return
+    size = np.abs(scores).max()
+    limit = size if size > 0 else 1.0
+    axes.imshow(
+        np.where(cells < 0, np.nan, scores[cells]), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest"
+    )
+    axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color="#5f5f5f", labelpad=2)
+
+
+def _wrapped(label: str, width: float) -> str:
+    """The label on up to three lines, broken after its underscores where it is wider than its column (inches)."""
+    limit, lines = max(8, int(width / 0.07)), [""]
+    for word in label.replace("_", "_ ").replace("-", "- ").split(" "):
+        if lines[-1] and len(lines[-1]) + len(word.rstrip("_")) > limit:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(lines[:3])
+
+
+@_styled
+def score_table(
+    values: Mapping[str, np.ndarray | None], names: Sequence[str], unit: str = "nats", most: int = 16
+) -> Figure:
+    """A heat table of one instance: a row a feature, a column a label, the score written in each cell.
+
+    values: label -> (d,) scores, or None for a failure; names: d texts. Colours are scaled a column; with more than
+    `most` features only the largest by mean rank of magnitude are shown.
+    """
+    labels = list(values)
+    scores = np.column_stack([np.full(len(names), np.nan) if row is None else row for row in values.values()])
+    size = np.abs(scores)
+    order = np.argsort(-pd.DataFrame(size).rank().mean(axis=1).to_numpy(), kind="stable")[:most]
+    limits = np.where(np.nan_to_num(size).max(axis=0) > 0, np.nan_to_num(size).max(axis=0), 1.0)
+    rows = len(order)
+    drawing = Figure(figsize=(WIDTH, 0.75 + 0.25 * rows), layout="constrained")
+    axes = drawing.subplots()
+    shades = axes.imshow(
+        scores[order] / limits, cmap="RdBu_r", vmin=-1.15, vmax=1.15, aspect="auto", interpolation="nearest"
+    )
+    colours = shades.to_rgba(shades.get_array())
+    for (row, column), score in np.ndenumerate(scores[order]):
+        text, ink = ("failed", "#9a3a00") if np.isnan(score) else (number(score, 2), INK)
+        dark = not np.isnan(score) and colours[row, column, :3] @ [0.2126, 0.7152, 0.0722] < 0.45
+        axes.text(column, row, text, ha="center", va="center", fontsize=8.5, color="white" if dark else ink)
+    axes.set_xticks(range(len(labels)), [_wrapped(label, 9.5 / len(labels)) for label in labels])
+    axes.set_yticks(range(rows), [names[place] for place in order])
+    axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
+    axes.hlines(np.arange(rows - 1) + 0.5, -0.5, len(labels) - 0.5, color="white", linewidth=1)
+    axes.vlines(np.arange(len(labels) - 1) + 0.5, -0.5, rows - 0.5, color="white", linewidth=2)
+    axes.spines[:].set_visible(False)
+    axes.grid(False)
+    rest = len(names) - rows
+    more = f"; {rest} smaller features not shown" if rest > 0 else ""
+    axes.set_xlabel(f"score ({unit}); colours are scaled within each column{more}", fontsize=8.5, loc="left")
+    return drawing

@@ -1,0 +1,109 @@
+"""The Parquet score file (schema version 1): write it whole or not at all, read a shard or one complete set."""
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shapeline.errors import ShapelineError
+
+VERSION = 1
+KEY = b"shapeline"
+SCHEMA = pa.schema(
+    [
+        ("instance", pa.int64()),
+        ("target", pa.int32()),
+        ("repeat", pa.int16()),
+        ("budget", pa.float32()),  # multiple of d; null for a fixed-cost design
+        ("scores", pa.list_(pa.float32())),
+        ("evaluations", pa.int64()),
+        ("seconds", pa.float64()),
+        ("value_full", pa.float64()),
+        ("value_empty", pa.float64()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("flag", pa.string()),
+        ("extra", pa.string()),
+    ]
+)
+MEASURED = pa.schema(
+    [
+        ("label", pa.string()),
+        ("instance", pa.int64()),
+        ("repeat", pa.int16()),
+        ("quantity", pa.string()),
+        ("x", pa.float64()),
+        ("value", pa.float64()),
+    ]
+)
+SHARD = re.compile(r"(\d+)-of-(\d+)\.parquet")
+
+
+def write(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
+    """Write the rows (columns of SCHEMA; absent ones are null) and the metadata as one score file."""
+    absent = {name: None for name in SCHEMA.names if name not in rows}
+    write_table(
+        path,
+        pa.Table.from_pandas(rows.assign(**absent), SCHEMA, preserve_index=False),
+        {"schema_version": VERSION, **metadata},
+    )
+
+
+def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
+    """Write any table with its metadata to a temporary name, then rename: a killed job leaves no partial file."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left_over in path.parent.glob(f".{path.name}.*.tmp"):  # of a killed job
+        left_over.unlink(missing_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        pq.write_table(
+            table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: json.dumps(metadata)}),
+            partial,
+            compression="zstd",
+        )
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def metadata(path: str | Path) -> dict:
+    """What the file says of itself: experiment, label, method, settings digest, versions and the like."""
+    return json.loads((pq.read_schema(path).metadata or {}).get(KEY, b"{}"))
+
+
+def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
+    """The rows of a score file, of a list of shards, or of a folder that holds exactly one complete set of shards.
+
+    `scores` holds one float32 array of d values a row (None where the method failed). Raises ShapelineError, naming
+    what is there, when a folder holds no complete set or several.
+    """
+    if isinstance(path, str | Path):
+        path = _shards(Path(path)) if Path(path).is_dir() else [path]
+    frame = pd.concat([pq.read_table(shard).to_pandas() for shard in path], ignore_index=True)
+    return frame.sort_values(["instance", "target", "repeat", "budget"], ignore_index=True)
+
+
+def matrix(rows: pd.DataFrame) -> np.ndarray:
+    """The scores of rows that succeeded, stacked: (rows, d) float64."""
+    return np.stack(rows["scores"].to_list()).astype(float) if len(rows) else np.zeros((0, 0))
+
+
+def _shards(folder: Path) -> list[Path]:
+    sets: dict[int, dict[int, Path]] = {}
+    for file in sorted(folder.glob("*.parquet")):
+        if found := SHARD.fullmatch(file.name):
+            sets.setdefault(int(found[2]), {})[int(found[1])] = file
+    complete = [n for n, shards in sets.items() if set(shards) == set(range(n))]
+    if len(sets) == 1 and complete:
+        return list(sets[complete[0]].values())
+    there = ", ".join(f"{len(shards)} of {n}" for n, shards in sorted(sets.items())) or "no shard"
+    raise ShapelineError(
+        f"{folder}: expected exactly one complete set of shards, found {there}; name the files, or remove the others"
+    )
