@@ -1,196 +1,396 @@
 """Figures and tables of a report, on a small invented result folder in the formats of the real one."""
 
 import json
-from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
-from shapeline import datasets, findings, plots, scores
+from shapeline import findings, plots
 from shapeline.errors import ShapelineError
-
-METHODS = {  # label: method, parameters, is_control, evaluations, noise, strength of the masking curve
-    "exact": ("shapley", {}, False, None, 0.0, 1.0),
-    "banzhaf": ("banzhaf", {}, False, None, 0.05, 0.99),
-    "l_shapley": ("l_shapley", {"order": 1}, False, 200, 0.12, 0.96),
-    "c_shapley": ("c_shapley", {"order": 4}, False, 160, 0.18, 0.94),
-    "c_shapley_myerson": ("c_shapley", {"order": 4, "weights": "myerson"}, False, 160, 0.15, 0.95),
-    "c_shapley_regression": ("c_shapley_regression", {"order": 4}, False, 31, 0.3, 0.91),
-    "kernel_shap": ("kernel_shap", {}, False, 64, 0.35, 0.90),
-    "sample_shapley": ("sample_shapley", {}, False, 64, 0.28, 0.92),
-    "lime": ("lime", {}, False, 64, 0.4, 0.88),
-    "saliency": ("saliency", {}, False, 1, 1.3, 0.70),
-    "occlusion": ("occlusion", {}, True, 17, 0.5, 0.93),
-    "gradient_x_input": ("gradient_x_input", {}, True, 1, 0.8, 0.97),
-    "random": ("random", {}, True, 0, 1.5, 0.30),
-}
+from tests.fixtures.result_folder import METHODS, build
 
 
-def build(folder: Path, kind: str, labels=tuple(METHODS), exact: str | None = "exact", n: int = 12) -> dict:
-    """Write a result folder of invented numbers in `folder` (relative to the working folder); returns the parameters.
+@pytest.fixture(scope="module")
+def parameters(tmp_path_factory) -> dict:
+    return build(tmp_path_factory.mktemp("image"), "image")
 
-    kind: "image" (digits 3 and 8 in sixteen patches) or "table" (breast cancer in ten groups).
-    """
-    name = {"image": "digits_patches", "table": "cancer_groups"}[kind]
-    source, settings = ("digits", {"classes": [3, 8]}) if kind == "image" else ("breast_cancer", {})
-    features = {"kind": "patch", "size": 2} if kind == "image" else {"kind": "group"}
-    data, root, model = folder / "prepared" / name, folder / name, folder / "models" / name
-    for place in (root / "metrics", model):
-        place.mkdir(parents=True)
-    datasets.prepare(source, settings, [], data)
-    dataset, d, budget = datasets.load(data), 16 if kind == "image" else 10, 4.0
-    random = np.random.default_rng(7)
-    rows = np.flatnonzero(dataset.split == 2)[:n]
-    predicted = dataset.labels[rows].copy()
-    predicted[1] = 1 - predicted[1]
-    shown = {"instance": dataset.ids[rows], "label": dataset.labels[rows].astype(np.int32)}
-    shown |= {"prediction": predicted.astype(np.int32), "probability": random.uniform(0.6, 1, n)}
-    pd.DataFrame(shown).to_parquet(root / "instances.parquet")
-    truth = random.normal(0, 1, (n, d)) * random.uniform(0.2, 2, d)
-    files = {
-        label: _scores(root / "scores" / label, label, truth, dataset.ids[rows], 2**d, budget, features, random)
-        for label in labels
-    }
-    metrics = {
-        "log_odds": _log_odds(root / "metrics" / "log_odds.parquet", labels, d, n, random),
-        "cost": _compared(root / "metrics" / "cost.parquet", labels, {"seconds": 0.004}, n),
-        "efficiency": _compared(root / "metrics" / "efficiency.parquet", labels, {"gap": 0.1}, n),
-    }
-    if exact:
-        others = [label for label in labels if label != exact]
-        metrics["error"] = _compared(
-            root / "metrics" / "error.parquet", others, {"rmse": 1, "spearman": -1, "top_k_overlap": -1}, n
-        )
-    history = [{"epoch": epoch, "loss": 1 / (epoch + 1), "accuracy": 0.9} for epoch in range(20)]
-    card = {
-        "name": name,
-        "architecture": "digits_cnn",
-        "n_parameters": 10282,
-        "test_accuracy": 0.9907,
-        "seconds": 4.2,
-        "seed": 0,
-    }
-    (model / "card.json").write_text(
-        json.dumps({**card, "versions": {"torch": "2.13.0", "numpy": "2.4.6"}, "history": history})
+
+@pytest.fixture(scope="module")
+def results(parameters) -> findings.Results:
+    return findings.load(**parameters)
+
+
+@pytest.fixture(scope="module")
+def table_results(tmp_path_factory) -> findings.Results:
+    return findings.load(**build(tmp_path_factory.mktemp("table"), "table"))
+
+
+def row(frame: pd.DataFrame, label: str) -> pd.Series:
+    return frame.set_index("label").loc[label]
+
+
+# --- text ---------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_are_written_for_reading():
+    cases = {1582008: "1,582,008", 0.28: "0.280", -11.437: "−11.4", 5.1e-8: "5.1e−8", 150000.4: "150,000", 0.0: "0"}
+    assert {value: findings.number(value) for value in cases} == cases
+    assert findings.number(2.0) == "2" and findings.number(2.0, whole=False) == "2.00"
+    assert findings.number(float("nan")) == findings.number(None) == "–"
+    assert findings.interval({"mean": -2.0, "low": -3.25, "high": 0.5}) == "−2.00 (−3.25 to 0.500)"
+
+
+def test_shares_round_neither_to_nothing_nor_to_everything():
+    assert [findings.share(value) for value in (0, 1e-4, 0.5, 0.9876, 0.9999, 1)] == [
+        *("0 %", "< 0.1 %", "50 %", "98.8 %", "> 99.9 %", "100 %")
+    ]  # fmt: skip
+
+
+def test_tables_escape_what_users_name():
+    page = plots.table(pd.DataFrame({"label": ["<b>&"], "rows": ["⚠ 1"]})).data
+    assert "&lt;b&gt;&amp;" in page and "<b>" not in page
+    assert 'class="number flag"' in page
+
+
+# --- styles -------------------------------------------------------------------------------------------------------
+
+
+def labels_of(count: int, controls: int) -> dict[str, dict]:
+    return {f"label{place}": {"is_control": place >= count - controls} for place in range(count)}
+
+
+@pytest.mark.parametrize("palette", ["colorblind", "deep", "muted"])
+def test_every_label_has_a_style_of_its_own(palette):
+    styles = plots.styles(labels_of(20, 3), "label0", palette)
+    assert len({(style.colour, style.marker, str(style.line)) for style in styles.values()}) == 20
+    assert styles["label0"].colour == "#000000"
+    for style in list(styles.values())[-3:]:
+        red, green, blue = matplotlib.colors.to_rgb(style.colour)
+        assert style.control and red == green == blue and style.line != "-"
+
+
+@pytest.mark.parametrize("palette", ["colorblind", "deep", "muted"])
+def test_colours_are_neither_grey_nor_pale(palette):
+    colours = np.array([matplotlib.colors.to_rgb(colour) for colour in plots.palette(palette)])
+    assert len(colours) >= 6
+    assert (colours.max(axis=1) - colours.min(axis=1) > 0.1).all()
+    assert (colours @ [0.2126, 0.7152, 0.0722] < 0.72).all()
+
+
+def test_a_new_label_at_the_end_changes_no_colour():
+    before, after = plots.styles(labels_of(9, 0)), plots.styles(labels_of(10, 0))
+    assert {label: after[label] for label in before} == before
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def test_load_keeps_the_order_of_the_labels(results):
+    assert list(results.labels) == list(results.scores) == list(METHODS)
+    assert results.d == 16 and len(results.scores["exact"]) == 12
+    assert results.metadata["kernel_shap"][0]["git_commit"] == "0123456789abcdef"
+
+
+def test_load_accepts_labels_as_a_list(parameters, results):
+    settings = json.loads(parameters["settings_json"])
+    listed = [{"label": label, **settings["labels"][label]} for label in settings.pop("order")]
+    loaded = findings.load(**{**parameters, "settings_json": json.dumps({**settings, "labels": listed})})
+    assert list(loaded.labels) == list(results.labels)
+
+
+def test_load_names_a_missing_file(parameters):
+    with pytest.raises(ShapelineError, match=r"report of digits_patches: .*gone\.parquet is missing"):
+        findings.load(**{**parameters, "instances": "gone.parquet"})
+
+
+def test_load_refuses_scores_that_the_settings_do_not_name(parameters):
+    with pytest.raises(ShapelineError, match="scores for stray"):
+        findings.load(**{**parameters, "scores": {**parameters["scores"], "stray": []}})
+
+
+# --- findings -----------------------------------------------------------------------------------------------------
+
+
+def areas_of(**means: float) -> pd.DataFrame:
+    rows = [{"label": label, "quantity": "masking_area", "x": np.nan, "mean": mean} for label, mean in means.items()]
+    return pd.DataFrame(rows).assign(low=lambda frame: frame["mean"] - 1, high=lambda frame: frame["mean"] + 1, n=12)
+
+
+def with_metrics(results: findings.Results, **metrics: pd.DataFrame) -> findings.Results:
+    return findings.Results(**{**results.__dict__, "metrics": {**results.metrics, **metrics}})
+
+
+def without(results: findings.Results, *names: str) -> findings.Results:
+    kept = {name: frame for name, frame in results.metrics.items() if name not in names}
+    return findings.Results(**{**results.__dict__, "metrics": kept})
+
+
+def test_headline_says_when_a_control_wins(results):
+    frame = areas_of(exact=-10, kernel_shap=-9, occlusion=-14, random=-2)
+    found = findings.headline(with_metrics(results, log_odds=frame))
+    assert found["best"]["label"] == "exact" and found["control"]["label"] == "occlusion"
+    assert found["control_wins"] is True and found["control_overlaps"] is False
+    sentence = findings.headlines(with_metrics(results, log_odds=frame))[2]
+    assert "belongs to exact: −10.0 (−11.0 to −9.00)" in sentence and "occlusion, beats it at −14.0" in sentence
+
+
+def test_headline_says_when_intervals_overlap(results):
+    found = with_metrics(results, log_odds=areas_of(exact=-10, occlusion=-8.5))
+    assert findings.headline(found)["control_wins"] is False
+    assert "stays behind it" in findings.headlines(found)[2] and "intervals overlap" in findings.headlines(found)[2]
+
+
+def test_headline_names_the_closest_sampled_method(results):
+    error = findings.headline(results)["error"]
+    assert error["label"] == "sample_shapley"  # banzhaf and l_shapley are closer, but spend no budget
+    assert error["mean"] == pytest.approx(0.28) and error["evaluations"] == 64
+
+
+def test_headline_counts_evaluations_and_failures(results):
+    found = findings.headline(results)
+    per_instance = [2**16 if method[3] is None else method[3] for method in METHODS.values()]
+    assert found["evaluations"] == 12 * sum(per_instance)
+    assert (found["rows"], found["failures"], found["instances"]) == (12 * 13, 1, 12)
+
+
+def test_headline_without_metrics_or_controls(results):
+    bare = findings.headline(without(results, "log_odds", "error"))
+    assert bare["best"] is bare["control"] is bare["control_wins"] is bare["error"] is None
+    no_control = with_metrics(results, log_odds=areas_of(exact=-10, lime=-9))
+    assert "no control was run" in findings.headlines(no_control)[2]
+
+
+def test_health_counts_failures_by_status(results):
+    frame = findings.health(results)
+    assert list(frame["label"]) == list(METHODS)
+    assert row(frame, "lime")["failures"] == "⚠ 1 memory" and row(frame, "exact")["failures"] == "none"
+    assert row(frame, "exact")["evaluations, total"] == "786,432"
+
+
+def test_health_flags_a_gap_only_where_none_is_promised(results):
+    column = "efficiency gap, median (nats)"
+    healthy = findings.health(results)
+    assert not healthy[column].str.startswith("⚠").any()
+    broken = {**results.scores, "kernel_shap": results.scores["kernel_shap"].assign(value_full=9.0)}
+    broken["banzhaf"] = results.scores["banzhaf"].assign(value_full=9.0)
+    frame = findings.health(findings.Results(**{**results.__dict__, "scores": broken}))
+    assert list(frame["label"][frame[column].str.startswith("⚠")]) == ["kernel_shap"]
+
+
+def test_health_counts_zero_scores_and_ties(results):
+    half = np.array([3, 2, 1, 1] + [0] * 12, np.float32)  # the cut is at 3 of 16
+    frame = results.scores["random"].assign(scores=[half] * 12)
+    table = findings.health(findings.Results(**{**results.__dict__, "scores": {"random": frame}}))
+    assert row(table, "random")["zero scores"] == "75 %" and row(table, "random")["ties at the cut"] == "100 %"
+
+
+def test_ties_are_found_at_the_cut_and_nowhere_else():
+    values = np.array([[5, 4, 3, 2, 1.0], [5, 5, 3, 2, 1], [5, 3, 3, 2, 1], [-1, -1, -2, -3, -4]])
+    assert findings.ties(values, cut=0.2).tolist() == [False, True, False, True]
+    assert findings.ties(values, cut=0.4).tolist() == [False, False, True, False]
+    assert findings.ties(np.ones((2, 1))).tolist() == [False, False]
+
+
+def test_cost_flags_what_is_above_the_budget(results):
+    frame = findings.cost(results)
+    flagged = list(frame["label"][frame["budget"].str.startswith("⚠")])
+    assert flagged == ["exact", "banzhaf", "l_shapley", "c_shapley", "c_shapley_myerson"]
+    assert (
+        row(frame, "kernel_shap")["evaluations per instance"] == "64"
+        and row(frame, "exact")["multiple of d"] == "4,096"
     )
-    described = {
-        label: {"method": method, "family": "coalitions", "parameters": parameters, "is_control": control}
-        for label, (method, parameters, control, *_) in METHODS.items()
-        if label in labels
-    }
-    report = {
-        "title": "Digits 3 and 8 in sixteen patches" if kind == "image" else "Breast cancer in ten groups",
-        "instances_shown": 3,
-    }
-    stated = {"report": report, "labels": described, "order": list(labels), "budget": budget, "features": features}
-    stated |= {"reference": "mean", "value": "log_probability", "exact": exact}
-    return {
-        "experiment": name,
-        "root": str(root),
-        "settings_json": json.dumps(stated, sort_keys=True),
-        "model_card": str(model / "card.json"),
-        "dataset_card": str(data / "card.json"),
-        "dataset": str(data),
-        "instances": str(root / "instances.parquet"),
-        "scores": files,
-        "metrics": metrics,
-    }
+    on_top = {"kernel_shap": results.scores["kernel_shap"].assign(evaluations=66)}  # the empty and the full input
+    assert findings.cost(findings.Results(**{**results.__dict__, "scores": on_top}))["budget"][0] == "within 4 d"
+    above = {"kernel_shap": results.scores["kernel_shap"].assign(evaluations=67)}
+    assert findings.cost(findings.Results(**{**results.__dict__, "scores": above}))["budget"][0] == "⚠ above 4 d"
 
 
-def _scores(folder, label, truth, instances, every, budget, features, random) -> list[str]:
-    method, parameters, _, spent, noise, _ = METHODS[label]
-    n, d = truth.shape
-    values = truth + noise * random.normal(0, 1, truth.shape)
-    if method == "saliency":
-        values = np.abs(values)
-    empty = random.normal(-2, 0.3, n)
-    frame = pd.DataFrame(
-        {
-            "instance": instances,
-            "target": np.int32(1),
-            "repeat": np.int16(0),
-            "budget": np.float32(budget) if method in ("kernel_shap", "sample_shapley", "lime") else None,
-            "scores": list(values.astype(np.float32)),
-            "evaluations": every if spent is None else spent,
-            "seconds": 0.0004 + 5e-6 * (every if spent is None else spent),
-            "value_full": empty + (values.sum(axis=1) if method in findings.EFFICIENT else truth.sum(axis=1)),
-            "value_empty": empty,
-            "status": "ok",
-            "error": None,
-        }
+def test_area_table_reads_the_nearest_computed_fractions(results):
+    frame = findings.area_table(results)
+    assert [column for column in frame.columns if column.startswith("top")] == ["top 6.2 % masked", "top 18.8 % masked"]
+    assert frame["label"][0] == "exact" and frame["label"].iloc[-1] == "random"
+    line = results.metrics["log_odds"].query("label == 'lime' and quantity == 'masking' and x == 0.1875")
+    assert row(frame, "lime")["top 18.8 % masked"] == findings.number(line["mean"].item())
+
+
+def test_cards_and_provenance_come_from_the_files(results):
+    model = findings.model_facts(results.model_card).set_index("fact")["value"]
+    assert model["trainable parameters"] == "10,282" and model["epochs"] == "20" and model["test accuracy"] == "99.07 %"
+    data = findings.dataset_facts(results.dataset_card).set_index("fact")["value"]
+    assert data["classes"] == "3, 8" and "(3: " in data["rows, test"]
+    shared, by_label = findings.provenance(results)
+    assert shared.set_index("fact")["value"]["git commit"] == "0123456789abcdef"
+    assert row(by_label, "c_shapley_myerson")["parameters"] == "order 4, weights myerson"
+    assert row(by_label, "exact")["shards"] == "2"
+
+
+# --- instances ----------------------------------------------------------------------------------------------------
+
+
+def test_instances_shown_take_turns_between_classes():
+    instances = pd.DataFrame({"instance": range(6), "label": [0, 0, 0, 1, 1, 2]})
+    assert findings.chosen(instances, 5)["instance"].tolist() == [0, 3, 5, 1, 4]
+
+
+def test_instances_go_by_their_number_in_the_source(results):
+    picked = results.instances.iloc[[3, 0]]
+    places = findings.positions(results.dataset, picked)
+    assert (results.dataset.ids[places] == picked["instance"]).all()
+    with pytest.raises(ShapelineError, match="not those of the prepared dataset"):
+        findings.positions(results.dataset, picked.assign(instance=10**9))
+    with pytest.raises(ShapelineError, match="not those of the prepared dataset"):
+        findings.positions(results.dataset, picked.assign(label=1 - picked["label"]))
+
+
+def test_scores_shown_are_those_of_the_first_repeat_at_the_largest_budget():
+    rows = [(5, 0, 2.0, "ok", [1]), (5, 0, 4.0, "ok", [2]), (5, 1, 4.0, "ok", [3]), (6, 0, 4.0, "memory", None)]
+    frame = pd.DataFrame(rows, columns=["instance", "repeat", "budget", "status", "scores"])
+    shown = findings.scores_of(frame, [6, 5])
+    assert shown[0] is None and shown[1].tolist() == [2]
+
+
+# --- figures ------------------------------------------------------------------------------------------------------
+
+
+def overlap(one, other) -> bool:
+    return one.x0 < other.x1 and other.x0 < one.x1 and one.y0 < other.y1 and other.y0 < one.y1
+
+
+def drawn(figure: Figure) -> Figure:
+    figure.draw_without_rendering()
+    return figure
+
+
+def test_curves_show_every_label_with_units_and_a_legend_beside_the_data(results):
+    frame, styles = results.metrics["log_odds"], plots.styles_of(results)
+    figure = drawn(plots.curves(frame, styles))
+    masking, insertion = figure.axes
+    assert masking.get_xlabel() == "top features masked (%)" and masking.get_ylabel() == "change of log-odds (nats)"
+    lines = {line.get_label(): line for line in masking.lines}
+    assert set(lines) == set(METHODS) and len(insertion.lines) == len(METHODS)
+    means = frame.query("label == 'lime' and quantity == 'masking'").sort_values("x")["mean"]
+    assert lines["lime"].get_ydata() == pytest.approx(means)
+    assert lines["random"].get_color() == styles["random"].colour and lines["random"].is_dashed()
+    legend = figure.legends[0].get_window_extent()
+    assert not any(overlap(legend, axes.get_window_extent()) for axes in figure.axes)
+    assert legend.x1 <= figure.bbox.x1 and legend.y0 >= 0
+
+
+def test_few_curves_carry_their_intervals_as_bands(results):
+    frame = results.metrics["log_odds"]
+    few = frame[frame["label"].isin(["exact", "lime", "random"])]
+    band = plots.curves(few, plots.styles_of(results)).axes[0].collections[0]
+    heights = band.get_paths()[0].vertices[:, 1]
+    line = few.query("label == 'exact' and quantity == 'masking'")
+    assert (heights.min(), heights.max()) == pytest.approx((line["low"].min(), line["high"].max()))
+    assert band.get_alpha() > 0
+
+
+def test_curve_panels_give_every_label_its_own(results):
+    figure = drawn(plots.curve_panels(results.metrics["log_odds"], plots.styles_of(results)))
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    assert panels[0].get_title(loc="left") == "exact" and len(panels) == len(METHODS)
+    band = panels[0].collections[0].get_paths()[0].vertices[:, 1]
+    line = results.metrics["log_odds"].query("label == 'exact' and quantity == 'masking'")
+    assert (band.min(), band.max()) == pytest.approx((line["low"].min(), line["high"].max()))
+
+
+def test_areas_are_ordered_and_keep_their_intervals(results):
+    figure = drawn(plots.areas(results.metrics["log_odds"], plots.styles_of(results)))
+    masking = figure.axes[0]
+    names = [text.get_text() for text in masking.get_yticklabels()]
+    areas = findings.scalars(results.metrics["log_odds"], "masking_area")
+    assert names == list(areas.sort_values("mean").index)
+    top, bottom = masking.get_ylim()[1], masking.get_ylim()[0]
+    assert top < bottom  # the first, best, is on top
+    whisker = masking.lines[0].get_xdata()
+    assert list(whisker) == pytest.approx(areas.loc[names[0], ["low", "high"]])
+    assert "lower is better" in masking.get_xlabel() and "higher is better" in figure.axes[1].get_xlabel()
+
+
+def test_errors_leave_out_the_exact_values(results):
+    figure = drawn(plots.errors(results.metrics["error"], plots.styles_of(results), "exact"))
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["RMSE", "Spearman correlation", "Top-k overlap"]
+    assert "exact" not in [text.get_text() for text in figure.axes[0].get_yticklabels()]
+
+
+def test_names_in_the_cost_figure_cover_neither_each_other_nor_the_frame(results):
+    frame, styles = results.metrics["error"], plots.styles_of(results)
+    figure = drawn(plots.error_by_cost(frame, styles, findings.evaluations(results), "exact", "nats", 64))
+    texts = [text for text in figure.axes[0].texts if text.get_text() in METHODS]
+    assert len(texts) == len(METHODS) - 1
+    boxes = [text.get_window_extent() for text in texts]
+    assert not any(overlap(one, other) for place, one in enumerate(boxes) for other in boxes[:place])
+    assert all(overlap(box, figure.axes[0].get_window_extent()) for box in boxes)
+
+
+def test_maps_are_symmetric_about_zero_and_say_what_failed():
+    cells = np.array([[0, 0, 1], [0, 0, 1], [2, 2, 3]])  # patches of unequal size
+    images = np.zeros((2, 1, 3, 3))
+    values = {"one": [np.array([1.0, -4, 2, 0]), None], "two": [np.zeros(4), np.arange(4.0)]}
+    figure = plots.heat_maps(images, ["a", "b"], values, cells)
+    assert len(figure.axes) == 6
+    first = next(axes for axes in figure.axes if axes.get_title(loc="center") == "one")
+    image = first.images[0]
+    assert image.get_clim() == (-4, 4) and first.get_xlabel() == "± 4"
+    assert image.get_array().tolist() == [[1, 1, -4], [1, 1, -4], [2, 2, 0]]
+    assert sum("failed" in [text.get_text() for text in axes.texts] for axes in figure.axes) == 1
+
+
+def test_maps_of_many_labels_go_on_in_a_further_block():
+    values = {f"label{place}": [np.zeros(4)] for place in range(13)}
+    figure = plots.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, np.arange(4).reshape(2, 2))
+    assert len(figure.axes) == 13 + 2  # the image stands in both blocks
+    boxes = [axes.get_position() for axes in figure.axes]
+    assert all(0 <= box.x0 and box.x1 <= 1 and 0 <= box.y0 and box.y1 <= 1 for box in boxes)
+    assert not any(overlap(one, other) for place, one in enumerate(boxes) for other in boxes[:place])
+
+
+def test_score_table_writes_the_largest_features_first():
+    values = {"one": np.array([0.1, -3.0, 1.0]), "two": np.array([0.2, -2.0, 1.5]), "three": None}
+    axes = plots.score_table(values, ["small", "large", "middle"], most=2).axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["large", "middle"]
+    assert [text.get_text() for text in axes.texts] == ["−3.0", "−2.0", "failed", "1.0", "1.5", "failed"]
+    assert "1 smaller features not shown" in axes.get_xlabel()
+
+
+def test_a_table_experiment_shows_named_features(table_results):
+    page = plots.explanations(table_results).data
+    assert page.count("<figure>") == 3 and "true malignant, predicted malignant" in page
+    assert "concavity" in findings.feature_names(table_results)
+
+
+# --- sections -----------------------------------------------------------------------------------------------------
+
+
+def test_missing_metrics_take_one_line(results):
+    bare = without(results, "log_odds", "error")
+    assert plots.masking_section(bare).data.count("<p") == 1 and "log_odds" in plots.masking_section(bare).data
+    assert "“error” was not computed" in plots.error_section(bare).data
+    assert findings.cost(without(results, "cost"))["ms per instance"][0] == findings.number(
+        1000 * (0.0004 + 5e-6 * 2**16)
     )
-    metadata = {
-        "experiment": "digits_patches",
-        "label": label,
-        "method": method,
-        "parameters": parameters,
-        "settings_digest": f"{abs(int(noise * 1e9)):016x}",
-        "features": {"kind": features["kind"], "shape": [4, 4] if d == 16 else [d]},
-        "reference": "mean",
-        "value": "log_probability",
-        "seed": 0,
-        "versions": {"shapeline": "0.1.0", "torch": "2.13.0"},
-        "framework": "torch",
-        "form": {"name": "frozen", "batch": 256},
-        "device": "cpu",
-        "git_commit": "0123456789abcdef",
-    }
-    if label == "lime":
-        frame.loc[0, ["scores", "status", "error"]] = [None, "memory", "out of memory at batch 1"]
-    paths = [folder / "0-of-2.parquet", folder / "1-of-2.parquet"]
-    for number, (path, part) in enumerate(zip(paths, (frame[: n // 2], frame[n // 2 :]), strict=True)):
-        scores.write(path, part, {**metadata, "shard": [number, 2]})
-    return [str(path) for path in paths]
 
 
-def _log_odds(path: Path, labels, d: int, n: int, random) -> str:
-    x = np.arange(d + 1) / d
-    parts = []
-    for label in labels:
-        strength = METHODS[label][5]
-        rate = 1 + 5 * strength
-        fall = -14 * (1 - np.exp(-rate * x)) / (1 - np.exp(-rate)) + random.normal(0, 0.15, d + 1) * x * (1 - x)
-        rise = -7 + 14 * (1 - np.exp(-rate * x)) / (1 - np.exp(-rate))
-        wide = 0.4 + 0.8 * x * (1 - x)
-        parts += [
-            pd.DataFrame(
-                {"label": label, "quantity": "masking", "x": x, "mean": fall, "low": fall - wide, "high": fall + wide}
-            ),
-            pd.DataFrame(
-                {"label": label, "quantity": "insertion", "x": x, "mean": rise, "low": rise - wide, "high": rise + wide}
-            ),
-        ]
-        for quantity, mean in (("masking_area", fall.mean()), ("insertion_area", rise.mean())):
-            row = {
-                "label": label,
-                "quantity": quantity,
-                "x": np.nan,
-                "mean": mean,
-                "low": mean - 0.35,
-                "high": mean + 0.4,
-            }
-            parts.append(pd.DataFrame([row]))
-    pd.concat(parts, ignore_index=True).assign(n=n).to_parquet(path)
-    return str(path)
+def test_no_exact_label_no_error_section(tmp_path):
+    labels = tuple(label for label in METHODS if label != "exact")
+    results = findings.load(**build(tmp_path / "image", "image", labels, exact=None))
+    assert plots.error_section(results).data == ""
+    assert findings.headline(results)["error"] is None
+    assert results.exact is None and "#000000" not in {style.colour for style in plots.styles_of(results).values()}
 
 
-def _compared(path: Path, labels, quantities: dict[str, float], n: int) -> str:
-    """Scalars that follow the noise of each label: growing with it (a positive size) or falling from 1 (a negative one)."""
-    rows = []
-    for label in labels:
-        for quantity, size in quantities.items():
-            noise = METHODS[label][4]
-            mean = size * noise if size > 0 else 1 / (1 + noise)
-            rows.append(
-                {
-                    "label": label,
-                    "quantity": quantity,
-                    "x": np.nan,
-                    "mean": mean,
-                    "low": 0.85 * mean,
-                    "high": 1.15 * mean,
-                }
-            )
-    pd.DataFrame(rows).assign(n=n).to_parquet(path)
-    return str(path)
+def test_intervals_say_what_they_hold_fixed(results):
+    assert "hold the sampled design fixed" in plots.interval_note(results).data
+    frame = results.scores["kernel_shap"]
+    repeated = pd.concat([frame.assign(repeat=repeat) for repeat in range(3)])
+    more = findings.Results(**{**results.__dict__, "scores": {"kernel_shap": repeated}})
+    assert "repeated with 3 designs" in plots.interval_note(more).data
+
+
+def test_figures_are_pictures_with_a_description(results):
+    page = plots.masking_section(results).data
+    assert page.count("<img ") == page.count('alt="') == 3 and "data:image/svg+xml;base64," in page

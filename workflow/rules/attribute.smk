@@ -2,7 +2,7 @@ rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
         code=plan.sources("shapeline.instances"),
-        script=script("select_instances"),
+        script=script_file("select_instances"),
     output:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
     log:
@@ -23,7 +23,7 @@ rule attribute:
         unpack(lambda w: model_inputs(w.experiment)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         code=lambda w: plan.attribute_code(CONFIG, w.experiment, w.label),
-        script=script("attribute"),
+        script=script_file("attribute"),
     output:
         scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
     log:

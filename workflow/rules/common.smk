@@ -49,7 +49,8 @@ wildcard_constraints:
 
 
 onstart:
-    if workflow.global_resources.get("gpu") and GPU and not visible_devices():
+    asked = workflow.resource_settings.resources.get("gpu")
+    if asked and GPU and not visible_devices():
         print(
             "No GPU is visible on this machine: running on the CPU.",
             file=sys.stderr,
@@ -64,7 +65,7 @@ def all_scores(experiment):
     ]
 
 
-def script(name):
+def script_file(name):
     return f"workflow/scripts/{name}.py"
 
 

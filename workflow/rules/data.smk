@@ -21,7 +21,7 @@ rule prepare_dataset:
     input:
         raw=lambda w: plan.raw_files(CONFIG, w.dataset),
         code=lambda w: plan.prepare_code(CONFIG, w.dataset),
-        script=script("prepare_dataset"),
+        script=script_file("prepare_dataset"),
     output:
         arrays="data/prepared/{dataset}/arrays.npz",
         card="data/prepared/{dataset}/card.json",

@@ -1,7 +1,7 @@
 rule measure:
     input:
         unpack(lambda w: measure_inputs(w.experiment, w.metric, w.label)),
-        script=script("measure"),
+        script=script_file("measure"),
     output:
         measured=f"{RESULTS}/{{experiment}}/metrics/{{metric}}/{{label}}.parquet",
     log:
@@ -23,7 +23,7 @@ rule compare:
     input:
         measured=lambda w: plan.metric_files(CONFIG, w.experiment, w.metric),
         code=plan.sources("shapeline.metrics.compare"),
-        script=script("compare"),
+        script=script_file("compare"),
     output:
         compared=f"{RESULTS}/{{experiment}}/metrics/{{metric}}.parquet",
     log:

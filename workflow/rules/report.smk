@@ -10,7 +10,7 @@ rule render_report:
         )["card"],
         notebook="notebooks/report.ipynb",
         code=plan.sources("shapeline.plots", "shapeline.reports"),
-        script=script("render_report"),
+        script=script_file("render_report"),
     output:
         html=f"{RESULTS}/reports/{{experiment}}.html",
         notebook=f"{RESULTS}/reports/{{experiment}}.ipynb",
@@ -31,7 +31,7 @@ rule render_index:
     input:
         notebooks=[f"{RESULTS}/reports/{name}.ipynb" for name in CONFIG.run],
         code=plan.sources("shapeline.reports"),
-        script=script("render_index"),
+        script=script_file("render_index"),
     output:
         html=f"{RESULTS}/reports/index.html",
     log:

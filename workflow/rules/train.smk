@@ -3,7 +3,7 @@ rule train_model:
         arrays=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["arrays"],
         card=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["card"],
         code=lambda w: plan.train_code(CONFIG, w.model),
-        script=script("train_model"),
+        script=script_file("train_model"),
     output:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
         card=f"{RESULTS}/models/{{model}}/card.json",

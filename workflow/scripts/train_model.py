@@ -16,4 +16,5 @@ model = models.for_dataset(settings, dataset.card)
 card = training.fit(model, dataset, settings.get("training", {}), settings["seed"], device)
 models.save(model, snakemake.output.weights)
 with jobs.atomic(snakemake.output.card) as path:
-    path.write_text(json.dumps({"name": snakemake.wildcards.model, **card, "settings": settings}, indent=1))
+    own = {"name": snakemake.wildcards.model, "training": card.pop("settings"), "settings": settings}
+    path.write_text(json.dumps({**card, **own}, indent=1))

@@ -4,12 +4,14 @@ import importlib.metadata
 import math
 import subprocess
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 import networkx
 import numpy as np
 import pandas as pd
+from pydantic import ValidationError
 
 from shapeline import engine, graphs, methods
 from shapeline.errors import MethodFailure, ShapelineError, nearest
@@ -80,20 +82,16 @@ def attribute(
     ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
     result = _empty(len(inputs), features, targets)
     result.seconds += (time.perf_counter() - began) / max(len(inputs), 1)
-    rows = len(design.masks) if design else 1
-    step = max(1, min(CHUNK, CHUNK_VALUES // max(rows, 1)))
+    masks = design.masks if design else np.zeros((0, features.d), dtype=bool)
+    masks, full, empty = _with_ends(masks)
+    step = max(1, min(CHUNK, CHUNK_VALUES // len(masks)))
 
     def explain_part(part: slice) -> None:
         began = time.perf_counter()
-        arguments = (model, inputs[part], reference)
-        settled = {"value": value, "targets": targets[part], "form": form}
+        values = engine.values(model, inputs[part], reference, masks, features, value, targets[part], form)
         if design:
-            masks, full, empty = _with_ends(design.masks)
-            values = engine.values(*arguments, masks, features, **settled)
-            scores, evaluations = design.attribute(values[:, : len(design.masks)]), len(design.masks)
+            scores, evaluations = design.attribute(values[:, : design.evaluations]), design.evaluations
         else:
-            values = engine.values(*arguments, np.array([[False], [True]]).repeat(features.d, 1), features, **settled)
-            empty, full = 0, 1
             own = {"inputs": inputs[part], "targets": targets[part], "instances": ids[part]}
             scores, evaluations = methods.call(function, {**available, **own})
         result.scores[part] = np.reshape(scores, (-1, *features.shape))
@@ -113,6 +111,10 @@ def attribute(
                     explain_part(slice(i, i + 1))
                 except MethodFailure as failure:
                     result.status[i], result.error[i] = failure.status, str(failure)
+        except ShapelineError as error:
+            if not hasattr(error, "instance"):
+                raise
+            raise ShapelineError(f"instance {ids[start + error.instance]}: {error}") from None
         if progress:
             progress(part.stop, int(result.evaluations.sum()))
     return result
@@ -227,10 +229,7 @@ def explain(
         targets = classifier.log_probs(inputs).argmax(1)
     else:
         targets = np.broadcast_to(np.asarray(target), len(inputs)).astype(int)
-    settings = {"method": method, **parameters}
-    if method in methods.METHODS:
-        methods.METHODS[method].parameters.model_validate(settings)
-    form = _calibrated(classifier, inputs, Reference(rows))
+    settings = _checked_settings(method, parameters)
     return attribute(
         classifier,
         inputs,
@@ -239,10 +238,38 @@ def explain(
         features,
         Reference(rows),
         value,
-        budget,
+        budget if methods.METHODS[method].sampled else None,
         seed_of(seed, method, 0),
-        form=form,
+        form=_form_of(classifier, inputs, Reference(rows)),
+        on_error="fail",
     )
+
+
+_FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> engine.Form:
+    """The calibrated form, once per torch module and input shape; a function is called in large batches."""
+    if model.framework != "torch":
+        return engine.Form("plain", 4096)
+    kept = _FORMS.setdefault(model.module, {})
+    if inputs.shape[1:] not in kept:
+        kept[inputs.shape[1:]] = engine.calibrate(model, inputs[:64], reference)
+    return kept[inputs.shape[1:]]
+
+
+def _checked_settings(method: str, parameters: dict) -> dict:
+    if method not in methods.METHODS:
+        raise ShapelineError(f"unknown method '{method}'.{nearest(method, methods.METHODS)}")
+    settings = {"method": method, **parameters}
+    try:
+        methods.METHODS[method].parameters.model_validate(settings)
+    except ValidationError as failure:
+        first = failure.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        allowed = [name for name in methods.METHODS[method].parameters.model_fields if name != "method"]
+        raise ShapelineError(f"{method}: {key}: {first['msg']}.{nearest(key, allowed)}") from None
+    return settings
 
 
 def _empty(n: int, features: Features, targets: np.ndarray) -> Explanation:

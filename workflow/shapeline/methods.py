@@ -80,7 +80,7 @@ class SampleShapley(Sampled):
 
 class Lime(Sampled):
     method: Literal["lime"]
-    kernel: Literal["cosine", "shapley"] = "cosine"
+    kernel: Literal["cosine", "fraction", "shapley"] = "cosine"
     kernel_width: float = Field(0.25, gt=0)
     ridge: float = Field(1.0, ge=0)
 

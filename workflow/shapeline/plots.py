@@ -47,6 +47,7 @@ STYLE = {
     "svg.hashsalt": "shapeline",
 }
 INK = "#1a1a1a"
+FEW = 6  # more curves than this hide each other under their bands
 CONTROL_GREYS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
 CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
 DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
@@ -153,14 +154,31 @@ def note(text: str) -> HTML:
     return HTML(f'<p class="note">{html.escape(text)}</p>')
 
 
+def missing(metric: str) -> HTML:
+    """The line that stands in for the figures of a metric that was not computed."""
+    return note(f"No figures here: the metric “{metric}” was not computed in this experiment.")
+
+
+def heading(text: str) -> HTML:
+    """A heading inside a section."""
+    return HTML(f"<h3>{html.escape(text)}</h3>")
+
+
+def together(*parts: HTML | None) -> HTML:
+    """Several parts as one; None is left out."""
+    return HTML("".join(part.data for part in parts if part is not None))
+
+
 def pair(left: HTML, right: HTML) -> HTML:
     """Two tables side by side where the page is wide enough."""
     return HTML(f'<div class="pair"><div>{left.data}</div><div>{right.data}</div></div>')
 
 
 @_styled
-def figure(drawing: Figure, alt: str, caption: str = "", vector: bool = True) -> HTML:
+def figure(drawing: Figure | None, alt: str, caption: str = "", vector: bool = True) -> HTML | None:
     """A figure inside the page: vector graphics, or a picture at twice the screen's resolution; `alt` describes it."""
+    if drawing is None:
+        return None
     buffer = io.BytesIO()
     if vector:
         drawing.savefig(buffer, format="svg", metadata={"Date": None})
@@ -171,17 +189,6 @@ def figure(drawing: Figure, alt: str, caption: str = "", vector: bool = True) ->
     source = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
     legend = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     return HTML(f'<figure><img width="{width}" alt="{html.escape(alt, quote=True)}" src="{source}">{legend}</figure>')
-
-
-def show(
-    results: Results, metric: str, draw: Callable[..., Figure | None], alt: str, caption: str = "", **options
-) -> HTML:
-    """The figure that `draw(frame, styles, **options)` makes of a metric, or one line when there is nothing to draw."""
-    frame = results.metrics.get(metric)
-    drawing = None if frame is None or frame.empty else draw(frame, styles_of(results), **options)
-    if drawing is None:
-        return note(f"No figure here: the metric “{metric}” was not computed in this experiment.")
-    return figure(drawing, alt, caption)
 
 
 # ---------------------------------------------------------------------------------------------- parts of the page
@@ -226,6 +233,35 @@ def cost_note(results: Results) -> HTML:
     )
 
 
+def masking_section(results: Results) -> HTML:
+    """Curves, a panel a method, areas, and a table of both; one line where the metric is missing."""
+    frame, drawn = results.metrics.get("log_odds"), styles_of(results)
+    if frame is None or frame.empty:
+        return missing("log_odds")
+    few = sum(label in set(frame["label"]) for label in results.labels) <= FEW
+    bands = "bands are 95 % intervals" if few else "their intervals are in the panels below"
+    return together(
+        figure(
+            curves(frame, drawn),
+            "Masking and insertion curves of every method",
+            f"Means over instances; {bands}. Controls are grey and dashed with hollow markers; exact values black.",
+        ),
+        heading("One method at a time"),
+        figure(
+            curve_panels(frame, drawn),
+            "Masking curve of each method in front of all the others",
+            "The masking curve of each method with its 95 % interval, all others in grey; best area first.",
+        ),
+        heading("Areas"),
+        figure(
+            areas(frame, drawn),
+            "Areas under the masking and insertion curves with 95 % intervals",
+            "Mean height of each curve with its 95 % interval. Dotted line: the best control.",
+        ),
+        table(findings.area_table(results)),
+    )
+
+
 def interval_note(results: Results) -> HTML:
     """What the intervals cover, which depends on how many designs were drawn."""
     repeats = max((frame["repeat"].nunique() for frame in results.scores.values()), default=1)
@@ -238,7 +274,7 @@ def interval_note(results: Results) -> HTML:
     else:
         more = (
             "They hold the sampled design fixed: another seed can move a sampled method by more than its interval. "
-            "Set `repeats` to 3 or more to include that spread."
+            "Set repeats to 3 or more to include that spread."
         )
     return note(text + more)
 
@@ -261,7 +297,7 @@ SCALARS = {  # title, unit (None: that of the value), whether higher is better
 
 @_styled
 def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """Masking and insertion curves of all labels, up to six with their intervals as bands; None without a curve."""
+    """Masking and insertion curves of all labels, a few with their intervals as bands; None without a curve."""
     quantities = [name for name in PANELS if (frame["quantity"] == name).any()]
     if not quantities:
         return None
@@ -271,7 +307,7 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     for axes, quantity in zip(panels, quantities, strict=True):
         title, across, up = PANELS[quantity]
         for label in labels:
-            _curve(axes, _line(frame, quantity, label), styles[label], label, band=0.12 if len(labels) <= 6 else 0.0)
+            _curve(axes, _line(frame, quantity, label), styles[label], label, band=0.12 if len(labels) <= FEW else 0.0)
         axes.set(title=title, xlabel=across, ylabel=up)
         axes.margins(x=0.02)
     handles, names = panels[0].get_legend_handles_labels()
@@ -358,26 +394,27 @@ def errors(
 
 def error_section(results: Results) -> HTML:
     """The whole section on error to the exact values, heading included; empty where no label is exact."""
-    exact, frame = results.exact, results.metrics.get("error")
+    exact, frame, unit = results.exact, results.metrics.get("error"), results.value_unit
     if not exact:
         return HTML("")
-    parts = [
-        HTML('<h2 id="error">Error to the exact values</h2>'),
-        show(
-            *(results, "error", errors, "RMSE, rank correlation and top-k overlap with the exact values"),
+    title = HTML("<h2>Error to the exact values</h2>")
+    if frame is None or frame.empty:
+        return together(title, missing("error"))
+    drawn, budget = styles_of(results), results.settings.get("budget")
+    spent = None if budget is None else budget * results.d
+    return together(
+        title,
+        figure(
+            errors(frame, drawn, exact, unit),
+            f"RMSE, rank correlation and top-k overlap with the scores of {exact}",
             f"Distance to the scores of {exact}: mean over instances, 95 % intervals. Dotted line: the best control.",
-            exact=exact,
-            unit=results.value_unit,
         ),
-    ]
-    if frame is not None:
-        budget = results.settings.get("budget")
-        spent = None if budget is None else budget * results.d
-        costs = findings.evaluations(results)
-        drawing = error_by_cost(frame, styles_of(results), costs, exact, results.value_unit, spent)
-        caption = "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals."
-        parts += [figure(drawing, "RMSE against evaluations per instance", caption)] if drawing else []
-    return HTML("".join(part.data for part in parts))
+        figure(
+            error_by_cost(frame, drawn, findings.evaluations(results), exact, unit, spent),
+            "RMSE against evaluations per instance",
+            "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals.",
+        ),
+    )
 
 
 def _dots(
@@ -628,7 +665,7 @@ def score_table(
     )
     colours = shades.to_rgba(shades.get_array())
     for (row, column), score in np.ndenumerate(scores[order]):
-        text, ink = ("failed", "#9a3a00") if np.isnan(score) else (number(score, 2), INK)
+        text, ink = ("failed", "#9a3a00") if np.isnan(score) else (number(score, 2, whole=False), INK)
         dark = not np.isnan(score) and colours[row, column, :3] @ [0.2126, 0.7152, 0.0722] < 0.45
         axes.text(column, row, text, ha="center", va="center", fontsize=8.5, color="white" if dark else ink)
     axes.set_xticks(range(len(labels)), [_wrapped(label, 9.5 / len(labels)) for label in labels])

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from shapeline import jobs
 from shapeline.errors import ShapelineError
 
 KERNEL = "shapeline"
@@ -56,6 +57,7 @@ th { text-align: left; font-weight: 600; border-bottom: 1.5px solid #7a7a7a; ver
 th, td { padding: 4px 12px 4px 0; }
 td { border-bottom: 1px solid #e4e4e4; vertical-align: top; }
 th.number, td.number { text-align: right; padding: 4px 0 4px 16px; }
+td.number, td.flag { white-space: nowrap; }
 th.number { max-width: 150px; }
 th.text + th.text, td.text + td.text, th.number + th.text, td.number + td.text { padding-left: 16px; }
 td.flag { color: #9a3a00; font-weight: 600; }
@@ -66,14 +68,14 @@ table.index td:first-child { min-width: 150px; } table.index td + td { white-spa
 .pair > div { min-width: 0; }
 pre { font-size: 12.5px; white-space: pre-wrap; overflow-wrap: anywhere; }
 .prompt { display: none; }
-@media (max-width: 900px) { body { padding: 16px; } .pair { grid-template-columns: 1fr; } }
+@media screen and (max-width: 900px) { body { padding: 16px; } .pair { grid-template-columns: 1fr; } }
 @media print {
   @page { size: A4; margin: 13mm 12mm; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   nav { display: none; }
   h1 { font-size: 19pt; } h2 { font-size: 14pt; margin-top: 18pt; }
   h2, h3, caption { break-after: avoid; }
-  figure, tr, .key, ul.headlines { break-inside: avoid; }
+  figure, tr, .key, ul.headlines, .wide, .pair { break-inside: avoid; }
   p { orphans: 3; widows: 3; }
   thead { display: table-header-group; }
   table { font-size: 8.2pt; width: 100%; }
@@ -106,10 +108,10 @@ def render(
     """Run a parameterised notebook in this interpreter and keep it (`executed`) and its page without code (`html`).
 
     The working folder of the notebook is the caller's. `metadata` (the settings digest, say) is kept in the executed
-    notebook under metadata.shapeline. Both files appear whole or not at all. A cell that fails
-    raises ShapelineError: notebook, cell, last line of the error.
+    notebook under metadata.shapeline. Both files appear whole or not at all. A cell that fails raises ShapelineError:
+    notebook, cell, last line of the error.
     """
-    import nbformat  # here and below: reports.index must not wait for papermill's imports
+    import nbformat  # here, as papermill and nbconvert below, so that the index does not wait for them
 
     notebook, html, executed = Path(notebook), Path(html), Path(executed)
     if not notebook.is_file():
@@ -139,12 +141,12 @@ def _execute(notebook: Path, parameters: dict):
                 config=Config({"KernelManager": {"transport": transport}}),
             )
         except PapermillExecutionError as error:
+            number = error.cell_index + (0 if parameters else 1)  # from 1, without the cell that papermill adds
             last = f"{error.ename}: {error.evalue}".strip().splitlines()[-1]
-            raise ShapelineError(f"notebook {notebook}, cell {error.cell_index + 1}: {last}") from error
-        except (DeadKernelError, RuntimeError) as error:  # the kernel died (killed, out of memory) or never answered
-            raise ShapelineError(
-                f"notebook {notebook}: its kernel stopped ({str(error).splitlines()[-1]}); free memory and run again."
-            ) from error
+            raise ShapelineError(f"notebook {notebook}, cell {number}: {last}") from error
+        except (DeadKernelError, RuntimeError) as error:  # killed, often for memory, or never started
+            reason = str(error).strip().splitlines()[-1]
+            raise ShapelineError(f"notebook {notebook}: its kernel stopped ({reason}); is memory free?") from error
 
 
 @contextlib.contextmanager
@@ -224,19 +226,8 @@ def _with_navigation(body: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write beside the place and rename, so that no reader and no killed job sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's own mode would hide the report from everyone else
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with jobs.atomic(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def headline(parameters: Mapping[str, object], link: str) -> dict:

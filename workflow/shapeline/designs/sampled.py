@@ -75,7 +75,7 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
         return only_feature()
     count = budget // d
     drawn = -(-count // 2) if antithetic else count
-    order = rng_permutations(np.random.default_rng(seed), drawn, d)
+    order = np.random.default_rng(seed).permuted(np.tile(np.arange(d), (drawn, 1)), axis=1)
     if antithetic:
         order = np.stack([order, order[:, ::-1]], axis=1).reshape(-1, d)[:count]
     rank = order.argsort(axis=1)
@@ -91,16 +91,11 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     return Design(masks, sparse_readout(d, len(masks), features, rows, np.repeat([1 / count, -1 / count], count * d)))
 
 
-def rng_permutations(rng: np.random.Generator, count: int, d: int) -> np.ndarray:
-    """(count, d) independent permutations of 0..d-1."""
-    return rng.permuted(np.tile(np.arange(d), (count, 1)), axis=1)
-
-
 def _budgeted(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
     d, budget = whole(where, "d", d, 1), whole(where, "budget", budget, 0)
     if budget < minimum(d):
         raise ShapelineError(
-            f"{where}: a budget of {budget} evaluations is below the minimum of {minimum(d)} for d = {d}."
+            f"{where}: budget is {budget} evaluations and the minimum for d = {d} is {minimum(d)}; raise it."
         )
     return d, budget
 

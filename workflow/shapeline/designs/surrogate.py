@@ -46,9 +46,7 @@ def lime(
     least = lime_minimum(d, ridge)
     if budget < least:
         remedy = "raise it" if ridge > 0 else "raise it, or set ridge above 0"
-        raise ShapelineError(
-            f"lime: a budget of {budget} evaluations is below the minimum of {least} for d = {d}; {remedy}."
-        )
+        raise ShapelineError(f"lime: budget is {budget} evaluations and the minimum for d = {d} is {least}; {remedy}.")
     rng = np.random.default_rng(seed)
     if kernel == "shapley":
         if d == 1:

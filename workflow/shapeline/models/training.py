@@ -50,9 +50,13 @@ def settings_for(architecture: str, given: Mapping[str, Any] | None = None) -> S
     for name in given or {}:
         if name not in known:
             raise ShapelineError(f"training: unknown setting '{name}'.{nearest(name, known)}")
-    settings = dataclasses.replace(default, **(given or {}))
+    settings = dataclasses.replace(
+        default, **{name: value for name, value in (given or {}).items() if value is not None}
+    )
     if settings.schedule not in SCHEDULES:
-        raise ShapelineError(f"training: unknown schedule '{settings.schedule}'.{nearest(settings.schedule, SCHEDULES)}")
+        raise ShapelineError(
+            f"training: unknown schedule '{settings.schedule}'.{nearest(settings.schedule, SCHEDULES)}"
+        )
     for name in ("epochs", "batch", "learning_rate"):
         if not getattr(settings, name) > 0:
             raise ShapelineError(f"training: {name} is {getattr(settings, name)}; it must be above 0")

@@ -1,0 +1,188 @@
+"""What every estimator promises: exactness on linear games, efficiency, equal symmetric players, 0 for null players."""
+
+import subprocess
+import sys
+
+import networkx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shapeline import designs, graphs
+
+from . import games
+
+D = 6
+GRID, COMPLETE = graphs.grid(2, 3), networkx.complete_graph(D)
+DESIGNS = {
+    "shapley": designs.shapley(D),
+    "banzhaf": designs.banzhaf(D),
+    "myerson": designs.myerson(GRID),
+    "l_shapley": designs.l_shapley(GRID, 1),
+    "l_shapley present": designs.l_shapley(GRID, 1, "present"),
+    "l_shapley sampled": designs.l_shapley(GRID, 2, samples=5, seed=0),
+    "c_shapley myerson": designs.c_shapley(GRID, 2, "myerson"),
+    "c_shapley myerson present": designs.c_shapley(GRID, 1, "myerson", "present"),
+    "c_shapley paper": designs.c_shapley(GRID, 2),
+    "runs uniform": designs.c_shapley_regression((D,), 3),
+    "runs kernel": designs.c_shapley_regression((D,), 3, "kernel"),
+    "squares uniform": designs.c_shapley_regression((2, 3), 2),
+    "squares kernel": designs.c_shapley_regression((2, 3), 2, "kernel"),
+    "runs constrained": designs.c_shapley_regression((D,), 3, "uniform", constrained=True),
+    "runs printed": designs.c_shapley_regression((D,), 3, "printed"),
+    "kernel_shap": designs.kernel_shap(D, 24, 0),
+    "kernel_shap least": designs.kernel_shap(D, 12, 0),
+    "kernel_shap whole": designs.kernel_shap(D, 2**D, 0),
+    "sample_shapley": designs.sample_shapley(D, 24, 0),
+    "sample_shapley antithetic": designs.sample_shapley(D, 24, 0, antithetic=True),
+    "lime without ridge": designs.lime(D, 24, 0, ridge=0),
+    "lime shapley": designs.lime(D, 24, 0, "shapley", ridge=0),
+    "lime": designs.lime(D, 24, 0),
+    "occlusion": designs.occlusion(D),
+    "symmetric_least_squares": designs.symmetric_least_squares(D, lambda s: 1 + s),
+}
+NOT_LINEAR = {"c_shapley paper", "runs printed", "lime"}
+EFFICIENT = {
+    "shapley",
+    "myerson",  # on a connected graph
+    "runs constrained",
+    "kernel_shap",
+    "kernel_shap least",
+    "kernel_shap whole",
+    "sample_shapley",
+    "sample_shapley antithetic",
+    "lime shapley",
+    "symmetric_least_squares",
+}
+# A null player's every marginal contribution is 0.
+NULL_IS_ZERO = {
+    "shapley",
+    "banzhaf",
+    "l_shapley",
+    "l_shapley present",
+    "l_shapley sampled",
+    "c_shapley myerson",
+    "c_shapley myerson present",
+    "c_shapley paper",
+    "kernel_shap whole",
+    "sample_shapley",
+    "sample_shapley antithetic",
+    "occlusion",
+}
+SYMMETRIC = {
+    "shapley": DESIGNS["shapley"],
+    "banzhaf": DESIGNS["banzhaf"],
+    "myerson": designs.myerson(COMPLETE),
+    "l_shapley": designs.l_shapley(COMPLETE, 1),
+    "c_shapley": designs.c_shapley(COMPLETE, 1),
+    "kernel_shap": DESIGNS["kernel_shap whole"],
+    "lime": designs.lime(D, 2**D, 0),
+    "occlusion": DESIGNS["occlusion"],
+    "symmetric_least_squares": DESIGNS["symmetric_least_squares"],
+}
+seeds = st.integers(0, 2**32 - 1)
+features = st.integers(0, D - 1)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_masks_and_readout(name):
+    design = DESIGNS[name]
+    assert design.masks.dtype == bool and design.masks.flags.c_contiguous
+    assert len(np.unique(design.masks, axis=0)) == design.evaluations
+    assert design.readout.shape == (D, design.evaluations) and design.readout.dtype == np.float64
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_linear_games_are_exact(name):
+    weights = np.random.default_rng(1).normal(size=D)
+    scores = games.scores(DESIGNS[name], games.linear(weights, constant=-2.0))
+    if name in NOT_LINEAR:
+        assert np.abs(scores - weights).max() > 1e-3
+    else:
+        np.testing.assert_allclose(scores, weights, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_efficiency(name):
+    game = games.table(D, seed=9)
+    gap = games.scores(DESIGNS[name], game).sum() - (game[-1] - game[0])
+    assert (abs(gap) < 1e-12) == (name in EFFICIENT)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_constant_game_gives_no_scores(name):
+    np.testing.assert_allclose(games.scores(DESIGNS[name], np.full(2**D, 7.0)), 0, atol=1e-11)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seeds, features)
+def test_null_players_get_nothing(seed, null):
+    game = games.table(D, seed)
+    rows = np.arange(2**D)
+    game = game[rows & ~(1 << null)]
+    for name in NULL_IS_ZERO:
+        assert abs(games.scores(DESIGNS[name], game)[null]) < 1e-10, name
+
+
+@settings(max_examples=20, deadline=None)
+@given(seeds, features, features)
+def test_symmetric_players_get_the_same(seed, one, other):
+    game = games.table(D, seed)
+    rows = np.arange(2**D)
+    swap = (rows >> one ^ rows >> other) & 1
+    game = game + game[rows ^ (swap << one) ^ (swap << other) if one != other else rows]
+    for name, design in SYMMETRIC.items():
+        scores = games.scores(design, game)
+        assert abs(scores[one] - scores[other]) < 1e-10, name
+
+
+@settings(max_examples=20, deadline=None)
+@given(seeds, st.integers(2, 9), st.floats(0.05, 0.9), st.integers(0, 3))
+def test_graph_designs_on_random_graphs(seed, d, density, order):
+    graph = networkx.gnp_random_graph(d, density, seed=seed)
+    game = games.table(d, seed)
+    for context in ("absent", "present"):
+        expected = games.l_shapley(game, graph, order, context)
+        np.testing.assert_allclose(games.scores(designs.l_shapley(graph, order, context), game), expected, atol=1e-10)
+        for weights in ("paper", "myerson"):
+            expected = games.c_shapley(game, graph, order, weights, context)
+            design = designs.c_shapley(graph, order, weights, context)
+            np.testing.assert_allclose(games.scores(design, game), expected, atol=1e-10)
+
+
+def test_one_feature_gets_the_whole_difference():
+    one = graphs.chain(1)
+    for design in (
+        designs.shapley(1),
+        designs.banzhaf(1),
+        designs.myerson(one),
+        designs.l_shapley(one, 3),
+        designs.l_shapley(one, 3, samples=5),
+        designs.c_shapley(one, 3, "myerson", "present"),
+        designs.c_shapley_regression((1,), 4),
+        designs.c_shapley_regression((1, 1), 4, "printed"),
+        designs.kernel_shap(1, 2, 0),
+        designs.sample_shapley(1, 2, 0),
+        designs.lime(1, 2, 0, ridge=0),
+        designs.lime(1, 2, 0, "shapley"),
+        designs.occlusion(1),
+        designs.symmetric_least_squares(1, []),
+    ):
+        np.testing.assert_allclose(games.scores(design, np.array([0.5, 2.0])), [1.5], atol=1e-12)
+
+
+def test_minimum_budgets_import_neither_scipy_nor_a_framework():
+    program = (
+        "import sys; from shapeline.designs import sampled, surrogate;"
+        "sampled.kernel_shap_minimum(9), sampled.sample_shapley_minimum(9), surrogate.lime_minimum(9);"
+        "print(sorted({'scipy', 'networkx', 'torch', 'tensorflow', 'pandas', 'sklearn'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there():
+    for name in designs.__all__:
+        assert getattr(designs, name).__module__.startswith("shapeline.designs.")
+    with pytest.raises(AttributeError, match="no attribute 'shaply'"):
+        _ = designs.shaply

@@ -1,0 +1,163 @@
+"""Rendering a notebook to a kept notebook and a page, and the index of pages."""
+
+import inspect
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from shapeline import findings, reports
+from shapeline.errors import ShapelineError
+from tests.fixtures.result_folder import METHODS, build
+
+REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
+SECTIONS = ["Health", "Model and data", "Masking and insertion", "Instances", "Error to the exact values", "Cost"]
+SECTIONS += ["How to read this report", "Provenance"]
+
+
+def notebook(path: Path, *cells) -> Path:
+    parameters = new_code_cell("word = 'default'", metadata={"tags": ["parameters"]})
+    nbformat.write(new_notebook(cells=[parameters, *cells]), path)
+    return path
+
+
+def shown_text(page: str) -> str:
+    return re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.S)
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """Both kinds of experiment, rendered from their result folders with paths relative to the working folder."""
+    root = tmp_path_factory.mktemp("root")
+    before = Path.cwd()
+    os.chdir(root)
+    try:
+        parameters = {kind: build(Path(kind), kind) for kind in ("image", "table")}
+        for kind, given in parameters.items():
+            reports.render(REPORT, given, f"reports/{kind}.html", f"reports/{kind}.ipynb", {"settings_digest": "0123"})
+        reports.index(
+            [reports.headline(given, f"{kind}.html") for kind, given in parameters.items()], "reports/index.html"
+        )
+    finally:
+        os.chdir(before)
+    return root
+
+
+@pytest.mark.parametrize("kind", ["image", "table"])
+def test_the_report_has_every_section_and_every_label(rendered, kind):
+    page = (rendered / f"reports/{kind}.html").read_text()
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == SECTIONS
+    links = re.findall(r'<a href="#([^"]+)">', page)
+    assert len(links) == len(SECTIONS) and all(f'id="{link}"' in page for link in links)
+    text = shown_text(page)
+    assert all(label in text for label in METHODS)
+    assert "belongs to exact" in text and "sample_shapley is closest to the exact values" in text
+    assert "Traceback" not in text and "None" not in text and "nan" not in text.split()
+
+
+@pytest.mark.parametrize("kind", ["image", "table"])
+def test_the_page_needs_nothing_else(rendered, kind):
+    page = (rendered / f"reports/{kind}.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and page.count("<h1") == 1
+    assert not re.search(r"<script|<link|<iframe|@import|url\(", page)
+    sources = re.findall(r'src="([^"]{0,20})', page)
+    assert len(sources) >= 6 and all(source.startswith("data:image/") for source in sources)
+    assert page.count("<img") == page.count(' alt="') and ' alt=""' not in page
+
+
+def test_the_page_hides_the_code(rendered):
+    text = shown_text((rendered / "reports/image.html").read_text())
+    assert "findings.load" not in text and "settings_json" not in text and "In [" not in text
+
+
+def test_the_executed_notebook_is_kept_without_paths_of_this_machine(rendered):
+    path = rendered / "reports/image.ipynb"
+    kept = nbformat.read(path, as_version=4)
+    nbformat.validate(kept)
+    assert (
+        kept.metadata["shapeline"] == {"settings_digest": "0123"} and kept.metadata["kernelspec"]["name"] == "python3"
+    )
+    assert kept.metadata["papermill"]["parameters"]["experiment"] == "digits_patches"
+    assert sum(bool(cell.get("outputs")) for cell in kept.cells) >= 10
+    text = path.read_text()
+    assert str(rendered) not in text and sys.executable not in text and "/tmp/" not in text
+
+
+def test_nothing_unfinished_stays_beside_the_report(rendered):
+    names = sorted(path.name for path in (rendered / "reports").iterdir())
+    assert names == ["image.html", "image.ipynb", "index.html", "table.html", "table.ipynb"]
+
+
+def test_the_index_has_a_row_an_experiment(rendered):
+    page = (rendered / "reports/index.html").read_text()
+    assert '<a href="image.html">Digits 3 and 8 in sixteen patches</a>' in page
+    assert '<a href="table.html">Breast cancer in ten groups</a>' in page
+    text = shown_text(page)
+    assert text.count("99.1 %") == 2 and "does not win, intervals overlap" in text and "⚠ 1 of 156" in text
+    assert "1,582,008" in text and "sample_shapley" in text
+
+
+def test_the_index_escapes_and_leaves_out_what_is_missing(tmp_path):
+    entry = {"title": "<i>&", "link": 'a"b.html', "accuracy": None, "instances": 5, "failures": 0, "evaluations": 10}
+    reports.index([entry], tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text()
+    assert '<a href="a&quot;b.html">&lt;i&gt;&amp;</a>' in page and "None" not in shown_text(page)
+    assert shown_text(page).count("–") == 4
+    reports.index([], tmp_path / "index.html")
+    assert "No experiment has a report yet" in (tmp_path / "index.html").read_text()
+
+
+def test_the_kernel_is_this_interpreter_whatever_is_installed(tmp_path, monkeypatch):
+    for name in ("python3", reports.KERNEL):
+        other = tmp_path / "share" / "kernels" / name
+        other.mkdir(parents=True)
+        (other / "kernel.json").write_text(
+            json.dumps({"argv": ["/bin/false"], "display_name": "x", "language": "python"})
+        )
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
+    monkeypatch.delenv("JUPYTER_RUNTIME_DIR", raising=False)
+    cell = new_code_cell("import sys, warnings\nwarnings.warn('noise')\nprint(word, sys.executable)")
+    path = notebook(tmp_path / "tiny.ipynb", new_markdown_cell("# A <em>title</em> & more"), cell)
+    reports.render(path, {"word": "given"}, tmp_path / "out" / "tiny.html", tmp_path / "out" / "tiny.ipynb")
+    page = (tmp_path / "out" / "tiny.html").read_text()
+    assert f"given {sys.executable}" in page and "noise" not in page
+    assert "<title>A title &amp; more</title>" in page
+    assert os.environ["JUPYTER_PATH"] == str(tmp_path / "share") and "JUPYTER_RUNTIME_DIR" not in os.environ
+
+
+def test_a_failing_cell_is_one_line_and_leaves_the_last_report(tmp_path):
+    (tmp_path / "bad.html").write_text("the last good report")
+    failing = new_code_cell("raise ValueError('first line\\nno such method')")
+    path = notebook(tmp_path / "bad.ipynb", new_markdown_cell("text"), failing)
+    with pytest.raises(ShapelineError) as caught:
+        reports.render(path, {"word": "x"}, tmp_path / "bad.html", tmp_path / "executed.ipynb")
+    assert str(caught.value) == f"notebook {path}, cell 3: no such method"
+    assert (tmp_path / "bad.html").read_text() == "the last good report"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.html", "bad.ipynb"]
+
+
+def test_a_kernel_that_dies_is_one_line(tmp_path):
+    path = notebook(tmp_path / "dead.ipynb", new_code_cell("import os\nos._exit(9)"))
+    with pytest.raises(ShapelineError, match=r"notebook .*dead\.ipynb: its kernel stopped \(.*\)"):
+        reports.render(path, {}, tmp_path / "dead.html", tmp_path / "executed.ipynb")
+    assert [path.name for path in tmp_path.iterdir()] == ["dead.ipynb"]
+
+
+def test_a_missing_notebook_is_named(tmp_path):
+    with pytest.raises(ShapelineError, match=r"gone\.ipynb: no such file"):
+        reports.render(tmp_path / "gone.ipynb", {}, tmp_path / "a.html", tmp_path / "a.ipynb")
+
+
+def test_the_committed_notebook_is_bare_and_short():
+    report = nbformat.read(REPORT, as_version=4)
+    code = [cell for cell in report.cells if cell.cell_type == "code"]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+    assert all(len(cell.source.splitlines()) <= 9 for cell in code)
+    assert [cell.metadata.get("tags") for cell in code].count(["parameters"]) == 1
+    named = re.findall(r"^(\w+) =", code[0].source, re.M)
+    assert sorted(named) == sorted(inspect.signature(findings.load).parameters)
