@@ -5,6 +5,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from shapeline import designs
+from shapeline.designs.design import solve_positive
 from shapeline.errors import ShapelineError
 
 from . import games
@@ -97,6 +98,12 @@ def test_symmetric_least_squares(d):
     weights = np.random.default_rng(0).uniform(0.1, 1, size=d - 1)
     expected = games.constrained_least_squares(game, lambda s: weights[s - 1]) if d > 1 else [game[1] - game[0]]
     np.testing.assert_allclose(games.scores(designs.symmetric_least_squares(d, weights), game), expected, atol=1e-10)
+
+
+def test_a_fit_that_is_singular_to_precision_is_refused():
+    for nearly in (1.0, 1.0 + 1e-15):  # Cholesky fails on the first and passes on the second
+        with pytest.raises(ShapelineError, match="do not determine 2 scores"):
+            solve_positive(np.array([[1.0, 1.0], [1.0, nearly]]), np.ones((2, 1)), "lime")
 
 
 def test_symmetric_least_squares_refuses():

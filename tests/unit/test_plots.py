@@ -1,5 +1,6 @@
 """Figures and tables of a report, on a small invented result folder in the formats of the real one."""
 
+import dataclasses
 import json
 
 import matplotlib
@@ -120,12 +121,12 @@ def areas_of(**means: float) -> pd.DataFrame:
 
 
 def with_metrics(results: findings.Results, **metrics: pd.DataFrame) -> findings.Results:
-    return findings.Results(**{**results.__dict__, "metrics": {**results.metrics, **metrics}})
+    return dataclasses.replace(results, metrics={**results.metrics, **metrics})
 
 
 def without(results: findings.Results, *names: str) -> findings.Results:
     kept = {name: frame for name, frame in results.metrics.items() if name not in names}
-    return findings.Results(**{**results.__dict__, "metrics": kept})
+    return dataclasses.replace(results, metrics=kept)
 
 
 def test_headline_says_when_a_control_wins(results):
@@ -147,6 +148,9 @@ def test_headline_names_the_closest_sampled_method(results):
     error = findings.headline(results)["error"]
     assert error["label"] == "sample_shapley"  # banzhaf and l_shapley are closer, but spend no budget
     assert error["mean"] == pytest.approx(0.28) and error["evaluations"] == 64
+    richer = {**results.scores, "sample_shapley": results.scores["sample_shapley"].assign(budget=16.0)}
+    found = findings.headline(dataclasses.replace(results, scores=richer))
+    assert found["error"]["label"] == "kernel_shap"  # the budget of the experiment is 4
 
 
 def test_headline_counts_evaluations_and_failures(results):
@@ -176,14 +180,14 @@ def test_health_flags_a_gap_only_where_none_is_promised(results):
     assert not healthy[column].str.startswith("⚠").any()
     broken = {**results.scores, "kernel_shap": results.scores["kernel_shap"].assign(value_full=9.0)}
     broken["banzhaf"] = results.scores["banzhaf"].assign(value_full=9.0)
-    frame = findings.health(findings.Results(**{**results.__dict__, "scores": broken}))
+    frame = findings.health(dataclasses.replace(results, scores=broken))
     assert list(frame["label"][frame[column].str.startswith("⚠")]) == ["kernel_shap"]
 
 
 def test_health_counts_zero_scores_and_ties(results):
     half = np.array([3, 2, 1, 1] + [0] * 12, np.float32)  # the cut is at 3 of 16
     frame = results.scores["random"].assign(scores=[half] * 12)
-    table = findings.health(findings.Results(**{**results.__dict__, "scores": {"random": frame}}))
+    table = findings.health(dataclasses.replace(results, scores={"random": frame}))
     assert row(table, "random")["zero scores"] == "75 %" and row(table, "random")["ties at the cut"] == "100 %"
 
 
@@ -203,9 +207,9 @@ def test_cost_flags_what_is_above_the_budget(results):
         and row(frame, "exact")["multiple of d"] == "4,096"
     )
     on_top = {"kernel_shap": results.scores["kernel_shap"].assign(evaluations=66)}  # the empty and the full input
-    assert findings.cost(findings.Results(**{**results.__dict__, "scores": on_top}))["budget"][0] == "within 4 d"
+    assert findings.cost(dataclasses.replace(results, scores=on_top))["budget"][0] == "within 4 d"
     above = {"kernel_shap": results.scores["kernel_shap"].assign(evaluations=67)}
-    assert findings.cost(findings.Results(**{**results.__dict__, "scores": above}))["budget"][0] == "⚠ above 4 d"
+    assert findings.cost(dataclasses.replace(results, scores=above))["budget"][0] == "⚠ above 4 d"
 
 
 def test_area_table_reads_the_nearest_computed_fractions(results):
@@ -312,9 +316,12 @@ def test_areas_are_ordered_and_keep_their_intervals(results):
 
 
 def test_errors_leave_out_the_exact_values(results):
-    figure = drawn(plots.errors(results.metrics["error"], plots.styles_of(results), "exact"))
+    frame = results.metrics["error"]
+    both = pd.concat([frame, frame[frame["label"] == "lime"].assign(label="exact", mean=0.0)])
+    figure = drawn(plots.errors(both, plots.styles_of(results), "exact"))
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["RMSE", "Spearman correlation", "Top-k overlap"]
-    assert "exact" not in [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert "exact" not in names and names[0] == "banzhaf" and len(names) == len(METHODS) - 1
 
 
 def test_names_in_the_cost_figure_cover_neither_each_other_nor_the_frame(results):
@@ -330,13 +337,13 @@ def test_names_in_the_cost_figure_cover_neither_each_other_nor_the_frame(results
 def test_maps_are_symmetric_about_zero_and_say_what_failed():
     cells = np.array([[0, 0, 1], [0, 0, 1], [2, 2, 3]])  # patches of unequal size
     images = np.zeros((2, 1, 3, 3))
-    values = {"one": [np.array([1.0, -4, 2, 0]), None], "two": [np.zeros(4), np.arange(4.0)]}
+    values = {"one": [np.array([1.0, 4, -2, 0]), None], "two": [np.zeros(4), np.arange(4.0)]}
     figure = plots.heat_maps(images, ["a", "b"], values, cells)
     assert len(figure.axes) == 6
     first = next(axes for axes in figure.axes if axes.get_title(loc="center") == "one")
     image = first.images[0]
     assert image.get_clim() == (-4, 4) and first.get_xlabel() == "± 4"
-    assert image.get_array().tolist() == [[1, 1, -4], [1, 1, -4], [2, 2, 0]]
+    assert image.get_array().tolist() == [[1, 1, 4], [1, 1, 4], [-2, -2, 0]]
     assert sum("failed" in [text.get_text() for text in axes.texts] for axes in figure.axes) == 1
 
 
@@ -387,7 +394,7 @@ def test_intervals_say_what_they_hold_fixed(results):
     assert "hold the sampled design fixed" in plots.interval_note(results).data
     frame = results.scores["kernel_shap"]
     repeated = pd.concat([frame.assign(repeat=repeat) for repeat in range(3)])
-    more = findings.Results(**{**results.__dict__, "scores": {"kernel_shap": repeated}})
+    more = dataclasses.replace(results, scores={"kernel_shap": repeated})
     assert "repeated with 3 designs" in plots.interval_note(more).data
 
 

@@ -16,6 +16,7 @@ from shapeline.errors import ShapelineError
 from tests.fixtures.result_folder import METHODS, build
 
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
+LABELS = {"image": tuple(METHODS), "table": ("exact", "kernel_shap", "sample_shapley", "lime", "occlusion", "random")}
 SECTIONS = ["Health", "Model and data", "Masking and insertion", "Instances", "Error to the exact values", "Cost"]
 SECTIONS += ["How to read this report", "Provenance"]
 
@@ -37,7 +38,7 @@ def rendered(tmp_path_factory):
     before = Path.cwd()
     os.chdir(root)
     try:
-        parameters = {kind: build(Path(kind), kind) for kind in ("image", "table")}
+        parameters = {kind: build(Path(kind), kind, labels) for kind, labels in LABELS.items()}
         for kind, given in parameters.items():
             reports.render(REPORT, given, f"reports/{kind}.html", f"reports/{kind}.ipynb", {"settings_digest": "0123"})
         reports.index(
@@ -55,7 +56,7 @@ def test_the_report_has_every_section_and_every_label(rendered, kind):
     links = re.findall(r'<a href="#([^"]+)">', page)
     assert len(links) == len(SECTIONS) and all(f'id="{link}"' in page for link in links)
     text = shown_text(page)
-    assert all(label in text for label in METHODS)
+    assert all(label in text for label in LABELS[kind])
     assert "belongs to exact" in text and "sample_shapley is closest to the exact values" in text
     assert "Traceback" not in text and "None" not in text and "nan" not in text.split()
 
@@ -83,6 +84,7 @@ def test_the_executed_notebook_is_kept_without_paths_of_this_machine(rendered):
         kept.metadata["shapeline"] == {"settings_digest": "0123"} and kept.metadata["kernelspec"]["name"] == "python3"
     )
     assert kept.metadata["papermill"]["parameters"]["experiment"] == "digits_patches"
+    assert kept.metadata["papermill"]["input_path"] == "report.ipynb" and len(kept.metadata["papermill"]) == 2
     assert sum(bool(cell.get("outputs")) for cell in kept.cells) >= 10
     text = path.read_text()
     assert str(rendered) not in text and sys.executable not in text and "/tmp/" not in text

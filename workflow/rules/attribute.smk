@@ -11,7 +11,7 @@ rule select_instances:
         f"{RESULTS}/benchmarks/select_instances/{{experiment}}.tsv"
     conda:
         "../../envs/torch.yaml"
-    threads: 2
+    threads: 1
     params:
         settings=lambda w: plan.select_settings(CONFIG, w.experiment),
     script:
@@ -32,7 +32,7 @@ rule attribute:
         f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.tsv"
     conda:
         "../../envs/torch.yaml"
-    threads: 2
+    threads: 1
     resources:
         gpu=GPU,
     params:

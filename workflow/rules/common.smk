@@ -38,11 +38,11 @@ GPU = 0 if CONFIG.device == "cpu" else 1
 
 
 wildcard_constraints:
-    dataset=r"\w+",
-    model=r"\w+",
-    experiment=r"\w+",
+    dataset="|".join(CONFIG.datasets),
+    model="|".join(CONFIG.models),
+    experiment="|".join(CONFIG.experiments),  # `index` beside the reports is none
     label=r"\w+",
-    metric=r"\w+",
+    metric="|".join(registered_metrics.METRICS),
     source=r"\w+",
     shard=r"\d+",
     shards=r"\d+",

@@ -10,7 +10,7 @@ rule measure:
         f"{RESULTS}/benchmarks/measure/{{experiment}}/{{metric}}/{{label}}.tsv"
     conda:
         "../../envs/torch.yaml"
-    threads: lambda w: 2 if registered_metrics.METRICS[w.metric].asks_model else 1
+    threads: 1
     resources:
         gpu=lambda w: GPU if registered_metrics.METRICS[w.metric].asks_model else 0,
     params:

@@ -21,7 +21,7 @@ from shapeline.references import Reference
 from shapeline.seeds import seed_of
 
 CHUNK = 32  # instances between two progress lines
-CHUNK_VALUES = 4_000_000  # values of a chunk held at once (32 MB)
+CHUNK_VALUES = 1_000_000  # values of a chunk: 8 MB, and seconds between two progress lines
 
 
 @dataclass

@@ -200,10 +200,15 @@ def _overlap(results: Results, one: str, other: str) -> bool:
 
 
 def _closest_sampled(results: Results) -> str | None:
-    """The label with the lowest RMSE among those that spent a budget; fixed-cost designs have none in their files."""
+    """The label with the lowest RMSE among the sampled ones, which have a budget in their score files.
+
+    Those with a larger budget than the experiment's count only where there is no other.
+    """
     errors = scalars(results.metrics.get("error"), "rmse")["mean"]
-    budgeted = [label for label in errors.index if results.scores[label]["budget"].notna().any()]
-    return errors[budgeted].idxmin() if budgeted else None
+    budgets = pd.Series({label: results.scores[label]["budget"].max() for label in errors.index}, dtype=float).dropna()
+    within = budgets[budgets <= results.settings.get("budget", math.inf)]
+    sampled = list((within if len(within) else budgets).index)
+    return errors[sampled].idxmin() if sampled else None
 
 
 def evaluations(results: Results) -> pd.Series:
@@ -249,8 +254,9 @@ def _error_sentences(results: Results, found: dict) -> list[str]:
     error, spent = found["error"], evaluations(results)
     against = f" against {number(spent[results.exact])} for {results.exact}" if results.exact in spent.index else ""
     return [
-        f"Of the sampled methods, {error['label']} is closest to the exact values: RMSE {interval(error)} "
-        f"{results.value_unit}, with {number(error['evaluations'])} evaluations per instance{against}."
+        f"Of the methods that sample at this budget, {error['label']} is closest to the exact values: "
+        f"RMSE {interval(error)} {results.value_unit}, "
+        f"with {number(error['evaluations'])} evaluations per instance{against}."
     ]
 
 
@@ -350,9 +356,8 @@ def facts(entries: Mapping[str, object]) -> pd.DataFrame:
 
 def model_facts(card: Mapping) -> pd.DataFrame:
     """The model card as facts."""
-    accuracy, parameters = card.get("test_accuracy"), card.get("n_parameters")
-    history = card.get("history") or []
-    epochs = len(history) if isinstance(history, list) else max((len(value) for value in history.values()), default=0)
+    accuracy, parameters = card.get("test_accuracy"), card.get("n_parameters", card.get("parameters"))
+    epochs, best = len(card.get("history") or []), card.get("best_epoch")
     return facts(
         {
             "name": card.get("name"),
@@ -360,7 +365,8 @@ def model_facts(card: Mapping) -> pd.DataFrame:
             "framework": card.get("framework"),
             "trainable parameters": None if parameters is None else number(parameters),
             "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
-            "epochs": epochs or None,
+            "epochs": f"{epochs}, the best was {best}" if epochs and best else epochs or None,
+            "training": _plain(card.get("training")),
             "training time": None if card.get("seconds") is None else f"{number(card['seconds'])} s",
             "seed": card.get("seed"),
             "versions": _plain(card.get("versions")),

@@ -63,11 +63,11 @@ def windows(graph: networkx.Graph, order: int) -> list[tuple[int, ...]]:
 
 
 def adjacency(graph: networkx.Graph, nodes: Iterable[int]) -> np.ndarray:
-    """Adjacency among `nodes` in the order given, (w, w) bool; self-loops are left out."""
+    """Adjacency among `nodes` in the order given, (w, w) bool."""
     place = {node: position for position, node in enumerate(nodes)}
     table = np.zeros((len(place), len(place)), bool)
     for node, row in place.items():
-        table[row, [place[other] for other in graph.adj[node] if other in place and other != node]] = True
+        table[row, [place[other] for other in graph.adj[node] if other in place]] = True
     return table
 
 

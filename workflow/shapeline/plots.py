@@ -495,12 +495,13 @@ def error_by_cost(
     top = max(spent.max(), evaluations.get(exact, 0) if exact else 0)
     ticks = [0, *(10**power for power in range(0, math.ceil(math.log10(max(top, 10))) + 1))]
     axes.set_xticks(ticks, [number(tick) for tick in ticks])
-    axes.set_xlim(-0.3, top * 2.2)
+    axes.set_xlim(-0.3, max(top, 1) * 2.2)
     axes.minorticks_off()
+    marks = [(budget, "budget")] if budget else []
     if exact in evaluations.index:
-        _marker_line(axes, evaluations[exact], f"{exact}\n(error 0)")
-    if budget:
-        _marker_line(axes, budget, "budget")
+        marks.append((evaluations[exact], f"{exact} (error 0)"))
+    for place, (across, text) in enumerate(marks):
+        _marker_line(axes, across, text, place)
     axes.set(
         xlabel="model evaluations per instance (0, then logarithmic)",
         ylabel=f"RMSE to {exact or 'the exact values'} ({unit})",
@@ -509,9 +510,10 @@ def error_by_cost(
     return drawing
 
 
-def _marker_line(axes: Axes, across: float, text: str) -> None:
+def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
+    """A dotted line at a number of evaluations; its name at the top, each in a row of its own as lines may coincide."""
     axes.axvline(across, color="#8a8a8a", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
-    place = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2), "textcoords": "offset points"}
+    place = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * row), "textcoords": "offset points"}
     axes.annotate(text, (across, 1), **place, ha="right", va="top", fontsize=8, color="#5f5f5f")
 
 
@@ -524,6 +526,7 @@ def _name_points(axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Map
     frame = axes.get_window_extent()
     taken = [(x - 7, y - 7, x + 7, y + 7) for x, y in middle]
     taken += [(x - 2, bottom, x + 2, top) for (x, bottom), (_, top) in zip(low, high, strict=True)]
+    taken += [text.get_window_extent().extents for text in axes.texts]
     offsets = [(8, 0), (-8, 0), (0, 10), (0, -10)]
     offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
     for place in np.lexsort([-middle[:, 1], middle[:, 0]]):

@@ -62,7 +62,7 @@ th.number { max-width: 150px; }
 th.text + th.text, td.text + td.text, th.number + th.text, td.number + td.text { padding-left: 16px; }
 td.flag { color: #9a3a00; font-weight: 600; }
 table.facts td:first-child { color: #595959; white-space: nowrap; padding-right: 8px; }
-table.facts td { text-align: left; overflow-wrap: anywhere; }
+table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 0 40px; }
 table.index td:first-child { min-width: 150px; } table.index td + td { white-space: nowrap; }
 .pair > div { min-width: 0; }
@@ -74,7 +74,7 @@ pre { font-size: 12.5px; white-space: pre-wrap; overflow-wrap: anywhere; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   nav { display: none; }
   h1 { font-size: 19pt; } h2 { font-size: 14pt; margin-top: 18pt; }
-  h2, h3, caption { break-after: avoid; }
+  h2, h3, caption, .text_cell { break-after: avoid; }
   figure, tr, .key, ul.headlines, .wide, .pair { break-inside: avoid; }
   p { orphans: 3; widows: 3; }
   thead { display: table-header-group; }
