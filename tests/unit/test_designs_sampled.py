@@ -97,6 +97,12 @@ def test_kernel_shap_on_an_image_is_quick_and_accurate():
     assert design.attribute(values).sum() == pytest.approx(values[-1] - values[0], abs=1e-9)
 
 
+def test_kernel_shap_columns_sum_to_nothing_in_every_digit():
+    sums = designs.kernel_shap(500, 1020, seed=0).readout.sum(axis=0)
+    assert np.abs(sums[1:-1]).max() < 2e-15
+    np.testing.assert_allclose(sums[[0, -1]], [-1, 1], atol=1e-14)
+
+
 def test_kernel_weights_neither_overflow_nor_underflow():
     sizes = np.arange(1, 10_000)
     mass = size_mass(10_000, sizes)

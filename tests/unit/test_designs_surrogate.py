@@ -1,3 +1,4 @@
+import time
 from math import comb
 
 import numpy as np
@@ -55,6 +56,9 @@ def test_lime_draws_a_uniform_number_of_absent_features():
     counts = np.bincount(masks.sum(axis=1), minlength=61)[2:59]  # the rarest sizes run out of distinct masks
     assert counts.std() < 2 * np.sqrt(counts.mean()) and counts.min() > 60
     assert abs(masks.mean(axis=0) - masks.mean()).max() < 0.03
+    # Few features, many masks: drawn without replacement, so the ten masks of size 1 are all but used up.
+    sizes = [np.bincount(designs.lime(10, 200, seed).masks.sum(axis=1), minlength=11) for seed in range(20)]
+    assert np.mean(sizes, axis=0)[1] > 8 and np.mean(sizes, axis=0)[9] > 8
 
 
 def test_lime_is_exact_on_linear_games_without_ridge():
@@ -65,7 +69,9 @@ def test_lime_is_exact_on_linear_games_without_ridge():
 
 
 def test_lime_of_ten_thousand_features():
+    start = time.perf_counter()
     design = designs.lime(10_000, 40, 0)
+    assert time.perf_counter() - start < 3  # 40 equations, not 10,000
     assert np.isfinite(design.readout).all() and design.readout.shape == (10_000, 40)
 
 

@@ -158,11 +158,11 @@ def from_sets(
     padded = [np.pad(block, ((0, 0), (0, widest - block.shape[1])), constant_values=d) for block in sets]
     listed = np.concatenate(padded)
     first, inverse = unique_rows(listed)
-    # One column more than features takes the padding.
-    masks = np.zeros((len(first), d + 1), bool)
-    masks[np.arange(len(first))[:, None], listed[first]] = True
-    masks = masks[:, :d] if context == "absent" else ~masks[:, :d]
-    return Design(np.ascontiguousarray(masks), sparse_readout(d, len(first), features, inverse[rows], weights))
+    listed = listed[first]
+    row, column = np.nonzero(listed < d)
+    masks = np.full((len(first), d), context == "present")
+    masks[row, listed[row, column]] = context == "absent"
+    return Design(masks, sparse_readout(d, len(first), features, inverse[rows], weights))
 
 
 def only_feature() -> Design:

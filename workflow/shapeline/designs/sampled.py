@@ -123,21 +123,18 @@ def _ends(d: int, budget: int, rng: np.random.Generator) -> Design:
     """All coalitions of size 1 and as many of size d-1 as the budget holds, solved in closed form.
 
     Each feature has n = 1 or 2 rows that name it alone, with mean t; the constraint spreads the gap
-    v(N) - v(empty) - sum t in shares 1/n.
+    v(N) - v(empty) - sum t in proportion to 1/n.
     """
     dropped = rng.choice(d, size=max(0, 2 * d + 2 - budget), replace=False)
     kept = np.setdiff1d(np.arange(d), dropped)
     alone = np.eye(d, dtype=bool)
     masks = np.concatenate([np.zeros((1, d), bool), alone, ~alone[kept], np.ones((1, d), bool)])
-    n = np.ones(d)
-    n[kept] = 2
-    readout = np.zeros((d, len(masks)))
-    readout[np.arange(d), 1 + np.arange(d)] = 1 / n
-    readout[:, 0] = -1 / n
-    readout[kept, 1 + d + np.arange(len(kept))] = -1 / 2
-    readout[kept, -1] = 1 / 2
-    gap = -readout.sum(axis=0)
-    gap[0] -= 1
-    gap[-1] += 1
-    readout += np.outer((1 / n) / (1 / n).sum(), gap)
+    share = np.ones(d)
+    share[kept] = 0.5
+    gap = np.concatenate([[share.sum() - 1], -share, np.full(len(kept), 0.5), [1 - len(kept) / 2]])
+    readout = np.outer(share / share.sum(), gap)
+    readout[:, 0] -= share
+    readout[np.arange(d), 1 + np.arange(d)] += share
+    readout[kept, 1 + d + np.arange(len(kept))] -= 0.5
+    readout[kept, -1] += 0.5
     return Design(masks, readout)

@@ -1,0 +1,188 @@
+"""From a method's name to rows: known answers, honest counts, failures as rows, numbers that hang on nothing else."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import shapeline
+from shapeline import attribution, engine, methods, models
+from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.features import Features
+from shapeline.instances import Bench
+from shapeline.references import Reference
+
+D = 6
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(5, D)).astype(np.float32)
+WEIGHTS = RNG.normal(size=D).astype(np.float32)
+
+
+def linear() -> torch.nn.Module:
+    """Logits (w @ x, 0): under the value `logit` of class 0 the game is additive, with parts w_i (x_i - reference_i)."""
+    layer = torch.nn.Linear(D, 2)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor(np.stack([WEIGHTS, np.zeros(D)])))
+        layer.bias.copy_(torch.tensor([0.3, 0.0]))
+    return layer
+
+
+EXACT_ON_LINEAR = {
+    "shapley": {},
+    "banzhaf": {},
+    "myerson": {"graph": "chain"},
+    "l_shapley": {"graph": "chain", "order": 1},
+    "c_shapley": {"graph": "chain", "order": 2, "weights": "myerson"},
+    "c_shapley_regression": {"order": 3},
+    "kernel_shap": {},
+    "sample_shapley": {},
+    "lime": {"ridge": 0.0},
+    "occlusion": {},
+}
+
+
+@pytest.mark.parametrize("method", EXACT_ON_LINEAR)
+def test_linear_models_are_explained_exactly(method):
+    parameters = EXACT_ON_LINEAR[method]
+    found = shapeline.explain(
+        linear(), X, method, reference="zero", features="column", target=0, value="logit", budget=4, **parameters
+    )
+    assert found.scores == pytest.approx(WEIGHTS * X, abs=1e-5)
+    assert found.status == ["ok"] * len(X)
+    assert found.value_full - found.value_empty == pytest.approx((WEIGHTS * X).sum(1), abs=1e-5)
+
+
+def test_gradients_of_a_linear_model_by_hand():
+    def log_prob_gradient(x):  # of log softmax(w @ x + 0.3, 0) for class 0: (1 - p) w
+        return (1 - 1 / (1 + np.exp(-(x @ WEIGHTS + 0.3))))[:, None] * WEIGHTS
+
+    signed = shapeline.explain(linear(), X, "gradient_x_input", reference="zero", features="column", target=0)
+    unsigned = shapeline.explain(linear(), X, "saliency", reference="zero", features="column", target=0)
+    assert signed.scores == pytest.approx(log_prob_gradient(X) * X, abs=1e-5)
+    assert unsigned.scores == pytest.approx(np.abs(log_prob_gradient(X)), abs=1e-5)
+    assert (signed.evaluations == 1).all()
+
+
+@pytest.mark.parametrize("method", sorted(name for name, method in methods.METHODS.items() if method.is_design))
+def test_the_evaluations_reported_are_the_coalitions_evaluated(method):
+    seen = []
+
+    def probabilities(rows):
+        seen.append(np.asarray(rows).copy())
+        p = 1 / (1 + np.exp(-(rows @ WEIGHTS)))
+        return np.stack([p, 1 - p], 1)
+
+    graph = {"graph": "chain"} if "graph" in methods.METHODS[method].parameters.model_fields else {}
+    found = shapeline.explain(probabilities, X[:1], method, reference="zero", features="column", target=0, **graph)
+    evaluated = {row.tobytes() for row in np.concatenate(seen)}
+    ends = {X[:1].tobytes(), np.zeros((1, D), np.float32).tobytes()}
+    counted = found.evaluations[0]
+    assert len(evaluated - ends) <= counted <= len(evaluated)  # the ends are always known, charged only where used
+    if methods.METHODS[method].sampled:
+        assert counted <= 4 * D
+
+
+def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance():
+    found = shapeline.explain(linear(), X, "random", reference="zero", features="column")
+    assert found.target.tolist() == (X @ WEIGHTS + 0.3 < 0).astype(int).tolist()
+    assert (found.evaluations == 0).all()
+    again = shapeline.explain(linear(), X[:2], "random", reference="zero", features="column")
+    assert (again.scores == found.scores[:2]).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"method": "kernel_shp"}, "Did you mean 'kernel_shap'"),
+        ({"method": "lime", "rige": 1.0}, "Did you mean 'ridge'"),
+        ({"method": "kernel_shap", "budget": 1}, "minimum for d = 6 is 12"),
+        ({"method": "l_shapley", "order": -1}, "order"),
+        ({"reference": "meen"}, "Did you mean 'mean'"),
+        ({"reference": np.zeros(3)}, "shape"),
+        ({"features": "pixel"}, "does not fit"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, words):
+    with pytest.raises(ShapelineError, match=words) as failure:
+        shapeline.explain(linear(), X, **{"features": "column", **arguments})
+    assert "\n" not in str(failure.value)
+
+
+class Fragile(torch.nn.Module):
+    """Runs out of memory on a row whose first column is 9, whatever the batch."""
+
+    def forward(self, x):
+        if (x[:, 0] == 9).any():
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return torch.stack([x.sum(1), torch.zeros(len(x))], 1)
+
+
+def run(model, inputs, **options):
+    features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
+    return attribution.attribute(
+        models.wrap(model, n_classes=2),
+        inputs,
+        np.zeros(len(inputs), int),
+        {"method": "occlusion"},
+        features,
+        Reference(np.zeros((1, D), np.float32)),
+        **options,
+    )
+
+
+def test_a_declared_failure_is_a_row_and_costs_its_instance_alone():
+    inputs = X.copy()
+    inputs[2, 0] = 9
+    found = run(Fragile(), inputs)
+    assert [status == "ok" for status in found.status] == [True, True, False, True, True]
+    assert "memory" in found.error[2]
+    assert np.isnan(found.scores[2]).all()
+    assert np.isfinite(found.scores[[0, 1, 3, 4]]).all()
+    with pytest.raises(MethodFailure):
+        run(Fragile(), inputs, on_error="fail")
+
+
+def test_a_nan_stops_and_names_model_and_instance():
+    class Broken(torch.nn.Module):
+        def forward(self, x):
+            return torch.stack([x.sum(1), torch.where(x[:, 0] == 9, torch.nan, 0.0)], 1)
+
+    inputs = X.copy()
+    inputs[3, 0] = 9
+    with pytest.raises(ShapelineError, match=r"instance 40: .*Broken"):
+        run(Broken(), inputs, instances=[10, 20, 30, 40, 50])
+
+
+def explain_shards(count: int, batch: int) -> pd.DataFrame:
+    """Rows of a sampled label with two repeats, in `count` shards, at a batch size."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(D, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+
+    class Data:
+        inputs = X
+
+    features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
+    stand = Bench(models.wrap(network), Data, features, Reference(np.zeros((1, D), np.float32)))
+    selected = pd.DataFrame({"instance": [7, 3, 9, 1, 5], "row": range(5), "prediction": [0, 1, 0, 1, 0]})
+    settings = {
+        "method": {"method": "kernel_shap"},
+        "budget": 3.0,
+        "repeats": 2,
+        "seed": 0,
+        "features": {"kind": "column"},
+    }
+    parts = [
+        attribution.explain_rows(
+            stand, attribution.shard(selected, i, count), settings, "kernel", engine.Form("plain", batch)
+        )
+        for i in range(count)
+    ]
+    return pd.concat(parts).sort_values(["instance", "repeat"], ignore_index=True)
+
+
+def test_scores_do_not_depend_on_shards_or_batch_size():
+    one, four = explain_shards(1, 64), explain_shards(4, 1)
+    assert one[["instance", "repeat", "evaluations"]].equals(four[["instance", "repeat", "evaluations"]])
+    assert np.stack(one["scores"]) == pytest.approx(np.stack(four["scores"]), abs=1e-5)
+    first, second = (np.stack(one.loc[one["repeat"] == repeat, "scores"]) for repeat in (0, 1))
+    assert not np.allclose(first, second)  # another repeat is another design
