@@ -13,7 +13,9 @@ def pins(text: str) -> dict:
 def test_environments_have_the_pins_of_the_requirements(root):
     required = pins((root / "requirements.txt").read_text())
     for file in (root / "envs").glob("*.yaml"):
-        listed = next(part["pip"] for part in yaml.safe_load(file.read_text())["dependencies"] if isinstance(part, dict))
+        listed = next(
+            part["pip"] for part in yaml.safe_load(file.read_text())["dependencies"] if isinstance(part, dict)
+        )
         for name, version in (line.split("==") for line in listed):
             assert required[name] == version, (file.name, name)
 

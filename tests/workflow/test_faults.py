@@ -16,7 +16,7 @@ def slow() -> dict:
     raw = copy.deepcopy(TINY)
     raw["experiments"]["tiny"] |= {
         "features": {"kind": "patch", "size": 2},
-        "instances": {"count": 100},
+        "instances": {"count": 50},
         "methods": {"exact": {"method": "shapley"}},
         "metrics": {"cost": {}},
         "shards": 5,
@@ -27,6 +27,11 @@ def slow() -> dict:
 def shards(checkout) -> dict:
     folder = checkout.path / "results/tiny/scores/exact"
     return {file.name: file.stat().st_mtime_ns for file in sorted(folder.glob("*.parquet"))}
+
+
+def settled(checkout) -> dict:
+    """Shards that Snakemake has surely taken note of: it does so in the moment after the worker's end."""
+    return {name: time_ns for name, time_ns in shards(checkout).items() if time.time_ns() - time_ns > 2e9}
 
 
 def wait_for(what, seconds: float = 120):
@@ -42,7 +47,11 @@ def workers_in(checkout) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline", "cwd", "name"]):
         line = " ".join(process.info["cmdline"] or ())
-        if process.info["cwd"] == str(checkout.path) and ".snakemake/scripts" in line and "python" in process.info["name"]:
+        if (
+            process.info["cwd"] == str(checkout.path)
+            and ".snakemake/scripts" in line
+            and "python" in process.info["name"]
+        ):
             found.append(process)
     return found
 
@@ -59,7 +68,7 @@ def running(fresh):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_for(lambda: shards(fresh))
+    wait_for(lambda: settled(fresh) and workers_in(fresh))
     yield fresh, process
     process.kill()
     process.wait()
@@ -67,9 +76,9 @@ def running(fresh):
 
 def test_a_killed_worker_costs_its_shard_alone(running):
     checkout, process = running
-    victim = wait_for(lambda: workers_in(checkout))[0]
-    before = shards(checkout)
-    victim.send_signal(signal.SIGKILL)
+    before = settled(checkout)
+    youngest = max(workers_in(checkout), key=psutil.Process.create_time)
+    youngest.send_signal(signal.SIGKILL)
     process.wait(timeout=240)
     assert not list(checkout.path.glob("results/tiny/scores/exact/.*"))
     checkout.snakemake("scores", "--cores", "2")
@@ -80,12 +89,11 @@ def test_a_killed_worker_costs_its_shard_alone(running):
 
 def test_a_killed_snakemake_takes_its_workers_along_and_the_next_call_resumes(running):
     checkout, process = running
-    wait_for(lambda: workers_in(checkout))
+    before = settled(checkout)
     process.kill()
     process.wait()
     wait_for(lambda: not workers_in(checkout), seconds=20)
-    before = shards(checkout)
-    assert len(before) < 5
+    assert len(shards(checkout)) < 5
     resumed = checkout.snakemake("scores", "--cores", "2")
     assert "its lock is removed" in resumed.stderr
     after = shards(checkout)
@@ -144,5 +152,7 @@ def test_a_model_that_returns_nan_is_named_with_its_instance(fresh):
 
 
 def test_without_a_gpu_the_run_says_that_it_uses_the_cpu(tiny):
-    told = tiny.snakemake("all", "--cores", "2", "--resources", "gpu=2", "--forcerun", "attribute", env={"CUDA_VISIBLE_DEVICES": ""})
+    told = tiny.snakemake(
+        "all", "--cores", "2", "--resources", "gpu=2", "--forcerun", "attribute", env={"CUDA_VISIBLE_DEVICES": ""}
+    )
     assert "running on the CPU" in told.stderr

@@ -449,7 +449,7 @@ def _impossible_method(place: str, where: str, entry: Any, experiment: Experimen
         yield f"{place}: {entry.method} needs features on a graph and {lacking}; {remedy}"
     if method.minimum and d:
         budget = entry.budget or experiment.budget
-        least = methods.function_of(method.minimum)(d)
+        least = methods.call(methods.function_of(method.minimum), {**entry.model_dump(), "d": d})
         if evaluations(budget, d) < least:
             key = f"{place}.budget" if entry.budget else f"{where}.budget"
             needed = math.ceil(100 * least / d) / 100

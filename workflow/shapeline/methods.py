@@ -129,7 +129,7 @@ class Method:
 METHODS: dict[str, Method] = {
     "shapley": Method("coalitions", "shapeline.designs.exact:shapley", Shapley, exact=True),
     "banzhaf": Method("coalitions", "shapeline.designs.exact:banzhaf", Banzhaf, exact=True),
-    "myerson": Method("coalitions", "shapeline.designs.exact:myerson", Myerson, exact=True),
+    "myerson": Method("coalitions", "shapeline.designs.exact:myerson", Myerson),
     "l_shapley": Method("coalitions", "shapeline.designs.local:l_shapley", LShapley),
     "c_shapley": Method("coalitions", "shapeline.designs.connected:c_shapley", CShapley),
     "c_shapley_regression": Method(

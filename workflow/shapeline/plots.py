@@ -284,7 +284,11 @@ def interval_note(results: Results) -> HTML:
 
 PANELS = {
     "masking": ("Masking (lower is better)", "top features masked (%)", "change of log-odds (nats)"),
-    "insertion": ("Insertion (higher is better)", "top features kept, all others filled (%)", "log-odds (nats)"),
+    "insertion": (
+        "Insertion (higher is better)",
+        "top features kept, all others filled (%)",
+        "change of log-odds (nats)",
+    ),
 }
 SCALARS = {  # title, unit (None: that of the value), whether higher is better
     "masking_area": ("Masking area", "nats", False),

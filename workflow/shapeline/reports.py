@@ -65,6 +65,7 @@ table.facts td:first-child { color: #595959; white-space: nowrap; padding-right:
 table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 0 40px; }
 table.index td:first-child { min-width: 150px; } table.index td + td { white-space: nowrap; }
+table.index tr > * { padding: 5px 0 5px 14px; } table.index tr > :first-child { padding-left: 0; }
 .pair > div { min-width: 0; }
 pre { font-size: 12.5px; white-space: pre-wrap; overflow-wrap: anywhere; }
 .prompt { display: none; }
@@ -82,6 +83,7 @@ pre { font-size: 12.5px; white-space: pre-wrap; overflow-wrap: anywhere; }
   td, th { padding-right: 6px; }
   th.number, td.number { padding-left: 8px; }
   .wide { overflow: visible; }
+  table.index td + td { white-space: normal; }
   .key div { flex: 1 1 0; padding: 5px 7px; } .key b { font-size: 13pt; } .key span { font-size: 8pt; }
   ul.headlines, td.flag { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   a { color: inherit; text-decoration: none; }
@@ -267,7 +269,7 @@ def _row(entry: Mapping[str, object]) -> str:
         return f"<b>{markup.escape(part['label'])}</b><br>{interval(part)}" if part else "–"
 
     verdict = "" if wins is None else "<br>wins" if wins else "<br>does not win"
-    verdict += ", intervals overlap" if entry.get("control_overlaps") else ""
+    verdict += ",<br>intervals overlap" if entry.get("control_overlaps") else ""
     spent = f"<br>{number(entry['error']['evaluations'])} evaluations" if entry.get("error") else ""
     cells = (
         f'<a href="{markup.escape(str(entry["link"]), quote=True)}">{markup.escape(str(entry["title"]))}</a>',
@@ -277,7 +279,7 @@ def _row(entry: Mapping[str, object]) -> str:
         named("control") + verdict,
         named("error") + spent,
         number(entry.get("evaluations")),
-        "none" if not failures else f"⚠ {number(failures)} of {number(entry.get('rows'))}",
+        "none" if not failures else f"⚠ {number(failures)}<br>of {number(entry.get('rows'))}",
     )
     flagged = {4: bool(wins), 7: bool(failures)}
     return "".join(

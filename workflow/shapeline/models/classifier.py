@@ -53,7 +53,7 @@ class Classifier:
         From log-softmax of the logits in float64; for a function the log of its probabilities (-inf where P = 0).
         """
         if self.framework == "function":
-            inputs = np.asarray(inputs)
+            inputs = np.asarray(inputs, dtype=np.float32)
             parts = [
                 function_log_probs(self.module, inputs[i : i + batch], self.architecture)
                 for i in range(0, len(inputs), batch)
@@ -70,13 +70,14 @@ def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray
     Raises ShapelineError when the function gives another shape or numbers outside 0..1.
     """
     probabilities = np.asarray(function(inputs), dtype=np.float64)
-    if probabilities.ndim == 2 and probabilities.shape[1] == 1:
+    shape = probabilities.shape
+    if probabilities.ndim == 2 and shape[1] == 1:
         probabilities = probabilities[:, 0]
     if probabilities.ndim == 1:
         probabilities = np.stack([1 - probabilities, probabilities], axis=1)
     if probabilities.ndim != 2 or len(probabilities) != len(inputs):
         raise ShapelineError(
-            f"model '{name}': gave shape {probabilities.shape} for {len(inputs)} rows; "
+            f"model '{name}': gave shape {shape} for {len(inputs)} rows; "
             "it must return probabilities of shape (rows, classes)"
         )
     if (probabilities < 0).any() or (probabilities > 1 + 1e-6).any():

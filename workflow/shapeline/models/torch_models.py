@@ -4,6 +4,7 @@ Every activation is a module of its own and is called once: DeepLIFT and hooks o
 """
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def mlp(inputs: int = 30, hidden: tuple[int, ...] = (64, 32), classes: int = 2) 
     """
     widths = (inputs, *hidden)
     layers: list[nn.Module] = [Standardize(inputs)]
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in itertools.pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 
@@ -123,12 +124,6 @@ def device_of(module: nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-def as_tensor(array: Any) -> torch.Tensor:
-    """Numbers as a model takes them: floats as float32, integers (tokens) as int64."""
-    tensor = torch.as_tensor(array)
-    return tensor.float() if tensor.is_floating_point() or tensor.dtype is torch.uint8 else tensor.long()
-
-
 def checked_module(module: Any, source: str) -> nn.Module:
     """The module itself; ShapelineError when one's own function returned something else."""
     if not isinstance(module, nn.Module):
@@ -149,7 +144,7 @@ def checked_logits(logits: Any, rows: int, name: str) -> torch.Tensor:
 
 def log_probs(module: nn.Module, inputs: Any, batch: int, name: str) -> np.ndarray:
     """Log-softmax of the module's logits in float64, (n, *input_shape) -> (n, classes)."""
-    inputs = as_tensor(inputs)
+    inputs = torch.as_tensor(inputs, dtype=torch.float32)
     device = device_of(module)
     parts = []
     with evaluation_mode(module):
@@ -171,7 +166,7 @@ def write_weights(classifier: Any, path: Path) -> None:
     }
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        safetensors.torch.save_file(weights, temporary, metadata)
+        temporary.write_bytes(safetensors.torch.save(weights, metadata))  # save_file lets only the owner read
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -184,7 +179,7 @@ def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             written = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            weights = {name: file.get_tensor(name) for name in file.keys()}
     except safetensors.SafetensorError as error:
         raise ShapelineError(
             f"models: {path} is not a safetensors file ({error}); weights are never unpickled, train the model again"

@@ -91,7 +91,8 @@ def fit(
             raise ShapelineError(f"training: the dataset has no {name} rows; set the sizes of its splits")
     if labels.min() < 0 or labels.max() >= classifier.n_classes:
         raise ShapelineError(
-            f"training: labels run from {labels.min()} to {labels.max()} but the model has {classifier.n_classes} classes"
+            f"training: labels run from {labels.min()} to {labels.max()}, "
+            f"but the classes of the model are 0 to {classifier.n_classes - 1}"
         )
     start = time.perf_counter()
     train, validation, test = ((inputs[rows].to(device), labels[rows].to(device)) for rows in splits)

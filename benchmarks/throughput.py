@@ -1,0 +1,211 @@
+"""How near the engine comes to the hardware's limit, and how far ahead of the peers it is, in one run.
+
+    OMP_NUM_THREADS=2 python benchmarks/throughput.py [--weights FILE] [--peers]
+
+The limit ("raw") is the model alone in its fastest form at its best batch size, on one resident batch again and again.
+Engine, raw and peers take turns, so that a machine that others use too slows all of them alike; what is reported is
+the median of the turns' ratios with the 10th and 90th percentile. The peers (shap, captum) run the plain module with
+the same number of evaluations; without the packages they are left out. Writes throughput.csv and throughput.json.
+"""
+
+import argparse
+import csv
+import importlib.util
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from shapeline import designs, engine, models
+from shapeline.engine import Form
+from shapeline.features import Features
+from shapeline.references import Reference
+
+SIDE = 28
+FEATURES = Features("pixel", (SIDE, SIDE), np.arange(SIDE * SIDE, dtype=np.int32).reshape(1, SIDE, SIDE))
+
+
+def main() -> None:
+    arguments = parse()
+    torch.set_num_threads(arguments.threads)
+    model = models.load(arguments.weights) if arguments.weights else models.build("mnist_cnn")
+    random = np.random.default_rng(0)
+    inputs = random.random((arguments.instances, 1, SIDE, SIDE), dtype=np.float32)
+    reference = Reference(np.full((1, 1, SIDE, SIDE), 0.13, np.float32))
+
+    start = time.perf_counter()
+    design = designs.kernel_shap(FEATURES.d, arguments.evaluations, seed=0)
+    design_seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    form = engine.calibrate(model, inputs, reference)
+    calibration_seconds = time.perf_counter() - start
+    raw_form, raw = fastest_raw(model, inputs, reference)
+
+    def run_engine() -> int:
+        return engine.values(model, inputs, reference, design.masks, FEATURES, form=form).size
+
+    def run_method() -> int:
+        values = engine.values(model, inputs, reference, design.masks, FEATURES, form=form)
+        design.attribute(values)
+        return values.size
+
+    runs: dict[str, Callable[[], int]] = {"raw": raw, "engine": run_engine, "kernel_shap": run_method}
+    if arguments.peers:
+        runs |= peers(model, inputs[:1], reference, len(design.masks))
+    rates = take_turns(runs, arguments.repetitions)
+    report(arguments, rates, form, raw_form, design_seconds, calibration_seconds, len(design.masks))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", help="trained mnist_cnn weights (.safetensors); random ones by default")
+    parser.add_argument("--evaluations", type=int, default=4 * SIDE * SIDE, help="evaluations an instance (4d)")
+    parser.add_argument("--instances", type=int, default=8, help="instances of a call of the engine")
+    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", 2)))
+    parser.add_argument("--peers", action="store_true", help="also run shap and captum, where they are installed")
+    parser.add_argument("--output", type=Path, default=Path("results/benchmarks"))
+    return parser.parse_args()
+
+
+def fastest_raw(model, inputs, reference) -> tuple[Form, Callable[[], int]]:
+    """The model's fastest form and batch of all there are, on one resident batch; each is tried several times."""
+    candidates = {}
+    for name in engine.FORMS:
+        forward = engine.prepare(model, Form(name), inputs, reference)
+        for batch in (64, 128, 256, 512, 1024):
+            rows = torch.from_numpy(engine.masked_rows(inputs, reference, batch))
+            if name == "channels_last":
+                rows = rows.contiguous(memory_format=torch.channels_last)
+            candidates[name, batch] = repeated(forward, rows, 4096 // batch)
+    best = dict.fromkeys(candidates, np.inf)
+    for _ in range(8):
+        for key, run in candidates.items():
+            seconds, rows = timed(run)
+            best[key] = min(best[key], seconds / rows)
+    name, batch = min(best, key=best.__getitem__)
+    rows = torch.from_numpy(engine.masked_rows(inputs, reference, batch))
+    forward = engine.prepare(model, Form(name), inputs, reference)
+    return Form(name, batch, 1 / best[name, batch]), repeated(forward, rows, 25_000 // batch)
+
+
+def repeated(forward, rows: torch.Tensor, times: int) -> Callable[[], int]:
+    def run() -> int:
+        with torch.inference_mode():
+            for _ in range(times):
+                forward(rows)
+        return times * len(rows)
+
+    return run
+
+
+def peers(model, inputs, reference, evaluations: int) -> dict[str, Callable[[], int]]:
+    """Functions that explain one instance with a peer and return how many rows the model was given."""
+    found: dict[str, Callable[[], int]] = {}
+    counted = [0]
+    x, baseline = torch.from_numpy(inputs), torch.from_numpy(reference.rows)
+
+    def forward(rows: torch.Tensor) -> torch.Tensor:
+        counted[0] += len(rows)
+        with torch.inference_mode():
+            return torch.log_softmax(model.module(rows), dim=1)
+
+    def counting(explain: Callable[[], object]) -> Callable[[], int]:
+        def run() -> int:
+            counted[0] = 0
+            explain()
+            return counted[0]
+
+        return run
+
+    if importlib.util.find_spec("shap") is None:
+        print("peers: shap is not installed, left out (pip install shap)")
+    else:
+        import shap
+
+        def probabilities(rows: np.ndarray) -> np.ndarray:
+            return forward(torch.from_numpy(rows.reshape(-1, 1, SIDE, SIDE).astype(np.float32))).numpy()
+
+        explainer = shap.KernelExplainer(probabilities, reference.rows.reshape(1, -1))
+        flat = inputs.reshape(1, -1)
+        found["shap KernelExplainer"] = counting(
+            lambda: explainer.shap_values(flat, nsamples=evaluations, l1_reg=False, silent=True)
+        )
+    if importlib.util.find_spec("captum") is None:
+        print("peers: captum is not installed, left out (pip install captum)")
+    else:
+        from captum.attr import KernelShap
+
+        explainer_captum = KernelShap(forward)
+        for name, settings in (("default", {}), ("perturbations_per_eval=256", {"perturbations_per_eval": 256})):
+            given = {"baselines": baseline, "target": 0, "n_samples": evaluations, **settings}
+            found[f"captum KernelShap, {name}"] = counting(lambda given=given: explainer_captum.attribute(x, **given))
+    return found
+
+
+def timed(run: Callable[[], int]) -> tuple[float, int]:
+    start = time.perf_counter()
+    rows = run()
+    return time.perf_counter() - start, rows
+
+
+def take_turns(runs: dict[str, Callable[[], int]], repetitions: int) -> dict[str, np.ndarray]:
+    """Evaluations per second of each, by turn. Slow ones (over 2 s) run in every fifth turn; NaN in the others."""
+    rates = {name: np.full(repetitions, np.nan) for name in runs}
+    seconds = {name: timed(run)[0] for name, run in runs.items()}  # a warm-up
+    for turn in range(repetitions):
+        for name, run in runs.items():
+            if seconds[name] < 2 or turn % 5 == 0:
+                spent, rows = timed(run)
+                rates[name][turn] = rows / spent
+    return rates
+
+
+def report(arguments, rates, form, raw_form, design_seconds, calibration_seconds, evaluations) -> None:
+    """Print a table of rates and ratios and write it beside what it was measured with."""
+    rows = []
+    for name, rate in rates.items():
+        versus = rates["raw"] if name in ("raw", "engine", "kernel_shap") else rates["engine"]
+        ratio = rate / versus if versus is rates["raw"] else versus / rate
+        low, median, high = np.nanpercentile(ratio, [10, 50, 90])
+        rows.append(
+            {
+                "what": name,
+                "evaluations_per_second": round(float(np.nanmedian(rate))),
+                "ratio": "rate / raw" if versus is rates["raw"] else "engine / rate",
+                **{key: float(f"{number:.4g}") for key, number in (("median", median), ("low", low), ("high", high))},
+                "turns": int(np.isfinite(rate).sum()),
+            }
+        )
+        print(
+            f"{name:45s} {rows[-1]['evaluations_per_second']:>9,d} evaluations/s   {rows[-1]['ratio']} "
+            f"{median:.3g} ({low:.3g} to {high:.3g}, {rows[-1]['turns']} turns)"
+        )
+    facts = {
+        "threads": torch.get_num_threads(),
+        "processor": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "evaluations_an_instance": evaluations,
+        "instances": arguments.instances,
+        "form": vars(form),
+        "raw_form": vars(raw_form),
+        "design_seconds": round(design_seconds, 3),
+        "calibration_seconds": round(calibration_seconds, 3),
+        "rows": rows,
+    }
+    print(f"engine: {form.name} at {form.batch}; raw: {raw_form.name} at {raw_form.batch}; {evaluations} evaluations")
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "throughput.json").write_text(json.dumps(facts, indent=1) + "\n")
+    with open(arguments.output / "throughput.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,395 @@
+"""The engine against values worked out by hand, whatever the batch, the form and the layout of the masks."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shapeline import engine, models
+from shapeline.engine import Form
+from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.features import Features
+from shapeline.references import Reference
+
+WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.5]])
+BIAS = np.array([0.25, -0.5])
+INPUTS = np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 2.0]], np.float32)
+REFERENCE = Reference(np.array([[0.5, 0.0, -1.0]], np.float32))
+COLUMNS = Features("column", (3,), np.arange(3, dtype=np.int32))
+ALL_MASKS = np.array([[i >> j & 1 for j in range(3)] for i in range(8)], bool)
+
+
+def linear(weights=WEIGHTS, bias=BIAS):
+    layer = nn.Linear(weights.shape[1], weights.shape[0])
+    layer.load_state_dict({"weight": torch.tensor(weights), "bias": torch.tensor(bias)})
+    return models.wrap(layer)
+
+
+def logits_by_hand(inputs, reference_row, masks):
+    """(n, K, classes) in float64."""
+    return np.where(masks[None], inputs[:, None], reference_row) @ WEIGHTS.T + BIAS
+
+
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def cnn(side=8, channels=1, seed=0):
+    return models.build("digits_cnn", side=side, channels=channels, seed=seed)
+
+
+def pixels(side=8, channels=1):
+    cells = np.broadcast_to(np.arange(side * side).reshape(side, side), (channels, side, side))
+    return Features("pixel", (side, side), cells.astype(np.int32))
+
+
+def patches(side=8, channels=1):
+    grid = np.arange(side)[:, None] // 2 * (side // 2) + np.arange(side) // 2
+    cells = np.broadcast_to(grid, (channels, side, side)).astype(np.int32)
+    return Features("patch", (side // 2, side // 2), cells)
+
+
+def images(n, side=8, channels=1, seed=0):
+    return np.random.default_rng(seed).random((n, channels, side, side), dtype=np.float32)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 5, 64])
+@pytest.mark.parametrize("value", engine.VALUES)
+def test_linear_values_by_hand(value, batch):
+    targets = np.array([1, 0])
+    logits = logits_by_hand(INPUTS, REFERENCE.rows[0], ALL_MASKS)
+    log_probs = log_softmax(logits)
+    of_target = lambda array: np.stack([array[i, :, t] for i, t in enumerate(targets)])  # noqa: E731
+    expected = {
+        "logit": of_target(logits),
+        "log_probability": of_target(log_probs),
+        "probability": of_target(np.exp(log_probs)),
+        "log_odds": of_target(logits) - of_target(logits[..., ::-1]),  # two classes: the difference of the logits
+        "expected_log_probability": (np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * log_probs).sum(-1),
+    }[value]
+    actual = engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, targets, form=Form("plain", batch))
+    assert actual.dtype == np.float64
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
+
+
+def test_log_odds_of_three_classes():
+    weights = np.vstack([WEIGHTS, [0.3, 0.1, -0.2]])
+    model = linear(weights, np.append(BIAS, 0.1))
+    p = np.exp(log_softmax(INPUTS @ weights.T + np.append(BIAS, 0.1)))
+    full = np.ones((1, 3), bool)
+    actual = engine.values(model, INPUTS, REFERENCE, full, COLUMNS, "log_odds", np.array([2, 1]))
+    p = p[[0, 1], [2, 1]]
+    np.testing.assert_allclose(actual[:, 0], np.log(p / (1 - p)), atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 7, 64])
+def test_marginal_averages_probability_before_the_log(batch):
+    background = np.array([[0.5, 0.0, -1.0], [2.0, 1.0, 0.0], [-3.0, 0.5, 1.0]], np.float32)
+    targets = np.array([1, 0])
+    probabilities = np.mean([np.exp(log_softmax(logits_by_hand(INPUTS, row, ALL_MASKS))) for row in background], axis=0)
+    p = np.stack([probabilities[i, :, t] for i, t in enumerate(targets)])
+    arguments = (linear(), INPUTS, Reference(background), ALL_MASKS, COLUMNS)
+    for value, expected in {
+        "log_probability": np.log(p),
+        "probability": p,
+        "log_odds": np.log(p / (1 - p)),
+        "expected_log_probability": (
+            np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * np.log(probabilities)
+        ).sum(-1),
+    }.items():
+        actual = engine.values(*arguments, value, targets, form=Form("plain", batch))
+        np.testing.assert_allclose(actual, expected, atol=2e-6, err_msg=value)
+
+
+def test_targets_default_to_the_predicted_class():
+    predicted = (INPUTS @ WEIGHTS.T + BIAS).argmax(1)
+    assert set(predicted) == {0, 1} or len(set(predicted)) == 1
+    default = engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+    stated = engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=predicted)
+    other = engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=1 - predicted)
+    np.testing.assert_array_equal(default, stated)
+    assert not np.allclose(default, other)
+
+
+def test_confident_outputs_keep_their_digits():
+    model = linear(np.array([[0.0, 0, 0], [300.0, 0, 0]]), np.zeros(2))
+    value = engine.values(model, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([0]))
+    assert value[0, 0] == pytest.approx(-300)  # log(p + eps) would stop near -36
+    sure = linear(np.array([[0.0, 0, 0], [20.0, 0, 0]]), np.zeros(2))
+    value = engine.values(sure, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([1]))
+    assert value[0, 0] == pytest.approx(-np.exp(-20), rel=1e-6)  # float32 would say 0
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", ["plain", "channels_last", "frozen"])
+@pytest.mark.parametrize("make", [pixels, patches])
+def test_every_form_masks_cells_like_numpy(name, make, channels):
+    model, inputs, features = cnn(channels=channels), images(5, channels=channels), make(channels=channels)
+    reference = Reference(images(1, channels=channels, seed=1))
+    masks = np.random.default_rng(2).random((23, features.d)) < 0.5
+    filled = np.where(masks[:, features.cells][None], inputs[:, None], reference.rows)
+    targets = np.array([0, 1, 1, 0, 1])
+    expected = model.log_probs(filled.reshape(-1, *inputs.shape[1:])).reshape(5, 23, 2)[np.arange(5), :, targets]
+    for batch in (1, 7, 64):
+        actual = engine.values(model, inputs, reference, masks, features, targets=targets, form=Form(name, batch))
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_cells_without_a_feature_are_never_removed():
+    features = Features("group", (2,), np.array([0, -1, 1], np.int32))
+    masks = np.array([[False, False], [True, False]])
+    actual = engine.values(linear(), INPUTS, REFERENCE, masks, features, "logit", np.array([0, 0]))
+    kept = np.array([[False, True, False], [True, True, False]])
+    np.testing.assert_allclose(actual, logits_by_hand(INPUTS, REFERENCE.rows[0], kept)[..., 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_masks_of_each_instance_equal_shared_masks(rows):
+    model, inputs, reference = cnn(), images(6), Reference(images(rows, seed=1))
+    own = np.random.default_rng(3).random((6, 9, 16)) < 0.5
+    together = engine.values(model, inputs, reference, own, patches(), form=Form("plain", 20))
+    for i in range(6):
+        alone = engine.values(model, inputs[i : i + 1], reference, own[i], patches())
+        np.testing.assert_allclose(together[i], alone[0], atol=1e-6)
+    repeated = np.broadcast_to(own[0], (6, 9, 16))
+    shared = engine.values(model, inputs, reference, own[0], patches())
+    np.testing.assert_allclose(engine.values(model, inputs, reference, repeated, patches()), shared, atol=1e-6)
+
+
+def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
+    model, inputs, reference = cnn(), images(7), Reference(images(1, seed=1))
+    masks = np.random.default_rng(4).random((100, 64)) < 0.5
+    one = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
+    monkeypatch.setattr(engine, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
+    for batch in (16, 64, 1000):
+        other = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", batch))
+        np.testing.assert_allclose(other, one, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "n, K, pairs", [(1, 3136, 256), (50, 3136, 256), (9, 300, 256), (100, 16, 256), (3, 5, 1), (2, 1, 7)]
+)
+def test_tiles_fit_and_waste_little(n, K, pairs):
+    a, b = engine._tile(n, K, pairs)
+    assert 1 <= a <= n and 1 <= b <= K and a * b <= pairs
+    assert a * b >= min(n * K, pairs) * 0.7
+
+
+def test_progress_counts_instances_and_evaluations():
+    calls = []
+    engine.values(
+        linear(),
+        INPUTS,
+        REFERENCE,
+        ALL_MASKS,
+        COLUMNS,
+        form=Form("plain", 8),
+        progress=lambda *call: calls.append(call),
+    )
+    assert calls == [(1, 8), (2, 16)]
+
+
+def test_no_instances_and_no_coalitions():
+    assert engine.values(linear(), INPUTS[:0], REFERENCE, ALL_MASKS, COLUMNS).shape == (0, 8)
+    assert engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS[:0], COLUMNS).shape == (2, 0)
+
+
+class Small(nn.Module):
+    """A linear model that has memory for `most` rows only."""
+
+    def __init__(self, most, error):
+        super().__init__()
+        self.layer, self.most, self.error, self.sizes = linear().module, most, error, []
+
+    def forward(self, rows):
+        self.sizes.append(len(rows))
+        if len(rows) > self.most:
+            raise self.error
+        return self.layer(rows)
+
+
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory."),
+    MemoryError(),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY)
+def test_the_batch_is_halved_when_memory_runs_out(error):
+    module = Small(3, error)
+    actual = engine.values(models.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=Form("plain", 16))
+    np.testing.assert_allclose(actual, engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS))
+    assert sum(size > 3 for size in module.sizes) <= 4  # it remembers, and does not try each tile anew
+
+
+def test_out_of_memory_on_one_row_is_a_failure_of_the_method():
+    module = Small(0, OUT_OF_MEMORY[0])
+    with pytest.raises(MethodFailure, match="out of memory on a single row"):
+        engine.values(models.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+
+
+def test_other_runtime_errors_are_not_hidden():
+    with pytest.raises(RuntimeError, match="broken"):
+        engine.values(models.wrap(Small(3, RuntimeError("broken"))), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_names_model_and_instance(bad):
+    inputs = np.tile(INPUTS, (20, 1))
+    inputs[33, 1] = bad
+    with pytest.raises(ShapelineError, match="model 'Linear', instance 33, coalition 1") as caught:
+        engine.values(
+            linear(),
+            inputs,
+            REFERENCE,
+            ALL_MASKS[[0, 2, 7]],
+            COLUMNS,
+            targets=np.zeros(40, int),
+            form=Form("plain", 30),
+        )
+    assert caught.value.instance == 33
+
+
+def stairs(rows):
+    """Probabilities that are exactly 0 and 1 for some rows, as trees give them."""
+    return np.where(rows[:, :1] > 0.7, [[0.0, 1.0]], [[0.25, 0.75]])
+
+
+def test_function_gives_probabilities_and_refuses_the_log_of_zero():
+    model = models.wrap(stairs)
+    masks, targets = ALL_MASKS[[0, 1]], np.array([0, 0])
+    arguments = (model, INPUTS, REFERENCE, masks, COLUMNS)
+    np.testing.assert_allclose(engine.values(*arguments, "probability", targets), [[0.25, 0], [0.25, 0.25]])
+    np.testing.assert_allclose(engine.values(*arguments, targets=1 - targets), np.log([[0.75, 1], [0.75, 0.75]]))
+    with pytest.raises(ShapelineError, match=r'instance 0, coalition 1.*use value="probability"') as caught:
+        engine.values(*arguments, "log_probability", targets)
+    assert caught.value.instance == 0
+    with pytest.raises(ShapelineError, match='use value="probability"'):
+        engine.values(*arguments, "log_odds", 1 - targets)
+    with pytest.raises(ShapelineError, match="no logit"):
+        engine.values(*arguments, "logit", targets)
+
+
+def test_marginal_function_is_refused_only_where_the_average_is_zero():
+    background = Reference(np.array([[0.5, 0, 0], [0.9, 0, 0]], np.float32))
+    value = engine.values(models.wrap(stairs), INPUTS, background, ALL_MASKS[:1], COLUMNS, targets=np.array([0, 0]))
+    np.testing.assert_allclose(value, np.log([[0.125], [0.125]]))
+
+
+class Branch(nn.Module):
+    """Right for the rows that a trace sees, wrong for others once frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2))
+
+    def forward(self, rows):
+        logits = self.convolution(rows)
+        return logits if rows.sum() > 20 else logits + 5
+
+
+def test_a_branch_on_the_data_is_refused_as_a_frozen_form(caplog):
+    model, inputs, reference = models.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    with pytest.raises(ShapelineError, match="cannot take the form 'frozen': the trace warns"):
+        engine.prepare(model, Form("frozen"), inputs, reference)
+    caplog.set_level("INFO")
+    assert engine.calibrate(model, inputs, reference).name != "frozen"
+    assert "form frozen left out" in caplog.text
+
+
+def test_a_form_that_differs_is_left_out(monkeypatch, caplog):
+    caplog.set_level("INFO")
+
+    def wrong(module, rows):
+        """Wrong on the pure reference alone: random rows would not show it."""
+        return lambda rows: (
+            module(rows) + 0.01 * (rows == 0).all(dim=(1, 2, 3)).float()[:, None] * torch.tensor([1.0, 0])
+        )
+
+    monkeypatch.setitem(engine.FORMS, "frozen", wrong)
+    form = engine.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
+    assert form.name != "frozen"
+    assert "form frozen left out: log-probabilities differ" in caplog.text
+
+
+def test_calibrate_picks_a_verified_form():
+    model, inputs, reference = cnn(), images(4), Reference(images(2, seed=1))
+    form = engine.calibrate(model, inputs, reference)
+    assert form.name in engine.FORMS and form.batch >= 1 and form.rate > 0
+    assert 0 <= form.difference <= engine.TOLERANCE
+    masks = np.random.default_rng(0).random((50, 64)) < 0.5
+    plain = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
+    fast = engine.values(model, inputs, reference, masks, pixels(), form=form)
+    np.testing.assert_allclose(fast, plain, atol=1e-5)
+
+
+def test_calibrate_runs_on_functions():
+    form = engine.calibrate(models.wrap(stairs), INPUTS, REFERENCE)
+    assert form.name == "plain" and form.difference == 0
+
+
+def test_the_pure_reference_is_among_the_verified_rows():
+    reference = Reference(images(1, seed=1))
+    rows = engine.masked_rows(images(4), reference, 16)
+    np.testing.assert_array_equal(rows[0], reference.rows[0])
+    np.testing.assert_array_equal(rows[1], images(4)[1])
+    share = (rows == reference.rows[0]).reshape(16, -1).mean(1)
+    assert ((share[2:] > 0) & (share[2:] < 1)).sum() >= 12
+
+
+def test_a_prepared_form_is_kept_until_the_weights_change():
+    model, inputs, reference = cnn(), images(2), Reference(images(1, seed=1))
+    masks = np.ones((1, 64), bool)
+    first = engine.prepare(model, Form("frozen"), inputs, reference)
+    assert engine.prepare(model, Form("frozen", 7), inputs, reference) is first
+    before = engine.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
+    with torch.no_grad():
+        model.module[-1].bias += torch.tensor([1.0, -1.0])
+    assert engine.prepare(model, Form("frozen"), inputs, reference) is not first
+    after = engine.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
+    plain = engine.values(model, inputs, reference, masks, pixels())
+    np.testing.assert_allclose(after, plain, atol=1e-6)
+    assert not np.allclose(before, after)
+
+
+def test_training_mode_is_put_back_and_not_used():
+    module = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2))
+    module.train()
+    arguments = (models.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+    np.testing.assert_array_equal(engine.values(*arguments), engine.values(*arguments))
+    assert module.training and module[0].training
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"value": "log_prob"}, "Did you mean 'log_probability'"),
+        ({"form": Form("freezed")}, "Did you mean 'frozen'"),
+        ({"masks": ALL_MASKS[:, :2]}, r"masks have shape \(8, 2\)"),
+        ({"masks": ALL_MASKS[None]}, r"\(2, K, 3\)"),
+        ({"reference": Reference(np.zeros((1, 4), np.float32))}, r"reference rows have shape \(4,\)"),
+        ({"features": pixels()}, "features have shape"),
+        ({"targets": np.array([0, 2])}, "classes are 0 to 1"),
+        ({"targets": np.array([0])}, "2 class numbers"),
+        ({"targets": np.array([0.5, 1.0])}, "2 class numbers"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    arguments = {"reference": REFERENCE, "masks": ALL_MASKS, "features": COLUMNS, **change}
+    with pytest.raises(ShapelineError, match=message):
+        engine.values(linear(), INPUTS, **arguments)
+
+
+def test_one_logit_is_refused_with_the_remedy():
+    with pytest.raises(ShapelineError, match="return the two logits 0 and z"):
+        engine.values(models.wrap(nn.Linear(3, 1)), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+
+
+def test_filling_is_exact():
+    random = np.random.default_rng(0)
+    rows, reference = (torch.tensor(random.normal(0, 10.0**power, (40, 33)).astype(np.float32)) for power in (-6, 6))
+    present = torch.tensor(random.random((40, 33)) < 0.5)
+    rows[0], reference[1] = np.nan, np.inf
+    out = engine.fill(reference, rows, -present.int(), torch.empty(40, 33))
+    np.testing.assert_array_equal(out, torch.where(present, rows, reference))

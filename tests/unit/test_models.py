@@ -1,0 +1,282 @@
+"""Models: sizes, wrapping, saving without pickle, and training that is deterministic and keeps the best epoch."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from shapeline import models
+from shapeline.errors import ShapelineError
+from shapeline.models import torch_models, training
+
+
+def blobs(n=240, seed=0, classes=2):
+    """Rows of five columns of very different scales whose label is easy to learn."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, classes, n)
+    centres = random.normal(0, 3, (classes, 5))
+    inputs = (centres[labels] + random.normal(0, 1, (n, 5))) * [1, 10, 100, 0.1, 1] + [0, 50, -1000, 0, 5]
+    split = np.repeat([0, 1, 2], [n - 80, 40, 40]).astype(np.uint8)
+    return SimpleNamespace(inputs=inputs.astype(np.float32), labels=labels, split=split)
+
+
+def test_the_papers_mnist_network():
+    model = models.build("mnist_cnn")
+    # 8*(25+1) + 16*(8*25+1) + 2*(16*4*4+1), by hand
+    assert model.n_parameters == 208 + 3216 + 514
+    assert model.log_probs(np.zeros((3, 1, 28, 28), np.float32)).shape == (3, 2)
+    kinds = [type(layer).__name__ for layer in model.module]
+    assert kinds == ["Conv2d", "ReLU", "MaxPool2d", "Conv2d", "ReLU", "MaxPool2d", "Flatten", "Linear"]
+
+
+@pytest.mark.parametrize(
+    "architecture, sizes, shape",
+    [
+        ("mnist_cnn", {"classes": 10, "channels": 3, "side": 32}, (3, 32, 32)),
+        ("digits_cnn", {}, (1, 8, 8)),
+        ("digits_cnn", {"classes": 10, "channels": 2, "side": 9}, (2, 9, 9)),
+        ("mlp", {"inputs": 7, "hidden": (4,), "classes": 3}, (7,)),
+        ("mlp", {"inputs": 7, "hidden": ()}, (7,)),
+    ],
+)
+def test_sizes_and_probabilities(architecture, sizes, shape):
+    model = models.build(architecture, **sizes)
+    inputs = np.random.default_rng(0).random((5, *shape), dtype=np.float32)
+    log_probs = model.log_probs(inputs)
+    assert log_probs.shape == (5, model.n_classes) and log_probs.dtype == np.float64
+    np.testing.assert_allclose(np.exp(log_probs).sum(1), 1, atol=1e-12)
+    np.testing.assert_allclose(model.log_probs(torch.tensor(inputs), batch=2), log_probs, atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", models.ARCHITECTURES)
+def test_every_activation_is_its_own_module_called_once(architecture):
+    model = models.build(architecture)
+    calls = []
+    for name, module in model.module.named_modules():
+        if isinstance(module, nn.ReLU):
+            module.register_forward_hook(lambda *_, name=name: calls.append(name))
+    shape = {"mnist_cnn": (1, 28, 28), "digits_cnn": (1, 8, 8), "mlp": (30,)}[architecture]
+    model.log_probs(np.zeros((1, *shape), np.float32))
+    assert len(calls) == len(set(calls)) == 2
+
+
+def test_weights_come_from_the_seed_and_the_global_state_stays():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one, same, other = (models.build("digits_cnn", seed=seed).module[0].weight for seed in (1, 1, 2))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: models.build("mnist_cn"), "Did you mean 'mnist_cnn'"),
+        (lambda: models.build("mlp", framework="tensorflow"), "'tensorflow' is not available; use 'torch'"),
+        (lambda: models.build("mlp", inputz=3), "no size 'inputz'. Did you mean 'inputs'"),
+        (lambda: models.build("mnist_cnn", side=12), "at least 16 pixels, not 12"),
+        (lambda: models.wrap(3), "a int cannot be used as 'function'"),
+        (lambda: models.wrap(len, kind="logits"), "cannot be used as 'logits'"),
+        (lambda: models.wrap(len, kind="logit"), "Did you mean 'logits'"),
+        (lambda: models.wrap(nn.Linear(2, 2), kind="predict_proba"), "cannot be used as 'predict_proba'"),
+        (lambda: models.load("nowhere.safetensors"), "no weights at nowhere.safetensors"),
+        (lambda: training.settings_for("mlp", {"epoch": 3}), "Did you mean 'epochs'"),
+        (lambda: training.settings_for("mlp", {"schedule": "cos"}), "unknown schedule 'cos'"),
+        (lambda: training.settings_for("mlp", {"learning_rate": -1.0}), "learning_rate is -1.0"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ShapelineError) as caught:
+        call()
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_save_and_load(tmp_path):
+    model = models.build("mlp", inputs=5, hidden=[6], classes=3, seed=3)
+    model.module[0].set_from(torch.rand(20, 5) * 100)
+    path = tmp_path / "weights.safetensors"
+    models.save(model, path)
+    loaded = models.load(path)
+    inputs = np.random.default_rng(0).random((4, 5), dtype=np.float32) * 100
+    np.testing.assert_array_equal(loaded.log_probs(inputs), model.log_probs(inputs))
+    assert (loaded.architecture, loaded.sizes, loaded.n_classes) == ("mlp", model.sizes, 3)
+    assert [file.name for file in tmp_path.iterdir()] == ["weights.safetensors"]
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode  # as readable as any other result
+
+
+def test_files_that_are_not_ours(tmp_path):
+    broken, foreign, misfit = (tmp_path / name for name in ("broken", "foreign", "misfit"))
+    broken.write_bytes(b"\x80\x04not tensors")
+    with pytest.raises(ShapelineError, match=r"not a safetensors file.*never unpickled"):
+        models.load(broken)
+    safetensors.torch.save_file({"a": torch.zeros(1)}, foreign)
+    with pytest.raises(ShapelineError, match="does not name its architecture"):
+        models.load(foreign)
+    metadata = {"architecture": "mlp", "classes": "2", "sizes": json.dumps({"inputs": 5})}
+    safetensors.torch.save_file({"a": torch.zeros(1)}, misfit, metadata)
+    with pytest.raises(ShapelineError, match="does not fit 'mlp'"):
+        models.load(misfit)
+    with pytest.raises(ShapelineError, match="wrapped model"):
+        models.save(models.wrap(nn.Linear(2, 2)), tmp_path / "wrapped")
+
+
+def test_one_s_own_architecture_is_built_saved_and_loaded(tmp_path):
+    source = tmp_path / "own.py"
+    source.write_text(
+        "from torch import nn\n\n"
+        "def net(inputs, width=3):\n"
+        "    return nn.Sequential(nn.Linear(inputs, width), nn.Linear(width, 2))\n"
+    )
+    card = {"input_shape": [5], "classes": ["no", "yes"]}
+    model = models.for_dataset({"source": f"{source}:net", "sizes": {"width": 4}, "seed": 1}, card)
+    assert model.n_parameters == 5 * 4 + 4 + 4 * 2 + 2 and model.n_classes == 2
+    models.save(model, tmp_path / "weights")
+    loaded = models.load(tmp_path / "weights")
+    inputs = np.ones((2, 5), np.float32)
+    np.testing.assert_array_equal(loaded.log_probs(inputs), model.log_probs(inputs))
+    assert loaded.n_classes == 2
+    source.write_text("def net():\n    return 3\n")
+    with pytest.raises(ShapelineError, match="returned a int; it must return a torch module"):
+        models.build(f"{source}:net")
+
+
+def test_for_dataset_takes_sizes_from_the_card():
+    image = {"input_shape": [1, 8, 8], "classes": ["3", "8"]}
+    assert models.for_dataset({"architecture": "digits_cnn"}, image).sizes == {"classes": 2, "channels": 1, "side": 8}
+    table = {"input_shape": [30], "classes": list("abc")}
+    assert models.for_dataset({"architecture": "mlp", "sizes": {"hidden": [8]}}, table).sizes == {
+        "inputs": 30,
+        "hidden": [8],
+        "classes": 3,
+    }
+    with pytest.raises(ShapelineError, match="'mlp' is for a table"):
+        models.for_dataset({"architecture": "mlp"}, image)
+    with pytest.raises(ShapelineError, match="'mnist_cnn' is for square images"):
+        models.for_dataset({"architecture": "mnist_cnn"}, {**image, "input_shape": [1, 28, 30]})
+
+
+class Forest:
+    classes_ = (0, 1, 2)
+
+    def predict_proba(self, rows):
+        return np.tile([0.5, 0.5, 0.0], (len(rows), 1))
+
+
+def test_wrapped_objects_and_functions():
+    rows = np.zeros((4, 3), np.float32)
+    forest = models.wrap(Forest())
+    assert (forest.framework, forest.n_classes, forest.n_parameters, forest.device) == ("function", 3, 0, "cpu")
+    np.testing.assert_array_equal(forest.log_probs(rows), np.tile([np.log(0.5), np.log(0.5), -np.inf], (4, 1)))
+    one_column = models.wrap(lambda rows: np.full(len(rows), 0.25))
+    np.testing.assert_allclose(np.exp(one_column.log_probs(rows)), np.tile([0.75, 0.25], (4, 1)))
+    assert models.wrap(forest) is forest
+    with pytest.raises(ShapelineError, match=r"values from 0 to 2; .* probabilities in 0..1"):
+        models.wrap(lambda rows: rows + np.arange(3.0)).log_probs(rows)
+    with pytest.raises(ShapelineError, match=r"gave shape \(2,\) for 4 rows"):
+        models.wrap(lambda rows: rows[:2, 0]).log_probs(rows)
+
+
+def test_log_probs_of_a_wrapped_module_uses_evaluation_mode():
+    module = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2)).train()
+    model, rows = models.wrap(module), np.ones((4, 3), np.float32)
+    np.testing.assert_array_equal(model.log_probs(rows), model.log_probs(rows))
+    assert module.training and module[0].training
+
+
+def test_standardize_takes_the_training_split_and_survives_constant_columns():
+    dataset = blobs()
+    dataset.inputs[:, 4] = 7
+    model = models.build("mlp", inputs=5, hidden=(8,))
+    training.fit(model, dataset, {"epochs": 1})
+    rows = dataset.inputs[dataset.split == 0].astype(np.float64)
+    np.testing.assert_allclose(model.module[0].mean, rows.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(model.module[0].std, [*rows.std(0)[:4], 1], rtol=1e-5)
+    assert model.n_parameters == 5 * 8 + 8 + 8 * 2 + 2  # mean and deviation are not trained
+
+
+def test_fit_learns_and_tells():
+    dataset, model = blobs(classes=3), models.build("mlp", inputs=5, classes=3)
+    card = training.fit(model, dataset, {"epochs": 8}, seed=1)
+    test = dataset.split == 2
+    accuracy = (model.log_probs(dataset.inputs[test]).argmax(1) == dataset.labels[test]).mean()
+    assert card["test_accuracy"] == pytest.approx(accuracy) and accuracy > 0.9
+    assert card["parameters"] == model.n_parameters and card["rows"] == {"train": 160, "validation": 40, "test": 40}
+    assert [set(entry) for entry in card["history"]] == [{"loss", "validation_accuracy", "seconds"}] * 8
+    assert card["history"][-1]["loss"] < card["history"][0]["loss"]
+    assert card["settings"]["epochs"] == 8 and not model.module.training
+    json.dumps(card)
+
+
+def test_the_best_validation_epoch_is_kept(monkeypatch):
+    """Accuracies are made up: the second epoch is best, so its weights must be the ones left."""
+    dataset, model = blobs(), models.build("mlp", inputs=5, hidden=(4,))
+    made_up, seen = iter([(0.5, 1.0), (0.9, 0.6), (0.9, 0.7), (0.8, 0.1), (1.0, 0.0)]), []
+
+    def measured(module, inputs, labels):
+        seen.append({name: tensor.clone() for name, tensor in module.state_dict().items()})
+        return next(made_up)
+
+    monkeypatch.setattr(training, "_measure", measured)
+    card = training.fit(model, dataset, {"epochs": 4})
+    assert card["best_epoch"] == 2 and card["validation_accuracy"] == 0.9
+    assert all(torch.equal(tensor, seen[1][name]) for name, tensor in model.module.state_dict().items())
+    assert not torch.equal(seen[1]["1.weight"], seen[3]["1.weight"])
+
+
+def test_fit_is_deterministic_by_seed():
+    def weights(seed, build_seed=0):
+        model = models.build("mlp", inputs=5, hidden=(8,), seed=build_seed)
+        training.fit(model, blobs(), {"epochs": 2}, seed=seed)
+        return model.module[1].weight.detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert torch.equal(weights(1), weights(1, build_seed=9))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_fit_can_keep_the_weights_it_was_given():
+    model = models.build("mlp", inputs=5, hidden=(8,))
+    before = model.module[1].weight.detach().clone()
+    training.fit(model, blobs(), {"epochs": 1, "learning_rate": 1e-9}, seed=4, initialise=False)
+    np.testing.assert_allclose(model.module[1].weight.detach(), before, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda data: data.inputs.__setitem__((0, 0), np.nan), "the loss is nan in epoch 1"),
+        (lambda data: data.labels.__setitem__(0, 2), "labels run from 0 to 2"),
+        (lambda data: data.split.__setitem__(slice(None), 0), "no validation rows"),
+    ],
+)
+def test_data_that_cannot_be_trained_on(damage, message):
+    dataset = blobs()
+    damage(dataset)
+    with pytest.raises(ShapelineError, match=message):
+        training.fit(models.build("mlp", inputs=5), dataset, {"epochs": 1})
+
+
+def test_logits_must_have_two_classes():
+    with pytest.raises(ShapelineError, match=r"gave shape \(4, 1\)"):
+        torch_models.log_probs(nn.Linear(3, 1), np.zeros((4, 3), np.float32), 8, "one")
+
+
+@pytest.mark.parametrize("classes, least", [([3, 8], 0.97), (list(range(10)), 0.96)])
+def test_digits_are_learnt_in_seconds(classes, least):
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    kept = np.isin(digits.target, classes)
+    inputs = (digits.images[kept, None] / 16).astype(np.float32)
+    labels = np.searchsorted(classes, digits.target[kept])
+    order = np.random.default_rng(3).permutation(len(labels))
+    split = np.zeros(len(labels), np.uint8)
+    split[order[: len(labels) // 5]] = 2
+    split[order[len(labels) // 5 : len(labels) * 3 // 10]] = 1
+    model = models.build("digits_cnn", classes=len(classes))
+    card = training.fit(model, SimpleNamespace(inputs=inputs, labels=labels, split=split), {"epochs": 12})
+    assert card["test_accuracy"] >= least
