@@ -19,7 +19,7 @@ WEIGHTS = RNG.normal(size=D).astype(np.float32)
 
 
 def linear() -> torch.nn.Module:
-    """Logits (w @ x, 0): under the value `logit` of class 0 the game is additive, with parts w_i (x_i - reference_i)."""
+    """Logits (w @ x, 0): under the value `logit` of class 0 the game is additive, with terms w_i (x_i - r_i)."""
     layer = torch.nn.Linear(D, 2)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor(np.stack([WEIGHTS, np.zeros(D)])))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from shapeline import datasets, features, references
 from shapeline.datasets import Dataset
 from shapeline.errors import ShapelineError

@@ -8,6 +8,7 @@ import time
 
 import psutil
 import pytest
+
 from tests.workflow.conftest import BIN, TINY
 
 

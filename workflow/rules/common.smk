@@ -3,9 +3,6 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [sys.path[0], os.environ.get("PYTHONPATH")])
-)
 
 from snakemake.exceptions import WorkflowError
 
@@ -13,7 +10,7 @@ from shapeline import metrics as registered_metrics
 from shapeline import plan
 from shapeline.config import load
 from shapeline.errors import ShapelineError
-from shapeline.jobs import release_stale_locks, visible_devices
+from shapeline.jobs import export_package, release_stale_locks, visible_devices
 
 
 def read_config(raw):
@@ -26,6 +23,7 @@ def read_config(raw):
     return settings
 
 
+export_package()
 if release_stale_locks():
     print(
         "The last run was killed; its lock is removed and finished files are kept.",

@@ -122,6 +122,12 @@ def acquire_device(gpus: int) -> str:
         time.sleep(1)
 
 
+def export_package() -> None:
+    """Let the scripts that Snakemake starts import this very package, installed or not."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+
 def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
     """Remove the lock that a killed Snakemake left behind; True when there was one.
 
