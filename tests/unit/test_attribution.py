@@ -127,7 +127,7 @@ def run(model, inputs, **options):
         features,
         Reference(np.zeros((1, D), np.float32)),
         **options,
-    )
+    )[0]
 
 
 def test_a_declared_failure_is_a_row_and_costs_its_instance_alone():

@@ -54,8 +54,15 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             {"method": "kernel_shap", "buget": 4},
             ["methods.k.buget: unknown key", "'budget'"],
         ),
-        ("experiments.digits.methods.k", {"method": "kernel_shap", "budget": 0.5}, ["needs at least 32", "2 or more"]),
+        (
+            "experiments.digits.methods.k",
+            {"method": "kernel_shap", "budget": 0.5},
+            ["needs at least 32", "set 2 or more"],
+        ),
         ("experiments.digits.budget", 0.25, ["experiments.digits.budget", "needs at least"]),
+        ("experiments.digits.methods.k", {"method": "lime", "snapshots": [4.0]}, ["4 is not below the budget of 4"]),
+        ("experiments.digits.methods.k", {"method": "kernel_shap", "snapshots": [1]}, ["snapshots: 1 x d is 16", "32"]),
+        ("experiments.digits.methods.k", {"method": "occlusion", "snapshots": [1]}, ["snapshots: unknown key"]),
         ("experiments.digits.features", {"kind": "pixel"}, ["shapley enumerates 2^d", "d = 64", "d <= 20"]),
         (
             "experiments.digits.features",
@@ -158,7 +165,7 @@ def test_typed_defaults_are_those_of_the_function(name):
     method = methods.METHODS[name]
     signature = inspect.signature(methods.function_of(method.function)).parameters
     for key, field in method.parameters.model_fields.items():
-        if key not in ("method", "budget", "graph"):
+        if key not in ("method", "budget", "snapshots", "graph"):
             assert signature[key].default == field.default, (name, key)
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from shapeline import engine, graphs, methods
+from shapeline.designs.design import Design, unique_rows
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.features import Features
 from shapeline.models import Classifier
@@ -51,53 +52,55 @@ def attribute(
     features: Features,
     reference: Reference,
     value: str = "log_probability",
-    budget: float | None = None,
+    budgets: Sequence[float | None] = (None,),
     seed: int = 0,
     instances: Sequence[int] | None = None,
     form: engine.Form | None = None,
     on_error: str = "record",
     progress: Callable[[int, int], None] | None = None,
-) -> Explanation:
+) -> list[Explanation]:
     """Explain inputs (n, *input shape) for targets (n,) by the method of `settings` ({"method": name, ...parameters}).
 
-    budget: multiple of d, for sampled methods. seed: of this label and repeat; one design serves all instances.
-    instances: ids that seed what is drawn an instance (positions by default). Raises ShapelineError for a model that
-    returns NaN, and for any failure when on_error is "fail".
+    budgets: multiples of d, for sampled methods; an Explanation for each. A coalition that several budgets use is
+    evaluated once, and `seconds` are shared out by evaluations. seed: of this label and repeat; one design serves all
+    instances. instances: ids that seed what is drawn an instance (positions by default). Raises ShapelineError for a
+    model that returns NaN, and for any failure when on_error is "fail".
     """
     began = time.perf_counter()
-    parameters = {key: setting for key, setting in settings.items() if key not in ("method", "budget")}
-    if settings["method"] not in methods.METHODS:
-        raise ShapelineError(f"unknown method '{settings['method']}'.{nearest(settings['method'], methods.METHODS)}")
-    function = methods.function_of(methods.METHODS[settings["method"]].function)
+    method = methods.METHODS[settings["method"]]
+    parameters = {key: setting for key, setting in settings.items() if key not in ("method", "budget", "snapshots")}
+    function = methods.function_of(method.function)
     available = {
         **parameters,
         "d": features.d,
         "shape": features.shape,
         "seed": seed,
         "graph": _graph(parameters.get("graph", "features"), features),
-        "budget": None if budget is None else math.floor(budget * features.d + 1e-9),
         **{"model": model, "features": features, "reference": reference, "value": value},
     }
-    design = methods.call(function, available) if methods.METHODS[settings["method"]].is_design else None
-    ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
-    result = _empty(len(inputs), features, targets)
-    result.seconds += (time.perf_counter() - began) / max(len(inputs), 1)
-    masks = design.masks if design else np.zeros((0, features.d), dtype=bool)
+    counts = [None if budget is None else math.floor(budget * features.d + 1e-9) for budget in budgets]
+    designs = [methods.call(function, {**available, "budget": count}) for count in counts] if method.is_design else []
+    masks, columns = _union(designs, features.d)
     masks, full, empty = _with_ends(masks)
+    ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
+    results = [_empty(len(inputs), features, targets) for _ in budgets]
+    spent = np.full(len(inputs), (time.perf_counter() - began) / max(len(inputs), 1))
     step = max(1, min(CHUNK, CHUNK_VALUES // len(masks)))
 
     def explain_part(part: slice) -> None:
         began = time.perf_counter()
         values = engine.values(model, inputs[part], reference, masks, features, value, targets[part], form)
-        if design:
-            scores, evaluations = design.attribute(values[:, : design.evaluations]), design.evaluations
-        else:
+        found = [(d.attribute(values[:, own]), d.evaluations) for d, own in zip(designs, columns, strict=True)]
+        if not designs:
             own = {"inputs": inputs[part], "targets": targets[part], "instances": ids[part]}
-            scores, evaluations = methods.call(function, {**available, **own})
-        result.scores[part] = np.reshape(scores, (-1, *features.shape))
-        result.evaluations[part] = evaluations
-        result.value_full[part], result.value_empty[part] = values[:, full], values[:, empty]
-        result.seconds[part] += (time.perf_counter() - began) / len(inputs[part])
+            found = [methods.call(function, {**available, **own})]
+        spent[part] += (time.perf_counter() - began) / len(inputs[part])
+        for result, (scores, evaluations) in zip(results, found, strict=True):
+            result.scores[part] = np.reshape(scores, (-1, *features.shape))
+            result.evaluations[part] = evaluations
+            result.value_full[part], result.value_empty[part] = values[:, full], values[:, empty]
+            share = evaluations / len(masks) if len(designs) > 1 else 1.0
+            result.seconds[part] = spent[part] * share
 
     for start in range(0, len(inputs), step):
         part = slice(start, min(start + step, len(inputs)))
@@ -110,14 +113,15 @@ def attribute(
                 try:
                     explain_part(slice(i, i + 1))
                 except MethodFailure as failure:
-                    result.status[i], result.error[i] = failure.status, str(failure)
+                    for result in results:
+                        result.status[i], result.error[i] = failure.status, str(failure)
         except ShapelineError as error:
             if not hasattr(error, "instance"):
                 raise
             raise ShapelineError(f"instance {ids[start + error.instance]}: {error}") from None
         if progress:
-            progress(part.stop, int(result.evaluations.sum()))
-    return result
+            progress(part.stop, part.stop * len(masks))
+    return results
 
 
 def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
@@ -132,7 +136,8 @@ def explain_rows(
 
     stand: instances.Bench; settings: of the attribute job. Sampled designs are seeded by (seed, label, repeat).
     """
-    repeats, budget = settings.get("repeats", 1), settings.get("budget")
+    repeats = settings.get("repeats", 1)
+    budgets = [*settings["method"].get("snapshots", ()), settings.get("budget")]
     frames = []
     for repeat in range(repeats):
         found = attribute(
@@ -143,33 +148,34 @@ def explain_rows(
             stand.features,
             stand.reference,
             settings.get("value", "log_probability"),
-            budget,
+            budgets,
             seed_of(settings["seed"], label, repeat),
             share["instance"].to_numpy(),
             form,
             settings.get("on_error", "record"),
-            progress and (lambda done, made, first=repeat: progress(first * len(share) + done, made)),
+            progress and (lambda done, made, first=repeat: progress(first * len(share) + done, (first + 1) * made)),
         )
-        ok = [status == "ok" for status in found.status]
-        flat = found.scores.reshape(len(share), -1).astype(np.float32)
-        frames.append(
-            pd.DataFrame(
-                {
-                    "instance": share["instance"],
-                    "target": found.target,
-                    "repeat": repeat,
-                    "budget": budget,
-                    "scores": [row if fine else None for row, fine in zip(flat, ok, strict=True)],
-                    "evaluations": found.evaluations,
-                    "seconds": found.seconds,
-                    "value_full": found.value_full,
-                    "value_empty": found.value_empty,
-                    "status": found.status,
-                    "error": found.error,
-                }
-            )
-        )
+        frames += [_rows(share, one, repeat, budget) for one, budget in zip(found, budgets, strict=True)]
     return pd.concat(frames, ignore_index=True)
+
+
+def _rows(share: pd.DataFrame, found: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
+    flat = found.scores.reshape(len(share), -1).astype(np.float32)
+    return pd.DataFrame(
+        {
+            "instance": share["instance"],
+            "target": found.target,
+            "repeat": repeat,
+            "budget": budget,
+            "scores": [row if status == "ok" else None for row, status in zip(flat, found.status, strict=True)],
+            "evaluations": found.evaluations,
+            "seconds": found.seconds,
+            "value_full": found.value_full,
+            "value_empty": found.value_empty,
+            "status": found.status,
+            "error": found.error,
+        }
+    )
 
 
 def provenance(stand, settings: dict, form: engine.Form, device: str) -> dict:
@@ -230,7 +236,7 @@ def explain(
     else:
         targets = np.broadcast_to(np.asarray(target), len(inputs)).astype(int)
     settings = _checked_settings(method, parameters)
-    return attribute(
+    (found,) = attribute(
         classifier,
         inputs,
         targets,
@@ -238,11 +244,12 @@ def explain(
         features,
         Reference(rows),
         value,
-        budget if methods.METHODS[method].sampled else None,
+        [budget if methods.METHODS[method].sampled else None],
         seed_of(seed, method, 0),
         form=_form_of(classifier, inputs, Reference(rows)),
         on_error="fail",
     )
+    return found
 
 
 _FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -283,6 +290,15 @@ def _empty(n: int, features: Features, targets: np.ndarray) -> Explanation:
         status=["ok"] * n,
         error=[None] * n,
     )
+
+
+def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list]:
+    """The distinct coalitions of the designs (K, d), and for each design the columns of its own."""
+    if len(designs) < 2:
+        return (designs[0].masks, [slice(0, designs[0].evaluations)]) if designs else (np.zeros((0, d), bool), [])
+    masks = np.concatenate([design.masks for design in designs])
+    first, inverse = unique_rows(masks)
+    return masks[first], np.split(inverse, np.cumsum([design.evaluations for design in designs])[:-1])
 
 
 def _with_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:

@@ -447,16 +447,23 @@ def _impossible_method(place: str, where: str, entry: Any, experiment: Experimen
         remedy = "use a sampled method" if method.grid else "set graph: chain or graph: complete"
         lacking = f"features of kind '{experiment.features.kind}' lack one"
         yield f"{place}: {entry.method} needs features on a graph and {lacking}; {remedy}"
-    if method.minimum and d:
-        budget = entry.budget or experiment.budget
+    if not method.minimum:
+        return
+    budget = entry.budget or experiment.budget
+    for smaller in entry.snapshots or ():
+        if smaller >= budget:
+            yield f"{place}.snapshots: {smaller:g} is not below the budget of {budget:g}"
+    if d:
         least = methods.call(methods.function_of(method.minimum), {**entry.model_dump(), "d": d})
-        if evaluations(budget, d) < least:
-            key = f"{place}.budget" if entry.budget else f"{where}.budget"
-            needed = math.ceil(100 * least / d) / 100
-            yield (
-                f"{key}: {budget:g} x d is {evaluations(budget, d)} evaluations and {entry.method} needs at least "
-                f"{least} at d = {d}: set a budget of {needed:g} or more"
-            )
+        budget_key = f"{place}.budget" if entry.budget else f"{where}.budget"
+        asked = [(budget_key, budget), *((f"{place}.snapshots", smaller) for smaller in entry.snapshots or ())]
+        for key, multiple in asked:
+            if evaluations(multiple, d) < least:
+                needed = math.ceil(100 * least / d) / 100
+                yield (
+                    f"{key}: {multiple:g} x d is {evaluations(multiple, d)} evaluations and {entry.method} needs at "
+                    f"least {least} at d = {d}: set {needed:g} or more"
+                )
 
 
 def _shrunk(config: Config) -> Config:

@@ -9,7 +9,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,6 +24,9 @@ class Parameters(BaseModel):
 
 class Sampled(Parameters):
     budget: float | None = Field(None, gt=0, description="Evaluations as a multiple of d; the experiment's by default.")
+    snapshots: list[Annotated[float, Field(gt=0)]] | None = Field(
+        None, min_length=1, description="Smaller budgets whose estimates are kept too; no coalition is evaluated twice."
+    )
 
 
 class OnGraph(Parameters):

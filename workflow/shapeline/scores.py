@@ -90,6 +90,11 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     return frame.sort_values(["instance", "target", "repeat", "budget"], ignore_index=True)
 
 
+def final(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows at a label's full budget: without its snapshots at smaller ones."""
+    return rows[rows["budget"].isna() | (rows["budget"] == rows["budget"].max())].reset_index(drop=True)
+
+
 def matrix(rows: pd.DataFrame) -> np.ndarray:
     """The scores of rows that succeeded, stacked: (rows, d) float64."""
     return np.stack(rows["scores"].to_list()).astype(float) if len(rows) else np.zeros((0, 0))
