@@ -17,6 +17,7 @@ def rows(values, full=None, empty=0.0, **columns) -> pd.DataFrame:
             "instance": np.arange(n),
             "target": 0,
             "repeat": 0,
+            "budget": np.nan,
             "scores": [np.asarray(row, np.float32) for row in values],
             "evaluations": 8,
             "seconds": 0.25,
@@ -48,6 +49,23 @@ def test_spearman_of_constant_scores_is_nan_and_ties_share_ranks():
 def test_error_leaves_out_instances_without_truth():
     truth = rows([[1, 2], [3, 4]]).iloc[1:]
     assert error.measure(rows([[1, 2], [3, 4]]), truth)["instance"].unique().tolist() == [1]
+
+
+def test_error_by_budget_with_bias_and_variance_apart():
+    truth = rows([[0.0, 0.0]])
+    parts = [
+        rows([values], budget=budget).assign(repeat=repeat)
+        for budget, repeated in ((2.0, ([3, 1], [1, 1])), (4.0, ([1, 0], [-1, 0])))
+        for repeat, values in enumerate(repeated)
+    ]
+    found = error.measure(pd.concat(parts, ignore_index=True), truth)
+    assert quantity(found, "rmse") == pytest.approx([np.sqrt(0.5)] * 2)  # of the full budget alone
+    by_budget = found[found["quantity"] == "rmse_by_budget"].sort_values(["x", "repeat"])["value"].tolist()
+    assert by_budget == pytest.approx([np.sqrt(5), 1, np.sqrt(0.5), np.sqrt(0.5)])
+    assert quantity(found, "variance_by_budget") == pytest.approx([1.0, 1.0])  # (2 + 0)/2 and (2 + 0)/2
+    assert quantity(found, "bias_squared_by_budget") == pytest.approx([2.5 - 0.5, 0 - 0.5])
+    mean_square = (np.array([5, 0.5]) + np.array([1, 0.5])) / 2
+    assert np.array([2.0, -0.5]) + 1.0 == pytest.approx(mean_square)  # error squared is bias squared plus variance
 
 
 def test_efficiency_and_cost_by_hand():

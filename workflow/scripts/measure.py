@@ -10,6 +10,7 @@ device = jobs.start(snakemake)
 settings = snakemake.params.settings
 rows = scores.read(snakemake.input.scores)
 rows = rows[rows["status"] == "ok"].reset_index(drop=True)
+rows = rows if metrics.METRICS[settings["metric"]].reads_snapshots else scores.final(rows)
 needs = dict(settings.get("parameters", {}))
 if "reference" in needs:
     truth = scores.read(snakemake.input.truth)

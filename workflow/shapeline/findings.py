@@ -95,7 +95,7 @@ def load(
         dataset=datasets.load(dataset),
         features=feature_kinds.build(settings["features"], card),
         instances=pd.read_parquet(_present(instances, experiment)),
-        scores={label: score_files.read(paths) for label, paths in files.items()},
+        scores={label: score_files.final(score_files.read(paths)) for label, paths in files.items()},
         metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
         metrics={metric: frame[frame["label"].isin(list(labels))] for metric, frame in tables.items()},
     )
@@ -258,6 +258,21 @@ def _error_sentences(results: Results, found: dict) -> list[str]:
         f"RMSE {interval(error)} {results.value_unit}, "
         f"with {number(error['evaluations'])} evaluations per instance{against}."
     ]
+
+
+def best_by_budget(results: Results) -> pd.DataFrame:
+    """The label with the smallest error to the exact values at each budget, and the runner-up; text, a row a budget."""
+    frame = results.metrics["error"]
+    found = frame[frame["quantity"] == "rmse_by_budget"].sort_values("mean")
+    rows = []
+    for budget, rivals in found.groupby("x"):
+        first, *others = rivals.to_dict("records")
+        row = {"budget": f"{number(budget)} d", "smallest error": first["label"], "RMSE": interval(first)}
+        second = others[0] if others else None
+        row |= {"next": second["label"] if second else "–", "its RMSE": interval(second) if second else "–"}
+        row["intervals"] = "–" if not second else "overlap" if second["low"] <= first["high"] else "apart"
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def health(results: Results) -> pd.DataFrame:

@@ -418,7 +418,57 @@ def error_section(results: Results) -> HTML:
             "RMSE against evaluations per instance",
             "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals.",
         ),
+        convergence_section(results, frame),
     )
+
+
+BUDGET_PANELS = {  # quantity -> title, whether it is a square whose root is drawn
+    "rmse_by_budget": ("RMSE", False),
+    "bias_squared_by_budget": ("Bias", True),
+    "variance_by_budget": ("Standard deviation over repeats", True),
+}
+
+
+def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
+    """Error against the budget, bias and spread apart, and the best label at each budget; None without snapshots."""
+    drawing = convergence(frame, styles_of(results), results.value_unit)
+    if drawing is None:
+        return None
+    caption = (
+        "Bands are 95 % intervals over instances. Error squared is bias squared plus variance; the bias needs repeats, "
+        "and is drawn where its square is above 0 (its estimate scatters round 0 for an unbiased estimator)."
+    )
+    return together(
+        HTML("<h3>Convergence</h3>"),
+        figure(drawing, "Error to the exact values against the budget, bias and standard deviation apart", caption),
+        table(findings.best_by_budget(results), "Best at each budget", text=["smallest error", "next", "intervals"]),
+    )
+
+
+@_styled
+def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "nats") -> Figure | None:
+    """RMSE, bias and standard deviation against the budget (a multiple of d), both axes logarithmic."""
+    found = {name: panel for name, panel in BUDGET_PANELS.items() if (frame["quantity"] == name).any()}
+    if not found:
+        return None
+    drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
+    panels = drawing.subplots(1, len(found), squeeze=False, sharey=True)[0]
+    for axes, (quantity, (title, squared)) in zip(panels, found.items(), strict=True):
+        for label, style in styles.items():
+            line = _line(frame, quantity, label)
+            line = line[line["mean"] > 0]
+            if line.empty:
+                continue
+            low, middle, high = (line[key].clip(lower=0) ** (0.5 if squared else 1) for key in ("low", "mean", "high"))
+            axes.plot(line["x"], middle, style.marker, linestyle="-", color=style.colour, markersize=5, label=label)
+            axes.fill_between(line["x"], low.where(low > 0, middle), high, color=style.colour, alpha=0.15, linewidth=0)
+        axes.set(xscale="log", yscale="log", title=title, xlabel="budget (evaluations / d)")
+        ticks = sorted(frame.loc[frame["quantity"] == quantity, "x"].unique())
+        axes.set_xticks(ticks, [number(tick) for tick in ticks])
+        axes.minorticks_off()
+    panels[0].set_ylabel(unit)
+    drawing.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
+    return drawing
 
 
 def _dots(

@@ -47,6 +47,7 @@ class Metric:
     category: Literal["faithfulness", "accuracy", "axiom", "cost"]
     quantities: dict[str, Literal["lower", "higher"]]
     asks_model: bool = False
+    reads_snapshots: bool = False
 
 
 METRICS: dict[str, Metric] = {
@@ -62,6 +63,7 @@ METRICS: dict[str, Metric] = {
         Error,
         "accuracy",
         {"rmse": "lower", "spearman": "higher", "top_k_overlap": "higher"},
+        reads_snapshots=True,
     ),
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", Efficiency, "axiom", {"gap": "lower"}),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", Cost, "cost", {"evaluations": "lower", "seconds": "lower"}),

@@ -11,23 +11,46 @@ def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2) -> pd.Dat
     """RMSE (units of the value), Spearman correlation and top-k overlap with the truth, per instance and repeat.
 
     rows and truth are score rows that succeeded; instances without a truth are left out. top: share of the features
-    that counts as the top, k = ceil(top * d). Spearman is NaN where either side is constant.
+    that counts as the top, k = ceil(top * d). Spearman is NaN where either side is constant. A label with snapshots
+    also has `rmse_by_budget` (x = budget as a multiple of d) and, with repeats, `bias_squared_by_budget` and
+    `variance_by_budget` (per instance, mean over features; unbiased, so that a squared bias may come out below 0).
     """
+    truth = scores.final(truth).drop_duplicates("instance")
     both = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
-    mine, true = (
-        scores.matrix(both),
-        np.stack(both["scores_true"].to_list()).astype(float) if len(both) else np.zeros((0, 0)),
-    )
+    last = scores.final(both)
+    if last.empty:
+        return last[["instance", "repeat"]].assign(quantity="", x=np.nan, value=np.nan)
+    mine, true = scores.matrix(last), _true(last)
     k = max(1, int(np.ceil(top * mine.shape[1])))
     quantities = {
         "rmse": np.sqrt(((mine - true) ** 2).mean(1)),
         "spearman": _correlation(rankdata(mine, axis=1), rankdata(true, axis=1)),
         "top_k_overlap": (_top(mine, k) & _top(true, k)).sum(1) / k,
     }
-    keys = both[["instance", "repeat"]]
-    return pd.concat(
-        [keys.assign(quantity=name, x=np.nan, value=value) for name, value in quantities.items()], ignore_index=True
-    )
+    keys = last[["instance", "repeat"]]
+    frames = [keys.assign(quantity=name, x=np.nan, value=value) for name, value in quantities.items()]
+    if both["budget"].nunique() > 1:
+        frames += _by_budget(both)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _by_budget(both: pd.DataFrame) -> list[pd.DataFrame]:
+    """RMSE at each budget and, with repeats, its squared bias and variance."""
+    errors = scores.matrix(both) - _true(both)
+    keys = both[["instance", "repeat"]].assign(x=both["budget"].astype(float))
+    frames = [keys.assign(quantity="rmse_by_budget", value=np.sqrt((errors**2).mean(1)))]
+    repeats = both["repeat"].nunique()
+    if repeats > 1:
+        groups = pd.DataFrame(errors).groupby([keys["instance"], keys["x"]])
+        variance = groups.var(ddof=1).mean(axis=1)
+        squared = (groups.mean() ** 2).mean(axis=1) - variance / groups.size()
+        for name, values in (("bias_squared_by_budget", squared), ("variance_by_budget", variance)):
+            frames.append(values.rename("value").reset_index().assign(quantity=name, repeat=0))
+    return frames
+
+
+def _true(both: pd.DataFrame) -> np.ndarray:
+    return np.stack(both["scores_true"].to_list()).astype(float)
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
