@@ -1,23 +1,55 @@
-"""What a feature is: a pixel, a patch of pixels, a column, or a group of columns."""
+"""What a feature is: a pixel, a patch, a superpixel, a column, a group of columns, a word, or a run of characters.
 
+Superpixels, words and runs depend on the instance: `varies` tells, and `build_for` or `buckets` make them.
+"""
+
+import logging
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shapeline.errors import ShapelineError, nearest
 
-KINDS = {"pixel": ("kind",), "patch": ("kind", "size"), "column": ("kind",), "group": ("kind", "groups")}
-IMAGE_KINDS, TABLE_KINDS = ("pixel", "patch"), ("column", "group")
+if TYPE_CHECKING:
+    import networkx
+
+log = logging.getLogger(__name__)
+
+KINDS = {
+    "pixel": ("kind",),
+    "patch": ("kind", "size"),
+    "superpixel": ("kind", "method", "segments", "compactness", "kernel_size", "max_distance", "ratio"),
+    "column": ("kind",),
+    "group": ("kind", "groups"),
+    "word": ("kind",),
+    "character_run": ("kind",),
+}
+# By the kind of a dataset, as its card states it.
+FITTING = {
+    "image": ("pixel", "patch", "superpixel"),
+    "table": ("column", "group"),
+    "text": ("word", "character_run"),
+}
+IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS = ("pixel", "patch"), FITTING["table"], FITTING["text"]  # superpixels have no grid
+VARYING_KINDS = ("superpixel", *TEXT_KINDS)
+# Of each segmentation: its parameters and their defaults, those of scikit-image and of LIME (Ribeiro et al. 2016).
+SEGMENTATIONS = {
+    "slic": {"segments": 50, "compactness": 10},
+    "quickshift": {"kernel_size": 4, "max_distance": 200, "ratio": 0.2},
+}
+PADDING = 0  # the token id that fills up a short document
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
     """The features of one kind of input.
 
-    shape: the feature grid, (28, 28), (4, 4) or (10,). cells: int32 of the input's shape, the id 0..d-1 of the feature
-    that owns each input cell, -1 where a cell is never removed. names: d names, or empty.
+    shape: the feature grid, (28, 28), (4, 4) or (10,); (d,) where there is none. cells: int32 of the input's shape, the
+    id 0..d-1 of the feature that owns each input cell, -1 where a cell is never removed (padding, spaces). names: d
+    names, or empty.
     """
 
     kind: str
@@ -38,16 +70,24 @@ class Features:
         return np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, self.cells]
 
 
-def build(settings: dict | str, card: dict) -> Features:
-    """The features that the settings describe on the inputs that a dataset's card describes.
+def varies(settings: dict | str) -> bool:
+    """Whether the features depend on the instance, so that d is unknown until it is seen. Raises ShapelineError."""
+    return _parsed(settings)["kind"] in VARYING_KINDS
 
-    settings: a kind, or {kind, size (patch: side or [height, width]), groups (group: name -> columns)}. card: needs
-    input_shape, and for tables feature_names and groups. A mistake raises ShapelineError.
+
+def build(settings: dict | str, card: dict) -> Features:
+    """The features, the same for every instance, of the inputs that a dataset's card describes.
+
+    settings: a kind, or {kind, size (patch: side or [height, width]), groups (group: name -> columns)}; the columns of
+    a one-hot code are one feature where a group lists them. card: needs input_shape, and for tables feature_names and
+    groups. A mistake, a kind that depends on the instance too, raises ShapelineError.
     """
     settings = _parsed(settings)
     kind, input_shape = settings["kind"], tuple(card["input_shape"])
     names = tuple(card.get("feature_names") or ())
-    shape = shape_of(settings, input_shape, card.get("groups"))
+    shape = shape_of(settings, input_shape, card.get("groups"), card.get("kind"))
+    if shape is None:
+        raise ShapelineError(f"features kind '{kind}': it depends on the instance; give the instance to build_for().")
     if kind in IMAGE_KINDS:
         _, height, width = input_shape
         patch_height, patch_width = _patch_size(settings)
@@ -61,25 +101,121 @@ def build(settings: dict | str, card: dict) -> Features:
     return Features(kind, shape, _group_cells(groups, names), tuple(map(str, groups)))
 
 
+def build_for(settings: dict | str, card: dict, x: np.ndarray) -> Features:
+    """The features of one instance x (*input_shape), of any kind.
+
+    superpixel: segments of the image (channels first), the same on every run, by method "slic" (segments, compactness;
+    Achanta et al. 2012) or "quickshift" (kernel_size, max_distance, ratio; Vedaldi & Soatto 2008). word: each token
+    that is not padding (id 0), in reading order. character_run: the characters between spaces (id: the card's
+    space_id). A document of padding alone has d = 0. Raises ShapelineError.
+    """
+    settings, x = _parsed(settings), np.asarray(x)
+    kind = settings["kind"]
+    if x.shape != tuple(card["input_shape"]):
+        raise ShapelineError(f"features: an instance of shape {x.shape}; the card says {tuple(card['input_shape'])}.")
+    if not varies(settings):
+        return build(settings, card)
+    shape_of(settings, x.shape, None, card.get("kind"))
+    if kind == "superpixel":
+        segments = _segments(x, settings)
+        return Features(kind, (int(segments.max()) + 1,), np.broadcast_to(segments, x.shape).astype(np.int32))
+    if not np.array_equal(x, np.trunc(x)):
+        raise ShapelineError(f"features kind '{kind}': the instance holds numbers that are not token ids.")
+    if kind == "word":
+        kept = x != PADDING
+        owner = np.arange(kept.sum())
+    else:
+        if card.get("space_id") is None:
+            raise ShapelineError("features kind 'character_run': the dataset's card has no space_id.")
+        kept = (x != PADDING) & (x != card["space_id"])
+        # Only a space ends a run: a character outside the alphabet may have become id 0 within a word.
+        _, owner = np.unique(np.cumsum(x == card["space_id"])[kept], return_inverse=True)
+    cells = np.full(x.shape, -1, np.int32)
+    cells[kept] = owner
+    return Features(kind, (int(cells.max(initial=-1)) + 1,), cells)
+
+
+def buckets(settings: dict | str, card: dict, inputs: np.ndarray) -> list[tuple[Features, np.ndarray]]:
+    """Inputs (n, *input_shape) in groups that share one map: (features, ascending positions), by growing d.
+
+    One group for a kind that does not vary; documents of one length are a group. Raises ShapelineError.
+    """
+    if not varies(settings):
+        return [(build(settings, card), np.arange(len(inputs)))]
+    groups: dict[bytes, tuple[Features, list[int]]] = {}
+    for position, x in enumerate(inputs):
+        features = build_for(settings, card, x)
+        groups.setdefault(features.cells.tobytes(), (features, []))[1].append(position)
+    shared = sorted(groups.values(), key=lambda group: group[0].d)
+    return [(features, np.array(positions)) for features, positions in shared]
+
+
+def graph(features: Features) -> "networkx.Graph":
+    """The features' own graph on the nodes 0..d-1: the grid of pixels or patches, the chain of words or runs.
+
+    Superpixels are joined where a pixel of one has one of the other above, below, left or right of it; should the
+    graph fall apart, the log says into how many components. Columns have no graph: ShapelineError.
+    """
+    from shapeline import graphs
+
+    if features.kind in IMAGE_KINDS:
+        return graphs.grid(*features.shape)
+    if features.kind in TEXT_KINDS:
+        return graphs.chain(features.d)
+    if features.kind != "superpixel":
+        raise ShapelineError(f"features of kind '{features.kind}' lack a graph; set graph: chain or graph: complete.")
+    import networkx
+
+    owners = features.cells[0]
+    pairs = np.concatenate(
+        [
+            np.stack([owners[:, :-1], owners[:, 1:]], -1).reshape(-1, 2),
+            np.stack([owners[:-1], owners[1:]], -1).reshape(-1, 2),
+        ]
+    )
+    pairs = np.unique(pairs[(pairs[:, 0] != pairs[:, 1]) & (pairs >= 0).all(axis=1)], axis=0)
+    joined = networkx.Graph()
+    joined.add_nodes_from(range(features.d))
+    joined.add_edges_from(pairs.tolist())
+    components = networkx.number_connected_components(joined)
+    if components > 1:
+        log.warning("superpixels: their graph has %d components, which no window of features can cross", components)
+    return joined
+
+
 def shape_of(
-    settings: dict | str, input_shape: tuple[int, ...], groups: dict[str, tuple[str, ...]] | None = None
-) -> tuple[int, ...]:
+    settings: dict | str,
+    input_shape: tuple[int, ...],
+    groups: dict[str, tuple[str, ...]] | None = None,
+    data: str | None = None,
+) -> tuple[int, ...] | None:
     """The shape of the feature grid, known before any data is read (patches at the far edges may be smaller).
 
-    groups: the dataset's own groups of columns, used where the settings give none. Raises ShapelineError.
+    groups: the dataset's own groups of columns, used where the settings give none. data: "image", "table" or "text",
+    by default what the input's shape allows. None for a kind that depends on the instance. Raises ShapelineError.
     """
     settings = _parsed(settings)
-    kind, is_image = settings["kind"], len(input_shape) == 3
-    if (kind in IMAGE_KINDS) != is_image:
-        fitting = IMAGE_KINDS if is_image else TABLE_KINDS
-        data = "an image" if is_image else "a table"
-        raise ShapelineError(f"features kind '{kind}' does not fit {data} dataset. Allowed: {', '.join(fitting)}.")
-    if is_image:
+    kind = settings["kind"]
+    possible = [data] if data else ["image"] if len(input_shape) == 3 else ["table", "text"]
+    fitting = [name for one in possible for name in FITTING[one]]
+    if kind not in fitting:
+        raise ShapelineError(
+            f"features kind '{kind}' does not fit a dataset of kind {' or '.join(possible)}. "
+            f"Allowed: {', '.join(fitting)}."
+        )
+    if kind in IMAGE_KINDS:
         sides = input_shape[1:]
         patch = _patch_size(settings)
         if patch[0] > sides[0] or patch[1] > sides[1]:
             raise ShapelineError(f"features size {settings['size']}: larger than the image, {sides[0]}x{sides[1]}.")
         return tuple(-(-side // step) for side, step in zip(sides, patch, strict=True))
+    if kind == "superpixel":
+        pixels = math.prod(input_shape[1:])
+        if _segmentation(settings)[1].get("segments", 1) > pixels:
+            raise ShapelineError(f"features segments {settings['segments']}: more than the image's {pixels} pixels.")
+        return None
+    if kind in TEXT_KINDS:
+        return None
     if kind == "column":
         return tuple(input_shape)
     chosen = settings.get("groups") or groups
@@ -111,6 +247,53 @@ def _patch_size(settings: dict) -> tuple[int, int]:
     if len(sides) != 2 or not all(type(side) is int and side >= 1 for side in sides):
         raise ShapelineError(f"features size {size!r}: a patch needs a side, or [height, width], of 1 or more pixels.")
     return sides[0], sides[1]
+
+
+def _segmentation(settings: dict) -> tuple[str, dict]:
+    """The method of superpixels and its parameters, defaults filled in."""
+    method = settings.get("method", "slic")
+    if method not in SEGMENTATIONS:
+        raise ShapelineError(f"features method '{method}': unknown.{nearest(method, SEGMENTATIONS)}")
+    defaults = SEGMENTATIONS[method]
+    for key in settings:
+        if key not in ("kind", "method", *defaults):
+            raise ShapelineError(f"features key '{key}': unknown for method '{method}'.{nearest(key, defaults)}")
+    chosen = {key: settings.get(key, default) for key, default in defaults.items()}
+    for key, number in chosen.items():
+        least = {"segments": 1, "kernel_size": 1}.get(key, 0)
+        allowed = int if key == "segments" else int | float
+        if not isinstance(number, allowed) or isinstance(number, bool) or not least <= number < math.inf or not number:
+            wanted = "a whole number of 1 or more" if key == "segments" else f"a number above {least}"
+            raise ShapelineError(f"features key '{key}': {number!r} is not {wanted}.")
+    return method, chosen
+
+
+def _segments(x: np.ndarray, settings: dict) -> np.ndarray:
+    """The segment 0..d-1 of each pixel, (height, width), of an image (channels, height, width)."""
+    from skimage import segmentation
+
+    method, chosen = _segmentation(settings)
+    if not np.isfinite(x).all():
+        raise ShapelineError("features kind 'superpixel': the image holds NaN or infinite numbers.")
+    image = np.ascontiguousarray(np.moveaxis(x.astype(np.float64), 0, 2))
+    if image.shape[2] == 1:
+        # Grey as colour, so that one compactness, a distance in CIELAB, means the same for both.
+        image = np.repeat(image, 3, axis=2)
+    colour = image.shape[2] == 3
+    if method == "slic":
+        # The library scales an image to [0, 1]; CIELAB runs to 100.
+        compactness = chosen["compactness"] / (1 if colour else 100)
+        labels = segmentation.slic(image, n_segments=chosen["segments"], compactness=compactness, start_label=0)
+    else:
+        labels = segmentation.quickshift(
+            image,
+            ratio=chosen["ratio"],
+            kernel_size=chosen["kernel_size"],
+            max_dist=chosen["max_distance"],
+            convert2lab=colour,
+            rng=0,
+        )
+    return np.unique(labels, return_inverse=True)[1].reshape(labels.shape)
 
 
 def _group_cells(groups: dict, names: tuple[str, ...]) -> np.ndarray:

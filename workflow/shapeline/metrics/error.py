@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from shapeline import scores
 
@@ -24,7 +23,7 @@ def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2) -> pd.Dat
     k = max(1, int(np.ceil(top * mine.shape[1])))
     quantities = {
         "rmse": np.sqrt(((mine - true) ** 2).mean(1)),
-        "spearman": _correlation(rankdata(mine, axis=1), rankdata(true, axis=1)),
+        "spearman": _correlation(_ranked(mine), _ranked(true)),
         "top_k_overlap": (_top(mine, k) & _top(true, k)).sum(1) / k,
     }
     keys = last[["instance", "repeat"]]
@@ -51,6 +50,11 @@ def _by_budget(both: pd.DataFrame) -> list[pd.DataFrame]:
 
 def _true(both: pd.DataFrame) -> np.ndarray:
     return np.stack(both["scores_true"].to_list()).astype(float)
+
+
+def _ranked(values: np.ndarray) -> np.ndarray:
+    """Ranks along each row, ties sharing their mean rank."""
+    return pd.DataFrame(values).rank(axis=1).to_numpy()
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
