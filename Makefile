@@ -20,7 +20,7 @@ report: setup
 	@echo "Open $(CURDIR)/results/reports/index.html"
 
 test: setup
-	python -m pytest -n 2 -m "not real"
+	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadgroup -m "not real"
 
 test-real: setup
 	python -m pytest -m real

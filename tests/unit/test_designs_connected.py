@@ -149,9 +149,9 @@ def test_printed_form_is_about_d_times_the_sum_over_runs():
 
 
 def test_image_squares_are_quick():
-    start = time.perf_counter()
+    start = time.process_time()
     _squares((32, 32), 4)
-    assert time.perf_counter() - start < 0.2
-    start = time.perf_counter()
+    assert time.process_time() - start < 0.2
+    start = time.process_time()
     assert designs.c_shapley_regression((28, 28), 4).readout.shape == (784, 2815)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3

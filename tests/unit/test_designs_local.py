@@ -45,9 +45,9 @@ def test_evaluation_counts():
 
 
 def test_image_grid_is_quick():
-    start = time.perf_counter()
+    start = time.process_time()
     design = designs.l_shapley(graphs.grid(28, 28), 1)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert design.evaluations == 16_551 and design.masks.dtype == bool
 
 

@@ -69,9 +69,9 @@ def test_lime_is_exact_on_linear_games_without_ridge():
 
 
 def test_lime_of_ten_thousand_features():
-    start = time.perf_counter()
+    start = time.process_time()
     design = designs.lime(10_000, 40, 0)
-    assert time.perf_counter() - start < 3  # 40 equations, not 10,000
+    assert time.process_time() - start < 3  # 40 equations, not 10,000
     assert np.isfinite(design.readout).all() and design.readout.shape == (10_000, 40)
 
 

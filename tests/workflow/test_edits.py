@@ -9,6 +9,7 @@ import pytest
 
 from tests.workflow.conftest import TINY
 
+pytestmark = pytest.mark.xdist_group("tiny")  # one run of the tiny configuration serves them all
 R = "results/tiny"
 REPORT = {
     ("render_report", "results/reports/tiny.html"),

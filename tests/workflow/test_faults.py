@@ -152,6 +152,7 @@ def test_a_model_that_returns_nan_is_named_with_its_instance(fresh):
     assert "nan" in stopped.stderr.lower()
 
 
+@pytest.mark.xdist_group("tiny")
 def test_without_a_gpu_the_run_says_that_it_uses_the_cpu(tiny):
     told = tiny.snakemake(
         "all", "--cores", "2", "--resources", "gpu=2", "--forcerun", "attribute", env={"CUDA_VISIBLE_DEVICES": ""}

@@ -167,13 +167,9 @@ def graph(features: Features) -> "networkx.Graph":
     import networkx
 
     owners = features.cells[0]
-    pairs = np.concatenate(
-        [
-            np.stack([owners[:, :-1], owners[:, 1:]], -1).reshape(-1, 2),
-            np.stack([owners[:-1], owners[1:]], -1).reshape(-1, 2),
-        ]
-    )
-    pairs = np.unique(pairs[(pairs[:, 0] != pairs[:, 1]) & (pairs >= 0).all(axis=1)], axis=0)
+    one = np.concatenate([owners[:, :-1].ravel(), owners[:-1].ravel()])
+    other = np.concatenate([owners[:, 1:].ravel(), owners[1:].ravel()])
+    pairs = np.unique(np.column_stack([one, other])[(one != other) & (one >= 0) & (other >= 0)], axis=0)
     joined = networkx.Graph()
     joined.add_nodes_from(range(features.d))
     joined.add_edges_from(pairs.tolist())
@@ -211,8 +207,9 @@ def shape_of(
         return tuple(-(-side // step) for side, step in zip(sides, patch, strict=True))
     if kind == "superpixel":
         pixels = math.prod(input_shape[1:])
-        if _segmentation(settings)[1].get("segments", 1) > pixels:
-            raise ShapelineError(f"features segments {settings['segments']}: more than the image's {pixels} pixels.")
+        segments = _segmentation(settings)[1].get("segments", 1)
+        if segments > pixels:
+            raise ShapelineError(f"features segments {segments}: more than the image's {pixels} pixels.")
         return None
     if kind in TEXT_KINDS:
         return None
@@ -260,10 +257,12 @@ def _segmentation(settings: dict) -> tuple[str, dict]:
             raise ShapelineError(f"features key '{key}': unknown for method '{method}'.{nearest(key, defaults)}")
     chosen = {key: settings.get(key, default) for key, default in defaults.items()}
     for key, number in chosen.items():
-        least = {"segments": 1, "kernel_size": 1}.get(key, 0)
-        allowed = int if key == "segments" else int | float
-        if not isinstance(number, allowed) or isinstance(number, bool) or not least <= number < math.inf or not number:
-            wanted = "a whole number of 1 or more" if key == "segments" else f"a number above {least}"
+        if key == "segments":
+            good, wanted = type(number) is int and number >= 1, "a whole number of 1 or more"
+        else:
+            least, wanted = (1, "a number of 1 or more") if key == "kernel_size" else (0, "a number above 0")
+            good = type(number) in (int, float) and 0 < number < math.inf and number >= least
+        if not good:
             raise ShapelineError(f"features key '{key}': {number!r} is not {wanted}.")
     return method, chosen
 

@@ -1,69 +1,165 @@
-"""What fills an absent feature: zero, the mean value, the mean image or row, or background rows."""
+"""What fills an absent feature: zero, padding, means, background rows, the input's own blur, or a user's array."""
 
+import os
+import zipfile
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
+from shapeline import datasets
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of
 
-if TYPE_CHECKING:
-    from shapeline.datasets import Dataset
-
-KINDS = ("zero", "mean", "mean_value", "mean_image", "background")
-DEFAULT_ROWS = 16
+# Of each kind: its parameters and their defaults (None: none, or taken from the data).
+KINDS = {
+    "zero": {},
+    "mean": {},
+    "mean_value": {},
+    "mean_image": {},
+    "background": {"rows": 16},
+    "pad": {"id": 0},
+    "blur": {"sigma": None},
+    "array": {"path": None},
+}
+DEFAULT_ROWS = KINDS["background"]["rows"]
+BEYOND = 10  # a value no image in [0, 1] comes near, noise added or not; one in 0..255 does
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Reference inputs shared by all instances.
+    """What stands for an absent feature: rows that all instances share, or rows made from each instance.
 
-    rows: (M, *input_shape) float32. M = 1 is plug-in; for M > 1 the model's probability is averaged over the M rows and
-    the log is taken after (Chen et al. 2018, section 2.1).
+    rows: (M, *input_shape), float32, or the inputs' own integers where these are tokens; None where `own` is given.
+    M = 1 is plug-in; for M > 1 the model's probability is averaged over the M rows and the log is taken after (Chen et
+    al. 2018, section 2.1). own: from inputs (n, *input_shape) to their rows (n, M, *input_shape).
     """
 
-    rows: np.ndarray
+    rows: np.ndarray | None
+    own: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def of(self, inputs: np.ndarray) -> np.ndarray:
+        """The rows for inputs (n, *input_shape): (1, M, *input_shape) where shared, else (n, M, *input_shape)."""
+        return self.rows[None] if self.own is None else self.own(inputs)
 
 
-def parse(settings: dict | str) -> tuple[str, int]:
-    """The kind and the number of rows of a reference given as a kind or {kind, rows}; needs no data.
+def parse(settings: dict | str) -> tuple[str, dict]:
+    """The kind of a reference and its parameters, defaults filled in, from a kind or {kind, ...}; needs no data.
 
-    Raises ShapelineError for an unknown kind or key and for rows that are not a whole number of 1 or more.
+    Raises ShapelineError for an unknown kind or key, or a value out of range.
     """
     settings = {"kind": settings} if isinstance(settings, str) else settings
     kind = settings.get("kind")
     if kind not in KINDS:
         raise ShapelineError(f"reference kind '{kind}': unknown.{nearest(kind, KINDS)}")
-    allowed = ("kind", "rows") if kind == "background" else ("kind",)
+    allowed = ("kind", *KINDS[kind])
     for key in settings:
         if key not in allowed:
             raise ShapelineError(f"reference key '{key}': unknown for kind '{kind}'.{nearest(key, allowed)}")
-    rows = settings.get("rows", DEFAULT_ROWS if kind == "background" else 1)
-    if type(rows) is not int or rows < 1:
-        raise ShapelineError(f"reference key 'rows': {rows!r} is not a whole number of 1 or more.")
-    return kind, rows
+    chosen = {key: settings.get(key, default) for key, default in KINDS[kind].items()}
+    for key, number in chosen.items():
+        if key in ("rows", "id"):
+            least = 1 if key == "rows" else 0
+            good, wanted = type(number) is int and number >= least, f"a whole number of {least} or more"
+        elif key == "sigma":
+            wanted = "a number of pixels above 0"
+            good = number is None or (type(number) in (int, float) and 0 < number < np.inf)
+        else:
+            good, wanted = isinstance(number, str | os.PathLike), "the path of a .npy or .npz file"
+        if not good:
+            raise ShapelineError(f"reference key '{key}': {number!r} is not {wanted}.")
+    return kind, chosen
 
 
-def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
-    """The reference that the settings describe, made from the training part of the dataset alone.
+def build(settings: dict | str, dataset: "datasets.Dataset", seed: int) -> Reference:
+    """The reference that the settings describe; what it takes from the dataset is from the training part alone.
 
     zero; mean_value: one number per channel, the mean over all training pixels (tables: the column means); mean_image:
     the mean training input; mean: mean_value; background: `rows` training inputs drawn by seed without replacement, of
-    which a smaller draw is always a part. Raises ShapelineError.
+    which a smaller draw is always a part; pad: token `id` everywhere; blur: each image under a Gaussian filter of
+    `sigma` pixels, by default an eighth of its shorter side (Fong & Vedaldi 2017); array: the user's own rows, in the
+    units of the prepared inputs. Raises ShapelineError.
     """
-    kind, n_rows = parse(settings)
-    input_shape = dataset.inputs.shape[1:]
+    kind, chosen = parse(settings)
+    input_shape, tokens = dataset.inputs.shape[1:], np.issubdtype(dataset.inputs.dtype, np.integer)
+    dtype = dataset.inputs.dtype if tokens else np.float32
+    if tokens and kind in ("mean", "mean_value", "mean_image", "blur"):
+        raise ShapelineError(f"reference kind '{kind}': the inputs are tokens, which have no mean; use pad.")
     if kind == "zero":
-        return Reference(np.zeros((1, *input_shape), np.float32))
+        return Reference(np.zeros((1, *input_shape), dtype))
+    if kind == "pad":
+        if not tokens:
+            raise ShapelineError("reference kind 'pad': the inputs are no tokens; use zero or mean.")
+        if chosen["id"] > np.iinfo(dtype).max:
+            raise ShapelineError(f"reference key 'id': {chosen['id']} does not fit the tokens' type, {dtype}.")
+        return Reference(np.full((1, *input_shape), chosen["id"], dtype))
+    if kind == "blur":
+        if len(input_shape) != 3:
+            raise ShapelineError("reference kind 'blur': the inputs are no images; use mean or background.")
+        return Reference(None, partial(_blurred, sigma=chosen["sigma"] or min(input_shape[1:]) / 8))
+    if kind == "array":
+        return Reference(_users_rows(chosen["path"], input_shape, dtype, dataset.card.get("scale", 1)))
     training = np.flatnonzero(dataset.split == 0)
+    n_rows = chosen.get("rows", 1)
     if n_rows > len(training):
         raise ShapelineError(f"reference key 'rows': {n_rows} asked of {len(training)} training record(s).")
     if kind == "background":
         order = np.random.default_rng(seed_of("background", seed)).permutation(training)
-        return Reference(dataset.inputs[np.sort(order[:n_rows])].astype(np.float32))
+        return Reference(dataset.inputs[np.sort(order[:n_rows])].astype(dtype))
     # float64: a float32 running sum over 60,000 images loses digits.
     mean = dataset.inputs[training].mean(axis=0, dtype=np.float64)
     if kind != "mean_image" and len(input_shape) == 3:
         mean = np.broadcast_to(mean.mean(axis=(1, 2), keepdims=True), input_shape)
     return Reference(mean[None].astype(np.float32))
+
+
+def file_of(settings: dict | str) -> Path | None:
+    """The user's file that a reference is read from, variables expanded; None for the other kinds."""
+    kind, chosen = parse(settings)
+    return datasets.expand(chosen["path"]) if kind == "array" else None
+
+
+def _blurred(inputs: np.ndarray, sigma: float) -> np.ndarray:
+    """Images (n, channels, height, width) under a Gaussian filter, (n, 1, channels, height, width) float32."""
+    from scipy.ndimage import gaussian_filter
+
+    images = np.asarray(inputs, np.float32)
+    return gaussian_filter(images, sigma, axes=(2, 3), mode="nearest")[:, None]
+
+
+def _users_rows(path: str | os.PathLike, input_shape: tuple[int, ...], dtype: np.dtype, scale: float) -> np.ndarray:
+    """The array of a .npy or .npz file as rows (M, *input_shape)."""
+    file = datasets.expand(path)
+    where = f"reference {file}"
+    try:
+        stored = np.load(file, allow_pickle=False)
+        if not isinstance(stored, np.ndarray):
+            with stored:
+                if len(stored.files) != 1:
+                    named = ", ".join(stored.files) or "none"
+                    raise ShapelineError(f"{where}: it holds {len(stored.files)} arrays ({named}); keep one.")
+                stored = stored[stored.files[0]]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else "it is no .npy or .npz array"
+        raise ShapelineError(f"{where}: {reason}; write one with numpy.save.") from error
+    rows = stored[None] if stored.shape == input_shape else stored
+    if rows.shape[1:] != input_shape or len(rows) == 0:
+        one, many = (f"({', '.join(map(str, sides))})" for sides in (input_shape, ("M", *input_shape)))
+        raise ShapelineError(f"{where}: an array of shape {stored.shape}; one input has {one}, rows have {many}.")
+    if rows.dtype.kind not in "biuf":
+        raise ShapelineError(f"{where}: an array of {rows.dtype}; give numbers.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = rows.astype(dtype)
+    bad = np.size(rows) - np.count_nonzero(np.isfinite(rows) & np.isfinite(converted))
+    if bad:
+        raise ShapelineError(f"{where}: {bad} value(s) are NaN or infinite.")
+    if np.issubdtype(dtype, np.integer) and not np.array_equal(converted, rows):
+        raise ShapelineError(f"{where}: the inputs are tokens; give whole numbers that fit {dtype}.")
+    if scale != 1 and np.abs(converted).max() > BEYOND:
+        raise ShapelineError(
+            f"{where}: it reaches {np.abs(converted).max():g}, but the inputs are divided by {scale:g}; divide it too."
+        )
+    return converted
