@@ -63,6 +63,9 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.digits.methods.k", {"method": "lime", "snapshots": [4.0]}, ["4 is not below the budget of 4"]),
         ("experiments.digits.methods.k", {"method": "kernel_shap", "snapshots": [1]}, ["snapshots: 1 x d is 16", "32"]),
         ("experiments.digits.methods.k", {"method": "occlusion", "snapshots": [1]}, ["snapshots: unknown key"]),
+        ("experiments.digits.methods.k", {"method": "lime", "rival_of": "c_shaply"}, ["'c_shaply'", "'c_shapley'"]),
+        ("experiments.digits.methods.k", {"method": "lime", "rival_of": "lime"}, ["no fixed number of evaluations"]),
+        ("experiments.digits.methods.k", {"method": "lime", "rival_of": "exact", "budget": 4}, ["remove budget"]),
         ("experiments.digits.features", {"kind": "pixel"}, ["shapley enumerates 2^d", "d = 64", "d <= 20"]),
         (
             "experiments.digits.features",
@@ -145,6 +148,13 @@ def test_canonical_settings_ignore_order_numbers_written_two_ways_and_defaults(d
     assert repr(first) == repr(second) == "{'budget': 4.0, 'method': 'lime'}"
 
 
+def test_a_rival_spends_what_a_fixed_cost_method_spends(default):
+    default["experiments"]["digits"]["methods"]["rival"] = {"method": "sample_shapley", "rival_of": "occlusion"}
+    loaded = config.load(default)
+    assert config.budget_of(loaded, "digits", "rival") * 16 == pytest.approx(17)
+    assert config.budget_of(loaded, "digits", "kernel_shap") == 4
+
+
 def test_schema_is_in_step(root):
     stored = json.loads((root / "workflow/schemas/config.schema.json").read_text())
     assert stored == config.schema(), "run: python -m shapeline.config > workflow/schemas/config.schema.json"
@@ -165,7 +175,7 @@ def test_typed_defaults_are_those_of_the_function(name):
     method = methods.METHODS[name]
     signature = inspect.signature(methods.function_of(method.function)).parameters
     for key, field in method.parameters.model_fields.items():
-        if key not in ("method", "budget", "snapshots", "graph"):
+        if key not in ("method", "budget", "snapshots", "rival_of", "graph"):
             assert signature[key].default == field.default, (name, key)
 
 

@@ -1,19 +1,18 @@
 """Run one method on instances: build its design, evaluate it, read it out; a failure becomes a row with its reason."""
 
 import importlib.metadata
-import math
 import subprocess
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
-import networkx
 import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from shapeline import engine, graphs, methods
+from shapeline import engine, methods
+from shapeline.designs.build import build
 from shapeline.designs.design import Design, unique_rows
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.features import Features
@@ -21,6 +20,7 @@ from shapeline.models import Classifier
 from shapeline.references import Reference
 from shapeline.seeds import seed_of
 
+PLANNED = ("budget", "snapshots", "rival_of")  # keys of a method entry that say how much to spend
 CHUNK = 32  # instances between two progress lines
 CHUNK_VALUES = 1_000_000  # values of a chunk: 8 MB, and seconds between two progress lines
 
@@ -68,18 +68,8 @@ def attribute(
     """
     began = time.perf_counter()
     method = methods.METHODS[settings["method"]]
-    parameters = {key: setting for key, setting in settings.items() if key not in ("method", "budget", "snapshots")}
-    function = methods.function_of(method.function)
-    available = {
-        **parameters,
-        "d": features.d,
-        "shape": features.shape,
-        "seed": seed,
-        "graph": _graph(parameters.get("graph", "features"), features),
-        **{"model": model, "features": features, "reference": reference, "value": value},
-    }
-    counts = [None if budget is None else math.floor(budget * features.d + 1e-9) for budget in budgets]
-    designs = [methods.call(function, {**available, "budget": count}) for count in counts] if method.is_design else []
+    parameters = {key: setting for key, setting in settings.items() if key not in PLANNED}
+    designs = [build(parameters, features.shape, budget, seed) for budget in budgets] if method.is_design else []
     masks, columns = _union(designs, features.d)
     masks, full, empty = _with_ends(masks)
     ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
@@ -92,8 +82,11 @@ def attribute(
         values = engine.values(model, inputs[part], reference, masks, features, value, targets[part], form)
         found = [(d.attribute(values[:, own]), d.evaluations) for d, own in zip(designs, columns, strict=True)]
         if not designs:
-            own = {"inputs": inputs[part], "targets": targets[part], "instances": ids[part]}
-            found = [methods.call(function, {**available, **own})]
+            available = {
+                **{**parameters, "d": features.d, "features": features, "reference": reference, "seed": seed},
+                **{"model": model, "inputs": inputs[part], "targets": targets[part], "instances": ids[part]},
+            }
+            found = [methods.call(methods.function_of(method.function), available)]
         spent[part] += (time.perf_counter() - began) / len(inputs[part])
         for result, (scores, evaluations) in zip(results, found, strict=True):
             result.scores[part] = np.reshape(scores, (-1, *features.shape))
@@ -314,15 +307,6 @@ def _with_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
         if not len(found):
             missing.append(np.full((1, masks.shape[1]), end))
     return np.concatenate([masks, *missing]), *positions
-
-
-def _graph(kind: str, features: Features):
-    """The graph that structured methods use: the features' own grid, or a chain or complete graph over them."""
-    if kind == "complete":
-        return networkx.complete_graph(features.d)
-    if kind == "chain" or len(features.shape) == 1:
-        return graphs.chain(features.d)
-    return graphs.grid(*features.shape)
 
 
 def _reference_rows(reference: str | dict | np.ndarray, background: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The typed configuration: every key, its range, its default, and one clear line for every mistake."""
 
 import copy
+import functools
 import hashlib
 import json
 import math
@@ -222,9 +223,24 @@ def feature_shape(config: Config, experiment: Experiment) -> tuple[int, ...] | N
     return features.shape_of(canonical(experiment.features), source.input_shape, source.groups)
 
 
-def evaluations(budget: float, d: int) -> int:
-    """A budget given as a multiple of d, in evaluations."""
-    return math.floor(budget * d + 1e-9)
+def budget_of(config: Config, name: str, label: str) -> float:
+    """The budget of a sampled label as a multiple of d: its own, that of the method it is the rival of, or the
+    experiment's."""
+    experiment = config.experiments[name]
+    entry = experiment.methods[label]
+    if entry.rival_of is None:
+        return float(entry.budget or experiment.budget)
+    shape = feature_shape(config, experiment)
+    settings = json.dumps(canonical(experiment.methods[entry.rival_of]))
+    return _fixed_cost(settings, shape) / math.prod(shape)
+
+
+@functools.cache
+def _fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
+    """Evaluations of a fixed-cost method, by building its design (networkx and scipy are imported only here)."""
+    from shapeline.designs.build import build
+
+    return build(json.loads(settings), shape).evaluations
 
 
 def _without_removed(raw: dict) -> dict:
@@ -401,10 +417,11 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
         if experiment.model not in names["models"]:
             hint = nearest(experiment.model, names["models"])
             yield f"experiments.{name}.model: there is no model '{experiment.model}'.{hint}"
-        yield from _impossible_experiment(config, f"experiments.{name}", experiment)
+        yield from _impossible_experiment(config, name, experiment)
 
 
-def _impossible_experiment(config: Config, where: str, experiment: Experiment) -> Iterator[str]:
+def _impossible_experiment(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
+    where = f"experiments.{name}"
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(model.dataset) if model else None
     source = datasets.SOURCES.get(dataset.source) if dataset else None
@@ -426,7 +443,10 @@ def _impossible_experiment(config: Config, where: str, experiment: Experiment) -
         yield f"{where}.features: there is a single feature (d = 1), so nothing to share out; make the features smaller"
         return
     for label, entry in experiment.methods.items():
-        yield from _impossible_method(f"{where}.methods.{label}", where, entry, experiment, d)
+        mistakes = list(_impossible_method(f"{where}.methods.{label}", entry, experiment, d))
+        yield from mistakes
+        if methods.METHODS[entry.method].minimum and not mistakes:
+            yield from _impossible_budget(config, name, label, d)
     error = experiment.metrics.error
     if error and error.reference not in experiment.methods:
         yield (
@@ -435,7 +455,7 @@ def _impossible_experiment(config: Config, where: str, experiment: Experiment) -
         )
 
 
-def _impossible_method(place: str, where: str, entry: Any, experiment: Experiment, d: int | None) -> Iterator[str]:
+def _impossible_method(place: str, entry: Any, experiment: Experiment, d: int | None) -> Iterator[str]:
     method = methods.METHODS[entry.method]
     on_grid = experiment.features.kind in ("pixel", "patch")
     if method.exact and d and d > methods.MAX_EXACT:
@@ -447,23 +467,43 @@ def _impossible_method(place: str, where: str, entry: Any, experiment: Experimen
         remedy = "use a sampled method" if method.grid else "set graph: chain or graph: complete"
         lacking = f"features of kind '{experiment.features.kind}' lack one"
         yield f"{place}: {entry.method} needs features on a graph and {lacking}; {remedy}"
-    if not method.minimum:
+    rival = getattr(entry, "rival_of", None)
+    if rival is None:
         return
-    budget = entry.budget or experiment.budget
+    if entry.budget or entry.snapshots:
+        yield f"{place}: rival_of sets the budget; remove budget and snapshots"
+    if rival not in experiment.methods:
+        yield f"{place}.rival_of: there is no label '{rival}' among the methods.{nearest(rival, experiment.methods)}"
+    elif not (methods.METHODS[experiment.methods[rival].method].is_fixed_cost):
+        yield f"{place}.rival_of: '{rival}' has no fixed number of evaluations; give a budget instead"
+    elif d is None:
+        yield f"{place}.rival_of: the number of features is not known before the data is read; give a budget instead"
+
+
+def _impossible_budget(config: Config, name: str, label: str, d: int | None) -> Iterator[str]:
+    where = f"experiments.{name}"
+    entry = config.experiments[name].methods[label]
+    try:
+        budget = budget_of(config, name, label)
+    except ShapelineError as error:
+        yield f"{where}.methods.{label}.rival_of: {error}"
+        return
+    key = "rival_of" if entry.rival_of else "budget"
+    asked = [(f"{where}.methods.{label}.{key}" if entry.rival_of or entry.budget else f"{where}.budget", budget)]
     for smaller in entry.snapshots or ():
+        asked.append((f"{where}.methods.{label}.snapshots", smaller))
         if smaller >= budget:
-            yield f"{place}.snapshots: {smaller:g} is not below the budget of {budget:g}"
-    if d:
-        least = methods.call(methods.function_of(method.minimum), {**entry.model_dump(), "d": d})
-        budget_key = f"{place}.budget" if entry.budget else f"{where}.budget"
-        asked = [(budget_key, budget), *((f"{place}.snapshots", smaller) for smaller in entry.snapshots or ())]
-        for key, multiple in asked:
-            if evaluations(multiple, d) < least:
-                needed = math.ceil(100 * least / d) / 100
-                yield (
-                    f"{key}: {multiple:g} x d is {evaluations(multiple, d)} evaluations and {entry.method} needs at "
-                    f"least {least} at d = {d}: set {needed:g} or more"
-                )
+            yield f"{where}.methods.{label}.snapshots: {smaller:g} is not below the budget of {budget:g}"
+    if d is None:
+        return
+    least = methods.call(methods.function_of(methods.METHODS[entry.method].minimum), {**entry.model_dump(), "d": d})
+    for place, multiple in asked:
+        count = math.floor(multiple * d + 1e-9)
+        if count < least:
+            yield (
+                f"{place}: {multiple:g} x d is {count} evaluations and {entry.method} needs at least {least} "
+                f"at d = {d}: set {math.ceil(100 * least / d) / 100:g} or more"
+            )
 
 
 def _shrunk(config: Config) -> Config:

@@ -33,6 +33,7 @@ TOLERANCE = 1e-5  # largest difference in log-probability that a form may show a
 BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 MASK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16}
+KEPT_OUTPUTS = 1 << 18  # model outputs kept until they are scored together
 _LARGEST = max(LARGEST_BATCH.values())
 CALIBRATION_SECONDS = 5.0  # after which no other candidate is tried; a small model on a quiet machine takes under one
 
@@ -92,7 +93,7 @@ def values(
         targets = full.argmax(1) if targets is None else _checked_targets(model, runner, inputs, targets)
         score = functools.partial(_score, value=value, framework=model.framework)
         full = full.exp() if value == "expected_log_probability" else None
-        reference_rows = runner.flat(reference.rows).to(runner.device)[None, None]
+        absent = runner.flat(reference.rows).to(runner.device)
         cells = runner.cells(features)
         a, b = _tile(n, K, max(1, runner.limit // M))
         buffer = torch.empty((a * b * M, runner.size), device=runner.device)
@@ -104,9 +105,9 @@ def values(
             shared = runner.expand(masks[None, first:last], cells) if masks.ndim == 2 else None
             for start in range(0, n, a):
                 stop = min(start + a, n)
-                rows = runner.flat(inputs[start:stop]).to(runner.device)[:, None, None]
+                fill = filler(absent, runner.flat(inputs[start:stop]).to(runner.device)[:, None, None])
                 of_block = targets[start:stop], None if full is None else full[start:stop]
-                block = torch.empty((stop - start, last - first), dtype=torch.float64, device=runner.device)
+                scored, outputs = [], []
                 for k in range(first, last, b):
                     end = min(k + b, last)
                     if shared is None:
@@ -115,26 +116,32 @@ def values(
                         present = shared[:, k - first : end - first]
                     pairs = (stop - start, end - k, M)
                     filled = buffer[: math.prod(pairs)]
-                    fill(reference_rows, rows, present[:, :, None], filled.view(*pairs, -1))
-                    outputs = runner.outputs(filled)
-                    block[:, k - first : end - first] = score(outputs.view(*pairs, -1), *of_block)
-                result[start:stop, first:last] = block.cpu().numpy()
+                    fill(present[:, :, None], filled.view(*pairs, -1))
+                    outputs.append(runner.outputs(filled).view(*pairs, -1))
+                    if end == last or len(outputs) * outputs[0].numel() > KEPT_OUTPUTS:
+                        scored.append(score(torch.cat(outputs, dim=1), *of_block))
+                        outputs = []
+                result[start:stop, first:last] = torch.cat(scored, dim=1).cpu().numpy()
                 _check_finite(model, result, start, stop, first, last, value)
-                evaluations += block.numel()
+                evaluations += (stop - start) * (last - first)
                 if progress:
                     progress(stop if last == K else 0, evaluations)
     return result
 
 
-def fill(reference: torch.Tensor, rows: torch.Tensor, present: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Write `rows` where present and `reference` where not into `out`, float32 (all broadcast to its shape).
+def filler(absent: torch.Tensor, rows: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """A function that writes `rows` where present and `absent` where not, float32, broadcast to its second argument.
 
-    `present` is int32, all bits set or none: choosing by bits is exact for any number, NaN included, and vectorised.
-    torch.where on a boolean mask is not, on the CPU, and takes 15 times as long.
+    Its first argument is int32, all bits set where present, else none: choosing by bits is exact for any number, NaN
+    included, and vectorised. torch.where on a boolean mask is not, on the CPU, and takes 15 times as long.
     """
-    absent, bits = reference.view(torch.int32), out.view(torch.int32)
-    torch.bitwise_and(present, rows.view(torch.int32) ^ absent, out=bits).bitwise_xor_(absent)
-    return out
+    absent = absent.view(torch.int32)
+    difference = rows.view(torch.int32) ^ absent
+
+    def fill(present: torch.Tensor, out: torch.Tensor) -> None:
+        torch.bitwise_and(present, difference, out=out.view(torch.int32)).bitwise_xor_(absent)
+
+    return fill
 
 
 def _score(
@@ -406,7 +413,7 @@ def _difference(runner: "_Runner", rows: np.ndarray, expected: torch.Tensor) -> 
 def _step(runner: "_Runner", batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
     """One tile of the engine on made-up masks, as a function that returns its seconds a row (inf: too large)."""
     rows = runner.flat(inputs[:1]).to(runner.device)
-    absent = runner.flat(reference.rows[:1]).to(runner.device)
+    fill = filler(runner.flat(reference.rows[:1]).to(runner.device), rows)
     kept = np.random.default_rng(0).random((1, batch, runner.size)) < 0.5
     present = runner.expand(kept, None)[0]
     buffer = torch.empty((batch, runner.size), device=runner.device)
@@ -414,7 +421,7 @@ def _step(runner: "_Runner", batch: int, inputs: np.ndarray, reference: Referenc
 
     def run() -> float:
         start = time.perf_counter()
-        fill(absent, rows, present, buffer)
+        fill(present, buffer)
         outputs = runner.outputs(buffer)
         _score(outputs.view(1, batch, 1, -1), target, None, "log_probability", runner.model.framework)
         if runner.device.type == "cuda":

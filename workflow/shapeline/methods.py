@@ -27,6 +27,9 @@ class Sampled(Parameters):
     snapshots: list[Annotated[float, Field(gt=0)]] | None = Field(
         None, min_length=1, description="Smaller budgets whose estimates are kept too; no coalition is evaluated twice."
     )
+    rival_of: str | None = Field(
+        None, description="Label of a fixed-cost method: the budget is the number of evaluations that it spends."
+    )
 
 
 class OnGraph(Parameters):
@@ -119,6 +122,10 @@ class Method:
     @property
     def sampled(self) -> bool:
         return issubclass(self.parameters, Sampled)
+
+    @property
+    def is_fixed_cost(self) -> bool:
+        return self.is_design and not self.sampled
 
     @property
     def module(self) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from shapeline import datasets, methods, metrics
-from shapeline.config import Config, canonical, digest
+from shapeline.config import Config, budget_of, canonical, digest
 from shapeline.errors import ShapelineError
 
 PACKAGE = Path(__file__).parent
@@ -132,7 +132,7 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
     }
     if methods.METHODS[method.method].sampled:
         settings |= {
-            "budget": float(method.budget or entry.budget),
+            "budget": budget_of(config, experiment, label),
             "repeats": None if entry.repeats == 1 else entry.repeats,
         }
     return canonical(settings)

@@ -28,12 +28,12 @@ ROUNDING = 1e-9  # a discrepancy below this, in games whose values are of order 
 class Comparison:
     """A formula as its source prints it and as it must read, each with its largest discrepancy.
 
-    `corrected` is empty where the printed form holds; a `printed_error` of None: the printed form is not defined.
+    `corrected` is empty where the printed form holds.
     """
 
     statement: str
     printed: str
-    printed_error: float | None
+    printed_error: float
     corrected: str = ""
     corrected_error: float | None = None
 
@@ -236,7 +236,7 @@ def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
     member = X.T == 1
     comparisons = [
         Comparison(
-            "XᵀWX with a large finite weight on N: the coefficient of I beside cJ",
+            "coefficient of I in XᵀWX = a I + cJ",
             "1/(d − 1)",
             _largest(identity - 1 / (d - 1)),
             "(d − 1)/d",
@@ -245,28 +245,28 @@ def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
         Comparison("inverse of XᵀWX as c → ∞", "I + (I − J)/(d − 1)", _largest(inverse - (centre * d / (d - 1)))),
         Comparison(
             "weight of v(S) on φⱼ, j ∈ S",
-            "(d − s − 2)! (s − 1)! / d!, undefined at s = d − 1",
+            "(d − s − 2)! (s − 1)! / d!",
             _largest((fit - printed[s])[member & (s <= d - 2)]),
             "(d − s)! (s − 1)! / d!",
             _largest((fit - inside[s])[member]),
         ),
         Comparison(
-            "weight of v(S) on φⱼ, j ∉ S, S not empty",
+            "weight of v(S) on φⱼ, j ∉ S, S ≠ ∅",
             "−(d − s − 1)! s! / d!",
             _largest((fit - outside[s])[~member & (s > 0)]),
         ),
         Comparison(
             "(XᵀWX)⁻¹XᵀWy is the Shapley value",
-            "y = v(S); its row of v(∅) is all zeros",
+            "y = v(S)",
             _largest(tables @ fit.T - exact),
             "y = v(S) − v(∅)",
             _largest((tables - tables[:, :1]) @ fit.T - exact),
         ),
     ]
     built = {
-        "kernel_shap, all 2^d coalitions": kernel_shap(d, 2**d),
-        "lime, Shapley kernel, ridge 0, all 2^d": lime(d, 2**d, kernel="shapley", ridge=0.0),
-        "symmetric_least_squares, q(s) = 1/C(d − 2, s − 1)": symmetric_least_squares(d, partial(shapley_weight, d)),
+        "kernel_shap, all coalitions": kernel_shap(d, 2**d),
+        "lime, Shapley kernel, ridge 0, all coalitions": lime(d, 2**d, kernel="shapley", ridge=0.0),
+        "symmetric_least_squares, 1/C(d − 2, s − 1)": symmetric_least_squares(d, partial(shapley_weight, d)),
     }
     end_weights = 10.0 ** np.arange(0, 15)  # at 10^16 the matrix is singular in float64
     end_errors = []

@@ -1,0 +1,46 @@
+"""From a method entry to its design: the one place where a name, its parameters and the features' graph meet."""
+
+import math
+
+import networkx
+
+from shapeline import graphs, methods
+from shapeline.designs.design import Design
+
+
+def build(
+    settings: dict,
+    shape: tuple[int, ...],
+    budget: float | None = None,
+    seed: int = 0,
+    graph: networkx.Graph | None = None,
+) -> Design:
+    """The design of `settings` ({"method": name, ...parameters}) on features of a shape, (d,) or (height, width).
+
+    budget: a multiple of d, for sampled methods. graph: the features' own, where it is not the grid or chain that the
+    shape means.
+    """
+    d = math.prod(shape)
+    laid = settings.get("graph", "features")
+    available = {
+        **settings,
+        "d": d,
+        "shape": shape,
+        "seed": seed,
+        "graph": graph if laid == "features" and graph is not None else shape_graph(laid, shape),
+        "budget": None if budget is None else evaluations(budget, d),
+    }
+    return methods.call(methods.function_of(methods.METHODS[settings["method"]].function), available)
+
+
+def evaluations(budget: float, d: int) -> int:
+    """A budget given as a multiple of d, in evaluations; the small term keeps 9.7 x 10 from becoming 96."""
+    return math.floor(budget * d + 1e-9)
+
+
+def shape_graph(kind: str, shape: tuple[int, ...]) -> networkx.Graph:
+    """The graph over features: "features" (grid or chain, after the shape), "chain" or "complete"."""
+    d = math.prod(shape)
+    if kind == "complete":
+        return networkx.complete_graph(d)
+    return graphs.chain(d) if kind == "chain" or len(shape) == 1 else graphs.grid(*shape)

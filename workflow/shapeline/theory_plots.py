@@ -1,0 +1,523 @@
+"""Figures and tables of the theory report, made from what `shapeline.theory` measured: the notebook calls these."""
+
+import html
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from shapeline import graphs, theory
+from shapeline.findings import number
+from shapeline.plots import INK, STYLE, WIDTH, figure, note, pair, palette, table, together
+from shapeline.theory import ROUNDING, Checks, linear_share
+
+CORRECTED, PRINTED, SECOND = palette()[0], palette()[3], palette()[2]
+BOUND = "#7d7d7d"
+HALF = (WIDTH * 96 - 40) / 2 / 96  # inches: one of two columns
+DASHED = (0, (5, 2))
+styled = matplotlib.rc_context(STYLE)
+
+
+def verdict(discrepancy: float | None) -> str:
+    """'holds' or by how much it does not, for a table; a discrepancy of rounding size counts as none."""
+    if discrepancy is None:
+        return ""
+    size = number(discrepancy, 2, whole=False) if discrepancy else "0"
+    return f"holds ({size})" if discrepancy < ROUNDING else f"⚠ off by {size}"
+
+
+# ---------------------------------------------------------------------------------------------------- top of the page
+
+
+def header(checks: Checks) -> HTML:
+    """Title, key figures and the sentences to take away."""
+    rows = _statements(checks)
+    failed = [row for row in rows if row["as printed"].startswith("⚠")]
+    estimators = checks.efficiency
+    facts = {
+        "statements checked": len(rows),
+        "hold as printed": len(rows) - len(failed),
+        "hold once corrected": sum(row["corrected"].startswith("holds") for row in failed),
+        "bounds checked, one a feature": number(sum(_cases(checks, key)[1] for key in theory.ESTIMATORS)),
+        "estimators that always add up": f"{sum(row.random < ROUNDING for row in estimators)} of {len(estimators)}",
+    }
+    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in _headlines(checks))
+    return HTML(
+        f'<h1>Theory: what the papers prove, measured</h1><div class="key">{cells}</div>'
+        f'<ul class="headlines">{items}</ul>'
+    )
+
+
+def _headlines(checks: Checks) -> list[str]:
+    chain = linear_share(graphs.chain(9), 8)
+    grid = linear_share(graphs.grid(4, 4), 6)
+    _, cases, violated = _cases(checks, "c_shapley_myerson")
+    worst = max(_cases(checks, key)[0] for key in ("l_shapley", "c_shapley_myerson"))
+    return [
+        "The weights of C-Shapley as printed (Chen et al. 2018, eq. 6) fit only sets with exactly two neighbours. Of a "
+        f"feature's term in a linear model they return {number(chain.min(), 2)} to {number(chain.max(), 2)} on a chain "
+        f"of 9 and {number(grid.min(), 2)} to {number(grid.max(), 2)} times as much on a whole 4 × 4 grid; with "
+        "weights: myerson it is 1 everywhere.",
+        "Theorem 2, the 6ε bound of C-Shapley, is false with those weights: without any coupling ε is 0 and the error "
+        f"is {number(_uncoupled(checks.sweep.chain, 'c_shapley_paper'), 2)} nats. With Myerson weights it held in "
+        f"{number(cases - violated)} of {number(cases)} cases.",
+        f"The bounds are loose: the errors of L-Shapley and of C-Shapley with Myerson weights reached at most "
+        f"{100 * worst:.0f} % of them.",
+        "The Shapley kernel proof has two misprints and one silent assumption, v(∅) = 0; its result stands.",
+    ]
+
+
+def _uncoupled(runs: dict[int, list[theory.Approximation]], key: str) -> float:
+    """Largest error of a feature at coupling 0, at any order."""
+    return max(float(order[0].errors[key].max()) for order in runs.values())
+
+
+def summary(checks: Checks) -> HTML:
+    """One row a statement: as printed, and as corrected where that is needed."""
+    frame = pd.DataFrame(_statements(checks))
+    return together(
+        table(frame, text=list(frame.columns)),
+        note(
+            "In brackets the largest discrepancy found; the values of the random games are of order 1. A ⚠ marks a "
+            "statement that fails as its source prints it. Where a bound is meant, the number is the largest share of "
+            "the bound that an error used up."
+        ),
+    )
+
+
+def _statements(checks: Checks) -> list[dict[str, str]]:
+    kernel = checks.kernel.comparisons
+    symmetric = max(max(row.closed, row.paired, row.design) for row in checks.charnes)
+    local, connected, printed = (_cases(checks, key) for key in theory.ESTIMATORS)
+    deviation = max(abs(mean - expected) / error for *_, expected, mean, error in checks.hierarchy.visits)
+    below = max(bound - lowest for _, _, bound, lowest, _ in checks.hierarchy.similarity)
+    costly = checks.hierarchy.costly - checks.hierarchy.costly_empty
+    rows = [
+        (f"Kernel proof: {row.statement}", "Lundberg 2017", verdict(row.printed_error), verdict(row.corrected_error))
+        for row in kernel
+    ]
+    rows += [
+        ("Solution of least squares with any weight q(s)", "Charnes et al. 1988", verdict(symmetric), ""),
+        ("Lemma 1, a sum of binomials", "Chen et al. 2018", verdict(checks.lemma_1), ""),
+        ("Theorem 1: L-Shapley is within 4ε", "Chen et al. 2018", _bounded(local), ""),
+        ("Theorem 2: C-Shapley is within 6ε", "Chen et al. 2018", _bounded(printed), _bounded(connected)),
+        (
+            "§4.2: C-Shapley of order d is the Myerson value",
+            "Chen et al. 2018",
+            verdict(max(row.printed for row in checks.myerson)),
+            verdict(max(row.corrected for row in checks.myerson)),
+        ),
+        (
+            "Theorem 6.1: MIM in a game is a multiple of Banzhaf",
+            "Sliwinski et al. 2019",
+            verdict(max(row.discrepancy for row in checks.banzhaf)),
+            "",
+        ),
+        (
+            "Theorem 3.2: expected nodes that h-Shap visits",
+            "Teneggi et al. 2021",
+            f"holds (at most {number(deviation, 2)} standard errors off)"
+            if deviation < 5
+            else f"⚠ {number(deviation, 2)} standard errors off",
+            "",
+        ),
+        (
+            "Remark 3.1: h-Shap costs at most 2ᵞ k logᵧ n",
+            "Teneggi et al. 2021",
+            "holds for k ≥ 1" if costly == 0 else f"⚠ exceeded {costly} times",
+            "",
+        ),
+        (
+            "Theorem 3.4: least similarity of h-Shap to Shapley",
+            "Teneggi et al. 2021",
+            "holds" if below < ROUNDING else f"⚠ below by {number(below, 2)}",
+            "",
+        ),
+    ]
+    names = ("statement", "source", "as printed", "corrected")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _bounded(cases: tuple[float, int, int]) -> str:
+    share, _, violated = cases
+    if violated:
+        return f"⚠ violated in {violated} cases"
+    return f"holds (at most {100 * share:.0f} % of the bound)"
+
+
+def _points(checks: Checks, key: str, which: str = "all") -> np.ndarray:
+    """(bound, error) of every feature and distribution, (m, 2)."""
+    sweep = checks.sweep
+    runs = [run for order in sweep.chain.values() for run in order] if which != "random" else []
+    if which == "predicted":
+        runs = [run for order in sweep.predicted.values() for run in order]
+    if which in ("all", "random"):
+        runs = [*runs, *sweep.random]
+    bounds = [4 * run.local if key == "l_shapley" else 6 * run.connected for run in runs]
+    return np.column_stack([np.concatenate(bounds), np.concatenate([run.errors[key] for run in runs])])
+
+
+def _cases(checks: Checks, key: str, which: str = "all") -> tuple[float, int, int]:
+    """Largest error as a share of its bound (of those that are not 0), number of cases, number violated."""
+    bound, error = _points(checks, key, which).T
+    some = bound > ROUNDING
+    return float((error[some] / bound[some]).max()), len(bound), int((error > bound + ROUNDING).sum())
+
+
+# ------------------------------------------------------------------------------------------------------------ kernel
+
+
+def kernel_section(checks: Checks) -> HTML:
+    """The formulas of the kernel proof, the designs that use them, and what a finite weight on the ends costs."""
+    kernel = checks.kernel
+    formulas = pd.DataFrame(
+        {
+            "formula": [row.statement for row in kernel.comparisons],
+            "as printed": [row.printed for row in kernel.comparisons],
+            "": [verdict(row.printed_error) for row in kernel.comparisons],
+            "corrected": [row.corrected for row in kernel.comparisons],
+            " ": [verdict(row.corrected_error) for row in kernel.comparisons],
+        }
+    )
+    designs = pd.DataFrame(
+        {
+            "design": list(kernel.designs),
+            "largest difference": [number(error, 2) for error in kernel.designs.values()],
+        }
+    )
+    drawing = figure(
+        finite_weight(kernel),
+        "Largest error of the scores against the weight given to the full coalition",
+        "The error of the printed recipe, a large finite weight on v(N), in float64.",
+    )
+    return together(
+        table(formulas, f"The formulas of the proof, d = {kernel.d}", text=["as printed", "corrected"]),
+        note(
+            "As printed, the third is undefined at s = d − 1. In the last the empty coalition is a row of zeros, so "
+            "v(∅) drops out of the fit and every score is off by v(∅)/d."
+        ),
+        pair(
+            together(
+                table(designs, "The designs against the Shapley value by enumeration"),
+                note("They meet v(∅) and v(N) as constraints, so no weight has to be chosen."),
+            ),
+            drawing,
+        ),
+    )
+
+
+@styled
+def finite_weight(kernel: theory.KernelProof) -> Figure:
+    """Error of the scores against the finite weight of the full coalition; the constrained design as a line."""
+    drawing = Figure(figsize=(HALF, 2.7), layout="constrained")
+    axes = drawing.subplots()
+    axes.loglog(kernel.end_weights, kernel.end_errors, "o-", color=PRINTED, markersize=4)
+    constrained = max(kernel.designs.values())
+    axes.axhline(constrained, color=CORRECTED, linestyle=DASHED)
+    axes.annotate(
+        "as constraints (this package)", (kernel.end_weights[0], constrained), xytext=(0, 5),
+        textcoords="offset points", color=CORRECTED, fontsize=9,
+    )  # fmt: skip
+    axes.set(xlabel="weight on the full coalition", ylabel="largest error")
+    return drawing
+
+
+# ------------------------------------------------------------------------------------------------ symmetric weights
+
+
+def charnes_section(checks: Checks) -> HTML:
+    """One row a weight: the closed forms against the direct fit, and where its scores lie."""
+    frame = pd.DataFrame(
+        {
+            "weight q(s)": [row.name for row in checks.charnes],
+            "(6) − direct fit": [number(row.closed, 2) for row in checks.charnes],
+            "(−1) − direct fit": [number(row.paired, 2) for row in checks.charnes],
+            "design − direct fit": [number(row.design, 2) for row in checks.charnes],
+            "distance to Shapley": [_distance(row.to_shapley) for row in checks.charnes],
+            "distance to Banzhaf + constant": [_distance(row.to_banzhaf) for row in checks.charnes],
+        }
+    )
+    return together(
+        table(frame),
+        note(
+            "First three columns: largest differences. Distances: root mean square over 20 random games of 7 features, "
+            "in units of the Shapley values'."
+        ),
+    )
+
+
+def _distance(value: float) -> str:
+    return "0" if value < ROUNDING else number(value, 2)
+
+
+# --------------------------------------------------------------------------------------------------- theorems 1, 2
+
+
+def approximation_section(checks: Checks) -> HTML:
+    """Errors and bounds as the coupling grows, every case against its bound, and the counts."""
+    rows = []
+    for name, key, which in (
+        ("L-Shapley, 4ε (theorem 1)", "l_shapley", "all"),
+        ("C-Shapley, Myerson weights, 6ε (theorem 2, corrected)", "c_shapley_myerson", "all"),
+        ("C-Shapley, eq. 6, 6ε (theorem 2 as printed)", "c_shapley_paper", "all"),
+        ("L-Shapley, predicted class: not covered", "l_shapley", "predicted"),
+        ("C-Shapley, Myerson weights, predicted class: not covered", "c_shapley_myerson", "predicted"),
+    ):
+        share, cases, violated = _cases(checks, key, which)
+        runs = checks.sweep.predicted if which == "predicted" else checks.sweep.chain
+        rows.append(
+            {
+                "estimator and bound": name,
+                "cases": number(cases),
+                "bound violated": f"⚠ {violated}" if violated else "never",
+                "largest error, share of its bound": f"{number(share, 2)}",
+                "largest error at coupling 0": number(_uncoupled(runs, key), 2),
+            }
+        )
+    window = max(
+        float((run.errors[key] / (times * epsilon)).max())
+        for run in checks.sweep.random
+        for key, times, epsilon in (
+            ("l_shapley", 2, run.local_window),
+            ("c_shapley_myerson", 4, run.connected_window),
+        )
+    )
+    return together(
+        figure(
+            couplings(checks),
+            "Error of L-Shapley and C-Shapley and their bounds against the coupling; every case against its bound",
+            f"Left and middle: mean over the features of a Markov chain of {checks.sweep.d}; solid: E|estimate − "
+            "Shapley value|, dashed: the bound. Right: every feature of every distribution; above the line the bound is "
+            "violated.",
+        ),
+        table(pd.DataFrame(rows)),
+        note(
+            f"A case is one feature of one joint distribution: {len(checks.sweep.couplings)} couplings of the chain at "
+            f"orders 1 and 2, and {len(checks.sweep.random)} random joint distributions without structure on a chain "
+            "of 5 or a 2 × 3 grid. ε is the least, over all sets S that the theorem allows, of the largest absolute "
+            "conditional mutual information, found by enumeration. Predicted class: the same with the log-probability "
+            "of the predicted class, the score of the paper's own experiments, which the theorems do not cover."
+        ),
+        note(
+            "Where S is the whole window the proofs give 2ε and 4ε; these tighter bounds held as well (largest share "
+            f"{number(window, 2)}). For a smaller S, the second case of theorem 2's proof uses condition (10) for sets "
+            "outside S, which the theorem does not assume; what follows without it is 8ε."
+        ),
+    )
+
+
+@styled
+def couplings(checks: Checks) -> Figure:
+    """Errors and bounds against the coupling for both theorems, and the error of every case against its bound."""
+    sweep = checks.sweep
+    drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
+    left, middle, right = drawing.subplots(1, 3)
+    for order, colour, marker in ((1, SECOND, "s"), (2, CORRECTED, "o")):
+        runs = sweep.chain[order][1:]
+        _lines(left, sweep, [run.errors["l_shapley"] for run in runs], colour, marker, f"error, order {order}")
+        _lines(left, sweep, [4 * run.local for run in runs], colour, None, f"4ε, order {order}")
+    runs = sweep.chain[2][1:]
+    _lines(middle, sweep, [run.errors["c_shapley_paper"] for run in runs], PRINTED, "X", "error, eq. 6")
+    _lines(middle, sweep, [run.errors["c_shapley_myerson"] for run in runs], CORRECTED, "o", "error, Myerson weights")
+    _lines(middle, sweep, [6 * run.connected for run in runs], INK, None, "6ε")
+    left.set(title="Theorem 1: L-Shapley", ylabel="nats")
+    middle.set(title="Theorem 2: C-Shapley, order 2")
+    low = min(axes.get_ylim()[0] for axes in (left, middle))
+    for axes in (left, middle):
+        axes.set(xlabel="coupling of the chain", ylim=(low, 20))
+        axes.legend(loc="lower right", fontsize=8.5, handlelength=3)
+    floor = 1e-9
+    for key, colour, marker, name in (
+        ("c_shapley_paper", PRINTED, "X", "C-Shapley, eq. 6"),
+        ("l_shapley", SECOND, "s", "L-Shapley"),
+        ("c_shapley_myerson", CORRECTED, "o", "C-Shapley, Myerson"),
+    ):
+        bound, error = np.maximum(_points(checks, key), floor).T
+        right.loglog(bound, error, marker, color=colour, markersize=3.5, alpha=0.6, markeredgewidth=0, label=name)
+    right.plot([floor, 100], [floor, 100], color=INK, linewidth=1.1)
+    right.text(2e-9, 1.2e-8, "error = bound", fontsize=8.5, rotation=39, rotation_mode="anchor")
+    right.set(title="Every case", xlabel="bound (nats); 0 is drawn at 10⁻⁹", ylabel="error (nats)")
+    right.legend(loc="lower right", fontsize=8.5, handletextpad=0.2)
+    return drawing
+
+
+def _lines(axes: Axes, sweep: theory.Sweep, rows: list[np.ndarray], colour: str, marker: str | None, name: str) -> None:
+    line = DASHED if marker is None else "-"
+    means = [row.mean() for row in rows]
+    style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4.5}
+    axes.loglog(sweep.couplings[1:], means, label=name, **style)
+
+
+# ----------------------------------------------------------------------------------------------------------- Myerson
+
+
+def myerson_section(checks: Checks) -> HTML:
+    """What eq. 6 returns of a linear model, and the distance to the Myerson value on several graphs."""
+    frame = pd.DataFrame(
+        {
+            "graph": [row.graph for row in checks.myerson],
+            "Myerson weights: largest difference": [number(row.corrected, 2) for row in checks.myerson],
+            "designs.myerson: largest difference": [number(row.design, 2) for row in checks.myerson],
+            "eq. 6: root mean square difference": [f"⚠ {number(row.printed, 2)}" for row in checks.myerson],
+            "eq. 6: share of a linear model's term": [
+                " to ".join(number(value, 2, whole=False) for value in sorted({row.share.min(), row.share.max()}))
+                if np.ptp(row.share) > ROUNDING
+                else number(row.share[0], 2, whole=False)
+                for row in checks.myerson
+            ],
+        }
+    )
+    return together(
+        figure(
+            shares(),
+            "Share of a linear model's term that eq. 6 returns, by position on a chain and on a grid",
+            "A linear model has one right answer, share 1, which Myerson weights give at every order. Left: a chain of "
+            "9. Right: a 4 × 4 grid of patches.",
+        ),
+        table(frame, "C-Shapley of order d on 50 random games that are additive over components"),
+        note("Differences to the Shapley value of the game, by enumeration, in units of its root mean square."),
+    )
+
+
+@styled
+def shares() -> Figure:
+    """What C-Shapley with eq. 6 returns of a linear model, by position: a chain at four orders, a grid at three."""
+    drawing = Figure(figsize=(WIDTH, 3.1), layout="constrained")
+    chain, *maps = drawing.subplots(1, 4, width_ratios=[1.7, 1, 1, 1])
+    colours = palette()
+    for place, order in enumerate((1, 2, 4, 8)):
+        share = linear_share(graphs.chain(9), order)
+        marker = "osD^"[place]
+        chain.plot(range(1, 10), share, marker=marker, color=colours[(3, 1, 4, 5)[place]], markersize=4.5)
+        chain.text(9.25, share[-1] + (-0.05, -0.02, 0.0, 0.045)[place], f"order {order}", fontsize=8.5, va="center")
+    chain.axhline(1, color=CORRECTED, linestyle=DASHED)
+    chain.text(1, 1.025, "Myerson weights, any order", fontsize=8.5, color=CORRECTED)
+    chain.set(
+        title="eq. 6 on a chain", xlabel="position", ylabel="share of the linear term", ylim=(0, 1.15), xlim=(0.6, 10.7)
+    )
+    chain.set_xticks(range(1, 10))
+    for axes, order in zip(maps, (1, 2, 6), strict=True):
+        share = linear_share(graphs.grid(4, 4), order).reshape(4, 4)
+        axes.imshow(np.log(share), cmap="RdBu_r", vmin=-np.log(25), vmax=np.log(25))
+        for (row, column), value in np.ndenumerate(share):
+            ink = "white" if value > 8 else INK
+            axes.text(column, row, number(value, 2, whole=False), ha="center", va="center", fontsize=9, color=ink)
+        axes.set(title=f"eq. 6 on a grid, order {order}", xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+        axes.grid(False)
+    return drawing
+
+
+# -------------------------------------------------------------------------------------------------------- efficiency
+
+
+def efficiency_section(checks: Checks) -> HTML:
+    """One row an estimator: does the sum of its scores equal v(N) - v(empty), on three kinds of game."""
+
+    def cell(gap: float) -> str:
+        return "holds" if gap < ROUNDING else f"off by {number(gap, 2)}"
+
+    frame = pd.DataFrame(
+        {
+            "estimator": [row.estimator for row in checks.efficiency],
+            "evaluations": [number(row.evaluations) for row in checks.efficiency],
+            "any game": [cell(row.random) for row in checks.efficiency],
+            "additive over components": [cell(row.additive) for row in checks.efficiency],
+            "linear": [cell(row.linear) for row in checks.efficiency],
+        }
+    )
+    return together(
+        table(frame),
+        note(
+            "200 random games of 9 features on a chain. Off by: root mean square of Σφ − (v(N) − v(∅)), in units of "
+            "that of v(N) − v(∅). myerson adds up where the graph is connected."
+        ),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- Banzhaf
+
+
+def banzhaf_section(checks: Checks) -> HTML:
+    """The constant of theorem 6.1 by number of features."""
+    frame = pd.DataFrame(
+        {
+            "n": [row.n for row in checks.banzhaf],
+            "constant as printed, 2ⁿ(2ⁿ − 1)/n": [f"{row.printed:,.10g}" for row in checks.banzhaf],
+            "constant measured": [f"{row.measured:,.10g}" for row in checks.banzhaf],
+            "largest relative discrepancy": [
+                number(row.discrepancy, 2) if row.discrepancy else "0" for row in checks.banzhaf
+            ],
+        }
+    )
+    return table(frame)
+
+
+# --------------------------------------------------------------------------------------------------------- hierarchy
+
+
+def hierarchy_section(checks: Checks) -> HTML:
+    """Visited nodes and similarity of h-Shap: theory as curves, simulation as points."""
+    found = checks.hierarchy
+    return together(
+        figure(
+            hierarchy(found),
+            "Expected number of visited nodes, and lower bound on the similarity, with simulations",
+            f"Left: curves are theorem 3.2 for n = {found.n}, points means of 2,000 simulated runs with 95 % "
+            f"intervals (smaller than the points). Right: lines are the bound for {found.cells} cells, points the "
+            "lowest cosine of 300 random games.",
+        ),
+        note(
+            f"In {number(found.draws)} runs the cost exceeded 2ᵞ k logᵧ n only in the {number(found.costly_empty)} "
+            "without any important cell (k = 0), where the root is still played."
+            if found.costly == found.costly_empty
+            else f"The cost exceeded 2ᵞ k logᵧ n in {number(found.costly)} of {number(found.draws)} runs."
+        ),
+    )
+
+
+@styled
+def hierarchy(found: theory.Hierarchy) -> Figure:
+    """Theorem 3.2 against simulation for halves and quadrants, and theorem 3.4 against the lowest cosine found."""
+    drawing = Figure(figsize=(WIDTH, 3.5), layout="constrained")
+    left, right = drawing.subplots(1, 2)
+    for gamma, colour, marker in ((2, CORRECTED, "o"), (4, SECOND, "s")):
+        rho, mean, error = np.array([row[1:2] + row[3:] for row in found.visits if row[0] == gamma]).T
+        fine = np.geomspace(rho.min(), rho.max(), 80)
+        left.plot(fine, [theory.expected_visited_nodes(found.n, gamma, value) for value in fine], color=colour)
+        left.errorbar(rho, mean, 1.96 * error, fmt=marker, color=colour, markersize=5)
+        parts, (right_by, above) = {2: ("halves", (-66, 14)), 4: ("quadrants", (8, -14))}[gamma]
+        left.annotate(
+            f"γ = {gamma} ({parts})", (rho[-3], mean[-3]), xytext=(right_by, above), textcoords="offset points",
+            color=colour, fontsize=9, va="center",
+        )  # fmt: skip
+    left.set(
+        title=f"Theorem 3.2: visited nodes, n = {found.n}",
+        xlabel="ρ, probability that a cell is important",
+        ylabel="nodes visited",
+        xscale="log",
+    )
+    colours = palette()
+    for place, s in enumerate(sorted({row[0] for row in found.similarity})):
+        k, bound, lowest = np.array([row[1:4] for row in found.similarity if row[0] == s]).T
+        fine = np.arange(1, found.cells + 1)
+        right.plot(
+            fine, [theory.similarity_lower_bound(found.cells, s, int(value)) for value in fine], color=colours[place]
+        )
+        right.plot(k, lowest, "osD^"[place], color=colours[place], markersize=4.5)
+        right.annotate(
+            f"leaf of {s} cell{'s' if s > 1 else ''}", (1, bound[0]), xytext=(4, 5), textcoords="offset points",
+            fontsize=8.5, color=colours[place],
+        )  # fmt: skip
+    right.set(
+        title=f"Theorem 3.4: similarity to the Shapley map, {found.cells} cells",
+        xlabel="important cells k",
+        ylabel="cosine",
+        xscale="log",
+        ylim=(0, 1.1),
+    )
+    return drawing
