@@ -74,7 +74,10 @@ def test_each_family_is_tracked_alone(root, monkeypatch, default):
         for label in plan.labels(loaded, "digits")
         if "workflow/shapeline/designs/sampled.py" in plan.attribute_code(loaded, "digits", label)
     }
-    assert tracking == {"kernel_shap", "sample_shapley"}
+    assert {loaded.experiments["digits"].methods[label].method for label in tracking} == {
+        "kernel_shap",
+        "sample_shapley",
+    }
 
 
 def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, monkeypatch):

@@ -330,7 +330,7 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
     labels = _ranked(frame, styles, f"{quantity}_area", highest=quantity == "insertion")
     columns = min(len(labels), min((4, 5), key=lambda count: -len(labels) % count))  # the fewer empty places
     rows = math.ceil(len(labels) / columns)
-    drawing = Figure(figsize=(WIDTH, 0.6 + 1.75 * rows), layout="constrained")
+    drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows), layout="constrained")
     panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     lines = {label: _line(frame, quantity, label) for label in labels}
     for place, axes in enumerate(panels.flat):
@@ -341,7 +341,7 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
             axes.plot(100 * line["x"], line["mean"], color="#d9d9d9", linewidth=0.8)
         label = labels[place]
         _curve(axes, lines[label], styles[label], label, band=0.3)
-        axes.set_title(label, color=styles[label].ink, fontsize=9.5)
+        axes.set_title(_wrapped(label, WIDTH / columns - 0.3), color=styles[label].ink, fontsize=9.5)
         if place + columns >= len(labels):
             axes.tick_params(labelbottom=True)
     drawing.supxlabel(PANELS[quantity][1], fontsize=9.5)
