@@ -239,22 +239,38 @@ def test_superpixels_of_a_photograph(flower, settings, channels):
     assert ((colours - means[:, owner]) ** 2).mean() < 0.4 * colours.var(axis=1).mean()
 
 
+def filled(built):
+    """Share of its bounding box that a segment fills, on average: 1 for rectangles."""
+    shares = []
+    for segment in range(built.d):
+        rows, columns = np.nonzero(built.cells[0] == segment)
+        shares.append(len(rows) / (np.ptp(rows) + 1) / (np.ptp(columns) + 1))
+    return np.mean(shares)
+
+
+def superpixels(x, **settings):
+    return features.build_for({"kind": "superpixel", **settings}, {"input_shape": x.shape}, x)
+
+
 def test_the_number_of_segments_and_their_compactness_count(flower):
-    def made(**settings):
-        return features.build_for({"kind": "superpixel", **settings}, {"input_shape": flower.shape}, flower)
+    assert superpixels(flower, segments=10).d < superpixels(flower).d < superpixels(flower, segments=200).d
+    assert superpixels(flower, segments=1).d == 1
+    default = superpixels(flower, method="slic", segments=50, compactness=10)
+    np.testing.assert_array_equal(superpixels(flower).cells, default.cells)
+    # One compactness means about the same for grey, colour and any other number of channels.
+    for x in (flower, flower[:1], np.concatenate([flower, flower[:1]])):
+        assert filled(superpixels(x, compactness=1000)) > 0.9 > 0.75 > filled(superpixels(x))
+    grey = np.repeat(flower[:1], 3, axis=0)
+    np.testing.assert_array_equal(superpixels(flower[:1]).cells[0], superpixels(grey).cells[0])
 
-    def filled(built):
-        """Share of its bounding box that a segment fills, on average: 1 for rectangles."""
-        shares = []
-        for segment in range(built.d):
-            rows, columns = np.nonzero(built.cells[0] == segment)
-            shares.append(len(rows) / (np.ptp(rows) + 1) / (np.ptp(columns) + 1))
-        return np.mean(shares)
 
-    assert made(segments=10).d < made(segments=50).d < made(segments=200).d
-    assert made(segments=1).d == 1
-    assert filled(made(compactness=1000)) > 0.9 > 0.7 > filled(made(compactness=10))
-    assert (made().cells == made(method="slic", segments=50, compactness=10).cells).all()
+def test_segments_are_numbered_without_gaps(flower, monkeypatch):
+    labels = np.zeros((80, 112), int)
+    labels[20:40], labels[40:] = 7, 3
+    monkeypatch.setattr("skimage.segmentation.slic", lambda *_, **__: labels)
+    built = superpixels(flower)
+    assert built.d == 3
+    np.testing.assert_array_equal(built.cells[1, [0, 30, 60], 5], [0, 2, 1])
 
 
 def test_superpixels_are_the_same_on_every_run(flower, tmp_path):

@@ -261,13 +261,16 @@ def test_wrong_files(pictures, tmp_path, monkeypatch):
     assert "no .npy or .npz array" in told("objects.npy")
     np.savez(tmp_path / "two.npz", first=np.zeros(SHAPE), second=np.zeros(SHAPE))
     assert "2 arrays (first, second); keep one" in told("two.npz")
-    np.savez_compressed(tmp_path / "cut.npz", np.random.default_rng(0).random((4, *SHAPE)))
-    content = (tmp_path / "cut.npz").read_bytes()
+    noise = np.random.default_rng(0).integers(0, 9, (4, *SHAPE)) / 10
+    np.savez_compressed(tmp_path / "whole.npz", noise)
+    content = (tmp_path / "whole.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(content[: len(content) // 2])
     assert "no .npy or .npz array" in told("cut.npz")
-    spoilt = bytearray(content)
-    spoilt[len(content) // 2] ^= 255
-    (tmp_path / "spoilt.npz").write_bytes(bytes(spoilt))
-    assert "no .npy or .npz array" in told("spoilt.npz")
+    for share in range(2, 9):  # bytes that no longer decode, or decode to others
+        spoilt = bytearray(content)
+        place = len(content) * share // 10
+        spoilt[place : place + 8] = b"\xff" * 8
+        (tmp_path / "spoilt.npz").write_bytes(bytes(spoilt))
+        assert "no .npy or .npz array" in told("spoilt.npz")
     monkeypatch.delenv("NOT_SET", raising=False)
     assert "NOT_SET is not set" in failure(references.build, {"kind": "array", "path": "$NOT_SET/a.npy"}, pictures, 0)

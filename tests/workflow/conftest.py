@@ -46,7 +46,7 @@ class Checkout:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=options.pop("timeout", 400),
             **options,
         )
         if check and done.returncode:
