@@ -167,9 +167,14 @@ def subsets(nodes):
 
 
 @pytest.mark.parametrize("graph", [networkx.path_graph(4), networkx.cycle_graph(4)], ids=["chain", "cycle"])
-def test_epsilons_are_those_of_the_conditions(graph):
+@pytest.mark.parametrize("kind", ["any joint", "independent given the class"])
+def test_epsilons_are_those_of_the_conditions(graph, kind):
     d, order, node = 4, 1, 1
-    joint = np.random.default_rng(5).dirichlet(np.full(2**d * 2, 0.7)).reshape(2**d, 2)
+    rng = np.random.default_rng(5)
+    joint = rng.dirichlet(np.full(2**d * 2, 0.7)).reshape(2**d, 2)
+    if kind != "any joint":  # then all the information is in the terms without the class
+        bits, chance = np.arange(2**d)[:, None] >> np.arange(d) & 1, rng.uniform(0.1, 0.9, (2, 1, d))
+        joint = np.where(bits == 1, chance, 1 - chance).prod(axis=-1).T * [0.3, 0.7]
 
     def most(pairs):
         return max(

@@ -16,6 +16,11 @@ REPORT = {
     ("render_report", "results/reports/tiny.ipynb"),
     ("render_index", "results/reports/index.html"),
 }
+THEORY = {  # its checks use the designs
+    ("render_theory", "results/reports/theory.html"),
+    ("render_theory", "results/reports/theory.ipynb"),
+    ("render_index", "results/reports/index.html"),
+}
 
 
 def scores(*labels: str, shards: int = 1) -> set:
@@ -149,10 +154,10 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("workflow/shapeline/designs/sampled.py", of_label("kernel")),
+        ("workflow/shapeline/designs/sampled.py", of_label("kernel") | THEORY),
         ("workflow/shapeline/metrics/error.py", measured("error", "kernel", "occlusion") | compared("error") | REPORT),
         ("workflow/shapeline/metrics/compare.py", compared("log_odds", "error", "cost") | REPORT),
-        ("workflow/shapeline/plots.py", REPORT),
+        ("workflow/shapeline/plots.py", REPORT | THEORY),
         ("workflow/shapeline/methods.py", set()),
         ("workflow/shapeline/config.py", set()),
         ("workflow/shapeline/jobs.py", set()),

@@ -27,8 +27,35 @@ rule render_report:
         "../scripts/render_report.py"
 
 
+rule render_theory:
+    input:
+        notebook="notebooks/theory.ipynb",
+        code=plan.sources(
+            "shapeline.theory",
+            "shapeline.theory_plots",
+            "shapeline.plots",
+            "shapeline.reports",
+        ),
+        script=script_file("render_theory"),
+    output:
+        html=f"{RESULTS}/reports/theory.html",
+        notebook=f"{RESULTS}/reports/theory.ipynb",
+    log:
+        f"{RESULTS}/logs/render_theory.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/render_theory.tsv"
+    conda:
+        "../../envs/report.yaml"
+    threads: 1
+    params:
+        settings={"seed": CONFIG.seed},
+    script:
+        "../scripts/render_theory.py"
+
+
 rule render_index:
     input:
+        theory=f"{RESULTS}/reports/theory.html",
         notebooks=[f"{RESULTS}/reports/{name}.ipynb" for name in CONFIG.run],
         code=plan.sources("shapeline.reports"),
         script=script_file("render_index"),

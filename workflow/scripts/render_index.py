@@ -10,4 +10,5 @@ entries = []
 for notebook in map(Path, snakemake.input.notebooks):
     parameters = json.loads(notebook.read_text())["metadata"]["papermill"]["parameters"]
     entries.append(reports.headline(parameters, link=f"{notebook.stem}.html"))
-reports.index(entries, snakemake.output.html)
+theory = Path(snakemake.input.theory).name
+reports.index(entries, snakemake.output.html, pages={theory: "Theory: the papers' statements, checked numerically"})

@@ -20,9 +20,9 @@ from shapeline.models import ARCHITECTURES
 TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke")
 RULES = (
     *("fetch_source", "prepare_dataset", "train_model", "select_instances"),
-    *("attribute", "measure", "compare", "render_report", "render_index"),
+    *("attribute", "measure", "compare", "render_report", "render_theory", "render_index"),
 )
-FOLDERS = ("models", "reports", "logs", "benchmarks")  # of the results folder: experiments stand beside them
+TAKEN = ("models", "reports", "logs", "benchmarks", "theory", "index")  # folders and pages beside the experiments' own
 USER_FILE = r"^[^:]+\.py:[A-Za-z_]\w*$"
 
 Positive = Annotated[int, Field(ge=1)]
@@ -260,7 +260,7 @@ def _name_errors(raw: dict) -> Iterator[str]:
         entries = raw.get(section)
         for name, entry in entries.items() if isinstance(entries, dict) else ():
             yield from _bad_name(section, name)
-            if section == "experiments" and name in (*TARGETS, *RULES, *FOLDERS):
+            if section == "experiments" and name in (*TARGETS, *RULES, *TAKEN):
                 yield f"experiments.{name}: the name is taken by a target, rule or folder; choose another"
             elif name in SMOKE[section]:
                 yield f"{section}.{name}: the name is kept for the built-in smoke test; choose another"

@@ -263,6 +263,7 @@ def check_records(config: Config) -> None:
 
 
 def _expected(config: Config) -> Iterator[tuple[str, dict]]:
+    yield f"{config.results}/reports/theory.ipynb", {"seed": config.seed}
     for experiment in config.run:
         model = config.experiments[experiment].model
         dataset = config.models[model].dataset

@@ -239,8 +239,10 @@ def headline(parameters: Mapping[str, object], link: str) -> dict:
     return {**findings.headline(findings.load(**parameters)), "link": link}
 
 
-def index(entries: Sequence[Mapping[str, object]], html: Path | str) -> None:
-    """Write the page that links every report, with one headline row an experiment.
+def index(
+    entries: Sequence[Mapping[str, object]], html: Path | str, pages: Mapping[str, str] | None = None
+) -> None:
+    """Write the page that links every report, with one headline row an experiment; pages: link -> title of others.
 
     entries: as made by `headline`: title, link, accuracy, instances, best, control, control_wins, error, evaluations,
     rows, failures; what is None is shown as a dash.
@@ -256,6 +258,8 @@ def index(entries: Sequence[Mapping[str, object]], html: Path | str) -> None:
     )
     if not entries:
         body += '\n<p class="note">No experiment has a report yet.</p>'
+    for link, title in (pages or {}).items():
+        body += f'\n<p><a href="{markup.escape(link, quote=True)}">{markup.escape(title)}</a></p>'
     _write(Path(html), page("Shapeline reports", body))
 
 
