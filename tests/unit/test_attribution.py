@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.ndimage import gaussian_filter
 
 import shapeline
 from shapeline import attribution, engine, methods, models
@@ -106,6 +107,19 @@ def test_a_mistake_is_one_line(arguments, words):
     with pytest.raises(ShapelineError, match=words) as failure:
         shapeline.explain(linear(), X, **{"features": "column", **arguments})
     assert "\n" not in str(failure.value)
+
+
+def test_an_instance_may_bring_its_own_reference():
+    def probabilities(rows):
+        p = 1 / (1 + np.exp(-rows.reshape(len(rows), -1).mean(1)))
+        return np.stack([p, 1 - p], 1)
+
+    images = RNG.random((3, 1, 4, 4)).astype(np.float32)
+    found = shapeline.explain(probabilities, images, "occlusion", reference={"kind": "blur", "sigma": 1.0}, target=0)
+    blurred = np.stack([gaussian_filter(image, 1.0, mode="nearest") for image in images[:, 0]])
+    assert found.value_empty == pytest.approx(probabilities(blurred)[:, 0], abs=1e-6)
+    one = shapeline.explain(probabilities, images[1:2], "occlusion", reference={"kind": "blur", "sigma": 1.0}, target=0)
+    assert one.scores == pytest.approx(found.scores[1:2], abs=1e-7)
 
 
 class Fragile(torch.nn.Module):

@@ -78,6 +78,7 @@ def model_inputs(experiment):
         **dataset_files(experiment),
         **plan.model_files(CONFIG, model),
         "user": plan.user_file(CONFIG.models[model].source),
+        "reference": plan.reference_file(CONFIG, experiment),
     }
 
 

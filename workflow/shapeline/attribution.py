@@ -6,12 +6,13 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from shapeline import engine, methods
+from shapeline import engine, methods, references
 from shapeline.designs.build import build
 from shapeline.designs.design import Design, unique_rows
 from shapeline.errors import MethodFailure, ShapelineError, nearest
@@ -209,8 +210,9 @@ def explain(
 ) -> Explanation:
     """Explain a torch module (logits), a predict_proba object or a function -> probabilities, in one call.
 
-    inputs (n, *input shape); reference: "zero", "mean" (of `background`, else of the inputs), an array of one input's
-    shape, or of (M, *input shape) rows to average over; features: "pixel", "column", {"kind": "patch", "size": 2} or
+    inputs (n, *input shape); reference: a kind as in the configuration ("zero", "mean", {"kind": "background", "rows":
+    16}, "blur", ...), made from `background` (else from the inputs), or an array of one input's shape, or of (M, *input
+    shape) rows to average over; features: "pixel", "column", {"kind": "patch", "size": 2} or
     a Features; budget: multiple of d, for sampled methods; target: class (or one an instance), the predicted one by
     default; value: log-probability for networks, probability for functions. Returns an Explanation.
     """
@@ -223,7 +225,7 @@ def explain(
     if not isinstance(features, Features):
         kind = {"kind": features} if isinstance(features, str) else features
         features = feature_kinds.build(kind, {"input_shape": list(inputs.shape[1:]), "feature_names": [], "groups": {}})
-    rows = _reference_rows(reference, inputs if background is None else np.asarray(background, dtype=np.float32))
+    filled = _reference(reference, inputs if background is None else np.asarray(background, dtype=np.float32), seed)
     if target is None:
         targets = classifier.log_probs(inputs).argmax(1)
     else:
@@ -235,11 +237,11 @@ def explain(
         targets,
         settings,
         features,
-        Reference(rows),
+        filled,
         value,
         [budget if methods.METHODS[method].sampled else None],
         seed_of(seed, method, 0),
-        form=_form_of(classifier, inputs, Reference(rows)),
+        form=_form_of(classifier, inputs, filled),
         on_error="fail",
     )
     return found
@@ -309,15 +311,13 @@ def _with_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
     return np.concatenate([masks, *missing]), *positions
 
 
-def _reference_rows(reference: str | dict | np.ndarray, background: np.ndarray) -> np.ndarray:
-    """Rows (M, *input shape) that fill absent features."""
-    shape = background.shape[1:]
-    if isinstance(reference, str):
-        if reference not in ("zero", "mean"):
-            raise ShapelineError(f"unknown reference '{reference}'.{nearest(reference, ('zero', 'mean'))}")
-        return np.zeros((1, *shape), np.float32) if reference == "zero" else background.mean(0, keepdims=True)
-    rows = np.asarray(reference, dtype=np.float32)
+def _reference(reference: str | dict | np.ndarray, background: np.ndarray, seed: int) -> Reference:
+    """A reference of a kind, made from the background, or given as rows."""
+    if isinstance(reference, str | dict):
+        data = SimpleNamespace(inputs=background, split=np.zeros(len(background), np.uint8), card={})
+        return references.build(reference, data, seed)
+    shape, rows = background.shape[1:], np.asarray(reference, dtype=np.float32)
     rows = rows[None] if rows.shape == shape else rows
     if rows.shape[1:] != shape:
         raise ShapelineError(f"the reference has shape {rows.shape}; one input has shape {shape}")
-    return rows
+    return Reference(rows)

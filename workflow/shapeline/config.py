@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from shapeline import datasets, features, methods, metrics
+from shapeline import datasets, features, methods, metrics, references
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models import ARCHITECTURES
 
@@ -98,6 +98,16 @@ class Background(Strict):
     rows: Positive = Field(16, description="Training rows drawn; the model's probability is averaged over them.")
 
 
+class Blur(Strict):
+    kind: Literal["blur"]
+    sigma: float | None = Field(None, gt=0, description="Pixels; an eighth of the shorter side by default.")
+
+
+class Array(Strict):
+    kind: Literal["array"]
+    path: str = Field(description=".npy or .npz of one input's shape or (M, *shape); $VARIABLES expand.")
+
+
 class Instances(Strict):
     count: Positive = Field(100, description="Test instances explained, drawn by seed.")
     split: Literal["test"] = "test"
@@ -123,7 +133,10 @@ Metrics = create_model(
 class Experiment(Strict):
     model: str
     features: Features
-    reference: Literal["zero", "mean", "mean_value", "mean_image"] | Background = "mean"
+    reference: (
+        Literal["zero", "mean", "mean_value", "mean_image", "blur"]
+        | Annotated[Background | Blur | Array, Field(discriminator="kind")]
+    ) = "mean"
     value: Literal["log_probability", "probability", "logit", "expected_log_probability"] = "log_probability"
     instances: Instances = Instances()
     budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
@@ -321,7 +334,7 @@ def _at(raw: Any, path: tuple) -> Any:
 
 def _explain(path: tuple, errors: list[dict], raw: dict) -> str:
     """What is wrong with the value at `path`, what is allowed, and the nearest name."""
-    error = errors[0]
+    error = next((e for e in errors if e["type"].startswith("union_tag") and isinstance(e["input"], dict)), errors[0])
     kind, value = error["type"], error["input"]
     if kind == "missing":
         return "is missing"
@@ -432,6 +445,11 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
             allowed = ", ".join(fitting)
             yield f"{where}.features.kind: '{kind}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
             return
+        if kind in ("column", "group") and "blur" in (experiment.reference, getattr(experiment.reference, "kind", "")):
+            yield f"{where}.reference: blur needs images; use mean or {{kind: background, rows: 16}}"
+    file = references.file_of(canonical(experiment.reference))
+    if file is not None and not file.exists():
+        yield f"{where}.reference.path: there is no file {file}"
     shape = None
     if source:
         try:

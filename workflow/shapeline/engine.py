@@ -78,12 +78,13 @@ def values(
     Raises ShapelineError for shapes and names that do not fit, for a log of P = 0, and for a NaN or infinite output
     (its `.instance` is the position); MethodFailure when one row alone does not fit into memory.
     """
-    inputs, masks, reference = _array(inputs), _array(masks, bool), Reference(_array(reference.rows))
-    _check(model, inputs, reference, masks, features, value)
-    n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
-    result = np.empty((n, K))
+    inputs, masks, own = _array(inputs), _array(masks, bool), reference.own
+    result = np.empty((len(inputs), masks.shape[-2]))
     if result.size == 0:
         return result
+    reference = _shared(reference, inputs)
+    _check(model, inputs, reference, masks, features, value)
+    n, K, M = *result.shape, len(reference.rows)
     with _evaluating(model):
         runner = _runner(model, form or Form(), inputs, reference)
         full = None
@@ -105,6 +106,9 @@ def values(
             shared = runner.expand(masks[None, first:last], cells) if masks.ndim == 2 else None
             for start in range(0, n, a):
                 stop = min(start + a, n)
+                if own is not None:
+                    rows = _array(own(inputs[start:stop])).reshape(-1, *inputs.shape[1:])
+                    absent = runner.flat(rows).to(runner.device).view(stop - start, 1, M, -1)
                 fill = filler(absent, runner.flat(inputs[start:stop]).to(runner.device)[:, None, None])
                 of_block = targets[start:stop], None if full is None else full[start:stop]
                 scored, outputs = [], []
@@ -344,7 +348,8 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
     pure reference, at two batch sizes, to 1e-5 in log-probability (relative to it where it is below -1); a form that
     fails is left out, and the log says why. What is timed is the engine's whole step: filling, model, value.
     """
-    inputs, reference = _array(inputs), Reference(_array(reference.rows))
+    inputs = _array(inputs)
+    reference = _shared(reference, inputs)
     if len(inputs) == 0:
         raise ShapelineError("engine: calibration needs one or more inputs")
     end = time.perf_counter() + CALIBRATION_SECONDS
@@ -450,6 +455,11 @@ def _fastest(step: Callable[[], float], batch: int) -> float:
 def _array(array: np.ndarray, dtype: type = np.float32) -> np.ndarray:
     """The array as torch can share it: contiguous and writable; copied only where it is not."""
     return np.require(array, dtype, ["C", "W"])
+
+
+def _shared(reference: Reference, inputs: np.ndarray) -> Reference:
+    """The reference as rows (M, *input_shape): its own, or those of the first input where each input has its own."""
+    return Reference(_array(reference.of(inputs[:1])[0]))
 
 
 def _check(model, inputs, reference, masks, features, value) -> None:

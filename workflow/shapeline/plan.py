@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from shapeline import datasets, methods, metrics
+from shapeline import datasets, methods, metrics, references
 from shapeline.config import Config, budget_of, canonical, digest
 from shapeline.errors import ShapelineError
 
@@ -217,6 +217,12 @@ def measure_code(metric: str) -> list[str]:
 def user_file(reference: str | None) -> list[str]:
     """The user's own Python file in "path/to/file.py:function", as an input."""
     return [reference.split(":")[0]] if reference and ".py:" in reference else []
+
+
+def reference_file(config: Config, experiment: str) -> list[str]:
+    """The user's own array that fills absent features, as an input."""
+    file = references.file_of(canonical(config.experiments[experiment].reference))
+    return [str(file)] if file else []
 
 
 def _file(module: str) -> Path:

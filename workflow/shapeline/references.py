@@ -25,6 +25,13 @@ KINDS = {
     "blur": {"sigma": None},
     "array": {"path": None},
 }
+TOKEN_KINDS = ("pad", "zero", "background", "array")
+# By the kind of a dataset, as its card states it.
+FITTING = {
+    "image": tuple(kind for kind in KINDS if kind != "pad"),
+    "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur")),
+    "text": TOKEN_KINDS,
+}
 DEFAULT_ROWS = KINDS["background"]["rows"]
 BEYOND = 10  # a value no image in [0, 1] comes near, noise added or not; one in 0..255 does
 
@@ -86,7 +93,7 @@ def build(settings: dict | str, dataset: "datasets.Dataset", seed: int) -> Refer
     kind, chosen = parse(settings)
     input_shape, tokens = dataset.inputs.shape[1:], np.issubdtype(dataset.inputs.dtype, np.integer)
     dtype = dataset.inputs.dtype if tokens else np.float32
-    if tokens and kind in ("mean", "mean_value", "mean_image", "blur"):
+    if tokens and kind not in TOKEN_KINDS:
         raise ShapelineError(f"reference kind '{kind}': the inputs are tokens, which have no mean; use pad.")
     if kind == "zero":
         return Reference(np.zeros((1, *input_shape), dtype))

@@ -239,9 +239,7 @@ def headline(parameters: Mapping[str, object], link: str) -> dict:
     return {**findings.headline(findings.load(**parameters)), "link": link}
 
 
-def index(
-    entries: Sequence[Mapping[str, object]], html: Path | str, pages: Mapping[str, str] | None = None
-) -> None:
+def index(entries: Sequence[Mapping[str, object]], html: Path | str, pages: Mapping[str, str] | None = None) -> None:
     """Write the page that links every report, with one headline row an experiment; pages: link -> title of others.
 
     entries: as made by `headline`: title, link, accuracy, instances, best, control, control_wins, error, evaluations,
