@@ -157,14 +157,14 @@ def timed(run: Callable[[], int]) -> tuple[float, int]:
 
 
 def take_turns(runs: dict[str, Callable[[], int]], repetitions: int) -> dict[str, np.ndarray]:
-    """Evaluations per second of each, by turn. Slow ones (over 2 s) run in every fifth turn; NaN in the others."""
-    rates = {name: np.full(repetitions, np.nan) for name in runs}
-    seconds = {name: timed(run)[0] for name, run in runs.items()}  # a warm-up
+    """Evaluations per second of each, by turn, after a warm-up."""
+    rates = {name: np.zeros(repetitions) for name in runs}
+    for run in runs.values():
+        run()
     for turn in range(repetitions):
         for name, run in runs.items():
-            if seconds[name] < 2 or turn % 5 == 0:
-                spent, rows = timed(run)
-                rates[name][turn] = rows / spent
+            seconds, rows = timed(run)
+            rates[name][turn] = rows / seconds
     return rates
 
 
@@ -174,14 +174,14 @@ def report(arguments, rates, form, raw_form, design_seconds, calibration_seconds
     for name, rate in rates.items():
         versus = rates["raw"] if name in ("raw", "engine", "kernel_shap") else rates["engine"]
         ratio = rate / versus if versus is rates["raw"] else versus / rate
-        low, median, high = np.nanpercentile(ratio, [10, 50, 90])
+        low, median, high = np.percentile(ratio, [10, 50, 90])
         rows.append(
             {
                 "what": name,
-                "evaluations_per_second": round(float(np.nanmedian(rate))),
+                "evaluations_per_second": round(float(np.median(rate))),
                 "ratio": "rate / raw" if versus is rates["raw"] else "engine / rate",
                 **{key: float(f"{number:.4g}") for key, number in (("median", median), ("low", low), ("high", high))},
-                "turns": int(np.isfinite(rate).sum()),
+                "turns": len(rate),
             }
         )
         print(

@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from shapeline import config, methods, metrics
+from shapeline import config, methods, metrics, surrogate_lasso
 from shapeline.errors import ShapelineError
 
 
@@ -86,7 +86,26 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             {"kind": "array", "path": "no.npy"},
             ["reference.path: there is no file no.npy"],
         ),
-        ("experiments.cancer.reference", "blur", ["experiments.cancer.reference: blur needs images"]),
+        ("experiments.digits.reference", {"kind": "background", "row": 3}, ["reference.row: unknown key", "'rows'"]),
+        (
+            "experiments.digits.reference",
+            {"kind": "array", "path": "$NOT_SET/a.npy"},
+            ["digits.reference.path", "NOT_SET"],
+        ),
+        ("experiments.digits.reference", "pad", ["'pad' does not fit a dataset of kind image"]),
+        ("experiments.digits.features", {"kind": "word"}, ["Allowed: pixel, patch, superpixel"]),
+        ("experiments.digits.features", {"kind": "superpixel", "segment": 9}, ["unknown key", "'segments'"]),
+        ("experiments.digits.features", {"kind": "superpixel", "segments": 900}, ["more than the image's 64 pixels"]),
+        (
+            "experiments.digits.methods.m",
+            {"method": "lime", "kernel": "shapley", "keep": 3},
+            ["methods.m.keep", "cosine"],
+        ),
+        (
+            "experiments.cancer.reference",
+            "blur",
+            ["experiments.cancer.reference: 'blur' does not fit a dataset of kind table"],
+        ),
         ("experiments.digits.metrics.eror", {}, ["metrics.eror: unknown key", "'error'"]),
         ("experiments.digits.metrics.error", {"reference": "exakt"}, ["there is no label 'exakt'", "'exact'"]),
         ("experiments.digits.shards", "many", ["shards", "'many'", "auto"]),
@@ -181,9 +200,11 @@ def test_names_of_the_paper_configuration_are_disjoint(root, default):
 def test_typed_defaults_are_those_of_the_function(name):
     """Jobs are given only what differs from the default, so the function's own default must be the typed one."""
     method = methods.METHODS[name]
-    signature = inspect.signature(methods.function_of(method.function)).parameters
+    signature = {**inspect.signature(methods.function_of(method.function)).parameters}
+    if name == "lime":
+        signature |= inspect.signature(surrogate_lasso.sparse).parameters
     for key, field in method.parameters.model_fields.items():
-        if key not in ("method", "budget", "snapshots", "rival_of", "graph"):
+        if key not in ("method", "budget", "snapshots", "rival_of", "graph", "keep"):
             assert signature[key].default == field.default, (name, key)
 
 

@@ -98,7 +98,7 @@ def log_odds(scores, weights=(4.0, 2.0, 1.0), **options):
         rows([scores]),
         linear_model(list(weights)),
         np.ones((1, d), np.float32),
-        Features("column", (d,), np.arange(d, dtype=np.int32), ()),
+        [(Features("column", (d,), np.arange(d, dtype=np.int32), ()), np.array([0]))],
         Reference(np.zeros((1, d), np.float32)),
         **options,
     )
@@ -116,6 +116,26 @@ def test_log_odds_curves_by_hand():
 def test_log_odds_rank_by_signed_score_and_take_fractions():
     found = log_odds([-9.0, 2.0, 1.0], fractions=[0.5])  # half of three features is two
     assert quantity(found, "masking") == pytest.approx([0, -3, -7])
+
+
+def test_instances_with_different_features_share_the_fractions():
+    from shapeline.metrics import log_odds as metric
+
+    coarse = Features("group", (2,), np.array([0, 0, 1], dtype=np.int32), ())
+    fine = Features("column", (3,), np.arange(3, dtype=np.int32), ())
+    both = pd.concat([rows([[3.0, 2.0, 1.0]]), rows([[1.0, 2.0]]).assign(instance=1)], ignore_index=True)
+    found = metric.measure(
+        both,
+        linear_model([4.0, 2.0, 1.0]),
+        np.ones((2, 3), np.float32),
+        [(coarse, np.array([1])), (fine, np.array([0]))],
+        Reference(np.zeros((1, 3), np.float32)),
+        fractions=[0.5],
+    )
+    masking = found[found["quantity"] == "masking"]
+    assert sorted(masking["x"].unique()) == [0, 0.5, 1]
+    assert masking.loc[masking["instance"] == 1, "value"].tolist() == pytest.approx([0, -1, -7])
+    assert masking.loc[masking["instance"] == 0, "value"].tolist() == pytest.approx([0, -6, -7])
 
 
 def test_ties_are_broken_by_instance_not_by_position():

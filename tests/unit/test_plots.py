@@ -338,7 +338,7 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
     cells = np.array([[0, 0, 1], [0, 0, 1], [2, 2, 3]])  # patches of unequal size
     images = np.zeros((2, 1, 3, 3))
     values = {"one": [np.array([1.0, 4, -2, 0]), None], "two": [np.zeros(4), np.arange(4.0)]}
-    figure = plots.heat_maps(images, ["a", "b"], values, cells)
+    figure = plots.heat_maps(images, ["a", "b"], values, [cells, cells])
     assert len(figure.axes) == 6
     first = next(axes for axes in figure.axes if axes.get_title(loc="center") == "one")
     image = first.images[0]
@@ -349,7 +349,7 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
 
 def test_maps_of_many_labels_go_on_in_a_further_block():
     values = {f"label{place}": [np.zeros(4)] for place in range(13)}
-    figure = plots.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, np.arange(4).reshape(2, 2))
+    figure = plots.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, [np.arange(4).reshape(2, 2)])
     assert len(figure.axes) == 13 + 2  # the image stands in both blocks
     boxes = [axes.get_position() for axes in figure.axes]
     assert all(0 <= box.x0 and box.x1 <= 1 and 0 <= box.y0 and box.y1 <= 1 for box in boxes)

@@ -13,6 +13,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from shapeline import engine, methods, references
+from shapeline import features as feature_kinds
 from shapeline.designs.build import build
 from shapeline.designs.design import Design, unique_rows
 from shapeline.errors import MethodFailure, ShapelineError, nearest
@@ -21,6 +22,7 @@ from shapeline.models import Classifier
 from shapeline.references import Reference
 from shapeline.seeds import seed_of
 
+NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
 PLANNED = ("budget", "snapshots", "rival_of")  # keys of a method entry that say how much to spend
 CHUNK = 32  # instances between two progress lines
 CHUNK_VALUES = 1_000_000  # values of a chunk: 8 MB, and seconds between two progress lines
@@ -70,7 +72,12 @@ def attribute(
     began = time.perf_counter()
     method = methods.METHODS[settings["method"]]
     parameters = {key: setting for key, setting in settings.items() if key not in PLANNED}
-    designs = [build(parameters, features.shape, budget, seed) for budget in budgets] if method.is_design else []
+    if features.d == 0:
+        return _nothing_to_score(inputs, targets, features, len(budgets), on_error)
+    graph = None
+    if "graph" in method.parameters.model_fields and parameters.get("graph", "features") == "features":
+        graph = feature_kinds.graph(features)
+    designs = [build(parameters, features.shape, budget, seed, graph) for budget in budgets] if method.is_design else []
     masks, columns = _union(designs, features.d)
     masks, full, empty = _with_ends(masks)
     ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
@@ -132,24 +139,29 @@ def explain_rows(
     """
     repeats = settings.get("repeats", 1)
     budgets = [*settings["method"].get("snapshots", ()), settings.get("budget")]
-    frames = []
-    for repeat in range(repeats):
-        found = attribute(
-            stand.model,
-            stand.dataset.inputs[share["row"].to_numpy()],
-            share["prediction"].to_numpy(),
-            settings["method"],
-            stand.features,
-            stand.reference,
-            settings.get("value", "log_probability"),
-            budgets,
-            seed_of(settings["seed"], label, repeat),
-            share["instance"].to_numpy(),
-            form,
-            settings.get("on_error", "record"),
-            progress and (lambda done, made, first=repeat: progress(first * len(share) + done, (first + 1) * made)),
-        )
-        frames += [_rows(share, one, repeat, budget) for one, budget in zip(found, budgets, strict=True)]
+    frames, done, made = [], 0, 0
+    inputs = stand.dataset.inputs[share["row"].to_numpy()]
+    for features, positions in stand.buckets(inputs):
+        part = share.iloc[positions].reset_index(drop=True)
+        for repeat in range(repeats):
+            found = attribute(
+                stand.model,
+                inputs[positions],
+                part["prediction"].to_numpy(),
+                settings["method"],
+                features,
+                stand.reference,
+                settings.get("value", "log_probability"),
+                budgets,
+                seed_of(settings["seed"], label, repeat),
+                part["instance"].to_numpy(),
+                form,
+                settings.get("on_error", "record"),
+                progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations)),
+            )
+            frames += [_rows(part, one, repeat, budget) for one, budget in zip(found, budgets, strict=True)]
+            done += len(part)
+            made += sum(int(one.evaluations.sum()) for one in found)
     return pd.concat(frames, ignore_index=True)
 
 
@@ -179,11 +191,7 @@ def provenance(stand, settings: dict, form: engine.Form, device: str) -> dict:
     return {
         "method": settings["method"]["method"],
         "parameters": settings["method"],
-        "features": {
-            "kind": stand.features.kind,
-            "shape": list(stand.features.shape),
-            "names": list(stand.features.names),
-        },
+        "features": _described(stand),
         "reference": settings.get("reference", "mean"),
         "value": settings.get("value", "log_probability"),
         "seed": settings["seed"],
@@ -192,6 +200,18 @@ def provenance(stand, settings: dict, form: engine.Form, device: str) -> dict:
         "form": asdict(form),
         "device": device,
         "git_commit": commit.stdout.strip() or None,
+    }
+
+
+def _described(stand) -> dict:
+    """Kind, shape and names of the features; shape null where each instance has its own."""
+    if stand.features is None:
+        kind = stand.feature_settings
+        return {"kind": kind if isinstance(kind, str) else kind["kind"], "shape": None, "names": []}
+    return {
+        "kind": stand.features.kind,
+        "shape": list(stand.features.shape),
+        "names": list(stand.features.names),
     }
 
 
@@ -285,6 +305,15 @@ def _empty(n: int, features: Features, targets: np.ndarray) -> Explanation:
         status=["ok"] * n,
         error=[None] * n,
     )
+
+
+def _nothing_to_score(inputs, targets, features: Features, count: int, on_error: str) -> list[Explanation]:
+    if on_error == "fail":
+        raise NO_FEATURES
+    results = [_empty(len(inputs), features, targets) for _ in range(count)]
+    for result in results:
+        result.status, result.error = [NO_FEATURES.status] * len(inputs), [str(NO_FEATURES)] * len(inputs)
+    return results
 
 
 def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list]:

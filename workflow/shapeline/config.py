@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, create_model
 
 from shapeline import datasets, features, methods, metrics, references
 from shapeline.errors import ShapelineError, nearest
@@ -90,7 +90,25 @@ class Group(Strict):
     )
 
 
-Features = Annotated[Pixel | Patch | Column | Group, Field(discriminator="kind")]
+class Superpixel(Strict):
+    kind: Literal["superpixel"]
+    method: Literal["slic", "quickshift"] = "slic"
+    segments: Positive | None = Field(None, description="slic: about how many, 50 by default.")
+    compactness: float | None = Field(None, gt=0, description="slic: weight of distance against colour, default 10.")
+    kernel_size: float | None = Field(None, ge=1, description="quickshift: 4 by default.")
+    max_distance: float | None = Field(None, gt=0, description="quickshift: 200 by default.")
+    ratio: float | None = Field(None, gt=0, description="quickshift: weight of colour against distance, default 0.2.")
+
+
+class Word(Strict):
+    kind: Literal["word"]
+
+
+class CharacterRun(Strict):
+    kind: Literal["character_run"]
+
+
+Features = Annotated[Pixel | Patch | Superpixel | Column | Group | Word | CharacterRun, Field(discriminator="kind")]
 
 
 class Background(Strict):
@@ -106,6 +124,28 @@ class Blur(Strict):
 class Array(Strict):
     kind: Literal["array"]
     path: str = Field(description=".npy or .npz of one input's shape or (M, *shape); $VARIABLES expand.")
+
+
+class Pad(Strict):
+    kind: Literal["pad"]
+    id: int = Field(0, ge=0, description="The token that fills absent words.")
+
+
+def kind(reference: Any) -> str | None:
+    """Which member of `Reference` a value means; the one of plain names has the tag "mean"."""
+    if isinstance(reference, str):
+        return "mean"
+    return reference.get("kind") if isinstance(reference, dict) else getattr(reference, "kind", None)
+
+
+Reference = Annotated[
+    Annotated[Literal["zero", "mean", "mean_value", "mean_image", "pad", "blur"], Tag("mean")]
+    | Annotated[Background, Tag("background")]
+    | Annotated[Pad, Tag("pad")]
+    | Annotated[Blur, Tag("blur")]
+    | Annotated[Array, Tag("array")],
+    Discriminator(kind),
+]
 
 
 class Instances(Strict):
@@ -133,10 +173,7 @@ Metrics = create_model(
 class Experiment(Strict):
     model: str
     features: Features
-    reference: (
-        Literal["zero", "mean", "mean_value", "mean_image", "blur"]
-        | Annotated[Background | Blur | Array, Field(discriminator="kind")]
-    ) = "mean"
+    reference: Reference = "mean"
     value: Literal["log_probability", "probability", "logit", "expected_log_probability"] = "log_probability"
     instances: Instances = Instances()
     budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
@@ -233,7 +270,7 @@ def feature_shape(config: Config, experiment: Experiment) -> tuple[int, ...] | N
     source = datasets.SOURCES.get(dataset.source)
     if source is None:
         return None
-    return features.shape_of(canonical(experiment.features), source.input_shape, source.groups)
+    return features.shape_of(canonical(experiment.features), source.input_shape, source.groups, source.kind)
 
 
 def budget_of(config: Config, name: str, label: str) -> float:
@@ -341,10 +378,11 @@ def _explain(path: tuple, errors: list[dict], raw: dict) -> str:
     if kind == "extra_forbidden":
         return f"unknown key.{nearest(path[-1], _keys_at(path[:-1], raw))}"
     if kind == "union_tag_not_found":
-        return f"the key {error['ctx']['discriminator']} is missing"
+        key = error["ctx"]["discriminator"].strip("'()")
+        return f"the key '{key}' is missing"
     if kind == "union_tag_invalid":
         allowed = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
-        key, tag = error["ctx"]["discriminator"].strip("'"), error["ctx"]["tag"]
+        key, tag = error["ctx"]["discriminator"].strip("'()"), error["ctx"]["tag"]
         return f"unknown {key} '{tag}'.{nearest(tag, allowed)}"
     if value is None or value == {} or value == []:
         return "the section is empty"
@@ -387,7 +425,8 @@ def _member(kind: Any, value: Any) -> Any:
         kind = get_args(kind)[0]
     if get_origin(kind) not in (Union, UnionType):
         return kind
-    models = [m for m in get_args(kind) if isinstance(m, type) and issubclass(m, BaseModel)]
+    members = [get_args(m)[0] if get_origin(m) is Annotated else m for m in get_args(kind)]
+    models = [m for m in members if isinstance(m, type) and issubclass(m, BaseModel)]
     tag = value.get("method", value.get("kind")) if isinstance(value, dict) else None
     for member in models:
         if any(
@@ -440,16 +479,21 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
     source = datasets.SOURCES.get(dataset.source) if dataset else None
     kind = experiment.features.kind
     if source:
-        fitting = {"image": ("pixel", "patch"), "table": ("column", "group")}[source.kind]
+        fitting = features.FITTING[source.kind]
         if kind not in fitting:
             allowed = ", ".join(fitting)
             yield f"{where}.features.kind: '{kind}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
             return
-        if kind in ("column", "group") and "blur" in (experiment.reference, getattr(experiment.reference, "kind", "")):
-            yield f"{where}.reference: blur needs images; use mean or {{kind: background, rows: 16}}"
-    file = references.file_of(canonical(experiment.reference))
-    if file is not None and not file.exists():
-        yield f"{where}.reference.path: there is no file {file}"
+        reference, _ = references.parse(canonical(experiment.reference))
+        if reference not in references.FITTING[source.kind]:
+            allowed = ", ".join(references.FITTING[source.kind])
+            yield f"{where}.reference: '{reference}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
+    try:
+        file = references.file_of(canonical(experiment.reference))
+        if file is not None and not file.is_file():
+            yield f"{where}.reference.path: there is no file {file}"
+    except ShapelineError as error:
+        yield f"{where}.reference.path: {error}"
     shape = None
     if source:
         try:
@@ -475,16 +519,20 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
 
 def _impossible_method(place: str, entry: Any, experiment: Experiment, d: int | None) -> Iterator[str]:
     method = methods.METHODS[entry.method]
-    on_grid = experiment.features.kind in ("pixel", "patch")
+    kind = experiment.features.kind
+    on_graph = kind not in features.TABLE_KINDS
+    on_grid = on_graph and kind != "superpixel"  # words and runs of characters are a row
     if method.exact and d and d > methods.MAX_EXACT:
         yield (
             f"{place}: {entry.method} enumerates 2^d coalitions and d = {d}; it takes d <= {methods.MAX_EXACT}: "
             "use larger patches or groups of columns, or a sampled method"
         )
-    if not on_grid and (method.grid or getattr(entry, "graph", None) == "features"):
+    if (method.grid and not on_grid) or (getattr(entry, "graph", None) == "features" and not on_graph):
         remedy = "use a sampled method" if method.grid else "set graph: chain or graph: complete"
-        lacking = f"features of kind '{experiment.features.kind}' lack one"
-        yield f"{place}: {entry.method} needs features on a graph and {lacking}; {remedy}"
+        needed = "grid" if method.grid and on_graph else "graph"
+        yield f"{place}: {entry.method} needs features on a {needed} and features of kind '{kind}' lack one; {remedy}"
+    if getattr(entry, "keep", None) and entry.kernel == "shapley":
+        yield f"{place}.keep: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
     rival = getattr(entry, "rival_of", None)
     if rival is None:
         return

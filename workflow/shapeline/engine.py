@@ -97,7 +97,7 @@ def values(
         absent = runner.flat(reference.rows).to(runner.device)
         cells = runner.cells(features)
         a, b = _tile(n, K, max(1, runner.limit // M))
-        buffer = torch.empty((a * b * M, runner.size), device=runner.device)
+        buffer = torch.empty((a * b * M, runner.size), dtype=absent.dtype, device=runner.device)
         chunk = b * max(1, MASK_BYTES[runner.device.type] // (4 * runner.size * b))
         evaluations = 0
         for first in range(0, K, chunk):
@@ -107,7 +107,7 @@ def values(
             for start in range(0, n, a):
                 stop = min(start + a, n)
                 if own is not None:
-                    rows = _array(own(inputs[start:stop])).reshape(-1, *inputs.shape[1:])
+                    rows = _array(own(inputs[start:stop]), inputs.dtype).reshape(-1, *inputs.shape[1:])
                     absent = runner.flat(rows).to(runner.device).view(stop - start, 1, M, -1)
                 fill = filler(absent, runner.flat(inputs[start:stop]).to(runner.device)[:, None, None])
                 of_block = targets[start:stop], None if full is None else full[start:stop]
@@ -134,7 +134,8 @@ def values(
 
 
 def filler(absent: torch.Tensor, rows: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """A function that writes `rows` where present and `absent` where not, float32, broadcast to its second argument.
+    """A function that writes `rows` where present and `absent` where not, broadcast to its second argument; all
+    float32 or all int32.
 
     Its first argument is int32, all bits set where present, else none: choosing by bits is exact for any number, NaN
     included, and vectorised. torch.where on a boolean mask is not, on the CPU, and takes 15 times as long.
@@ -421,7 +422,7 @@ def _step(runner: "_Runner", batch: int, inputs: np.ndarray, reference: Referenc
     fill = filler(runner.flat(reference.rows[:1]).to(runner.device), rows)
     kept = np.random.default_rng(0).random((1, batch, runner.size)) < 0.5
     present = runner.expand(kept, None)[0]
-    buffer = torch.empty((batch, runner.size), device=runner.device)
+    buffer = torch.empty((batch, runner.size), dtype=rows.dtype, device=runner.device)
     target = torch.zeros(1, dtype=torch.int64, device=runner.device)
 
     def run() -> float:
@@ -452,14 +453,18 @@ def _fastest(step: Callable[[], float], batch: int) -> float:
 # --- checks -------------------------------------------------------------------------------------------------------
 
 
-def _array(array: np.ndarray, dtype: type = np.float32) -> np.ndarray:
-    """The array as torch can share it: contiguous and writable; copied only where it is not."""
+def _array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
+    """The array as torch can share it: contiguous and writable; copied only where it is not.
+
+    float32, but int32 for integers, which are tokens: as wide as a float32, so that `filler` chooses both by bits.
+    """
+    dtype = dtype or (np.int32 if np.issubdtype(np.asarray(array).dtype, np.integer) else np.float32)
     return np.require(array, dtype, ["C", "W"])
 
 
 def _shared(reference: Reference, inputs: np.ndarray) -> Reference:
     """The reference as rows (M, *input_shape): its own, or those of the first input where each input has its own."""
-    return Reference(_array(reference.of(inputs[:1])[0]))
+    return Reference(_array(reference.of(inputs[:1])[0], inputs.dtype))
 
 
 def _check(model, inputs, reference, masks, features, value) -> None:

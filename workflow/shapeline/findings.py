@@ -36,7 +36,7 @@ class Results:
     model_card: dict
     dataset_card: dict
     dataset: datasets.Dataset
-    features: feature_kinds.Features
+    features: feature_kinds.Features | None  # None where each instance has its own
     instances: pd.DataFrame
     scores: dict[str, pd.DataFrame]
     metadata: dict[str, list[dict]]
@@ -48,7 +48,15 @@ class Results:
 
     @property
     def d(self) -> int:
-        return self.features.d
+        """The number of features; the median over instances where each has its own."""
+        if self.features is not None:
+            return self.features.d
+        lengths = [len(row) for frame in self.scores.values() for row in frame["scores"] if row is not None]
+        return int(np.median(lengths)) if lengths else 0
+
+    def features_of(self, image: np.ndarray) -> feature_kinds.Features:
+        """The features of one instance."""
+        return self.features or feature_kinds.build_for(self.settings["features"], self.dataset_card, image)
 
     @property
     def value_unit(self) -> str:
@@ -93,7 +101,9 @@ def load(
         model_card=json.loads(_present(model_card, experiment).read_text(encoding="utf-8")),
         dataset_card=card,
         dataset=datasets.load(dataset),
-        features=feature_kinds.build(settings["features"], card),
+        features=None
+        if feature_kinds.varies(settings["features"])
+        else feature_kinds.build(settings["features"], card),
         instances=pd.read_parquet(_present(instances, experiment)),
         scores={label: score_files.final(score_files.read(paths)) for label, paths in files.items()},
         metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
@@ -425,7 +435,7 @@ def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     known = {"experiment": results.experiment, "result folder": results.root}
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
     shared = {key.replace("_", " "): "; ".join(sorted({_plain(entry.get(key)) for entry in every})) for key in keys}
-    kind = {"features": f"{results.features.kind}, {' × '.join(map(str, results.features.shape))}"}
+    kind = {"features": f"{_plain(results.settings['features'])}, d = {results.d}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {
             "label": label,

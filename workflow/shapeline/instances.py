@@ -20,22 +20,34 @@ from shapeline.seeds import seed_of
 
 @dataclass(frozen=True)
 class Bench:
-    """A model on its device with the data, features and reference of an experiment."""
+    """A model on its device with the data, features and reference of an experiment.
+
+    features: None where they depend on the instance; `buckets` makes them from feature_settings.
+    """
 
     model: Classifier
     dataset: Dataset
-    features: Features
+    features: Features | None
     reference: Reference
+    feature_settings: dict | str | None = None
+
+    def buckets(self, inputs: np.ndarray) -> list[tuple[Features, np.ndarray]]:
+        """Groups of the inputs that share their features: (features, positions)."""
+        if self.features is not None:
+            return [(self.features, np.arange(len(inputs)))]
+        return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs)
 
 
 def bench(weights: str, arrays: str, settings: dict, device: str) -> Bench:
     """Load the model and the prepared data; settings: features and reference (default mean), seed."""
     dataset = datasets.load(Path(arrays).parent)
+    kind = settings["features"]
     return Bench(
         model=models.load(weights, device),
         dataset=dataset,
-        features=feature_kinds.build(settings["features"], dataset.card),
+        features=None if feature_kinds.varies(kind) else feature_kinds.build(kind, dataset.card),
         reference=references.build(settings.get("reference", "mean"), dataset, settings["seed"]),
+        feature_settings=kind,
     )
 
 
@@ -100,10 +112,11 @@ def for_metric(inputs, rows: pd.DataFrame, device: str, progress=None) -> dict:
     settings = scores.metadata(inputs.scores[0])["settings"]
     stand = bench(inputs.weights, inputs.arrays, settings, device)
     position = read(inputs.instances).set_index("instance")["row"]
+    inputs = stand.dataset.inputs[position.loc[rows["instance"]].to_numpy()]
     return {
         "model": stand.model,
-        "inputs": stand.dataset.inputs[position.loc[rows["instance"]].to_numpy()],
-        "features": stand.features,
+        "inputs": inputs,
+        "buckets": stand.buckets(inputs),
         "reference": stand.reference,
         "form": form_for(inputs.instances, stand, device),
         "seed": settings["seed"],

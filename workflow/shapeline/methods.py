@@ -89,6 +89,8 @@ class Lime(Sampled):
     kernel: Literal["cosine", "fraction", "shapley"] = "cosine"
     kernel_width: float = Field(0.25, gt=0)
     ridge: float = Field(1.0, ge=0)
+    keep: int | None = Field(None, ge=1, description="At most so many features score; all by default.")
+    selection: Literal["lasso", "forward"] = Field("lasso", description="How the features kept are chosen.")
 
 
 class Occlusion(Parameters):

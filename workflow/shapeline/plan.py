@@ -204,8 +204,9 @@ def train_code(config: Config, model: str) -> list[str]:
 
 
 def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
-    method = config.experiments[experiment].methods[label].method
-    return sources("shapeline.instances", "shapeline.attribution", methods.METHODS[method].module)
+    entry = config.experiments[experiment].methods[label]
+    fit = ["shapeline.surrogate_lasso"] if getattr(entry, "keep", None) else []
+    return sources("shapeline.instances", "shapeline.attribution", methods.METHODS[entry.method].module, *fit)
 
 
 def measure_code(metric: str) -> list[str]:

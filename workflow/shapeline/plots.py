@@ -22,7 +22,6 @@ from matplotlib.colors import rgb_to_hsv
 from matplotlib.figure import Figure
 
 from shapeline import findings
-from shapeline.features import IMAGE_KINDS
 from shapeline.findings import Results, number, scalars, share
 
 PIXELS_PER_INCH = 96  # a browser's inch, so that a font size means the same in the page and in a figure
@@ -609,13 +608,13 @@ def explanations(results: Results) -> HTML:
     picked = findings.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
     values = {label: findings.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
     names = [findings.instance_name(results, row) for row in picked.to_dict("records")]
-    if results.features.kind in IMAGE_KINDS:
+    if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[findings.positions(results.dataset, picked)]
         caption = (
             "Red speaks for the predicted class, blue against it. Every map is scaled by its own largest magnitude, "
             "written below it: compare places within a map, not colours between maps."
         )
-        drawing = heat_maps(images, names, values, results.features.cells[0])
+        drawing = heat_maps(images, names, values, [results.features_of(image).cells[0] for image in images])
         return figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
     columns = findings.feature_names(results)
     return HTML("".join(_instance_table(results, values, columns, place, name) for place, name in enumerate(names)))
@@ -632,14 +631,14 @@ def heat_maps(
     images: np.ndarray,
     names: Sequence[str],
     values: Mapping[str, Sequence[np.ndarray | None]],
-    cells: np.ndarray,
+    cells: Sequence[np.ndarray],
     columns: int = 9,
 ) -> Figure:
     """Score maps of a few instances: a row an instance, the image first, then a column a label.
 
     images: (n, channels, height, width) in [0, 1]; names: n texts; values: label -> n arrays (d,) or None for a
-    failure; cells: (height, width), the feature that owns each pixel, -1 for none. More labels than `columns` go on in
-    a further block of rows.
+    failure; cells: n times (height, width), the feature that owns each pixel, -1 for none. More labels than `columns`
+    go on in a further block of rows.
     """
     labels = list(values)
     blocks = math.ceil(len(labels) / columns)
@@ -670,7 +669,7 @@ def heat_maps(
                 axes = panel(row, column, part)
                 if row == 0:
                     axes.set_title(_wrapped(label, side), loc="center", fontsize=8.5, fontweight="normal", pad=5)
-                _map(axes, values[label][row], cells)
+                _map(axes, values[label][row], cells[row])
     return drawing
 
 

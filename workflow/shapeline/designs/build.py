@@ -30,7 +30,10 @@ def build(
         "graph": graph if laid == "features" and graph is not None else shape_graph(laid, shape),
         "budget": None if budget is None else evaluations(budget, d),
     }
-    return methods.call(methods.function_of(methods.METHODS[settings["method"]].function), available)
+    design = methods.call(methods.function_of(methods.METHODS[settings["method"]].function), available)
+    if settings.get("keep"):  # named, not imported: an import would make every method depend on that file
+        design = methods.call(methods.function_of("shapeline.surrogate_lasso:sparse"), {**settings, "design": design})
+    return design
 
 
 def evaluations(budget: float, d: int) -> int:

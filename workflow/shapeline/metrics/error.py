@@ -16,9 +16,14 @@ def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2) -> pd.Dat
     """
     truth = scores.final(truth).drop_duplicates("instance")
     both = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
+    if both.empty:
+        return both[["instance", "repeat"]].assign(quantity="", x=np.nan, value=np.nan)
+    groups = both.groupby(both["scores"].map(len))  # instances may differ in their number of features
+    return pd.concat([_of_equal_length(group, top) for _, group in groups], ignore_index=True)
+
+
+def _of_equal_length(both: pd.DataFrame, top: float) -> pd.DataFrame:
     last = scores.final(both)
-    if last.empty:
-        return last[["instance", "repeat"]].assign(quantity="", x=np.nan, value=np.nan)
     mine, true = scores.matrix(last), _true(last)
     k = max(1, int(np.ceil(top * mine.shape[1])))
     quantities = {

@@ -17,7 +17,7 @@ def measure(
     rows: pd.DataFrame,
     model: Classifier,
     inputs: np.ndarray,
-    features: Features,
+    buckets: list[tuple[Features, np.ndarray]],
     reference: Reference,
     form: engine.Form | None = None,
     seed: int = 0,
@@ -26,14 +26,33 @@ def measure(
 ) -> pd.DataFrame:
     """Change of log-odds(target) from the whole input, in nats, per instance and fraction (Chen et al. 2018, §5).
 
-    rows: score rows that succeeded, in the order of inputs (n, *input shape). Quantities: `masking` (top fraction x
+    rows: score rows that succeeded, in the order of inputs (n, *input shape); buckets: features and the positions of
+    the rows that have them. Quantities: `masking` (top fraction x
     at the reference; lower is better), `insertion` (all but the top fraction at the reference; higher is better), and
     their areas over x in [0, 1] by the trapezoidal rule. Ties are broken at random, by a seed an instance.
     """
-    d = features.d
-    counts = np.arange(d + 1) if fractions is None and d <= 20 else _counts(fractions or FRACTIONS, d)
+    frames = []
+    for features, positions in buckets:
+        d = features.d
+        if len(buckets) > 1:  # curves of instances with different d share their fractions
+            x = np.r_[0.0, sorted({*(fractions or FRACTIONS), 1.0})]
+            counts = np.maximum(np.round(x * d), x > 0).astype(int)
+        else:
+            counts = np.arange(d + 1) if fractions is None and d <= 20 else _counts(fractions or FRACTIONS, d)
+            x = counts / d
+        part = rows.iloc[positions].reset_index(drop=True)
+        curves = _curves(part, model, inputs[positions], features, reference, form, seed, counts, progress)
+        keys = part[["instance", "repeat"]]
+        for name, curve in curves.items():
+            along = keys.loc[keys.index.repeat(len(x))]
+            frames.append(along.assign(quantity=name, x=np.tile(x, len(keys)), value=curve.ravel()))
+            frames.append(keys.assign(quantity=f"{name}_area", x=np.nan, value=np.trapezoid(curve, x, axis=1)))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _curves(rows, model, inputs, features, reference, form, seed, counts, progress) -> dict[str, np.ndarray]:
+    """Masking and insertion curves (instances, counts) of instances that share their features."""
     ranks = _ranks(scores.matrix(rows), rows["instance"].to_numpy(), seed)
-    x = counts / d
     parts = []
     for start in range(0, len(rows), CHUNK):
         part = slice(start, start + CHUNK)
@@ -54,17 +73,7 @@ def measure(
         if progress:
             progress(min(start + CHUNK, len(rows)), 2 * len(counts) * min(start + CHUNK, len(rows)))
     masking, insertion = (np.concatenate(kind) for kind in zip(*parts, strict=True))
-    curves = {"masking": masking, "insertion": insertion}
-    keys = rows[["instance", "repeat"]].reset_index(drop=True)
-    frames = [
-        keys.loc[keys.index.repeat(len(x))].assign(quantity=name, x=np.tile(x, len(keys)), value=curve.ravel())
-        for name, curve in curves.items()
-    ]
-    frames += [
-        keys.assign(quantity=f"{name}_area", x=np.nan, value=np.trapezoid(curve, x, axis=1))
-        for name, curve in curves.items()
-    ]
-    return pd.concat(frames, ignore_index=True)
+    return {"masking": masking, "insertion": insertion}
 
 
 def _counts(fractions: list[float] | tuple[float, ...], d: int) -> np.ndarray:
