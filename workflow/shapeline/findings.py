@@ -292,10 +292,10 @@ def health(results: Results) -> pd.DataFrame:
 
 def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     fine = good(frame)
-    values = score_files.matrix(fine)
+    values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
     failed = frame.loc[frame["status"] != "ok", "status"].value_counts()
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
-    gap = float(np.median(np.abs(values.sum(axis=1) - total))) if len(fine) else math.nan
+    gap = float(np.median(np.abs([row.sum() for row in values] - total))) if len(fine) else math.nan
     entry = results.labels[label]
     promised = entry["method"] in EFFICIENT or entry.get("parameters", {}).get("constrained", False)
     broken = promised and gap > 1e-4 * np.median(np.abs(total)) + 1e-6
@@ -306,8 +306,8 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
         f"efficiency gap, median ({results.value_unit})": ("⚠ " if broken else "")
         + number(0.0 if gap < 1e-12 else gap),
         "should be 0": "yes" if promised else "no",
-        "zero scores": share((values == 0).mean()) if values.size else "–",
-        "ties at the cut": share(ties(values).mean()) if values.size else "–",
+        "zero scores": share(np.mean(np.concatenate(values, axis=1) == 0)) if values else "–",
+        "ties at the cut": share(np.mean([ties(row) for row in values])) if values else "–",
         "evaluations, total": number(frame["evaluations"].sum()),
     }
 

@@ -104,21 +104,21 @@ def calibrate(stand: Bench) -> engine.Form:
     return engine.calibrate(stand.model, stand.dataset.inputs[training], stand.reference)
 
 
-def for_metric(inputs, rows: pd.DataFrame, device: str, progress=None) -> dict:
-    """What a metric that asks the model needs, for score rows that succeeded; inputs: the job's input files.
+def for_metric(files, rows: pd.DataFrame, device: str, progress=None) -> dict:
+    """What a metric that asks the model needs, for score rows that succeeded; files: the job's input.
 
     The features, reference and seed are those that the scores were made with.
     """
-    settings = scores.metadata(inputs.scores[0])["settings"]
-    stand = bench(inputs.weights, inputs.arrays, settings, device)
-    position = read(inputs.instances).set_index("instance")["row"]
+    settings = scores.metadata(files.scores[0])["settings"]
+    stand = bench(files.weights, files.arrays, settings, device)
+    position = read(files.instances).set_index("instance")["row"]
     inputs = stand.dataset.inputs[position.loc[rows["instance"]].to_numpy()]
     return {
         "model": stand.model,
         "inputs": inputs,
         "buckets": stand.buckets(inputs),
         "reference": stand.reference,
-        "form": form_for(inputs.instances, stand, device),
+        "form": form_for(files.instances, stand, device),
         "seed": settings["seed"],
         "progress": progress,
     }

@@ -32,7 +32,7 @@ def _gradient(model: Classifier, inputs: np.ndarray, targets: np.ndarray, batch:
         raise ShapelineError(f"gradient methods need a torch model; '{model.architecture}' is a {model.framework}")
     parts = []
     for start in range(0, len(inputs), batch):
-        x = torch.as_tensor(inputs[start : start + batch], dtype=torch.float32, device=model.device).requires_grad_()
+        x = torch.tensor(inputs[start : start + batch], dtype=torch.float32, device=model.device, requires_grad=True)
         target = torch.as_tensor(targets[start : start + batch], dtype=torch.int64, device=model.device)
         log_probs = torch.log_softmax(model.module(x), 1)
         (gradient,) = torch.autograd.grad(log_probs.gather(1, target[:, None]).sum(), x)
