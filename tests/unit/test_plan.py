@@ -9,6 +9,7 @@ import pytest
 
 from shapeline import config, plan, scores
 from shapeline.errors import ShapelineError
+from shapeline.seeds import digest
 
 
 def shuffled(value):
@@ -90,7 +91,7 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
         json.dump({"settings": settings}, file)
     score = "results/digits/scores/lime/0-of-1.parquet"
     empty = pd.DataFrame({name: [] for name in scores.SCHEMA.names}, dtype=object)
-    scores.write(score, empty, {"settings_digest": config.digest(plan.attribute_settings(loaded, "digits", "lime"))})
+    scores.write(score, empty, {"settings_digest": digest(plan.attribute_settings(loaded, "digits", "lime"))})
     plan.check_records(loaded)
     default["experiments"]["digits"]["methods"]["lime"]["ridge"] = 2.0
     with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):

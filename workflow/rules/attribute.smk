@@ -35,6 +35,8 @@ rule attribute:
     threads: 1
     resources:
         gpu=GPU,
+        device=CONFIG.device,
+        on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
     params:
         settings=lambda w: plan.attribute_settings(CONFIG, w.experiment, w.label),
     script:

@@ -4,8 +4,6 @@ import sys
 
 sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
 
-from snakemake.exceptions import WorkflowError
-
 from shapeline import metrics as registered_metrics
 from shapeline import plan
 from shapeline.config import load
@@ -19,7 +17,7 @@ def read_config(raw):
         settings = load(raw)
         plan.check_records(settings)
     except ShapelineError as error:
-        raise WorkflowError(str(error)) from None
+        sys.exit(f"{error}")
     return settings
 
 

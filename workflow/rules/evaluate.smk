@@ -13,6 +13,9 @@ rule measure:
     threads: 1
     resources:
         gpu=lambda w: GPU if registered_metrics.METRICS[w.metric].asks_model else 0,
+        device=lambda w: (
+            CONFIG.device if registered_metrics.METRICS[w.metric].asks_model else "cpu"
+        ),
     params:
         settings=lambda w: plan.measure_settings(CONFIG, w.experiment, w.metric),
     script:

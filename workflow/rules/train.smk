@@ -16,6 +16,7 @@ rule train_model:
     threads: 2
     resources:
         gpu=GPU,
+        device=CONFIG.device,
     params:
         settings=lambda w: plan.train_settings(CONFIG, w.model),
     script:

@@ -1,7 +1,7 @@
 """Explain one shard of the instances by one method."""
 
 from shapeline import jobs
-from shapeline.config import digest
+from shapeline.seeds import digest
 
 device = jobs.start(snakemake)
 
@@ -13,7 +13,13 @@ form = instances.form_for(snakemake.input.instances, stand, device)
 selected = instances.read(snakemake.input.instances)
 share = attribution.shard(selected, int(wildcards.shard), int(wildcards.shards))
 rows = attribution.explain_rows(
-    stand, share, settings, wildcards.label, form, jobs.progress(len(share) * settings.get("repeats", 1))
+    stand,
+    share,
+    settings,
+    wildcards.label,
+    form,
+    snakemake.resources.on_error,
+    jobs.progress(len(share) * settings.get("repeats", 1)),
 )
 scores.write(
     snakemake.output.scores,

@@ -4,8 +4,8 @@ import pandas as pd
 import pyarrow as pa
 
 from shapeline import jobs, scores
-from shapeline.config import digest
 from shapeline.metrics.compare import compare
+from shapeline.seeds import digest
 
 jobs.start(snakemake)
 settings = snakemake.params.settings

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from shapeline import jobs, metrics, scores
-from shapeline.config import digest
+from shapeline.seeds import digest
 
 device = jobs.start(snakemake)
 

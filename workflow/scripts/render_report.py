@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from shapeline import jobs, reports
-from shapeline.config import digest
+from shapeline.seeds import digest
 
 jobs.start(snakemake)
 settings, given = snakemake.params.settings, snakemake.input

@@ -1,7 +1,7 @@
 """Run the theory notebook into a page; it needs a seed and no results."""
 
 from shapeline import jobs, reports
-from shapeline.config import digest
+from shapeline.seeds import digest
 
 jobs.start(snakemake)
 settings = snakemake.params.settings

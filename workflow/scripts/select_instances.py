@@ -1,7 +1,7 @@
 """Draw the instances to explain, predict them, and calibrate the engine on this machine's processor."""
 
 from shapeline import jobs
-from shapeline.config import digest
+from shapeline.seeds import digest
 
 device = jobs.start(snakemake)
 

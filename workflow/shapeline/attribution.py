@@ -1,6 +1,9 @@
 """Run one method on instances: build its design, evaluate it, read it out; a failure becomes a row with its reason."""
 
+import contextlib
 import importlib.metadata
+import json
+import shutil
 import subprocess
 import time
 import weakref
@@ -12,6 +15,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
+import shapeline
 from shapeline import engine, methods, references
 from shapeline import features as feature_kinds
 from shapeline.designs.build import build
@@ -45,6 +49,7 @@ class Explanation:
     value_empty: np.ndarray
     status: list[str] = field(default_factory=list)
     error: list[str | None] = field(default_factory=list)
+    extra: str | None = None  # JSON; with snapshots, {"evaluated": coalitions of all budgets together}
 
 
 def attribute(
@@ -79,6 +84,7 @@ def attribute(
         graph = feature_kinds.graph(features)
     designs = [build(parameters, features.shape, budget, seed, graph) for budget in budgets] if method.is_design else []
     masks, columns = _union(designs, features.d)
+    evaluated = len(masks)
     masks, full, empty = _with_ends(masks)
     ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
     results = [_empty(len(inputs), features, targets) for _ in budgets]
@@ -117,11 +123,11 @@ def attribute(
                     for result in results:
                         result.status[i], result.error[i] = failure.status, str(failure)
         except ShapelineError as error:
-            if not hasattr(error, "instance"):
-                raise
-            raise ShapelineError(f"instance {ids[start + error.instance]}: {error}") from None
+            raise engine.by_id(error, ids[part]) from None
         if progress:
             progress(part.stop, part.stop * len(masks))
+    if len(designs) > 1:
+        results[-1].extra = json.dumps({"evaluated": evaluated})
     return results
 
 
@@ -131,7 +137,7 @@ def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
 
 
 def explain_rows(
-    stand, share: pd.DataFrame, settings: dict, label: str, form: engine.Form, progress=None
+    stand, share: pd.DataFrame, settings: dict, label: str, form: engine.Form, on_error: str = "record", progress=None
 ) -> pd.DataFrame:
     """Score rows (columns of scores.SCHEMA) of one label on the instances of a shard, every repeat.
 
@@ -143,6 +149,8 @@ def explain_rows(
     inputs = stand.dataset.inputs[share["row"].to_numpy()]
     for features, positions in stand.buckets(inputs):
         part = share.iloc[positions].reset_index(drop=True)
+        if not frames and features.d:
+            _warm_up(stand, inputs[positions[:1]], features, form)
         for repeat in range(repeats):
             found = attribute(
                 stand.model,
@@ -156,13 +164,19 @@ def explain_rows(
                 seed_of(settings["seed"], label, repeat),
                 part["instance"].to_numpy(),
                 form,
-                settings.get("on_error", "record"),
+                on_error,
                 progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations)),
             )
             frames += [_rows(part, one, repeat, budget) for one, budget in zip(found, budgets, strict=True)]
             done += len(part)
             made += sum(int(one.evaluations.sum()) for one in found)
     return pd.concat(frames, ignore_index=True)
+
+
+def _warm_up(stand, inputs: np.ndarray, features: Features, form: engine.Form) -> None:
+    """A first call sets up threads and traces, which is not the method's time. What it raises, the method will too."""
+    with contextlib.suppress(ShapelineError):
+        engine.values(stand.model, inputs, stand.reference, np.ones((2, features.d), bool), features, form=form)
 
 
 def _rows(share: pd.DataFrame, found: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
@@ -180,14 +194,16 @@ def _rows(share: pd.DataFrame, found: Explanation, repeat: int, budget: float | 
             "value_empty": found.value_empty,
             "status": found.status,
             "error": found.error,
+            "extra": found.extra,
         }
     )
 
 
 def provenance(stand, settings: dict, form: engine.Form, device: str) -> dict:
     """What a score file says of how it was made, beside its settings."""
-    packages = ("torch", "numpy", "shapeline")
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
+    git = shutil.which("git")
+    commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
     return {
         "method": settings["method"]["method"],
         "parameters": settings["method"],
@@ -195,11 +211,11 @@ def provenance(stand, settings: dict, form: engine.Form, device: str) -> dict:
         "reference": settings.get("reference", "mean"),
         "value": settings.get("value", "log_probability"),
         "seed": settings["seed"],
-        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "versions": {**versions, "shapeline": shapeline.__version__},
         "framework": stand.model.framework,
         "form": asdict(form),
         "device": device,
-        "git_commit": commit.stdout.strip() or None,
+        "git_commit": commit or None,
     }
 
 
@@ -240,6 +256,10 @@ def explain(
     from shapeline import models
 
     inputs = np.asarray(inputs, dtype=np.float32)
+    if inputs.ndim < 2 or not len(inputs):
+        raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")
+    if isinstance(reference, str) and reference.startswith("mean") and background is None and len(inputs) == 1:
+        raise ShapelineError("explain: the mean of a single input is the input itself; give background or a reference")
     classifier = models.wrap(model)
     value = value or ("log_probability" if classifier.framework == "torch" else "probability")
     if not isinstance(features, Features):

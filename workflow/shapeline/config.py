@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import hashlib
 import json
 import math
 import os
@@ -29,7 +28,7 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Data(Strict):
@@ -192,7 +191,7 @@ class Config(Strict):
     datasets: dict[str, Dataset] = Field(min_length=1)
     models: dict[str, Model] = Field(min_length=1)
     experiments: dict[str, Experiment] = Field(min_length=1)
-    results: str = Field("results", description="Output folder, inside the repository root.")
+    results: str = Field("results", min_length=1, description="Output folder, inside the repository root.")
     scale: Literal["full", "smoke"] = "full"
     seed: Annotated[int, Field(ge=0)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -252,11 +251,6 @@ def canonical(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [canonical(item) for item in value]
     return value
-
-
-def digest(settings: dict) -> str:
-    """Sixteen hexadecimal digits that name a settings dict, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def schema() -> dict:
@@ -465,6 +459,10 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
             yield f"models.{name}.dataset: there is no dataset '{model.dataset}'.{hint}"
         if (model.architecture is None) == (model.source is None) and ("models", name) not in mistaken:
             yield f"models.{name}: give either architecture or source"
+        dataset = config.datasets.get(model.dataset)
+        source = datasets.SOURCES.get(dataset.source) if dataset else None
+        if source and model.architecture and (model.architecture == "mlp") != (source.kind == "table"):
+            yield f"models.{name}.architecture: {model.architecture} does not take a dataset of kind {source.kind}"
     for name, experiment in config.experiments.items():
         if experiment.model not in names["models"]:
             hint = nearest(experiment.model, names["models"])
@@ -505,11 +503,13 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
         yield f"{where}.features: there is a single feature (d = 1), so nothing to share out; make the features smaller"
         return
     for label, entry in experiment.methods.items():
-        mistakes = list(_impossible_method(f"{where}.methods.{label}", entry, experiment, d))
+        mistakes = list(_impossible_method(f"{where}.methods.{label}", entry, experiment, shape))
         yield from mistakes
         if methods.METHODS[entry.method].minimum and not mistakes:
             yield from _impossible_budget(config, name, label, d)
     error = experiment.metrics.error
+    if error and list(experiment.methods) == [error.reference]:
+        yield f"{where}.metrics.error: '{error.reference}' is the only label, so there is nothing to compare with it"
     if error and error.reference not in experiment.methods:
         yield (
             f"{where}.metrics.error.reference: there is no label '{error.reference}' among the methods."
@@ -517,7 +517,8 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
         )
 
 
-def _impossible_method(place: str, entry: Any, experiment: Experiment, d: int | None) -> Iterator[str]:
+def _impossible_method(place: str, entry: Any, experiment: Experiment, shape: tuple | None) -> Iterator[str]:
+    d = math.prod(shape) if shape else None
     method = methods.METHODS[entry.method]
     kind = experiment.features.kind
     on_graph = kind not in features.TABLE_KINDS
@@ -533,6 +534,11 @@ def _impossible_method(place: str, entry: Any, experiment: Experiment, d: int | 
         yield f"{place}: {entry.method} needs features on a {needed} and features of kind '{kind}' lack one; {remedy}"
     if getattr(entry, "keep", None) and entry.kernel == "shapley":
         yield f"{place}.keep: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
+    if method.is_fixed_cost and not method.exact and d and (on_grid or getattr(entry, "graph", "") != "features"):
+        try:
+            _fixed_cost(json.dumps(canonical(entry)), shape)
+        except ShapelineError as error:
+            yield f"{place}: {error}"
     rival = getattr(entry, "rival_of", None)
     if rival is None:
         return
@@ -554,6 +560,8 @@ def _impossible_budget(config: Config, name: str, label: str, d: int | None) -> 
     except ShapelineError as error:
         yield f"{where}.methods.{label}.rival_of: {error}"
         return
+    if len({*(entry.snapshots or ()), budget}) <= len(entry.snapshots or ()):
+        yield f"{where}.methods.{label}.snapshots: a budget is listed twice"
     key = "rival_of" if entry.rival_of else "budget"
     asked = [(f"{where}.methods.{label}.{key}" if entry.rival_of or entry.budget else f"{where}.budget", budget)]
     for smaller in entry.snapshots or ():

@@ -511,6 +511,13 @@ def _check_finite(model, result, start, stop, first, last, value) -> None:
     raise error
 
 
+def by_id(error: ShapelineError, ids: np.ndarray) -> ShapelineError:
+    """The error about a position of the inputs as one about an instance by its id; another error as it is."""
+    if not hasattr(error, "instance"):
+        return error
+    return ShapelineError(str(error).replace(f"instance {error.instance},", f"instance {ids[error.instance]},", 1))
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether memory ran out; on the CPU torch only says so in words."""
     words = ("not enough memory", "can't allocate memory", "out of memory")

@@ -187,7 +187,7 @@ def headline(results: Results) -> dict:
         "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
         "control_overlaps": None if best is None or control is None else _overlap(results, best, control),
         "error": None if sampled is None else _error(results, sampled),
-        "evaluations": int(sum(frame["evaluations"].sum() for frame in results.scores.values())),
+        "evaluations": sum(spent(frame) for frame in results.scores.values()),
         "rows": int(sum(len(frame) for frame in results.scores.values())),
         "failures": int(sum((frame["status"] != "ok").sum() for frame in results.scores.values())),
     }
@@ -219,6 +219,13 @@ def _closest_sampled(results: Results) -> str | None:
     within = budgets[budgets <= results.settings.get("budget", math.inf)]
     sampled = list((within if len(within) else budgets).index)
     return errors[sampled].idxmin() if sampled else None
+
+
+def spent(frame: pd.DataFrame) -> int:
+    """Coalitions evaluated for the rows, with those that only snapshots at smaller budgets used."""
+    own = frame["evaluations"].to_numpy()
+    noted = [json.loads(extra).get("evaluated") if isinstance(extra, str) else None for extra in frame["extra"]]
+    return int(sum(own[place] if union is None else union for place, union in enumerate(noted)))
 
 
 def evaluations(results: Results) -> pd.Series:
@@ -308,7 +315,7 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
         "should be 0": "yes" if promised else "no",
         "zero scores": share(np.mean(np.concatenate(values, axis=1) == 0)) if values else "–",
         "ties at the cut": share(np.mean([ties(row) for row in values])) if values else "–",
-        "evaluations, total": number(frame["evaluations"].sum()),
+        "evaluations, total": number(spent(frame)),
     }
 
 
@@ -351,21 +358,19 @@ def cost(results: Results) -> pd.DataFrame:
 
     The empty and the full coalition are allowed on top of the budget.
     """
-    spent, budget, d = evaluations(results), results.settings.get("budget"), results.d
+    each, budget, d = evaluations(results), results.settings.get("budget"), results.d
     seconds = pd.Series({label: frame["seconds"].sum() for label, frame in results.scores.items()}, dtype=float)
-    typical = scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
     rows = []
     for label, frame in results.scores.items():
-        above = budget is not None and spent[label] > budget * d + 2
-        times = 1000 * typical.loc[label] if label in typical.index else None
+        above = budget is not None and each[label] > budget * d + 2
         mean = 1000 * good(frame)["seconds"].mean()
         rows.append(
             {
                 "label": label,
-                "evaluations per instance": number(spent[label], digits=6),
-                "multiple of d": number(spent[label] / d) if d else "–",
+                "evaluations per instance": number(each[label], digits=6),
+                "multiple of d": number(each[label] / d) if d else "–",
                 "budget": ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–",
-                "ms per instance": interval(times) if times is not None else number(mean),
+                "ms per instance": number(mean),
                 "seconds, total": number(seconds[label]),
                 "share of time": share(seconds[label] / seconds.sum()) if seconds.sum() > 0 else "–",
             }

@@ -1,6 +1,6 @@
 """Which instances an experiment explains, and all that is needed to ask its model about them."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +85,9 @@ def select(stand: Bench, seed: int, count: int = 100, split: str = "test") -> pd
 def write(path: str, selected: pd.DataFrame, forms: dict[str, engine.Form], metadata: dict) -> None:
     """Write the instances with the calibrated form of the engine per device kind."""
     table = pa.Table.from_pandas(selected, preserve_index=False)
-    scores.write_table(path, table, {**metadata, "forms": {device: asdict(form) for device, form in forms.items()}})
+    # Without the measured rate: a file made again must hold the same bytes, or all that read it would run again.
+    kept = {device: {"name": form.name, "batch": form.batch} for device, form in forms.items()}
+    scores.write_table(path, table, {**metadata, "forms": kept})
 
 
 def read(path: str) -> pd.DataFrame:

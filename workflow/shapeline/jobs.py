@@ -46,7 +46,7 @@ def start(snakemake) -> str:
 
     sys.excepthook = last_words
     _watch_parents()
-    return acquire_device(int(snakemake.resources.get("gpu", 0)))
+    return acquire_device(int(snakemake.resources.get("gpu", 0)), snakemake.resources.get("device") == "cuda")
 
 
 def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
@@ -92,12 +92,16 @@ def visible_devices() -> list[str]:
     return listed.stdout.split() if listed.returncode == 0 else []
 
 
-def acquire_device(gpus: int) -> str:
+def acquire_device(gpus: int, required: bool = False) -> str:
     """Take a free GPU through a lock on a node-local file, before a framework is imported; wait when all are taken.
 
-    Snakemake counts GPUs but never picks one. Under Slurm the scheduler has picked already.
+    Snakemake counts GPUs but never picks one. Under Slurm the scheduler has picked already. Raises ShapelineError
+    where a GPU is required and none is to be had.
     """
     devices = visible_devices() if gpus else []
+    if required and not devices:
+        why = "no GPU is visible" if gpus else "--resources gpu=0 leaves this job none"
+        raise ShapelineError(f"device: cuda, but {why}; set device: auto to fall back to the CPU")
     if not devices:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         log.info("no GPU is visible: running on the CPU" if gpus else "running on the CPU")
@@ -138,6 +142,9 @@ def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
     owners = folder / "owners"
     owners.mkdir(parents=True, exist_ok=True)
     for note in owners.iterdir():
+        if time.time() - note.stat().st_mtime > 7 * 86400:  # of another machine, perhaps: no run lasts a week
+            note.unlink(missing_ok=True)
+            continue
         where, pid, born = note.name.rsplit("@", 2)
         if where == host and not _lives(int(pid), float(born)):
             dead.append(note)

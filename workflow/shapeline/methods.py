@@ -19,7 +19,7 @@ MAX_EXACT = 20
 class Parameters(BaseModel):
     """What every method entry may say."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Sampled(Parameters):

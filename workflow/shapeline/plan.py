@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 
 from shapeline import datasets, methods, metrics, references
-from shapeline.config import Config, budget_of, canonical, digest
+from shapeline.config import Config, budget_of, canonical
 from shapeline.errors import ShapelineError
+from shapeline.seeds import digest
 
 PACKAGE = Path(__file__).parent
 # Edited often and never the origin of a number: registries, messages, figures and the plumbing of jobs.
@@ -127,7 +128,6 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         "features": entry.features,
         "reference": entry.reference,
         "value": entry.value,
-        "on_error": None if entry.on_error == "record" else entry.on_error,
         "seed": config.seed,
     }
     if methods.METHODS[method.method].sampled:
@@ -271,7 +271,7 @@ def check_records(config: Config) -> None:
 
 def _expected(config: Config) -> Iterator[tuple[str, dict]]:
     yield f"{config.results}/reports/theory.ipynb", {"seed": config.seed}
-    for experiment in config.run:
+    for experiment in config.experiments:
         model = config.experiments[experiment].model
         dataset = config.models[model].dataset
         yield prepared(dataset)["card"], prepare_settings(config, dataset)

@@ -220,15 +220,18 @@ def health_note(results: Results) -> HTML:
     )
 
 
+TIMED = "The time is that of a batch over its instances, so it has no interval; it includes making the design."
+
+
 def cost_note(results: Results) -> HTML:
     """How the columns of the cost table are made."""
     budget = results.settings.get("budget")
     if not budget:
-        return note("The time is that of a batch over its instances, with a 95 % interval.")
+        return note(TIMED)
     return note(
-        f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance; the empty and the "
-        "full input come on top. Sampled methods spend it; the others have a cost of their own, marked where above. "
-        "The time is that of a batch over its instances, with a 95 % interval."
+        f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance, the empty and the "
+        "full input among them. Sampled methods spend it; the others have a cost of their own, marked where above. "
+        + TIMED
     )
 
 
@@ -269,11 +272,14 @@ def interval_note(results: Results) -> HTML:
         "on nearly every instance and still overlap with another. "
     )
     if repeats >= 3:
-        more = f"Sampled methods were repeated with {repeats} designs, so their intervals include that spread."
+        more = (
+            f"Sampled methods were repeated with {repeats} designs and each instance is their mean; the intervals hold "
+            "these designs fixed. The spread between designs is in the convergence panel, where there is one."
+        )
     else:
         more = (
             "They hold the sampled design fixed: another seed can move a sampled method by more than its interval. "
-            "Set repeats to 3 or more to include that spread."
+            "With repeats, each instance is the mean over several designs."
         )
     return note(text + more)
 
@@ -459,8 +465,13 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
             if line.empty:
                 continue
             low, middle, high = (line[key].clip(lower=0) ** (0.5 if squared else 1) for key in ("low", "mean", "high"))
+            low = low.where(low > 0, middle)
+            if "bias" in quantity:  # what lies below 0 is missing: no line across it
+                axes.plot(line["x"], middle, style.marker, color=style.colour, markersize=5)
+                axes.vlines(line["x"], low, high, color=style.colour, alpha=0.4)
+                continue
             axes.plot(line["x"], middle, style.marker, linestyle="-", color=style.colour, markersize=5, label=label)
-            axes.fill_between(line["x"], low.where(low > 0, middle), high, color=style.colour, alpha=0.15, linewidth=0)
+            axes.fill_between(line["x"], low, high, color=style.colour, alpha=0.15, linewidth=0)
         axes.set(xscale="log", yscale="log", title=title, xlabel="budget (evaluations / d)")
         ticks = sorted(frame.loc[frame["quantity"] == quantity, "x"].unique())
         axes.set_xticks(ticks, [number(tick) for tick in ticks])
@@ -611,8 +622,8 @@ def explanations(results: Results) -> HTML:
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[findings.positions(results.dataset, picked)]
         caption = (
-            "Red speaks for the predicted class, blue against it. Every map is scaled by its own largest magnitude, "
-            "written below it: compare places within a map, not colours between maps."
+            "Red speaks for the predicted class, blue against it (saliency has no sign). Every map is scaled by its own "
+            "largest magnitude, written below it: compare places within a map, not colours between maps."
         )
         drawing = heat_maps(images, names, values, [results.features_of(image).cells[0] for image in images])
         return figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)

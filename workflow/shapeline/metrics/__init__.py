@@ -14,7 +14,7 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 class Parameters(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class LogOdds(Parameters):

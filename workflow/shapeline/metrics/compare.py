@@ -16,6 +16,8 @@ def compare(measured: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     the resampled instances, so that differences between labels are paired. n counts instances with a finite value.
     """
     keys = ["label", "quantity", "x"]
+    if not np.isfinite(measured["value"]).any():  # every row failed: the health table says why
+        return pd.DataFrame({**{key: [] for key in (*keys, "mean", "low", "high")}, "n": []})
     measured = measured.assign(x=measured["x"].fillna(-1.0), value=measured["value"].replace([np.inf, -np.inf], np.nan))
     wide = measured.pivot_table(index="instance", columns=keys, values="value", aggfunc="mean", dropna=False)
     wide = wide.loc[:, wide.notna().any()].sort_index()

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import engine, scores
+from shapeline.errors import ShapelineError
 from shapeline.features import Features
 from shapeline.models import Classifier
 from shapeline.references import Reference
@@ -58,16 +59,11 @@ def _curves(rows, model, inputs, features, reference, form, seed, counts, progre
         part = slice(start, start + CHUNK)
         top = ranks[part, None, :] < counts[:, None]  # (instances, counts, d)
         targets = rows["target"].to_numpy()[part]
-        values = engine.values(
-            model,
-            inputs[part],
-            reference,
-            np.concatenate([~top, top], 1),
-            features,
-            value="log_odds",
-            targets=targets,
-            form=form,
-        )
+        masks = np.concatenate([~top, top], 1)
+        try:
+            values = engine.values(model, inputs[part], reference, masks, features, "log_odds", targets, form)
+        except ShapelineError as error:
+            raise engine.by_id(error, rows["instance"].to_numpy()[part]) from None
         masking, insertion = np.split(values - values[:, :1], 2, axis=1)  # the first mask removes nothing
         parts.append((masking, insertion))
         if progress:
