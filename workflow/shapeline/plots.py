@@ -622,8 +622,8 @@ def explanations(results: Results) -> HTML:
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[findings.positions(results.dataset, picked)]
         caption = (
-            "Red speaks for the predicted class, blue against it (saliency has no sign). Every map is scaled by its own "
-            "largest magnitude, written below it: compare places within a map, not colours between maps."
+            "Red speaks for the predicted class, blue against it (saliency has no sign). Every map is scaled by its "
+            "own largest magnitude, written below it: compare places within a map, not colours between maps."
         )
         drawing = heat_maps(images, names, values, [results.features_of(image).cells[0] for image in images])
         return figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
