@@ -188,7 +188,7 @@ def test_a_lost_record_with_an_edited_configuration_stops_and_names_what_is_stal
     kept = tiny.path / ".snakemake"
     shutil.move(kept, tiny.path / "elsewhere")
     try:
-        assert tiny.pending() == set()  # nothing edited: nothing to say
+        assert tiny.pending() == set(), tiny.snakemake("-n").stdout  # nothing edited: nothing to say
         with edited(tiny, changed(**{E_ + "methods__kernel__budget": 8})):
             stopped = tiny.snakemake("-n", check=False)
             said = stopped.stdout + stopped.stderr
