@@ -137,13 +137,11 @@ def test_a_comment(tiny):
 
 
 def test_a_touched_script_and_module(tiny):
-    for name in (
-        "workflow/scripts/attribute.py",
-        "workflow/shapeline/engine.py",
-        "workflow/shapeline/designs/sampled.py",
-    ):
-        os.utime(tiny.path / name)
-    assert tiny.pending() == set()
+    names = ["workflow/scripts/attribute.py", "workflow/shapeline/engine.py", "workflow/shapeline/designs/sampled.py"]
+    with edited(tiny, files=names):
+        for name in names:
+            os.utime(tiny.path / name)
+        assert tiny.pending() == set()
 
 
 def append(tiny, name: str, text: str = "\n# edited\n") -> None:
