@@ -83,6 +83,15 @@ def test_the_evaluations_reported_are_the_coalitions_evaluated(method):
         assert counted <= 4 * D
 
 
+def test_a_design_is_made_once_for_equal_settings():
+    from shapeline.designs.build import build
+
+    first = build({"method": "kernel_shap"}, (6,), 4, seed=1)
+    assert build({"method": "kernel_shap"}, (6,), 4, seed=1) is first
+    assert build({"method": "kernel_shap"}, (6,), 4, seed=2) is not first
+    assert build({"method": "kernel_shap"}, (6,), 3, seed=1) is not first
+
+
 def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance():
     found = shapeline.explain(linear(), X, "random", reference="zero", features="column")
     assert found.target.tolist() == (X @ WEIGHTS + 0.3 < 0).astype(int).tolist()

@@ -1,5 +1,7 @@
 """From a method entry to its design: the one place where a name, its parameters and the features' graph meet."""
 
+import functools
+import json
 import math
 
 import networkx
@@ -18,8 +20,19 @@ def build(
     """The design of `settings` ({"method": name, ...parameters}) on features of a shape, (d,) or (height, width).
 
     budget: a multiple of d, for sampled methods. graph: the features' own, where it is not the grid or chain that the
-    shape means.
+    shape means. The last few designs are kept: instances of equal d, and calls in a notebook, share them.
     """
+    if graph is not None:
+        return _build(settings, shape, budget, seed, graph)
+    return _kept(json.dumps(settings, sort_keys=True), tuple(shape), budget, seed)
+
+
+@functools.lru_cache(maxsize=8)
+def _kept(settings: str, shape: tuple[int, ...], budget: float | None, seed: int) -> Design:
+    return _build(json.loads(settings), shape, budget, seed, None)
+
+
+def _build(settings: dict, shape: tuple[int, ...], budget: float | None, seed: int, graph) -> Design:
     d = math.prod(shape)
     laid = settings.get("graph", "features")
     available = {
