@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from shapeline import jobs
+from shapeline import files, jobs
 
 
 @pytest.fixture(autouse=True)
@@ -75,11 +75,11 @@ def test_a_lock_goes_only_when_its_owner_is_surely_dead(tmp_path, owners, releas
 
 
 def test_atomic_files_are_whole_or_absent(tmp_path):
-    with pytest.raises(RuntimeError), jobs.atomic(tmp_path / "card.json") as path:
+    with pytest.raises(RuntimeError), files.atomic(tmp_path / "card.json") as path:
         path.write_text("half")
         raise RuntimeError
     assert not list(tmp_path.iterdir())
-    with jobs.atomic(tmp_path / "card.json") as path:
+    with files.atomic(tmp_path / "card.json") as path:
         path.write_text("whole")
     assert [file.name for file in tmp_path.iterdir()] == ["card.json"]
 

@@ -8,6 +8,7 @@ from shapeline import jobs
 device = jobs.start(snakemake)
 
 from shapeline import datasets, models
+from shapeline.files import atomic
 from shapeline.models import training
 
 settings = snakemake.params.settings
@@ -15,6 +16,6 @@ dataset = datasets.load(Path(snakemake.input.arrays).parent)
 model = models.for_dataset(settings, dataset.card)
 card = training.fit(model, dataset, settings.get("training", {}), settings["seed"], device)
 models.save(model, snakemake.output.weights)
-with jobs.atomic(snakemake.output.card) as path:
+with atomic(snakemake.output.card) as path:
     own = {"name": snakemake.wildcards.model, "training": card.pop("settings"), "settings": settings}
     path.write_text(json.dumps({**card, **own}, indent=1))

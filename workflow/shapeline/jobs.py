@@ -1,7 +1,6 @@
 """The plumbing of a job: its log, its progress line, its device, and an end when Snakemake dies."""
 
 import _thread
-import contextlib
 import logging
 import os
 import shutil
@@ -11,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -63,19 +62,6 @@ def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
         log.info("%d/%d instances, %s evaluations/s, %.0f s left", done, total, f"{evaluations / spent:,.0f}", left)
 
     return tell
-
-
-@contextlib.contextmanager
-def atomic(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path`, renamed to it when the block succeeds and removed when it does not."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def visible_devices() -> list[str]:

@@ -16,7 +16,7 @@ from shapeline.seeds import digest
 
 PACKAGE = Path(__file__).parent
 # Edited often and never the origin of a number: registries, messages, figures and the plumbing of jobs.
-UNTRACKED = {"methods", "config", "plots", "plan", "errors", "jobs", "reports"}
+UNTRACKED = {"methods", "config", "plots", "plan", "errors", "files", "jobs", "reports"}
 INSTANCES_A_SHARD = 250
 
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from shapeline import jobs
+from shapeline import files
 from shapeline.errors import ShapelineError
 
 KERNEL = "shapeline"
@@ -228,7 +228,7 @@ def _with_navigation(body: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    with jobs.atomic(path) as partial:
+    with files.atomic(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

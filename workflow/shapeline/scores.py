@@ -1,7 +1,6 @@
 """The Parquet score file (schema version 1): write it whole or not at all, read a shard or one complete set."""
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shapeline.errors import ShapelineError
+from shapeline.files import atomic
 
 VERSION = 1
 KEY = b"shapeline"
@@ -57,20 +57,9 @@ def write(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
 
 def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
     """Write any table with its metadata to a temporary name, then rename: a killed job leaves no partial file."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left_over in path.parent.glob(f".{path.name}.*.tmp"):  # of a killed job
-        left_over.unlink(missing_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        pq.write_table(
-            table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: json.dumps(metadata)}),
-            partial,
-            compression="zstd",
-        )
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic(path) as partial:
+        told = {**(table.schema.metadata or {}), KEY: json.dumps(metadata)}
+        pq.write_table(table.replace_schema_metadata(told), partial, compression="zstd")
 
 
 def metadata(path: str | Path) -> dict:

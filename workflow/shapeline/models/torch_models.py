@@ -6,7 +6,6 @@ Every activation is a module of its own and is called once: DeepLIFT and hooks o
 import contextlib
 import itertools
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from torch import nn
 
 from shapeline.errors import ShapelineError
+from shapeline.files import atomic
 
 
 class Standardize(nn.Module):
@@ -164,12 +164,8 @@ def write_weights(classifier: Any, path: Path) -> None:
         "classes": json.dumps(classifier.n_classes),
         "sizes": json.dumps(classifier.sizes, sort_keys=True),
     }
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(safetensors.torch.save(weights, metadata))  # save_file lets only the owner read
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic(path) as partial:
+        partial.write_bytes(safetensors.torch.save(weights, metadata))  # save_file lets only the owner read
 
 
 def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
