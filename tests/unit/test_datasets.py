@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from shapeline import datasets
 from shapeline.errors import ShapelineError
-from tests.fixtures import builders
+from tests.fixtures import builders, failures
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = Path(os.environ.get("SHAPELINE_DATA", ROOT.parent / "shared" / "data")) / "mnist"
@@ -28,12 +29,7 @@ TABLE = (
 )
 
 
-def failure(source, settings, raw_files, folder) -> str:
-    with pytest.raises(ShapelineError) as caught:
-        datasets.prepare(source, settings, raw_files, folder)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+failure = partial(failures.failure, datasets.prepare)
 
 
 def local(folder, **settings) -> dict:

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits, load_sample_image
 
 from shapeline import datasets, features, graphs
-from shapeline.errors import ShapelineError
+from tests.fixtures.failures import failure
 
 IMAGE = {"input_shape": [3, 5, 7]}
 TEXT = {"kind": "text", "input_shape": [12], "space_id": 9}
@@ -19,14 +19,6 @@ TABLE = {
     "feature_names": ["a", "b", "c", "d"],
     "groups": {"first": ["a", "c"], "second": ["b", "d"]},
 }
-
-
-def failure(function, *arguments) -> str:
-    with pytest.raises(ShapelineError) as caught:
-        function(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def test_pixels_share_their_channels():

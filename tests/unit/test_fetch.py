@@ -4,6 +4,7 @@ import hashlib
 import logging
 import socket
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,7 @@ from shapeline import datasets
 from shapeline.datasets import RemoteFile
 from shapeline.datasets import fetch as fetch_module
 from shapeline.datasets.fetch import fetch
-from shapeline.errors import ShapelineError
-from tests.fixtures import builders
+from tests.fixtures import builders, failures
 
 CONTENT = bytes(range(256)) * 40
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -44,12 +44,7 @@ def tiny(server, monkeypatch):
     return register
 
 
-def failure(*arguments, **named) -> str:
-    with pytest.raises(ShapelineError) as caught:
-        fetch(*arguments, **named)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+failure = partial(failures.failure, fetch)
 
 
 def left(folder: Path) -> list[str]:

@@ -5,15 +5,7 @@ import pytest
 
 from shapeline import references
 from shapeline.datasets import Dataset
-from shapeline.errors import ShapelineError
-
-
-def failure(function, *arguments) -> str:
-    with pytest.raises(ShapelineError) as caught:
-        function(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+from tests.fixtures.failures import failure
 
 
 def dataset(inputs, split, dtype=np.float32, **card) -> Dataset:
