@@ -16,7 +16,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 import shapeline
-from shapeline import engine, methods, references
+from shapeline import engine, methods, models, references
 from shapeline import features as feature_kinds
 from shapeline.designs.build import build
 from shapeline.designs.design import Design, unique_rows
@@ -252,9 +252,6 @@ def explain(
     a Features; budget: multiple of d, for sampled methods; target: class (or one an instance), the predicted one by
     default; value: log-probability for networks, probability for functions. Returns an Explanation.
     """
-    from shapeline import features as feature_kinds
-    from shapeline import models
-
     inputs = np.asarray(inputs, dtype=np.float32)
     if inputs.ndim < 2 or not len(inputs):
         raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")

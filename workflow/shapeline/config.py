@@ -4,7 +4,6 @@ import copy
 import functools
 import json
 import math
-import os
 import re
 from collections.abc import Iterator
 from types import UnionType
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, create_model
 
 from shapeline import datasets, features, methods, metrics, references
+from shapeline.designs.design import evaluations
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models import ARCHITECTURES
 
@@ -444,15 +444,17 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
         elif dataset.source in datasets.SOURCES:
             try:
                 datasets.check(dataset.source, canonical(dataset))
-                if dataset.path and os.path.exists(os.path.expandvars(dataset.path)):
-                    datasets.local_files(datasets.SOURCES[dataset.source], datasets.expand(dataset.path))
             except ShapelineError as error:
                 yield f"datasets.{name}: {error}"
-        unset = re.findall(r"\$\{?(\w+)\}?", os.path.expandvars(dataset.path or ""))
-        if unset:
-            yield f"datasets.{name}.path: the environment variable {unset[0]} is not set"
-        elif dataset.path and not os.path.exists(os.path.expandvars(dataset.path)):
-            yield f"datasets.{name}.path: there is no file or folder {os.path.expandvars(dataset.path)}"
+        if dataset.path:
+            try:
+                path, source = datasets.expand(dataset.path), datasets.SOURCES.get(dataset.source)
+                if not path.exists():
+                    yield f"datasets.{name}.path: there is no file or folder {path}"
+                elif source and source.files:
+                    datasets.local_files(source, path)
+            except ShapelineError as error:
+                yield f"datasets.{name}: {error}"
     for name, model in config.models.items():
         if model.dataset not in names["datasets"]:
             hint = nearest(model.dataset, names["datasets"])
@@ -560,7 +562,7 @@ def _impossible_budget(config: Config, name: str, label: str, d: int | None) -> 
     except ShapelineError as error:
         yield f"{where}.methods.{label}.rival_of: {error}"
         return
-    if len({*(entry.snapshots or ()), budget}) <= len(entry.snapshots or ()):
+    if len(set(entry.snapshots or ())) < len(entry.snapshots or ()):
         yield f"{where}.methods.{label}.snapshots: a budget is listed twice"
     key = "rival_of" if entry.rival_of else "budget"
     asked = [(f"{where}.methods.{label}.{key}" if entry.rival_of or entry.budget else f"{where}.budget", budget)]
@@ -572,7 +574,7 @@ def _impossible_budget(config: Config, name: str, label: str, d: int | None) -> 
         return
     least = methods.call(methods.function_of(methods.METHODS[entry.method].minimum), {**entry.model_dump(), "d": d})
     for place, multiple in asked:
-        count = math.floor(multiple * d + 1e-9)
+        count = evaluations(multiple, d)
         if count < least:
             yield (
                 f"{place}: {multiple:g} x d is {count} evaluations and {entry.method} needs at least {least} "

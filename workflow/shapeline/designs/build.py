@@ -7,7 +7,7 @@ import math
 import networkx
 
 from shapeline import graphs, methods
-from shapeline.designs.design import Design
+from shapeline.designs.design import Design, evaluations
 
 
 def build(
@@ -47,11 +47,6 @@ def _build(settings: dict, shape: tuple[int, ...], budget: float | None, seed: i
     if settings.get("keep"):  # named, not imported: an import would make every method depend on that file
         design = methods.call(methods.function_of("shapeline.surrogate_lasso:sparse"), {**settings, "design": design})
     return design
-
-
-def evaluations(budget: float, d: int) -> int:
-    """A budget given as a multiple of d, in evaluations; the small term keeps 9.7 x 10 from becoming 96."""
-    return math.floor(budget * d + 1e-9)
 
 
 def shape_graph(kind: str, shape: tuple[int, ...]) -> networkx.Graph:

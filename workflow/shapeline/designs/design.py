@@ -5,7 +5,7 @@ scipy is imported where it is used: the configuration asks the designs for their
 
 import operator
 from dataclasses import dataclass
-from math import comb
+from math import comb, floor
 
 import numpy as np
 
@@ -66,6 +66,11 @@ def whole(where: str, name: str, value: object, least: int) -> int:
     if number is None or number < least or isinstance(value, bool):
         raise ShapelineError(f"{where}: {name} is {value!r}; give a whole number of at least {least}.")
     return number
+
+
+def evaluations(budget: float, d: int) -> int:
+    """A budget given as a multiple of d, in evaluations; the small term keeps 9.7 x 10 from becoming 96."""
+    return floor(budget * d + 1e-9)
 
 
 def one_of(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:

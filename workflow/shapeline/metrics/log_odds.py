@@ -32,7 +32,7 @@ def measure(
     at the reference; lower is better), `insertion` (all but the top fraction at the reference; higher is better), and
     their areas over x in [0, 1] by the trapezoidal rule. Ties are broken at random, by a seed an instance.
     """
-    frames = []
+    frames, done, made = [], 0, 0
     for features, positions in buckets:
         d = features.d
         if len(buckets) > 1:  # curves of instances with different d share their fractions
@@ -42,7 +42,9 @@ def measure(
             counts = np.arange(d + 1) if fractions is None and d <= 20 else _counts(fractions or FRACTIONS, d)
             x = counts / d
         part = rows.iloc[positions].reset_index(drop=True)
-        curves = _curves(part, model, inputs[positions], features, reference, form, seed, counts, progress)
+        tell = progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations))
+        curves = _curves(part, model, inputs[positions], features, reference, form, seed, counts, tell)
+        done, made = done + len(part), made + 2 * len(counts) * len(part)
         keys = part[["instance", "repeat"]]
         for name, curve in curves.items():
             along = keys.loc[keys.index.repeat(len(x))]
