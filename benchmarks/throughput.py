@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shapeline import designs, engine, models
+from shapeline import designs, engine, models, torch_engine
 from shapeline.engine import Form
 from shapeline.features import Features
 from shapeline.references import Reference
@@ -76,8 +76,8 @@ def parse() -> argparse.Namespace:
 def fastest_raw(model, inputs, reference) -> tuple[Form, Callable[[], int]]:
     """The model's fastest form and batch of all there are, on one resident batch; each is tried several times."""
     candidates = {}
-    for name in engine.FORMS:
-        forward = engine.prepare(model, Form(name), inputs, reference)
+    for name in torch_engine.FORMS:
+        forward = torch_engine.prepare(model, Form(name), inputs, reference)
         for batch in (64, 128, 256, 512, 1024):
             rows = torch.from_numpy(engine.masked_rows(inputs, reference, batch))
             if name == "channels_last":
@@ -91,7 +91,7 @@ def fastest_raw(model, inputs, reference) -> tuple[Form, Callable[[], int]]:
             best[key] = min(best[key], (time.perf_counter() - start) / rows)
     name, batch = min(best, key=best.__getitem__)
     rows = torch.from_numpy(engine.masked_rows(inputs, reference, batch))
-    forward = engine.prepare(model, Form(name), inputs, reference)
+    forward = torch_engine.prepare(model, Form(name), inputs, reference)
     return Form(name, batch, 1 / best[name, batch]), repeated(forward, rows, 25_000 // batch)
 
 

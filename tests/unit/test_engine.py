@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline import engine, models
+from shapeline import engine, models, torch_engine
 from shapeline.engine import Form
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.features import Features
@@ -160,8 +160,8 @@ def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     model, inputs, reference = cnn(), images(7), Reference(images(1, seed=1))
     masks = np.random.default_rng(4).random((100, 64)) < 0.5
     one = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
-    monkeypatch.setattr(engine, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
-    monkeypatch.setattr(engine, "KEPT_OUTPUTS", 40)
+    monkeypatch.setattr(torch_engine, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
+    monkeypatch.setattr(torch_engine, "KEPT_OUTPUTS", 40)
     for batch in (16, 64, 1000):
         other = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", batch))
         np.testing.assert_allclose(other, one, atol=1e-6)
@@ -171,7 +171,7 @@ def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     "n, K, pairs", [(1, 3136, 256), (50, 3136, 256), (9, 300, 256), (100, 16, 256), (3, 5, 1), (2, 1, 7)]
 )
 def test_tiles_fit_and_waste_little(n, K, pairs):
-    a, b = engine._tile(n, K, pairs)
+    a, b = torch_engine._tile(n, K, pairs)
     assert 1 <= a <= n and 1 <= b <= K and a * b <= pairs
     assert a * b >= min(n * K, pairs) * 0.7
 
@@ -293,7 +293,7 @@ class Branch(nn.Module):
 def test_a_branch_on_the_data_is_refused_as_a_frozen_form(caplog):
     model, inputs, reference = models.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match="cannot take the form 'frozen': the trace warns"):
-        engine.prepare(model, Form("frozen"), inputs, reference)
+        torch_engine.prepare(model, Form("frozen"), inputs, reference)
     caplog.set_level("INFO")
     assert engine.calibrate(model, inputs, reference).name != "frozen"
     assert "form frozen left out" in caplog.text
@@ -308,7 +308,7 @@ def test_a_form_that_differs_is_left_out(monkeypatch, caplog):
             module(rows) + 0.01 * (rows == 0).all(dim=(1, 2, 3)).float()[:, None] * torch.tensor([1.0, 0])
         )
 
-    monkeypatch.setitem(engine.FORMS, "frozen", wrong)
+    monkeypatch.setitem(torch_engine.FORMS, "frozen", wrong)
     form = engine.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name != "frozen"
     assert "form frozen left out: log-probabilities differ" in caplog.text
@@ -317,7 +317,7 @@ def test_a_form_that_differs_is_left_out(monkeypatch, caplog):
 def test_calibrate_picks_a_verified_form():
     model, inputs, reference = cnn(), images(4), Reference(images(2, seed=1))
     form = engine.calibrate(model, inputs, reference)
-    assert form.name in engine.FORMS and form.batch >= 1 and form.rate > 0
+    assert form.name in torch_engine.FORMS and form.batch >= 1 and form.rate > 0
     assert 0 <= form.difference <= engine.TOLERANCE
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
     plain = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
@@ -342,12 +342,12 @@ def test_the_pure_reference_is_among_the_verified_rows():
 def test_a_prepared_form_is_kept_until_the_weights_change():
     model, inputs, reference = cnn(), images(2), Reference(images(1, seed=1))
     masks = np.ones((1, 64), bool)
-    first = engine.prepare(model, Form("frozen"), inputs, reference)
-    assert engine.prepare(model, Form("frozen", 7), inputs, reference) is first
+    first = torch_engine.prepare(model, Form("frozen"), inputs, reference)
+    assert torch_engine.prepare(model, Form("frozen", 7), inputs, reference) is first
     before = engine.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
     with torch.no_grad():
         model.module[-1].bias += torch.tensor([1.0, -1.0])
-    assert engine.prepare(model, Form("frozen"), inputs, reference) is not first
+    assert torch_engine.prepare(model, Form("frozen"), inputs, reference) is not first
     after = engine.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
     plain = engine.values(model, inputs, reference, masks, pixels())
     np.testing.assert_allclose(after, plain, atol=1e-6)
@@ -393,5 +393,5 @@ def test_filling_is_exact():
     present = torch.tensor(random.random((40, 33)) < 0.5)
     rows[0], reference[1] = np.nan, np.inf
     out = torch.empty(40, 33)
-    engine.filler(reference, rows)(-present.int(), out)
+    torch_engine.filler(reference, rows)(-present.int(), out)
     np.testing.assert_array_equal(out, torch.where(present, rows, reference))

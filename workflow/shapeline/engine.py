@@ -1,41 +1,41 @@
 """The engine: coalitions x instances -> values, as fast as the model can go.
 
-`values` never sees a method. It fills absent features from the reference on the model's device, in one reused buffer,
-tile after tile of instances x coalitions, and gives each tile to the model in the form (plain module, channels-last,
-frozen graph) and of the size that `calibrate` found fastest and verified.
+`values` never sees a method. It checks what it is given and hands it to the backend of the model's framework, which
+fills absent features from the reference on the model's device and runs the model in the form (plain, frozen graph,
+compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here: a job has one.
 """
 
-import copy
-import functools
+import dataclasses
+import importlib
 import logging
 import math
 import time
-import warnings
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
-import torch
+from scipy.special import log_softmax, logsumexp
 
-from shapeline.errors import MethodFailure, ShapelineError, nearest
+from shapeline.errors import ShapelineError, nearest
 from shapeline.features import Features
-from shapeline.models.classifier import Classifier, function_log_probs
-from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
+from shapeline.models.classifier import Classifier
 from shapeline.references import Reference
+from shapeline.windows import WIDEST
 
 log = logging.getLogger(__name__)
 
 VALUES = ("log_probability", "probability", "logit", "log_odds", "expected_log_probability")
-TOLERANCE = 1e-5  # largest difference in log-probability that a form may show against the plain module
-# Bytes of the buffer of filled rows, and of a chunk of expanded masks. More would not be faster, and a large image
-# times the usual batch would be killed by the system before torch could refuse it.
-BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
-MASK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
-LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16}
-KEPT_OUTPUTS = 1 << 18  # model outputs kept until they are scored together
-_LARGEST = max(LARGEST_BATCH.values())
+PREDICTION = "prediction"  # the one value of a regression model
+TOLERANCE = 1e-5  # largest difference in log-probability that a form may show against the plain model
 CALIBRATION_SECONDS = 5.0  # after which no other candidate is tried; a small model on a quiet machine takes under one
+# By name, so that a job's tracked files (plan.sources) hold the backend of its own framework alone.
+BACKENDS = {
+    "torch": "shapeline.torch_engine",
+    "function": "shapeline.torch_engine",
+    "tensorflow": "shapeline.tf_engine",
+}
+WINDOWS = {"torch": "shapeline.torch_windows", "tensorflow": "shapeline.tf_windows"}
 
 
 @dataclass(frozen=True)
@@ -71,326 +71,111 @@ def values(
     inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
     classes, by default the one predicted on the full input. value: log_probability, probability, log_odds
     (log p - log of the other classes' sum), expected_log_probability (sum over classes of P(y|x) log P(y|x_S)), logit
-    (torch models only). With M > 1 reference rows the probability is averaged over them first (the logit itself for
-    logit). Everything after the logits is float64 and from log-softmax. The numbers do not depend on the form's batch
+    (networks only). Of a regression model value is prediction, its plain output, and the target 0. With M > 1 reference rows the probability is averaged over them first (for logit and
+    prediction these themselves). Everything after the logits is float64 and from log-softmax. The numbers do not depend on the form's batch
     beyond float32 rounding. `progress(done_instances, evaluations)` is called after each block.
 
     Raises ShapelineError for shapes and names that do not fit, for a log of P = 0, and for a NaN or infinite output
     (its `.instance` is the position); MethodFailure when one row alone does not fit into memory.
     """
-    inputs, masks, own = _array(inputs), _array(masks, bool), reference.own
+    inputs, masks = as_array(inputs), as_array(masks, bool)
+    if len(inputs) == 0 or masks.shape[-2] == 0:
+        return np.empty((len(inputs), masks.shape[-2]))
+    _check(model, inputs, shared_reference(reference, inputs), masks, features, value)
+    if targets is not None:
+        targets = _checked_targets(model, inputs, targets)
+    elif value == PREDICTION:
+        targets = np.zeros(len(inputs), np.int64)
+    run = _by_windows if form is not None and form.name == "windows" else _backend(model).values
+    return run(model, inputs, reference, masks, features, value, targets, form or Form(), progress)
+
+
+def _by_windows(model, inputs, reference, masks, features, value, targets, form, progress) -> np.ndarray:
+    """Values of a model with a local receptive field, whose windows are tabled once a document (windows.py)."""
     result = np.empty((len(inputs), masks.shape[-2]))
-    if result.size == 0:
-        return result
-    reference = _shared(reference, inputs)
-    _check(model, inputs, reference, masks, features, value)
-    n, K, M = *result.shape, len(reference.rows)
-    with _evaluating(model):
-        runner = _runner(model, form or Form(), inputs, reference)
-        full = None
-        if targets is None or value == "expected_log_probability":
-            full = runner.log_probs(inputs)
-            model.n_classes = full.shape[1]
-        targets = full.argmax(1) if targets is None else _checked_targets(model, runner, inputs, targets)
-        score = functools.partial(_score, value=value, framework=model.framework)
-        full = full.exp() if value == "expected_log_probability" else None
-        absent = runner.flat(reference.rows).to(runner.device)
-        cells = runner.cells(features)
-        a, b = _tile(n, K, max(1, runner.limit // M))
-        buffer = torch.empty((a * b * M, runner.size), dtype=absent.dtype, device=runner.device)
-        chunk = b * max(1, MASK_BYTES[runner.device.type] // (4 * runner.size * b))
-        evaluations = 0
-        for first in range(0, K, chunk):
-            last = min(first + chunk, K)
-            # Masks that all instances share are expanded to input cells once, not once an instance.
-            shared = runner.expand(masks[None, first:last], cells) if masks.ndim == 2 else None
-            for start in range(0, n, a):
-                stop = min(start + a, n)
-                if own is not None:
-                    rows = _array(own(inputs[start:stop]), inputs.dtype).reshape(-1, *inputs.shape[1:])
-                    absent = runner.flat(rows).to(runner.device).view(stop - start, 1, M, -1)
-                fill = filler(absent, runner.flat(inputs[start:stop]).to(runner.device)[:, None, None])
-                of_block = targets[start:stop], None if full is None else full[start:stop]
-                scored, outputs = [], []
-                for k in range(first, last, b):
-                    end = min(k + b, last)
-                    if shared is None:
-                        present = runner.expand(masks[start:stop, k:end], cells)
-                    else:
-                        present = shared[:, k - first : end - first]
-                    pairs = (stop - start, end - k, M)
-                    filled = buffer[: math.prod(pairs)]
-                    fill(present[:, :, None], filled.view(*pairs, -1))
-                    outputs.append(runner.outputs(filled).view(*pairs, -1))
-                    if end == last or len(outputs) * outputs[0].numel() > KEPT_OUTPUTS:
-                        scored.append(score(torch.cat(outputs, dim=1), *of_block))
-                        outputs = []
-                result[start:stop, first:last] = torch.cat(scored, dim=1).cpu().numpy()
-                _check_finite(model, result, start, stop, first, last, value)
-                evaluations += (stop - start) * (last - first)
-                if progress:
-                    progress(stop if last == K else 0, evaluations)
+    full = model.log_probs(inputs) if targets is None or value == "expected_log_probability" else None
+    targets = full.argmax(1) if targets is None else targets
+    full = np.exp(full) if value == "expected_log_probability" else None
+    rows = as_array(reference.of(inputs), inputs.dtype)
+    rows = rows[0] if reference.own is None else rows
+    evaluations = 0
+    for start, stop, first, last, logits in importlib.import_module(WINDOWS[model.framework]).values(
+        model, inputs, rows, masks, features
+    ):
+        of_block = targets[start:stop], None if full is None else full[start:stop]
+        result[start:stop, first:last] = score(logits, *of_block, value)
+        check_finite(model, result, start, stop, first, last, value)
+        evaluations += (stop - start) * (last - first)
+        if progress:
+            progress(stop if last == masks.shape[-2] else 0, evaluations)
     return result
 
 
-def filler(absent: torch.Tensor, rows: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """A function that writes `rows` where present and `absent` where not, broadcast to its second argument; all
-    float32 or all int32.
-
-    Its first argument is int32, all bits set where present, else none: choosing by bits is exact for any number, NaN
-    included, and vectorised. torch.where on a boolean mask is not, on the CPU, and takes 15 times as long.
-    """
-    absent = absent.view(torch.int32)
-    difference = rows.view(torch.int32) ^ absent
-
-    def fill(present: torch.Tensor, out: torch.Tensor) -> None:
-        torch.bitwise_and(present, difference, out=out.view(torch.int32)).bitwise_xor_(absent)
-
-    return fill
-
-
-def _score(
-    outputs: torch.Tensor, targets: torch.Tensor, full: torch.Tensor | None, value: str, framework: str
-) -> torch.Tensor:
-    """Model outputs (a, b, M, classes) of a tile to values (a, b); `full` (a, classes): those on the input."""
-    outputs = outputs.double()
-    index = targets.view(-1, 1, 1, 1).expand(*outputs.shape[:3], 1)
-    if value == "logit":
-        return outputs.gather(3, index).mean(dim=(2, 3))
-    log_probs = outputs if framework == "function" else torch.log_softmax(outputs, dim=3)
-    if value in ("log_probability", "probability"):
-        log_probs = log_probs.gather(3, index)
-    average = log_probs[:, :, 0]
-    if log_probs.shape[2] > 1:
-        average = log_probs.logsumexp(dim=2) - math.log(log_probs.shape[2])
-    if value == "log_probability":
-        return average[..., 0]
-    if value == "probability":
-        return average[..., 0].exp()
-    if value == "log_odds":
-        others = average.scatter(2, index[:, :, 0], -torch.inf).logsumexp(dim=2)
-        return average.gather(2, index[:, :, 0])[..., 0] - others
-    full = full[:, None]
-    return torch.where(full > 0, full * average, 0.0).sum(dim=2)  # 0 log 0 is 0
-
-
-@dataclass
-class _Runner:
-    """A model in its form, with what it takes to bring rows to it. `limit` is how many rows a call may hold."""
-
-    model: Classifier
-    forward: Callable[[torch.Tensor], torch.Tensor]
-    shape: tuple[int, ...]
-    device: torch.device
-    limit: int
-    channels_last: bool
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    def flat(self, array: np.ndarray) -> torch.Tensor:
-        """(n, *input_shape) to (n, cells), in the order in which the form keeps an input's cells in memory."""
-        rows = torch.from_numpy(array)
-        if self.channels_last:
-            rows = rows.permute(0, 2, 3, 1)
-        return rows.reshape(len(rows), -1)
-
-    def cells(self, features: Features) -> torch.Tensor | None:
-        """Feature of each cell in memory order, d where it is never removed; None where cells are the features."""
-        cells = self.flat(features.cells[None].astype(np.int64))[0]
-        if features.d == len(cells) and torch.equal(cells, torch.arange(features.d)):
-            return None
-        return torch.where(cells < 0, features.d, cells).to(self.device)
-
-    def expand(self, masks: np.ndarray, cells: torch.Tensor | None) -> torch.Tensor:
-        """Masks (a, b, d) bool to the bits of cells, (a, b, cells) int32: 0 absent, -1 (all bits set) present."""
-        present = torch.from_numpy(masks).to(self.device).to(torch.int32).neg_()
-        if cells is not None:
-            always = present.new_full((*masks.shape[:2], 1), -1)
-            present = torch.cat([present, always], dim=2).view(-1, masks.shape[2] + 1)
-            # As floats: torch selects integers one by one, floats (the same bits) seven times as fast.
-            present = present.view(torch.float32).index_select(1, cells).view(torch.int32).view(*masks.shape[:2], -1)
-        return present
-
-    def inputs(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows (n, cells) in memory order as the model takes them, (n, *input_shape), without a copy."""
-        if not self.channels_last:
-            return rows.view(-1, *self.shape)
-        channels, height, width = self.shape
-        return rows.view(-1, height, width, channels).permute(0, 3, 1, 2)
-
-    def outputs(self, rows: torch.Tensor) -> torch.Tensor:
-        """Logits (log-probabilities of a function) of rows (n, cells); halves the limit when memory runs out."""
-        while True:
-            try:
-                if len(rows) <= self.limit:
-                    return self.forward(self.inputs(rows))
-                return torch.cat([self.forward(self.inputs(part)) for part in rows.split(self.limit)])
-            except (RuntimeError, MemoryError) as error:
-                if not _is_out_of_memory(error):
-                    raise
-            # Outside the except clause, where the failed call's tensors are still held by the traceback.
-            if self.limit == 1:
-                raise MethodFailure(
-                    "out of memory",
-                    f"engine: model '{self.model.architecture}' runs out of memory on a single row; "
-                    "use a smaller model or input, or a device with more memory",
-                )
-            self.limit = max(1, min(self.limit, len(rows)) // 2)
-            log.warning("out of memory: going on with %d rows a call", self.limit)
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
-
-    def log_probs(self, inputs: np.ndarray) -> torch.Tensor:
-        """Log-probabilities (n, classes) float64 of whole inputs."""
-        parts = [
-            self.outputs(self.flat(inputs[i : i + self.limit]).to(self.device)).double()
-            for i in range(0, len(inputs), self.limit)
-        ]
-        outputs = torch.cat(parts)
-        return outputs if self.model.framework == "function" else torch.log_softmax(outputs, dim=1)
-
-
-def _runner(model: Classifier, form: Form, inputs: np.ndarray, reference: Reference) -> _Runner:
-    device = torch.device(model.device)
-    shape = inputs.shape[1:]
-    limit = min(form.batch, LARGEST_BATCH[device.type], BUFFER_BYTES[device.type] // (4 * math.prod(shape)))
-    forward = prepare(model, form, inputs, reference)
-    return _Runner(model, forward, shape, device, max(1, limit), form.name == "channels_last")
-
-
-def _tile(n: int, K: int, pairs: int) -> tuple[int, int]:
-    """Instances and coalitions of a tile: as near to `pairs` of them together as even shares of K allow."""
-    shares = (math.ceil(K / splits) for splits in range(math.ceil(K / pairs), math.ceil(K / pairs) + 4))
-    tiles = [(min(n, pairs // b), b) for b in shares]
-    return max(tiles, key=lambda tile: tile[0] * tile[1])
-
-
-# --- forms --------------------------------------------------------------------------------------------------------
-
-
-def prepare(
-    model: Classifier, form: Form, inputs: np.ndarray, reference: Reference
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The model in a form: a function from rows (n, *input_shape) to logits (log-probabilities for a function).
-
-    What a form needs (a copy, a trace) is kept as long as the module lives and made anew when its weights change.
-    Raises ShapelineError for an unknown form, FormRefused when the model cannot take it.
-    """
-    if form.name not in FORMS:
-        raise ShapelineError(f"engine: unknown form '{form.name}'.{nearest(form.name, FORMS)}")
-    name = model.architecture
-    if model.framework == "function":
-        return lambda rows: torch.from_numpy(function_log_probs(model.module, rows.numpy(), name))
-    module = model.module
-    if form.name == "plain":
-        return lambda rows: checked_logits(module(rows), len(rows), name)
-    kept = _PREPARED.setdefault(module, {})
-    key = (form.name, inputs.shape[1:])
-    state = tuple(
-        (tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version)
-        for tensor in (*module.parameters(), *module.buffers())
-    )
-    if key not in kept or kept[key][0] != state:
-        rows = np.concatenate([inputs[:1], reference.rows[:1]])
-        try:
-            with evaluation_mode(module):
-                kept[key] = state, FORMS[form.name](module, torch.from_numpy(rows).to(device_of(module)))
-        except FormRefused as refusal:
-            raise FormRefused(f"engine: '{name}' cannot take the form '{form.name}': {refusal}") from refusal
-    return kept[key][1]
-
-
-_PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
-def _channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A copy of the module whose weights lie channels-last; for images only."""
-    if rows.ndim != 4:
-        raise FormRefused("the inputs are not images")
-    try:
-        with torch.inference_mode(False):
-            return copy.deepcopy(module).to(memory_format=torch.channels_last)
-    except (RuntimeError, TypeError) as error:
-        raise FormRefused(f"the module cannot be copied: {_first_line(error)}") from error
-
-
-def _frozen(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The module traced on rows, with its weights folded in and its layers fused; the only place that uses torch.jit.
-
-    Refused when the trace warns: a branch that depends on the data would be frozen as these rows took it.
-    """
-    with warnings.catch_warnings(record=True) as caught, torch.inference_mode(False), torch.no_grad():
-        warnings.simplefilter("always")  # records, and so silences, that torch.jit is deprecated
-        try:
-            traced = torch.jit.trace(module, rows.clone(), check_trace=False)
-            frozen = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-        except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError) as error:
-            raise FormRefused(f"tracing failed: {_first_line(error)}") from error
-    for warning in caught:
-        if issubclass(warning.category, torch.jit.TracerWarning):
-            raise FormRefused(f"the trace warns: {_first_line(warning.message)}")
-    return frozen
-
-
-def _first_line(error: object) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-# Beside plain, in the order in which they are tried.
-FORMS = {"plain": None, "frozen": _frozen, "channels_last": _channels_last}
+def score(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
+    """Logits (a, b, M, classes) of a block to values (a, b); `full` (a, classes): probabilities on the input."""
+    index = targets.reshape(-1, 1, 1, 1)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # check_finite names what is not finite
+        outputs = outputs.astype(np.float64)
+        if value in ("logit", PREDICTION):
+            return np.take_along_axis(outputs, index, 3).mean((2, 3))
+        log_probs = log_softmax(outputs, axis=3)
+        if value in ("log_probability", "probability"):
+            log_probs = np.take_along_axis(log_probs, index, 3)
+        average = log_probs[:, :, 0]
+        if log_probs.shape[2] > 1:
+            average = logsumexp(log_probs, axis=2) - math.log(log_probs.shape[2])
+        if value == "log_probability":
+            return average[..., 0]
+        if value == "probability":
+            return np.exp(average[..., 0])
+        if value == "log_odds":
+            of_target = np.take_along_axis(average, index[..., 0], 2)[..., 0]
+            others = average.copy()
+            np.put_along_axis(others, index[..., 0], -np.inf, 2)
+            return of_target - logsumexp(others, axis=2)
+        full = full[:, None]
+        return np.where(full > 0, full * average, 0.0).sum(2)  # 0 log 0 is 0
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
     """The fastest verified form and batch size of the model on its device, in about a second for a small model.
 
-    inputs (n, *input_shape), some real ones. A form is verified against the plain module on masked rows and on the
+    inputs (n, *input_shape), some real ones. A form is verified against the plain model on masked rows and on the
     pure reference, at two batch sizes, to 1e-5 in log-probability (relative to it where it is below -1); a form that
     fails is left out, and the log says why. What is timed is the engine's whole step: filling, model, value.
     """
-    inputs = _array(inputs)
-    reference = _shared(reference, inputs)
+    inputs = as_array(inputs)
     if len(inputs) == 0:
         raise ShapelineError("engine: calibration needs one or more inputs")
-    end = time.perf_counter() + CALIBRATION_SECONDS
-    found: dict[tuple[str, int], float] = {}  # seconds a row
-    steps: dict[tuple[str, int], Callable[[], float]] = {}
-    differences: dict[str, float] = {}
-    with _evaluating(model):
-        plain = _runner(model, Form("plain", _LARGEST), inputs, reference)
-        one = _step(plain, 1, inputs, reference)
-        single = _fastest(one, 1)
-        rows = masked_rows(inputs, reference, count=int(np.clip(0.1 / single, 4, 64)))
-        expected = plain.log_probs(rows)
-        # Large models start with small batches, so that no single call takes more than a moment.
-        smallest = 1 << int(np.clip(math.log2(0.05 / single), 0, 6))
-        for name in FORMS if model.framework == "torch" else ("plain",):
-            try:
-                runner = plain if name == "plain" else _runner(model, Form(name, _LARGEST), inputs, reference)
-                differences[name] = 0.0 if name == "plain" else _difference(runner, rows, expected)
-            except (FormRefused, RuntimeError, MethodFailure) as refusal:
-                log.info("form %s left out: %s", name, _first_line(refusal))
-                continue
-            if not differences[name] <= TOLERANCE:
-                log.info("form %s left out: log-probabilities differ by %.1e", name, differences[name])
-                continue
-            best, worse, batch = math.inf, 0, smallest
-            while batch <= runner.limit and worse < 2 and (best == math.inf or time.perf_counter() < end):
-                step = _step(runner, batch, inputs, reference)
-                seconds = _fastest(step, batch)
-                found[name, batch], steps[name, batch] = seconds, step
-                worse = 0 if seconds < 0.98 * best else worse + 1
-                best, batch = min(best, seconds), 2 * batch
-        leaders = sorted(found, key=found.__getitem__)[:3]
-        for _ in range(5):  # the leaders again, in turns, so that a passing disturbance decides nothing
-            for key in leaders:
-                if time.perf_counter() < end:
-                    found[key] = min(found[key], steps[key]())
-    name, batch = min(leaders, key=found.__getitem__)
-    form = Form(name, batch, 1 / found[name, batch], differences[name])
-    log.info("form %s, %d rows a call: %s rows/s", name, batch, f"{form.rate:,.0f}")
+    form = _backend(model).calibrate(model, inputs, shared_reference(reference, inputs))
+    if model.task == "classification" and 0 < getattr(model.module, "window_size", 0) <= WIDEST:
+        form = _with_windows(model, inputs[:1], shared_reference(reference, inputs), form)
+    log.info("form %s, %d rows a call: %s rows/s", form.name, form.batch, f"{form.rate:,.0f}")
     return form
+
+
+def _with_windows(model: Classifier, document: np.ndarray, reference: Reference, form: Form) -> Form:
+    """The form, or the shortcut over windows where it gives the same log-probabilities on random masks, and faster."""
+    cells = np.arange(document.shape[1], dtype=np.int32)
+    features = Features("word", (len(cells),), cells)
+    masks = np.random.default_rng(0).random((256, features.d)) < 0.5
+    masks[:2] = [[False], [True]]
+    found, rates = {}, {}
+    for one in (form, dataclasses.replace(form, name="windows")):
+        for _ in range(3):  # the first is a warm-up; of the others the better one counts
+            began = time.perf_counter()
+            found[one.name] = values(model, document, reference, masks, features, form=one)
+            rate = len(masks) / (time.perf_counter() - began)
+            rates[one.name] = max(rate, rates.get(one.name, 0.0))
+    difference = np.abs(found["windows"] - found[form.name]) / np.abs(found[form.name]).clip(min=1)
+    if not difference.max() <= TOLERANCE or rates["windows"] < rates[form.name]:
+        log.info("form windows left out: differs by %.1e, %.0f rows/s", difference.max(), rates["windows"])
+        return form
+    return Form("windows", form.batch, rates["windows"], float(difference.max()))
+
+
+def _backend(model: Classifier) -> ModuleType:
+    return importlib.import_module(BACKENDS[model.framework])
 
 
 def masked_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndarray:
@@ -407,54 +192,11 @@ def masked_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndar
     return np.where(kept, full, absent)
 
 
-def _difference(runner: "_Runner", rows: np.ndarray, expected: torch.Tensor) -> float:
-    """Largest difference of log-probabilities to the expected ones, all rows at once and about half of them."""
-    half = len(rows) // 2 + 1
-    actual = torch.cat([runner.log_probs(rows), runner.log_probs(rows[:half])])
-    expected = torch.cat([expected, expected[:half]])
-    # float32 logits of size 30 differ by 1e-5 from rounding alone, hence relative below -1.
-    return float(((actual - expected).abs() / expected.abs().clamp(min=1)).max())
-
-
-def _step(runner: "_Runner", batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
-    """One tile of the engine on made-up masks, as a function that returns its seconds a row (inf: too large)."""
-    rows = runner.flat(inputs[:1]).to(runner.device)
-    fill = filler(runner.flat(reference.rows[:1]).to(runner.device), rows)
-    kept = np.random.default_rng(0).random((1, batch, runner.size)) < 0.5
-    present = runner.expand(kept, None)[0]
-    buffer = torch.empty((batch, runner.size), dtype=rows.dtype, device=runner.device)
-    target = torch.zeros(1, dtype=torch.int64, device=runner.device)
-
-    def run() -> float:
-        start = time.perf_counter()
-        fill(present, buffer)
-        outputs = runner.outputs(buffer)
-        _score(outputs.view(1, batch, 1, -1), target, None, "log_probability", runner.model.framework)
-        if runner.device.type == "cuda":
-            torch.cuda.synchronize()
-        return (time.perf_counter() - start) / batch if runner.limit >= batch else math.inf
-
-    return run
-
-
-def _fastest(step: Callable[[], float], batch: int) -> float:
-    """Seconds a row: the best of some repetitions, because others may use the machine at the same time.
-
-    The first ones are a warm-up: kernels are generated for each new shape.
-    """
-    started, best = time.perf_counter(), math.inf
-    for _ in range(20):
-        best = min(best, step())
-        if time.perf_counter() - started > max(0.03, 2.5 * best * batch):
-            break
-    return best
-
-
 # --- checks -------------------------------------------------------------------------------------------------------
 
 
-def _array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
-    """The array as torch can share it: contiguous and writable; copied only where it is not.
+def as_array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
+    """The array as a framework can share it: contiguous and writable; copied only where it is not.
 
     float32, but int32 for integers, which are tokens: as wide as a float32, so that `filler` chooses both by bits.
     """
@@ -462,14 +204,19 @@ def _array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
     return np.require(array, dtype, ["C", "W"])
 
 
-def _shared(reference: Reference, inputs: np.ndarray) -> Reference:
+def shared_reference(reference: Reference, inputs: np.ndarray) -> Reference:
     """The reference as rows (M, *input_shape): its own, or those of the first input where each input has its own."""
-    return Reference(_array(reference.of(inputs[:1])[0], inputs.dtype))
+    return Reference(as_array(reference.of(inputs[:1])[0], inputs.dtype))
 
 
 def _check(model, inputs, reference, masks, features, value) -> None:
-    if value not in VALUES:
-        raise ShapelineError(f"engine: unknown value '{value}'.{nearest(value, VALUES)}")
+    if value not in (*VALUES, PREDICTION):
+        raise ShapelineError(f"engine: unknown value '{value}'.{nearest(value, (*VALUES, PREDICTION))}")
+    if (value == PREDICTION) != (model.task == "regression"):
+        kind, remedy = ("gives classes", "value: log_probability or probability")
+        if model.task == "regression":
+            kind, remedy = "is a regression model", "value: prediction"
+        raise ShapelineError(f"engine: '{model.architecture}' {kind}, so it has no {value}; use {remedy}")
     if value == "logit" and model.framework == "function":
         raise ShapelineError(f"engine: '{model.architecture}' gives probabilities, so it has no logit; use log_odds")
     shape = inputs.shape[1:]
@@ -483,27 +230,27 @@ def _check(model, inputs, reference, masks, features, value) -> None:
         raise ShapelineError(f"engine: masks have shape {masks.shape}; they must be {wanted}")
 
 
-def _checked_targets(model, runner, inputs, targets) -> torch.Tensor:
+def _checked_targets(model, inputs, targets) -> np.ndarray:
     targets = np.asarray(targets)
     if targets.shape != (len(inputs),) or not np.issubdtype(targets.dtype, np.integer):
         raise ShapelineError(f"engine: targets have shape {targets.shape}; they must be {len(inputs)} class numbers")
     if model.n_classes is None:
-        model.n_classes = runner.log_probs(inputs[:1]).shape[1]
+        model.n_classes = model.log_probs(inputs[:1]).shape[1]
     if targets.min() < 0 or targets.max() >= model.n_classes:
         raise ShapelineError(
             f"engine: targets run from {targets.min()} to {targets.max()}; the classes are 0 to {model.n_classes - 1}"
         )
-    return torch.from_numpy(targets.astype(np.int64)).to(runner.device)
+    return targets.astype(np.int64)
 
 
-def _check_finite(model, result, start, stop, first, last, value) -> None:
+def check_finite(model, result, start, stop, first, last, value) -> None:
     """Stop at the first NaN or infinite value of a block, naming model, instance and coalition."""
     block = result[start:stop, first:last]
     if np.isfinite(block).all():
         return
     instance, coalition = np.argwhere(~np.isfinite(block))[0] + (start, first)
     where = f"engine: model '{model.architecture}', instance {instance}, coalition {coalition}"
-    if model.framework == "function" and not np.isnan(result[instance, coalition]):
+    if model.framework == "function" and value != PREDICTION and not np.isnan(result[instance, coalition]):
         error = ShapelineError(f'{where}: the probability is 0 or 1 and has no finite log; use value="probability"')
     else:
         error = ShapelineError(f"{where}: the output is {result[instance, coalition]}; check the input and the weights")
@@ -516,13 +263,3 @@ def by_id(error: ShapelineError, ids: np.ndarray) -> ShapelineError:
     if not hasattr(error, "instance"):
         return error
     return ShapelineError(str(error).replace(f"instance {error.instance},", f"instance {ids[error.instance]},", 1))
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out; on the CPU torch only says so in words."""
-    words = ("not enough memory", "can't allocate memory", "out of memory")
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in words)
-
-
-def _evaluating(model: Classifier):
-    return torch.inference_mode() if model.framework == "function" else evaluation_mode(model.module)
