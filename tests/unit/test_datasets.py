@@ -55,7 +55,7 @@ def own(tmp_path):
 def test_importing_is_light():
     code = (
         "import sys, shapeline.datasets, shapeline.features, shapeline.references, shapeline.datasets.fetch\n"
-        "heavy = [m for m in ('torch', 'tensorflow', 'pandas', 'sklearn', 'scipy') if m in sys.modules]\n"
+        "heavy = [m for m in ('torch', 'tensorflow', 'pandas', 'pyarrow', 'sklearn', 'scipy') if m in sys.modules]\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -119,6 +119,9 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray) -> Features:
     if kind == "superpixel":
         segments = _segments(x, settings)
         return Features(kind, (int(segments.max()) + 1,), np.broadcast_to(segments, x.shape).astype(np.int32))
+    fitting = {"word": "word", "character": "character_run"}.get(card.get("unit"), kind)
+    if kind != fitting:
+        raise ShapelineError(f"features kind '{kind}' does not fit tokens of unit {card['unit']}; use {fitting}.")
     if not np.array_equal(x, np.trunc(x)):
         raise ShapelineError(f"features kind '{kind}': the instance holds numbers that are not token ids.")
     if kind == "word":

@@ -21,7 +21,7 @@ KINDS = {
     "mean_value": {},
     "mean_image": {},
     "background": {"rows": 16},
-    "pad": {"id": 0},
+    "pad": {"id": None},
     "blur": {"sigma": None},
     "array": {"path": None},
 }
@@ -70,7 +70,8 @@ def parse(settings: dict | str) -> tuple[str, dict]:
     for key, number in chosen.items():
         if key in ("rows", "id"):
             least = 1 if key == "rows" else 0
-            good, wanted = type(number) is int and number >= least, f"a whole number of {least} or more"
+            good = (type(number) is int and number >= least) or (key == "id" and number is None)
+            wanted = f"a whole number of {least} or more"
         elif key == "sigma":
             wanted = "a number of pixels above 0"
             good = number is None or (type(number) in (int, float) and 0 < number < np.inf)
@@ -86,7 +87,8 @@ def build(settings: dict | str, dataset: "datasets.Dataset", seed: int) -> Refer
 
     zero; mean_value: one number per channel, the mean over all training pixels (tables: the column means); mean_image:
     the mean training input; mean: mean_value; background: `rows` training inputs drawn by seed without replacement, of
-    which a smaller draw is always a part; pad: token `id` everywhere; blur: each image under a Gaussian filter of
+    which a smaller draw is always a part; pad: token `id` everywhere, by default what the card says stands for an
+    absent word or character; blur: each image under a Gaussian filter of
     `sigma` pixels, by default an eighth of its shorter side (Fong & Vedaldi 2017); array: the user's own rows, in the
     units of the prepared inputs. Raises ShapelineError.
     """
@@ -100,15 +102,20 @@ def build(settings: dict | str, dataset: "datasets.Dataset", seed: int) -> Refer
     if kind == "pad":
         if not tokens:
             raise ShapelineError("reference kind 'pad': the inputs are no tokens; use zero or mean.")
-        if chosen["id"] > np.iinfo(dtype).max:
-            raise ShapelineError(f"reference key 'id': {chosen['id']} does not fit the tokens' type, {dtype}.")
-        return Reference(np.full((1, *input_shape), chosen["id"], dtype))
+        token = dataset.card.get("absent_id", 0) if chosen["id"] is None else chosen["id"]
+        if token > np.iinfo(dtype).max:
+            raise ShapelineError(f"reference key 'id': {token} does not fit the tokens' type, {dtype}.")
+        _check_known("reference key 'id'", np.array(token), dataset.card)
+        return Reference(np.full((1, *input_shape), token, dtype))
     if kind == "blur":
         if len(input_shape) != 3:
             raise ShapelineError("reference kind 'blur': the inputs are no images; use mean or background.")
         return Reference(None, partial(_blurred, sigma=chosen["sigma"] or min(input_shape[1:]) / 8))
     if kind == "array":
-        return Reference(_users_rows(chosen["path"], input_shape, dtype, dataset.card.get("scale", 1)))
+        rows = _users_rows(chosen["path"], input_shape, dtype, dataset.card.get("scale", 1))
+        if tokens:
+            _check_known(f"reference {datasets.expand(chosen['path'])}", rows, dataset.card)
+        return Reference(rows)
     training = np.flatnonzero(dataset.split == 0)
     n_rows = chosen.get("rows", 1)
     if n_rows > len(training):
@@ -127,6 +134,14 @@ def file_of(settings: dict | str) -> Path | None:
     """The user's file that a reference is read from, variables expanded; None for the other kinds."""
     kind, chosen = parse(settings)
     return datasets.expand(chosen["path"]) if kind == "array" else None
+
+
+def _check_known(where: str, tokens: np.ndarray, card: dict) -> None:
+    """Refuses tokens that the vocabulary does not have; a model's embedding would fail on them."""
+    n_tokens = len(card.get("vocabulary", ()))
+    wrong = tokens[(tokens < 0) | (tokens >= n_tokens)]
+    if n_tokens and len(wrong):
+        raise ShapelineError(f"{where}: {wrong[0]} is no token; the vocabulary has the ids 0 to {n_tokens - 1}.")
 
 
 def _blurred(inputs: np.ndarray, sigma: float) -> np.ndarray:

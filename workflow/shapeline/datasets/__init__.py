@@ -21,8 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
+from shapeline.datasets import text
 from shapeline.errors import ShapelineError, nearest
-from shapeline.seeds import seed_of
+from shapeline.seeds import digest, seed_of
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +31,11 @@ PARTS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)
 VALIDATION_FRACTION = 0.1
 TEST_FRACTION = 0.3
-SETTINGS = ("source", "classes", "path", "validation", "test", "seed")
-RETURNED = ("inputs", "labels", "split", "class_names", "feature_names", "groups", "kind", "scale")
+TEXT_SETTINGS = ("unit", "length", "vocabulary")
+SETTINGS = ("source", "classes", "path", "validation", "test", "seed", *TEXT_SETTINGS)
+RETURNED_TEXT = ("texts", "labels", "split", "class_names", "kind", "decisive")
+RETURNED = ("inputs", *RETURNED_TEXT, "feature_names", "groups", "scale", "task")
+TASKS = ("classification", "regression")
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,12 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a dataset comes from and what is in it, known before anything is read."""
+    """Where a dataset comes from and what is in it, known before anything is read.
+
+    official_test: the split is the source's own. optional: files that a local copy may lack. unpacked: what a folder
+    holds that is the unpacked archive. synthetic: made here. unit, vocabulary: of a text, unless its entry says else.
+    task: "regression" where the labels are numbers, and then there are no classes.
+    """
 
     name: str
     kind: str
@@ -76,14 +85,21 @@ class Source:
     feature_names: tuple[str, ...] = ()
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     official_test: bool = False
+    optional: tuple[str, ...] = ()
+    unpacked: tuple[str, ...] = ()
+    synthetic: bool = False
+    unit: str | None = None
+    vocabulary: int = text.VOCABULARY
+    task: str = "classification"
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A prepared dataset in memory.
 
-    inputs: (n, *input_shape) float32, images in [0, 1]; labels: (n,) int64; split: (n,) uint8, 0 train, 1 validation,
-    2 test; ids: (n,) int64, position in the source; card: the dictionary of card.json.
+    inputs: (n, *input_shape) float32, images in [0, 1]; of texts int32 token ids, right-padded with 0. labels: (n,)
+    int64, of a regression float64; split: (n,) uint8, 0 train, 1 validation, 2 test; ids: (n,) int64, position in the source; card: the
+    dictionary of card.json.
     """
 
     inputs: np.ndarray
@@ -105,6 +121,12 @@ def _mnist_file(name: str, md5: str, size: int) -> RemoteFile:
     return RemoteFile(name, tuple(host + name for host in hosts), md5=md5, size=size)
 
 
+def _agnews_file(name: str, md5: str, size: int | None = None) -> RemoteFile:
+    host = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
+    return RemoteFile(name, (host + name,), md5=md5, size=size)
+
+
+_ZHANG = "X. Zhang, J. Zhao, Y. LeCun (2015). Character-level Convolutional Networks for Text Classification. NIPS."
 _DIGITS = tuple(str(digit) for digit in range(10))
 _MEASURED = (
     "radius",
@@ -148,6 +170,19 @@ SOURCES: dict[str, Source] = {
         ),
         groups={name: (f"mean {name}", f"{name} error", f"worst {name}") for name in _MEASURED},
     ),
+    "diabetes": Source(
+        name="diabetes",
+        kind="table",
+        input_shape=(10,),
+        classes=(),
+        files=(),
+        module="shapeline.datasets.diabetes",
+        licence="none stated; comes with scikit-learn",
+        citation="B. Efron, T. Hastie, I. Johnstone, R. Tibshirani (2004). Least Angle Regression. "
+        "Annals of Statistics 32(2).",
+        feature_names=("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"),
+        task="regression",
+    ),
     "mnist": Source(
         name="mnist",
         kind="image",
@@ -163,6 +198,112 @@ SOURCES: dict[str, Source] = {
         licence="CC BY-SA 3.0",
         citation="Y. LeCun, C. Cortes, C. J. C. Burges (1998). The MNIST database of handwritten digits.",
         official_test=True,
+    ),
+    "imdb": Source(
+        name="imdb",
+        kind="text",
+        input_shape=(400,),
+        classes=("negative", "positive"),
+        files=(
+            RemoteFile(
+                "aclImdb_v1.tar.gz",
+                ("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",),
+                md5="7c2ac02c03563afcf9b574c7e56c153a",
+                sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+                size=84_125_825,
+            ),
+        ),
+        module="shapeline.datasets.imdb",
+        licence="none stated; cite Maas et al. 2011",
+        citation="A. L. Maas, R. E. Daly, P. T. Pham, D. Huang, A. Y. Ng, C. Potts (2011). Learning Word Vectors for "
+        "Sentiment Analysis. ACL.",
+        official_test=True,
+        unpacked=("train", "test"),
+        unit="word",
+    ),
+    "agnews": Source(
+        name="agnews",
+        kind="text",
+        input_shape=(1014,),
+        classes=("World", "Sports", "Business", "Sci/Tech"),
+        files=(
+            _agnews_file("train.csv", "b1a00f826fdfbd249f79597b59e1dc12"),
+            _agnews_file("test.csv", "d52ea96a97a2d943681189a97654912d", 1_857_427),
+        ),
+        module="shapeline.datasets.agnews",
+        licence="non-commercial use (AG's corpus)",
+        citation=f"{_ZHANG} The corpus: A. Gulli (2004), AG's corpus of news articles.",
+        official_test=True,
+        optional=("train.csv",),
+        unit="character",
+    ),
+    "yahoo": Source(
+        name="yahoo",
+        kind="text",
+        input_shape=(400,),
+        classes=(
+            "Society & Culture",
+            "Science & Mathematics",
+            "Health",
+            "Education & Reference",
+            "Computers & Internet",
+            "Sports",
+            "Business & Finance",
+            "Entertainment & Music",
+            "Family & Relationships",
+            "Politics & Government",
+        ),
+        files=(
+            RemoteFile(
+                "yahoo_answers_csv.tgz",
+                ("https://s3.amazonaws.com/fast-ai-nlp/yahoo_answers_csv.tgz",),
+                sha256="2d4277855faf8b35259009425fa8f7fe1888b5644b47165508942d000f4c96ae",
+                size=319_476_345,
+            ),
+        ),
+        module="shapeline.datasets.yahoo",
+        licence="research use (Yahoo! Webscope)",
+        citation=_ZHANG,
+        official_test=True,
+        unpacked=("train.csv", "test.csv"),
+        unit="word",
+        vocabulary=20_001,
+    ),
+    "polarity": Source(
+        name="polarity",
+        kind="text",
+        input_shape=(60,),
+        classes=("negative", "positive"),
+        files=(
+            RemoteFile(
+                "rt-polaritydata.tar.gz",
+                (
+                    "https://www.cs.cornell.edu/people/pabo/movie-review-data/rt-polaritydata.tar.gz",
+                    "https://storage.googleapis.com/seldon-datasets/sentence_polarity_v1/rt-polaritydata.tar.gz",
+                ),
+                sha256="a05befe52aafda71d458d188a1c54506a998b1308613ba76bbda2e5029409ce9",
+                size=487_770,
+            ),
+        ),
+        module="shapeline.datasets.polarity",
+        licence="none stated; cite Pang & Lee 2005",
+        citation="B. Pang, L. Lee (2005). Seeing stars: Exploiting class relationships for sentiment categorization "
+        "with respect to rating scales. ACL.",
+        unpacked=("rt-polarity.neg", "rt-polarity.pos"),
+        unit="word",
+    ),
+    "reviews": Source(
+        name="reviews",
+        kind="text",
+        input_shape=(40,),
+        classes=("negative", "positive"),
+        files=(),
+        module="shapeline.datasets.reviews",
+        licence="MIT, as this package",
+        citation="Synthetic: made by shapeline.datasets.reviews; no person wrote these reviews.",
+        synthetic=True,
+        unit="word",
+        vocabulary=500,
     ),
 }
 
@@ -224,7 +365,8 @@ def user_function(text: str) -> Callable:
 def check(source: str, settings: dict) -> None:
     """Check a dataset entry without reading any data: names, ranges, impossible combinations.
 
-    settings: any of source, classes, path, validation, test, seed. Raises ShapelineError.
+    settings: any of source, classes, path, validation, test, seed and, for a text, unit ("word" or "character"),
+    length (tokens a document) and vocabulary (words known, padding and unknown counted). Raises ShapelineError.
     """
     for key in settings:
         if key not in SETTINGS:
@@ -242,13 +384,51 @@ def check(source: str, settings: dict) -> None:
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise ShapelineError(f"dataset key 'seed': {seed!r} is not a whole number.")
     if is_own(source):
+        text.settings_of(settings)
         return
     entry = source_named(source)
-    if entry.official_test and "test" in settings:
+    if entry.kind != "text":
+        _refuse_text_settings(source, entry.kind, settings)
+    else:
+        text_settings(entry, settings)
+    local = settings.get("path") is not None
+    # A local copy may lack the official training file, and then the rest is split by `test`.
+    if entry.official_test and "test" in settings and not (local and entry.optional):
         raise ShapelineError(f"dataset key 'test': source '{source}' has an official test part; remove the key.")
-    if not entry.files and settings.get("path") is not None:
-        raise ShapelineError(f"dataset key 'path': source '{source}' comes with scikit-learn; remove the key.")
-    chosen_classes(source, entry.classes, settings.get("classes"))
+    if not entry.files and local:
+        origin = "is made by this package" if entry.synthetic else "comes with scikit-learn"
+        raise ShapelineError(f"dataset key 'path': source '{source}' {origin}; remove the key.")
+    if entry.task == "regression":
+        _refuse_classes(source, settings)
+    else:
+        chosen_classes(source, entry.classes, settings.get("classes"))
+
+
+def text_settings(entry: Source | None, settings: dict) -> text.Settings:
+    """How a text's documents become tokens: the entry's keys, else those of its source, else the usual ones."""
+    if entry is None:
+        return text.settings_of(settings)
+    return text.settings_of(settings, entry.unit, entry.input_shape[0], entry.vocabulary)
+
+
+def unit_of(settings: dict) -> str | None:
+    """The unit of the tokens, "word" or "character", of a dataset entry (source, unit); None where it is no text.
+
+    Of a user's own source it is what the entry says, None where it says nothing.
+    """
+    entry = SOURCES.get(settings["source"])
+    return settings.get("unit") or (entry.unit if entry else None)
+
+
+def _refuse_text_settings(source: str, kind: str, settings: dict) -> None:
+    for key in TEXT_SETTINGS:
+        if settings.get(key) is not None:
+            raise ShapelineError(f"dataset key '{key}': source '{source}' is of kind {kind}, not text; remove the key.")
+
+
+def _refuse_classes(source: str, settings: dict) -> None:
+    if settings.get("classes") is not None:
+        raise ShapelineError(f"dataset key 'classes': source '{source}' is of regression, it has none; remove the key.")
 
 
 def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> list[int]:
@@ -278,6 +458,9 @@ def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> li
 def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike], folder: str | os.PathLike) -> dict:
     """Read a source, choose its classes, split it, and write arrays.npz and card.json into `folder`.
 
+    Of a text also documents.parquet: id, text, and where they are known the decisive words; its vocabulary is that of
+    the training part of the chosen classes.
+
     source: a name of SOURCES or path/to/file.py:function. raw_files: the official files, in any order, verified by
     checksum (ignored where settings["path"] names a local copy, which is not). Returns the card. The same arguments
     write the same bytes. Raises ShapelineError, one line, for whatever is wrong with the settings or the data.
@@ -287,32 +470,48 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     entry = None if own else source_named(source)
     records = _read_own(source, settings) if own else _read_official(entry, settings, raw_files)
     where = f"{source} ({settings['path']})" if settings.get("path") is not None else source
-    content = _checked(where, records, entry)
+    if records.get("texts") is not None:
+        content = _checked_texts(where, records, entry, settings)
+    else:
+        content = _checked(where, records, entry)
+        _refuse_text_settings(source, content["kind"], settings)
     labels, split = content["labels"], content["split"]
+    regression = content.get("task") == "regression"
+    strata = np.zeros(len(labels), np.int64) if regression else labels
     seed = settings.get("seed", 0)
     if split is None:
         split = np.zeros(len(labels), np.uint8)
-        split[_held_out(labels, split == TRAIN, settings.get("test", TEST_FRACTION), seed, "test")] = TEST
+        split[_held_out(strata, split == TRAIN, settings.get("test", TEST_FRACTION), seed, "test")] = TEST
     elif "test" in settings:
         raise ShapelineError(f"dataset key 'test': source '{source}' returns its own split; remove the key.")
     if not (split == VALIDATION).any():
         fraction = settings.get("validation", VALIDATION_FRACTION)
-        split[_held_out(labels, split == TRAIN, fraction, seed, "validation")] = VALIDATION
+        split[_held_out(strata, split == TRAIN, fraction, seed, "validation")] = VALIDATION
     elif "validation" in settings:
         raise ShapelineError(f"dataset key 'validation': source '{source}' returns its own validation part; remove it.")
 
-    names = content["class_names"]
-    chosen = chosen_classes(source, names, settings.get("classes"))
-    relabelled = np.full(len(names), -1, np.int64)
-    relabelled[chosen] = np.arange(len(chosen))
-    ids = np.flatnonzero(relabelled[labels] >= 0)
+    if regression:
+        _refuse_classes(source, settings)
+        class_names, kept = [], np.arange(len(labels))
+    else:
+        names = content["class_names"]
+        chosen = chosen_classes(source, names, settings.get("classes"))
+        relabelled = np.full(len(names), -1, np.int64)
+        relabelled[chosen] = np.arange(len(chosen))
+        class_names, kept = [names[index] for index in chosen], np.flatnonzero(relabelled[labels] >= 0)
+        labels = relabelled[labels]
+    if content["kind"] == "text":
+        inputs, described, documents = _encoded(content, kept, split[kept] == TRAIN)
+        described["synthetic"] = entry.synthetic if entry else None
+        content["odd"]["truncated"] = int((content["tokens"].sizes[content["ids"][kept]] > inputs.shape[1]).sum())
+    else:
+        inputs, described, documents = content["inputs"][kept], {"task": "regression"} if regression else {}, None
     arrays = {
-        "inputs": content["inputs"][ids],
-        "labels": relabelled[labels[ids]],
-        "split": split[ids],
-        "ids": ids.astype(np.int64),
+        "inputs": inputs,
+        "labels": labels[kept],
+        "split": split[kept],
+        "ids": content["ids"][kept],
     }
-    class_names = [names[index] for index in chosen]
     card = {
         "name": Path(folder).name,
         "source": source,
@@ -327,18 +526,19 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
         "citation": entry.citation if entry else "",
         "urls": [url for file in entry.files for url in file.urls] if entry else [],
         "records": {
-            "read": len(labels),
-            "skipped_other_classes": len(labels) - len(ids),
-            "odd_outside_unit_range": content["odd"],
+            "read": content["read"],
+            "skipped_other_classes": len(labels) - len(kept),
+            **content["odd"],
         },
         "settings": dict(settings),
+        **described,
     }
-    _write(Path(folder), arrays, card)
+    _write(Path(folder), arrays, card, documents)
     return card
 
 
 def load(folder: str | os.PathLike) -> Dataset:
-    """Read what prepare() wrote; inputs come back as float32, divided by the card's scale.
+    """Read what prepare() wrote; inputs come back as float32, divided by the card's scale, texts as int32 ids.
 
     Raises ShapelineError when the folder is missing, damaged or holds files that do not belong together.
     """
@@ -350,14 +550,14 @@ def load(folder: str | os.PathLike) -> Dataset:
         with open(folder / "arrays.npz", "rb") as stream, np.load(stream, allow_pickle=False) as stored:
             inputs, labels, split, ids = (stored[key] for key in ("inputs", "labels", "split", "ids"))
         counted = sum(sum(classes.values()) for classes in card["counts"].values())
-        input_shape, scale = card["input_shape"], card["scale"]
+        input_shape, scale, kind = card["input_shape"], card["scale"], card["kind"]
     except FileNotFoundError as error:
         raise ShapelineError(f"prepared dataset {folder}: {error.filename} is missing; {again}.") from error
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ShapelineError(f"prepared dataset {folder}: damaged ({error}); {again}.") from error
     if list(inputs.shape[1:]) != input_shape or not len(inputs) == len(labels) == len(split) == counted:
         raise ShapelineError(f"prepared dataset {folder}: arrays.npz and card.json disagree; {again}.")
-    inputs = inputs.astype(np.float32)
+    inputs = inputs.astype(np.int32 if kind == "text" else np.float32)
     if scale != 1:
         inputs /= np.float32(scale)
     return Dataset(inputs, labels, split, ids, card)
@@ -383,9 +583,20 @@ def _read_own(source: str, settings: dict) -> dict:
     for key in records:
         if key not in RETURNED:
             raise ShapelineError(f"source '{source}': returned an unknown key '{key}'.{nearest(key, RETURNED)}")
-    for key in ("inputs", "labels"):
-        if records.get(key) is None:
-            raise ShapelineError(f"source '{source}': returned no '{key}'.")
+    if records.get("texts") is not None:
+        for key, value in records.items():
+            if key not in RETURNED_TEXT and value is not None:
+                raise ShapelineError(f"source '{source}': returned '{key}', which does not go with 'texts'.")
+        if records.get("kind") not in (None, "text"):
+            raise ShapelineError(
+                f"source '{source}': returned 'texts' and kind '{records['kind']}'; leave the kind out."
+            )
+    elif records.get("kind") == "text":
+        raise ShapelineError(f"source '{source}': a source of kind text returns its documents as 'texts'.")
+    elif records.get("inputs") is None:
+        raise ShapelineError(f"source '{source}': returned no 'inputs' and no 'texts'.")
+    if records.get("labels") is None:
+        raise ShapelineError(f"source '{source}': returned no 'labels'.")
     return records
 
 
@@ -408,7 +619,13 @@ def _read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.P
 
 
 def local_files(entry: Source, folder: Path) -> dict[str, Path]:
-    """Official name -> path of the files in a local folder, with or without .gz; a missing one is a ShapelineError."""
+    """Official name -> path of the files in a local folder, with or without .gz; a missing one is a ShapelineError.
+
+    Where the source is one archive, a path may name that archive, whatever it is called, and a folder may be what it
+    unpacks to: then the archive's name has that folder.
+    """
+    if entry.unpacked:
+        return {entry.files[0].name: _archive_or_folder(entry, folder)}
     if not folder.is_dir():
         wanted = ", ".join(file.name for file in entry.files)
         raise ShapelineError(f"dataset key 'path': {folder} is not a folder; {entry.name} wants one with {wanted}.")
@@ -416,10 +633,27 @@ def local_files(entry: Source, folder: Path) -> dict[str, Path]:
     for file in entry.files:
         candidates = [folder / file.name, folder / file.name.removesuffix(".gz")]
         present = [path for path in candidates if path.is_file()]
-        if not present:
+        if present:
+            paths[file.name] = present[0]
+        elif file.name not in entry.optional:
             raise ShapelineError(f"dataset key 'path': {folder} holds no {file.name}, which {entry.name} needs.")
-        paths[file.name] = present[0]
     return paths
+
+
+def _archive_or_folder(entry: Source, path: Path) -> Path:
+    """The archive itself, or the folder that holds all that it unpacks to: the path, or a folder in it."""
+    name = entry.files[0].name
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise ShapelineError(f"dataset key 'path': there is no file or folder {path}; {entry.name} wants {name}.")
+    if (path / name).is_file():
+        return path / name
+    for folder in (path, *sorted(child for child in path.iterdir() if child.is_dir())):
+        if all((folder / part).exists() for part in entry.unpacked):
+            return folder
+    needed = " and ".join(entry.unpacked)
+    raise ShapelineError(f"dataset key 'path': {path} holds neither {name} nor {needed}, which {entry.name} needs.")
 
 
 def _checked(where: str, records: dict, entry: Source | None) -> dict:
@@ -452,7 +686,13 @@ def _checked(where: str, records: dict, entry: Source | None) -> dict:
     if len(set(feature_names)) != len(feature_names):
         raise ShapelineError(f"{where}: feature_names must differ from each other.")
 
-    labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
+    task = records.get("task") or (entry.task if entry else "classification")
+    if task not in TASKS:
+        raise ShapelineError(f"{where}: task '{task}' is unknown.{nearest(task, TASKS)}")
+    if task == "regression":
+        labels, class_names = _targets(where, records), []
+    else:
+        labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
     if len(labels) != len(inputs):
         raise ShapelineError(f"{where}: {len(labels)} labels for {len(inputs)} inputs.")
     groups = records.get("groups") or (entry.groups if entry else {})
@@ -461,13 +701,136 @@ def _checked(where: str, records: dict, entry: Source | None) -> dict:
         "inputs": inputs,
         "labels": labels,
         "split": _split(where, records.get("split"), len(labels)),
+        "ids": np.arange(len(labels)),
+        "read": len(labels),
         "class_names": class_names,
         "feature_names": feature_names,
         "groups": {str(name): [str(column) for column in members] for name, members in groups.items()},
         "kind": kind,
+        "task": task,
         "scale": scale,
-        "odd": odd,
+        "odd": {"odd_outside_unit_range": odd},
     }
+
+
+def _checked_texts(where: str, records: dict, entry: Source | None, settings: dict) -> dict:
+    """The documents as tokens, without those that have none, and all else that _checked() gives."""
+    texts, n_undecodable = [], 0
+    for record, document in enumerate(records["texts"]):
+        if not isinstance(document, str):
+            raise ShapelineError(f"{where}: record {record} is {type(document).__name__}, not a text.")
+        document, undecodable = text.repaired(document)
+        texts.append(document)
+        n_undecodable += undecodable
+    labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
+    if len(labels) != len(texts):
+        raise ShapelineError(f"{where}: {len(labels)} labels for {len(texts)} texts.")
+    split = _split(where, records.get("split"), len(texts))
+    tokens = text.tokenize(texts, text_settings(entry, settings))
+    filled = np.flatnonzero(~tokens.empty)
+    for count, what in ((tokens.empty.sum(), "without a word, left out"), (n_undecodable, "with undecodable bytes")):
+        if count:
+            log.warning("%s: %d document(s) %s", where, count, what)
+    return {
+        "texts": texts,
+        "tokens": tokens,
+        "decisive": _decisive(where, records.get("decisive"), tokens),
+        "labels": labels[filled],
+        "split": None if split is None else split[filled],
+        "ids": filled,
+        "read": len(texts),
+        "class_names": class_names,
+        "feature_names": [],
+        "groups": {},
+        "kind": "text",
+        "scale": 1,
+        "odd": {"empty": int(tokens.empty.sum()), "undecodable": n_undecodable},
+        "notes": records.get("notes", []),
+    }
+
+
+def _decisive(where: str, decisive: Iterable | None, tokens: text.Tokens) -> list[np.ndarray] | None:
+    """Of each document one bool a word, whether it decides the class; None where that is not known."""
+    if decisive is None:
+        return None
+    decisive = [np.asarray(flags) for flags in decisive]
+    if len(decisive) != len(tokens.n_words):
+        raise ShapelineError(f"{where}: decisive words of {len(decisive)} records for {len(tokens.n_words)} texts.")
+    for record, (flags, n_words) in enumerate(zip(decisive, tokens.n_words, strict=True)):
+        if flags.shape != (n_words,) or (n_words and flags.dtype != bool):
+            raise ShapelineError(
+                f"{where}: record {record} has {n_words} words and decisive of shape {flags.shape} and type "
+                f"{flags.dtype}; give one bool a word."
+            )
+    return decisive
+
+
+def _encoded(content: dict, kept: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, dict, dict]:
+    """The ids (n, length) of the kept documents, what the card says of them, and the columns of documents.parquet."""
+    tokens, rows = content["tokens"], content["ids"][kept]
+    settings, words = tokens.settings, tokens.settings.unit == "word"
+    inputs, vocabulary = text.encode(tokens, rows, training)
+    described = {
+        "unit": settings.unit,
+        "absent_id": text.PADDING if words else text.SPACE,
+        "space_id": None if words else text.SPACE,
+        "mean_words": float(tokens.n_words[rows].mean()) if len(rows) else 0.0,
+        "notes": content["notes"],
+        "vocabulary_digest": digest(vocabulary),
+        "vocabulary": vocabulary,
+    }
+    documents = {"id": rows, "text": [content["texts"][row] for row in rows]}
+    if content["decisive"] is not None:
+        # As the words are: the last ones of a long document, or those of its first characters.
+        decisive = [content["decisive"][row] for row in rows]
+        if words:
+            documents["decisive"] = [flags[-settings.length :] for flags in decisive]
+        else:
+            n_left = [len(text.words_of(document, "character", settings.length)) for document in documents["text"]]
+            documents["decisive"] = [flags[:n] for flags, n in zip(decisive, n_left, strict=True)]
+    return inputs, described, documents
+
+
+def documents(folder: str | os.PathLike, ids: Iterable[int]) -> list[str]:
+    """The original texts of records of a prepared text dataset, in the order of the ids; an unknown id is a
+    ShapelineError."""
+    return _document_column(Path(folder), ids, "text")
+
+
+def decisive(folder: str | os.PathLike, ids: Iterable[int]) -> list[np.ndarray]:
+    """Of each record one bool a word, aligned to words(): whether it decides the class. Raises ShapelineError where
+    the dataset does not know."""
+    return [np.array(flags, bool) for flags in _document_column(Path(folder), ids, "decisive")]
+
+
+def words(document: str, card: dict) -> list[str]:
+    """The words of a document as the tokenizer saw them, after truncation, in reading order: one a feature."""
+    return text.words_of(document, card["unit"], card["input_shape"][0])
+
+
+def encode(documents: list[str], card: dict) -> np.ndarray:
+    """New documents as ids (n, length) int32 of a text dataset's vocabulary, cut and padded as its own are."""
+    settings = text.Settings(card["unit"], card["input_shape"][0], len(card["vocabulary"]))
+    return text.encode_with(documents, settings, card["vocabulary"])
+
+
+def _document_column(folder: Path, ids: Iterable[int], column: str) -> list:
+    import pyarrow.parquet
+
+    ids, file = [int(record) for record in ids], folder / "documents.parquet"
+    try:
+        if column not in pyarrow.parquet.read_schema(file).names:
+            raise ShapelineError(f"{file}: the decisive words of this dataset are not known.")
+        table = pyarrow.parquet.read_table(file, columns=["id", column], filters=[("id", "in", set(ids))])
+    except FileNotFoundError as error:
+        raise ShapelineError(f"{file} is missing; delete the folder of the dataset and run again.") from error
+    except (OSError, ValueError) as error:
+        raise ShapelineError(f"{file}: damaged ({error}); delete the folder of the dataset and run again.") from error
+    found = dict(zip(table["id"].to_pylist(), table[column].to_pylist(), strict=True))
+    for record in ids:
+        if record not in found:
+            raise ShapelineError(f"{file}: there is no record {record}.")
+    return [found[record] for record in ids]
 
 
 def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, names: list[str]) -> tuple:
@@ -498,6 +861,24 @@ def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, name
     return inputs, scale, odd
 
 
+def _targets(where: str, records: dict) -> np.ndarray:
+    """The numbers to predict of a regression, (n,) float64."""
+    if records.get("class_names") is not None:
+        raise ShapelineError(f"{where}: returned 'class_names', which do not go with task 'regression'.")
+    targets = np.asarray(records["labels"])
+    if targets.ndim != 1 or targets.dtype.kind not in "buif":
+        raise ShapelineError(
+            f"{where}: labels of shape {targets.shape} and type {targets.dtype}; a regression wants numbers, (n,)."
+        )
+    targets = targets.astype(np.float64)
+    if not np.isfinite(targets).all():
+        record = int(np.argmin(np.isfinite(targets)))
+        raise ShapelineError(f"{where}: record {record} has the label {targets[record]}; it must be a finite number.")
+    if len(targets) and (targets == targets[0]).all():
+        raise ShapelineError(f"{where}: all labels are {targets[0]:g}, so there is nothing to predict.")
+    return targets
+
+
 def _labels(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
     """Labels as class indices (n,) int64, and the names of the classes."""
     labels = np.asarray(labels)
@@ -525,7 +906,8 @@ def _labels(where: str, labels: object, class_names: Iterable | None, entry: Sou
     if wrong.any():
         record = int(np.argmax(wrong))
         allowed = "class indices 0, 1, 2, ..." if n_classes is None else f"class indices 0 to {n_classes - 1}"
-        raise ShapelineError(f"{where}: record {record} has the label {labels[record]}; labels are {allowed}.")
+        hint = ' Numbers to predict need "task": "regression".' if finite.all() and not whole.all() else ""
+        raise ShapelineError(f"{where}: record {record} has the label {labels[record]}; labels are {allowed}.{hint}")
     labels = labels.astype(np.int64)
     return labels, names if names is not None else [str(index) for index in range(labels.max(initial=-1) + 1)]
 
@@ -565,7 +947,13 @@ def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float, seed:
 
 
 def _counts(where: str, names: list[str], labels: np.ndarray, split: np.ndarray) -> dict[str, dict[str, int]]:
-    """Records per part and class; a class without training records and an empty test part are errors."""
+    """Records per part and class; a class without training records and an empty test part are errors.
+
+    Without classes, which a regression has none of, all records count as one.
+    """
+    regression = not names
+    if regression:
+        names, labels = ["all"], np.zeros(len(labels), np.int64)
     counts = {
         part: {name: int(((split == index) & (labels == label)).sum()) for label, name in enumerate(names)}
         for index, part in enumerate(PARTS)
@@ -574,27 +962,39 @@ def _counts(where: str, names: list[str], labels: np.ndarray, split: np.ndarray)
         if not counts["train"][name]:
             total = sum(counts[part][name] for part in PARTS)
             have = f"{total} record(s), none of them in the training part" if total else "no record"
+            if regression:
+                raise ShapelineError(f"{where}: the training part is empty; lower 'test'.")
             raise ShapelineError(f"{where}: class '{name}' has {have}; choose others with 'classes', or lower 'test'.")
     if not sum(counts["test"].values()):
         raise ShapelineError(f"{where}: the test part is empty, so there is nothing to explain.")
     return counts
 
 
-def _write(folder: Path, arrays: dict[str, np.ndarray], card: dict) -> None:
-    """Write both files under temporary names and rename them, so that a killed job leaves nothing half-written."""
+def _write(folder: Path, arrays: dict[str, np.ndarray], card: dict, documents: dict | None = None) -> None:
+    """Write all files under temporary names and rename them, so that a killed job leaves nothing half-written."""
     folder.mkdir(parents=True, exist_ok=True)
-    array_file, card_file = folder / "arrays.npz", folder / "card.json"
-    array_part, card_part = folder / "arrays.npz.part", folder / "card.json.part"
+    array_file, card_file, document_file = folder / "arrays.npz", folder / "card.json", folder / "documents.parquet"
+    array_part, card_part, document_part = (
+        file.with_name(file.name + ".part") for file in (array_file, card_file, document_file)
+    )
     try:
         with open(array_part, "wb") as stream:
             np.savez(stream, **arrays)
+        if documents is not None:
+            import pyarrow.parquet
+
+            # Small row groups, in the order of the ids, so that a few documents are read without the others.
+            pyarrow.parquet.write_table(pyarrow.table(documents), document_part, row_group_size=10_000)
         card_part.write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        # Without the old card, a kill between the two renames can never pair it with the new arrays.
+        # Without the old card, a kill between the renames can never pair it with the new arrays.
         card_file.unlink(missing_ok=True)
+        document_file.unlink(missing_ok=True)
         os.replace(array_part, array_file)
+        if documents is not None:
+            os.replace(document_part, document_file)
         os.replace(card_part, card_file)
     except OSError as error:
         raise ShapelineError(f"prepared dataset {folder}: cannot be written ({error.strerror or error}).") from error
     finally:
-        array_part.unlink(missing_ok=True)
-        card_part.unlink(missing_ok=True)
+        for part in (array_part, card_part, document_part):
+            part.unlink(missing_ok=True)

@@ -39,7 +39,7 @@ def fetch(
     source = source_named(source_name)
     names = [file.name for file in source.files]
     if file_name not in names:
-        hint = nearest(file_name, names) if names else " It comes with scikit-learn and needs none."
+        hint = nearest(file_name, names) if names else " It needs none."
         raise ShapelineError(f"source '{source_name}' has no file '{file_name}'.{hint}")
     file = source.files[names.index(file_name)]
     destination = Path(destination)

@@ -1,0 +1,201 @@
+"""Documents as tokens: words and characters, the vocabulary, and the rows of the official CSV files.
+
+A word is a run of letters and digits, apostrophes inside it included ("isn't", "o'clock"), in lower case; whatever
+stands between words is dropped. A character is one of the 69 of CHARACTERS, in lower case, every white space a space;
+all others become id 0, which is also the padding.
+"""
+
+import csv
+import io
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from shapeline.errors import ShapelineError, nearest
+
+UNITS = ("word", "character")
+PADDING, UNKNOWN = 0, 1
+# Zhang, Zhao & LeCun (2015), section 2.2, with the space in place of the line break and the second hyphen once.
+CHARACTERS = ("", *"abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+=<>()[]{} ")
+SPACE = CHARACTERS.index(" ")
+_KNOWN = frozenset(CHARACTERS[1:])
+LENGTHS = {"word": 400, "character": 1014}
+VOCABULARY = 5000
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_CHARACTER_IDS = np.zeros(128, np.uint8)
+_CHARACTER_IDS[[ord(character) for character in CHARACTERS[1:]]] = np.arange(1, len(CHARACTERS))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How documents become tokens: "word" or "character", tokens a document, words known (ids 0 and 1 counted)."""
+
+    unit: str
+    length: int
+    vocabulary: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Documents as integers.
+
+    documents: of each its tokens, whole for words (numbers into `entries`), cut for characters (their ids). sizes: (n,)
+    tokens before the cut. empty: (n,) bool, no feature is left. n_words: (n,) words, or runs between spaces.
+    """
+
+    settings: Settings
+    documents: list[np.ndarray]
+    entries: tuple[str, ...]
+    sizes: np.ndarray
+    empty: np.ndarray
+    n_words: np.ndarray
+
+
+def settings_of(
+    settings: dict, unit: str = "word", length: int | None = None, vocabulary: int = VOCABULARY
+) -> Settings:
+    """The text keys of a dataset's settings, the given defaults filled in (length: for that unit alone).
+
+    Raises ShapelineError for an unknown unit, a number out of range, and a vocabulary of characters.
+    """
+    chosen = settings.get("unit") or unit
+    if chosen not in UNITS:
+        raise ShapelineError(f"dataset key 'unit': {chosen!r} is unknown.{nearest(chosen, UNITS)}")
+    for key, least in (("length", 1), ("vocabulary", 3)):
+        number = settings.get(key)
+        if number is not None and (type(number) is not int or number < least):
+            raise ShapelineError(f"dataset key '{key}': {number!r} is not a whole number of {least} or more.")
+    if chosen == "character" and settings.get("vocabulary") is not None:
+        raise ShapelineError("dataset key 'vocabulary': characters have a fixed alphabet of 69; remove the key.")
+    default = length if length and chosen == unit else LENGTHS[chosen]
+    return Settings(chosen, settings.get("length") or default, settings.get("vocabulary") or vocabulary)
+
+
+def words_of(text: str, unit: str, length: int) -> list[str]:
+    """The words of a document in reading order, one a feature: its last `length`, or those of its first characters."""
+    if unit == "word":
+        return _words(text)[-length:]
+    return _runs(_characters(text)[:length])
+
+
+def tokenize(texts: list[str], settings: Settings) -> Tokens:
+    """All tokens of the documents, and which documents have none."""
+    if settings.unit == "character":
+        cleaned = [_characters(text) for text in texts]
+        documents = [_character_ids(text[: settings.length]) for text in cleaned]
+        return Tokens(
+            settings,
+            documents,
+            CHARACTERS,
+            np.array([len(text) for text in cleaned], np.int64),
+            np.array([not ((ids != PADDING) & (ids != SPACE)).any() for ids in documents], bool),
+            np.array([len(_runs(text)) for text in cleaned], np.int64),
+        )
+    index: defaultdict[str, int] = defaultdict()
+    index.default_factory = index.__len__  # a new word gets the next number
+    documents = []
+    for text in texts:
+        words = _words(text)
+        documents.append(np.fromiter(map(index.__getitem__, words), np.int32, len(words)))
+    sizes = np.array([len(document) for document in documents], np.int64)
+    return Tokens(settings, documents, tuple(index), sizes, sizes == 0, sizes)
+
+
+def encode(tokens: Tokens, rows: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """The chosen documents as ids (n, length), right-padded with 0, and the vocabulary, position = id.
+
+    rows: which documents; training: (n,) bool, those whose words are counted: the most frequent are known, of equal
+    ones the first in alphabetical order. The ids are of the smallest unsigned type that holds them.
+    """
+    settings, documents = tokens.settings, [tokens.documents[row] for row in rows]
+    if settings.unit == "character":
+        table, vocabulary = np.arange(len(CHARACTERS)), list(CHARACTERS)
+    else:
+        counted = [documents[row] for row in np.flatnonzero(training)]
+        counts = np.bincount(np.concatenate(counted) if counted else [], minlength=len(tokens.entries))
+        ranked = sorted(np.flatnonzero(counts).tolist(), key=lambda entry: (-counts[entry], tokens.entries[entry]))
+        known = ranked[: settings.vocabulary - 2]
+        table = np.full(len(tokens.entries), UNKNOWN)
+        table[known] = np.arange(2, 2 + len(known))
+        vocabulary = ["", "<unk>", *(tokens.entries[entry] for entry in known)]
+    return _padded(documents, table.astype(np.min_scalar_type(len(vocabulary) - 1)), settings), vocabulary
+
+
+def encode_with(texts: list[str], settings: Settings, vocabulary: list[str]) -> np.ndarray:
+    """New documents as ids (n, length) int32 of a vocabulary that is already there."""
+    tokens = tokenize(texts, settings)
+    known = {entry: position for position, entry in enumerate(vocabulary)}
+    if settings.unit == "word":
+        table = np.array([known.get(entry, UNKNOWN) for entry in tokens.entries], np.int32)
+    else:
+        table = np.arange(len(CHARACTERS), dtype=np.int32)
+    return _padded(tokens.documents, table, settings)
+
+
+def _padded(documents: list[np.ndarray], table: np.ndarray, settings: Settings) -> np.ndarray:
+    ids = np.full((len(documents), settings.length), PADDING, table.dtype)
+    for row, document in enumerate(documents):
+        # Words: the last ones, as the code of Chen et al. (2018) has it. Characters were cut to the first ones.
+        kept = document[-settings.length :]
+        ids[row, : len(kept)] = table[kept]
+    return ids
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower().replace("\u2019", "'"))
+
+
+def _characters(text: str) -> str:
+    return re.sub(r"\s", " ", text.lower())
+
+
+def _runs(characters: str) -> list[str]:
+    """What stands between spaces; a run without a known character is no feature."""
+    return [run for run in characters.split(" ") if not _KNOWN.isdisjoint(run)]
+
+
+def _character_ids(text: str) -> np.ndarray:
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    return _CHARACTER_IDS[np.minimum(codes, 127)]  # 127 is no character of the alphabet
+
+
+def repaired(text: str) -> tuple[str, bool]:
+    """The text with U+FFFD for each byte that was not decodable (a surrogate, as "surrogateescape" leaves it), and
+    whether there was one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), True
+    return text, False
+
+
+def rows(where: str, stream: BinaryIO, columns: tuple[str, ...], n_classes: int) -> Iterator[tuple[int, list[str]]]:
+    """(label from 0, texts) of each row of a CSV file without a header whose first column is the class from 1.
+
+    Bytes that are no UTF-8 stay as surrogates. Raises ShapelineError with file and line for another number of columns,
+    a label out of range, and quotes that do not close.
+    """
+    lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline=""), strict=True)
+    while True:
+        line = lines.line_num + 1
+        try:
+            row = next(lines, None)
+        except csv.Error as error:
+            raise ShapelineError(f"{where}, line {line}: not readable as CSV ({error}); get the file again.") from error
+        if row is None:
+            return
+        if not row:
+            continue  # an empty line
+        if len(row) != len(columns):
+            raise ShapelineError(
+                f"{where}, line {line}: {len(row)} column(s), expected {len(columns)} ({', '.join(columns)})."
+            )
+        label = row[0].strip()
+        if not (label.isdecimal() and 1 <= int(label) <= n_classes):
+            raise ShapelineError(f"{where}, line {line}: the label '{row[0]}' is not one of 1 to {n_classes}.")
+        yield int(label) - 1, row[1:]
