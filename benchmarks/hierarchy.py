@@ -1,0 +1,206 @@
+"""How much faster h-Shap is when the trees of all pictures grow together, on crosses (METHODS §6), in one run.
+
+    OMP_NUM_THREADS=2 python benchmarks/hierarchy.py [--pictures 100] [--device cuda] [--seconds 60]
+
+The paper's ConvNet (Teneggi et al. 2021, table 1) is trained for a minute first: in an untrained network nothing
+is relevant and there is nothing to explore. "one at a time" explains picture after picture and gives the plain module
+two nodes a batch, 2^4 coalitions each, as published; "one at a time, engine" is this package on single pictures;
+"batched" is all pictures at once in the engine's calibrated form. They take turns, so that a machine that others use
+too slows all alike. Writes hierarchy.json.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import nn
+
+from shapeline import designs, engine, hierarchy, hierarchy_torch, models
+from shapeline.datasets import crosses
+from shapeline.references import Reference
+
+MIN_SIZE = 3
+GAME = designs.shapley(4)
+
+
+def main() -> None:
+    arguments = parse()
+    torch.set_num_threads(arguments.threads)
+    model, accuracy = trained(arguments.seconds, arguments.device, arguments.weights)
+    pictures, masks = crosses.generate(arguments.pictures, crosses=arguments.crosses, seed=1)
+    inputs, targets = scaled(pictures), np.ones(len(pictures), np.int64)
+    reference = Reference(scaled(crosses.generate(1000, seed=2)[0]).mean(axis=0, keepdims=True))
+    start = time.perf_counter()
+    form = engine.calibrate(model, inputs, reference)
+    calibration = time.perf_counter() - start
+
+    runs: dict[str, Callable[[], list]] = {
+        "one at a time": lambda: [
+            two_nodes_a_batch(model, x, reference.rows[0], arguments.threshold, arguments.tolerance) for x in inputs
+        ],
+        "one at a time, engine": lambda: [
+            explained(model, inputs[i : i + 1], reference, targets[:1], form, arguments)[0] for i in range(len(inputs))
+        ],
+        "batched, plain form": lambda: explained(
+            model, inputs, reference, targets, engine.Form("plain", form.batch), arguments
+        ),
+        "batched": lambda: explained(model, inputs, reference, targets, form, arguments),
+    }
+    seconds = {name: np.zeros(arguments.repetitions) for name in runs}
+    found = {}
+    for turn in range(-1, arguments.repetitions):  # the first turn is a warm-up
+        for name, run in runs.items():
+            start = time.perf_counter()
+            found[name] = run()  # results are on the host: the device has finished
+            if turn >= 0:
+                seconds[name][turn] = (time.perf_counter() - start) / len(inputs)
+    report(arguments, model, accuracy, form, calibration, seconds, found, masks)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=int, default=100)
+    parser.add_argument("--crosses", type=int, default=1, help="crosses a picture")
+    parser.add_argument("--threshold", type=float, default=0.0)
+    parser.add_argument("--tolerance", type=float, default=hierarchy_torch.TOLERANCE, help="of the range of v")
+    parser.add_argument("--seconds", type=float, default=60, help="of training")
+    parser.add_argument("--weights", type=Path, help="a file of trained weights: read if there, else written")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", 2)))
+    parser.add_argument("--output", type=Path, default=Path("results/benchmarks"))
+    return parser.parse_args()
+
+
+def scaled(pictures: np.ndarray) -> np.ndarray:
+    """Ink, 0 for white to 1: the network learns from it several times as fast as from brightness."""
+    return 1 - pictures.astype(np.float32) / 255
+
+
+def conv_net() -> nn.Module:
+    """The ConvNet of the paper's table 1: (n, 3, 100, 120) -> (n, 2) logits."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 16, 4), nn.ReLU(), nn.MaxPool2d(5), nn.Flatten()),
+        *(nn.Linear(1584, 120), nn.ReLU(), nn.Dropout(), nn.Linear(120, 84), nn.ReLU(), nn.Dropout()),
+        nn.Linear(84, 2),
+    )
+
+
+def trained(seconds: float, device: str, weights: Path | None) -> tuple[models.Classifier, float]:
+    """The network after so many seconds of Adam at 1e-3, and its accuracy on 500 other pictures."""
+    torch.manual_seed(0)
+    records = crosses.read({}, count=4000)
+    inputs = torch.from_numpy(scaled(records["inputs"])).to(device)
+    labels = torch.from_numpy(records["labels"]).to(device)
+    module = conv_net().to(device)
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-3)
+    test, end = slice(3500, None), time.perf_counter() + seconds
+    if weights and weights.exists():
+        module.load_state_dict(safetensors.torch.load_file(weights))
+        end = 0.0
+    while time.perf_counter() < end:
+        for batch in torch.randperm(3500, device=device).split(64):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(inputs[batch]), labels[batch]).backward()
+            optimizer.step()
+    if weights:
+        safetensors.torch.save_file(module.state_dict(), weights)
+    model = models.wrap(module.eval())
+    accuracy = (model.log_probs(inputs[test]).argmax(1) == labels[test].cpu().numpy()).mean()
+    return model, float(accuracy)
+
+
+def explained(model, inputs, reference, targets, form, arguments) -> list[hierarchy.HShap]:
+    return hierarchy_torch.h_shap(
+        *(model, inputs, reference, targets, MIN_SIZE, arguments.threshold),
+        form=form,
+        tolerance=arguments.tolerance,
+    )
+
+
+def two_nodes_a_batch(model, x, absent, threshold: float, tolerance: float) -> tuple[int, int]:
+    """One picture's tree, two nodes at a time, 16 rows a node, masks whole: relevant leaves and rows evaluated."""
+    device = torch.device(model.device)
+    x, absent = torch.from_numpy(x).to(device), torch.from_numpy(absent).to(device)
+    readout, present = torch.from_numpy(GAME.readout).to(device), torch.from_numpy(GAME.masks).to(device)
+    nodes, leaves, rows = [(0, x.shape[1], 0, x.shape[2])], 0, 0
+    while nodes:
+        pair, nodes = nodes[:2], nodes[2:]
+        children = [quadrants(node) for node in pair]
+        masks = torch.zeros((len(pair), 16, *x.shape[1:]), dtype=torch.bool, device=device)
+        for mask, parts in zip(masks, children, strict=True):
+            for place, (top, bottom, left, right) in enumerate(parts):
+                mask[:, top:bottom, left:right] = present[:, place, None, None]
+        with torch.inference_mode():
+            filled = torch.where(masks[:, :, None], x, absent)
+            values = model.module(filled.flatten(0, 1)).double().softmax(dim=1)[:, 1].view(-1, 16)
+        rows += values.numel()
+        coefficients = (values @ readout.T).cpu().numpy()
+        slack = tolerance * np.ptp(values.cpu().numpy())
+        for parts, scores in zip(children, coefficients, strict=True):
+            for part, score in zip(parts, scores, strict=True):
+                if score - threshold > slack:
+                    if min(part[1] - part[0], part[3] - part[2]) // 2 < MIN_SIZE:  # 100x120: both sides end together
+                        leaves += 1
+                    else:
+                        nodes.append(part)
+    return leaves, rows
+
+
+def quadrants(node: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]]:
+    top, bottom, left, right = node
+    middle, centre = (top + bottom) // 2, (left + right) // 2
+    return [(a, b, c, d) for a, b in ((top, middle), (middle, bottom)) for c, d in ((left, centre), (centre, right))]
+
+
+def report(arguments, model, accuracy, form, calibration, seconds, found, masks) -> None:
+    """Print seconds a picture and ratios, and write them beside what they were measured with."""
+    results = found["batched"]
+    alone = found["one at a time, engine"]
+    marked = np.array([result.saliency > 0 for result in results])
+    hits = (marked & masks).sum() / masks.sum()
+    same = np.mean([np.array_equal(a.leaves, b.leaves) for a, b in zip(results, alone, strict=True)])
+    facts = {
+        "device": str(model.device),
+        "threads": arguments.threads,
+        "torch": torch.__version__,
+        "accuracy": accuracy,
+        "pictures": arguments.pictures,
+        "crosses": arguments.crosses,
+        "form": vars(form),
+        "calibration_seconds": calibration,
+        "evaluations": float(np.mean([result.evaluations for result in results])),
+        "evaluations_published": float(np.mean([rows for _, rows in found["one at a time"]])),
+        "visited_nodes": float(np.mean([result.visited_nodes for result in results])),
+        "leaves": float(np.mean([len(result.leaves) for result in results])),
+        "leaves_published": float(np.mean([leaves for leaves, _ in found["one at a time"]])),
+        "share_of_crosses_marked": float(hits),
+        "share_of_picture_marked": float(marked.mean()),
+        "same_leaves_alone": float(same),
+        "seconds_a_picture": {name: [float(f"{turn:.4g}") for turn in turns] for name, turns in seconds.items()},
+        "times_as_fast": {},
+    }
+    for name, turns in seconds.items():
+        ratios = seconds["one at a time"] / turns
+        facts["times_as_fast"][name] = [float(f"{ratio:.3g}") for ratio in ratios]
+        print(
+            f"{name:25s} {np.median(turns) * 1e3:8.1f} ms a picture, {np.median(ratios):5.2f} times as fast "
+            f"({ratios.min():.2f} to {ratios.max():.2f})"
+        )
+    for name in ("accuracy", "form", "evaluations", "evaluations_published", "leaves", "leaves_published"):
+        print(f"{name}: {facts[name]}")
+    for name in ("visited_nodes", "share_of_crosses_marked", "share_of_picture_marked", "same_leaves_alone"):
+        print(f"{name}: {facts[name]}")
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "hierarchy.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
