@@ -1,0 +1,26 @@
+"""Influence from labelled points alone, without a model (Sliwinski, Strobel & Zick 2019; METHODS §7).
+
+Not lazy: `mim`, `parzen`, `qii` and `counterfactual` are functions here and modules of the same name, and a later
+import of such a module would put itself in the function's place. All of them together import numpy only.
+"""
+
+from shapeline.influence import axioms
+from shapeline.influence.counterfactual import counterfactual
+from shapeline.influence.local_linear import data_lime
+from shapeline.influence.mim import mim, set_influence, total_set_influence
+from shapeline.influence.parzen import parzen
+from shapeline.influence.picture import shifted_picture
+from shapeline.influence.qii import augment, qii
+
+__all__ = [
+    "augment",
+    "axioms",
+    "counterfactual",
+    "data_lime",
+    "mim",
+    "parzen",
+    "qii",
+    "set_influence",
+    "shifted_picture",
+    "total_set_influence",
+]

@@ -1,0 +1,230 @@
+"""The six axioms of influence as tests of a measure, with a small counter-example where one fails.
+
+Sliwinski, Strobel & Zick (2019), §3. Data sets of small whole numbers are tried, small ones first; the first that
+fails is made smaller while it still does. A pass means that none was found.
+"""
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.influence.arrays import positive
+
+RELATIVE, ABSOLUTE = 1e-4, 1e-6  # what counts as a difference between influences computed in float32
+SMALL_STEPS = (1e-2, 1e-4)  # moves towards the limit; a jump stays, a slope goes down with the step
+ROTATIONS = {
+    1: [[[-1.0]]],
+    2: [[[0.0, -1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, -1.0]], [[0.6, -0.8], [0.8, 0.6]]],  # the last is 3-4-5
+}
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A data set X (m, n) with labels (m,) of -1 and 1; the point of interest is row 0, and its influence (n,)."""
+
+    X: np.ndarray
+    labels: np.ndarray
+    influence: np.ndarray
+
+
+@dataclass(frozen=True)
+class CounterExample:
+    """What breaks an axiom: the data before and after, all of it in numbers that a report can draw.
+
+    `change` says in words what happened between them; `expected` (n,) is what the axiom asks of the second influence
+    (for monotonicity the bound in `feature`), and `feature` the one that misses it most.
+    """
+
+    before: Labelled
+    after: Labelled
+    change: str
+    expected: np.ndarray
+    feature: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One axiom: its number in the paper, name, statement, how many data sets were tried, and what breaks it."""
+
+    number: int
+    axiom: str
+    statement: str
+    tried: int
+    counter_example: CounterExample | None
+
+    @property
+    def passed(self) -> bool:
+        return self.counter_example is None
+
+
+def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0) -> list[Verdict]:
+    """Test a measure against the six axioms; one Verdict each, in the paper's order (METHODS §7).
+
+    measure(points (p, n), X (m, n), labels (m,) of -1 and 1) -> (p, n); bind parameters with functools.partial.
+    tries: random data sets an axiom, up to 4 rows and 2 features of whole numbers from -2 to 2, times `scale`, which
+    should suit the measure's width. ShapelineError where the measure returns another shape.
+    """
+    scale = positive("axioms.check", "scale", scale)
+
+    def influence(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tiny data sets are the point here
+            found = np.asarray(measure(scale * X[:1], scale * X, labels), np.float64)
+        if found.shape != (1, X.shape[1]):
+            raise ShapelineError(
+                f"axioms.check: the measure gave shape {found.shape} for 1 point of {X.shape[1]} features; it takes "
+                f"(points, X, labels) and must give one row a point, (1, {X.shape[1]})."
+            )
+        return found[0]
+
+    verdicts = []
+    for number, (axiom, (statement, breaks)) in enumerate(AXIOMS.items(), 1):
+        random = np.random.default_rng([seed, number])
+        found, tried = None, 0
+        for X, labels in _data_sets(random, tries):
+            tried += 1
+            found = breaks(influence, X, labels)
+            if found:
+                found = _smaller(influence, breaks, X, labels, found)
+                break
+        verdicts.append(Verdict(number, axiom, statement, tried, found))
+    return verdicts
+
+
+def _data_sets(random: np.random.Generator, tries: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Every second row beside one at 0 in one feature, then random ones, from one feature and two rows upwards."""
+    for other, label in itertools.product((-1.0, 1.0, 0.0, -2.0, 2.0), (1, -1)):
+        yield np.array([[0.0], [other]]), np.array([1, label])
+    sizes = [(m, n) for n in (1, 2) for m in (2, 3, 4)]
+    for index in range(tries):
+        m, n = sizes[index * len(sizes) // tries]
+        yield random.integers(-2, 3, (m, n)).astype(np.float64), random.choice([-1, 1], m)
+
+
+def _smaller(influence, breaks, X, labels, found: CounterExample) -> CounterExample:
+    """Drop rows and features and move numbers towards 0 while the axiom stays broken."""
+    while True:
+        fewer = [np.delete(np.arange(len(X)), row) for row in range(1, len(X))]
+        candidates = [(X[rows], labels[rows]) for rows in fewer]
+        if X.shape[1] > 1:
+            candidates += [(np.delete(X, feature, axis=1), labels) for feature in range(X.shape[1])]
+        if np.abs(X - X[0]).sum() < np.abs(X).sum():
+            candidates.append((X - X[0], labels))
+        for cell in zip(*np.nonzero(X), strict=True):
+            nearer = X.copy()
+            nearer[cell] -= np.sign(nearer[cell])
+            candidates.append((nearer, labels))
+        for candidate in candidates:
+            smaller = breaks(influence, *candidate)
+            if smaller:
+                X, labels, found = *candidate, smaller
+                break
+        else:
+            return found
+
+
+def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Excess of each feature's difference over what rounding may do; not finite is always too much."""
+    size = np.abs(np.concatenate([one, other])).max()
+    excess = np.abs(one - other) - RELATIVE * size - ABSOLUTE
+    return np.where(np.isfinite(excess), excess, np.inf)
+
+
+def _compared(X, labels, before, X_after, labels_after, after, expected, change) -> CounterExample | None:
+    excess = _differ(after, expected)
+    if excess.max() <= 0:
+        return None
+    return CounterExample(
+        Labelled(X, labels, before), Labelled(X_after, labels_after, after), change, expected, int(excess.argmax())
+    )
+
+
+def shift(influence, X, labels) -> CounterExample | None:
+    moved = X + np.arange(1, X.shape[1] + 1)
+    before, after = influence(X, labels), influence(moved, labels)
+    change = f"all rows moved by {np.arange(1, X.shape[1] + 1).tolist()}"
+    return _compared(X, labels, before, moved, labels, after, before, change)
+
+
+def rotation(influence, X, labels) -> CounterExample | None:
+    before = influence(X, labels)
+    for matrix in map(np.array, ROTATIONS[X.shape[1]]):
+        turned = X @ matrix.T
+        found = _compared(
+            X, labels, before, turned, labels, influence(turned, labels), matrix @ before,
+            f"all rows multiplied by the orthogonal matrix {matrix.tolist()}",
+        )  # fmt: skip
+        if found:
+            return found
+    return None
+
+
+def continuity(influence, X, labels) -> CounterExample | None:
+    """One row moves by ever smaller steps along an axis; the influence must come back to what it was."""
+    before = influence(X, labels)
+    for row, feature in itertools.product(range(len(X)), range(X.shape[1])):
+        gaps = []
+        for step in SMALL_STEPS:
+            moved = X.copy()
+            moved[row, feature] += step
+            after = influence(moved, labels)
+            gaps.append(np.abs(after - before).max())
+        # With a hundredth of the step a continuous measure keeps far less than a third of the gap.
+        if not gaps[1] <= gaps[0] / 3:
+            change = f"row {row} moved by {SMALL_STEPS[-1]:g} along feature {feature}, and by less with the same result"
+            found = _compared(X, labels, before, moved, labels, after, before, change)
+            if found:
+                return found
+    return None
+
+
+def flip(influence, X, labels) -> CounterExample | None:
+    before, after = influence(X, labels), influence(X, -labels)
+    return _compared(X, labels, before, X, -labels, after, before, "all labels turned")
+
+
+def monotonicity(influence, X, labels) -> CounterExample | None:
+    """A new row above x in a feature must not lower that feature's influence with x's label, nor raise it without."""
+    before = influence(X, labels)
+    offsets = itertools.product((0, 1, -1, 2), repeat=X.shape[1])
+    for offset, feature, sign in itertools.product(offsets, range(X.shape[1]), (1, -1)):
+        if offset[feature] <= 0:
+            continue
+        new = X[0] + offset
+        grown, known = np.vstack([X, new]), np.append(labels, sign * labels[0])
+        after = influence(grown, known)
+        bound = after.copy()
+        bound[feature] = sign * max(sign * before[feature], sign * after[feature])
+        word = "x's label" if sign > 0 else "the other label"
+        change = f"row {new.tolist()} added with {word}, {offset[feature]} above x in feature {feature}"
+        found = _compared(X, labels, before, grown, known, after, bound, change)
+        if found:
+            return found
+    return None
+
+
+def non_bias(influence, X, labels) -> CounterExample | None:
+    """The mean over all labellings of the other rows, each as likely, must be 0; it is computed whole."""
+    labellings = [np.append(labels[0], others) for others in itertools.product((-1, 1), repeat=len(X) - 1)]
+    each = [influence(X, labelling) for labelling in labellings]
+    largest = int(np.argmax([np.abs(found).max() for found in each]))
+    mean = np.mean(each, axis=0)
+    change = f"mean influence over all {len(each)} labellings of the other rows"
+    return _compared(X, labellings[largest], each[largest], X, labels, mean, np.zeros(X.shape[1]), change)
+
+
+AXIOMS = {
+    "shift": ("Moving all points alike changes nothing.", shift),
+    "rotation": ("Turning or mirroring all points turns or mirrors the influence.", rotation),
+    "continuity": ("The influence is a continuous function of the points.", continuity),
+    "flip": ("Exchanging the two labels changes nothing.", flip),
+    "monotonicity": (
+        "A new point above x in a feature does not lower its influence if it has x's label, nor raise it if not.",
+        monotonicity,
+    ),
+    "non_bias": ("With the other labels random, the mean influence is 0.", non_bias),
+}

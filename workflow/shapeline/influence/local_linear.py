@@ -1,0 +1,144 @@
+"""Data-LIME: a weighted ridge fit of label agreement around a point (Ribeiro 2016; Sliwinski et al. 2019, §7.2)."""
+
+import warnings
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.influence.arrays import Space, positive
+from shapeline.influence.neighbours import BLOCK, Neighbours
+
+STEEP = 1e4  # largest over smallest eigenvalue that float32 rows bear within 1e-5
+SLICE = 1 << 18  # cells in float64 at a time, so that they stay in the cache
+
+
+def data_lime(
+    points,
+    X,
+    labels,
+    rho: float = 3.0,
+    regression: bool = False,
+    categorical=(),
+    *,
+    mu: float | None = None,
+    ridge: float = 1.0,
+    point_labels=None,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> np.ndarray:
+    """Slopes of a linear fit to s(x, y) on the data around x, free intercept (METHODS §7; eq. 14 has a step instead).
+
+    points (p, n), X (m, n), labels (m,) -> (p, n) float64, which minimises sum_y w_y (s(x, y) - b - phi.(y - x))^2 +
+    ridge |phi|^2 over phi and b, x itself included where it is a row. w = sqrt(exp(-r^2 / rho^2)), r Euclidean; with
+    `mu` r is the cosine distance 1 - cos(x, y) and its width mu (0 has cosine 0 with everything). s as in `mim`:
+    positive is towards x's own label. Rows whose weight cannot change the slopes by 1e-6 (float64: 1e-12) are left
+    out; the smaller of the two normal matrices is solved. Other arguments and errors as in `mim`.
+    """
+    where = "data_lime"
+    rho, ridge = positive(where, "rho", rho), positive(where, "ridge", ridge)
+    if mu is not None:
+        mu = positive(where, "mu", mu)
+        if len(tuple(categorical)):
+            raise ShapelineError(f"{where}: the cosine kernel (mu) takes no categorical columns; use rho.")
+    # Distances always in float64: they cost little beside the fits, and the kernels are steep.
+    data = Neighbours(where, points, X, categorical, "float64", device)
+    known, own = data.labels(labels, regression, point_labels)
+    dtype = np.dtype(dtype).name
+    tolerance = 1e-12 if dtype == "float64" else 1e-6
+    scores = np.zeros(data.points.shape)
+    lost = []
+    for chunk in data.chunks():
+        squared = data.space.host(data.squared(chunk).squared)
+        kernel = (
+            squared / (2 * rho**2) if mu is None else _cosine_distance(data.points[chunk], data.X) ** 2 / (2 * mu**2)
+        )
+        weights = np.exp(-kernel)
+        for row, index in enumerate(range(chunk.start, chunk.stop)):
+            kept = _carrying(weights[row], squared[row], ridge, tolerance)
+            if not (weights[row, kept] * squared[row, kept]).any():
+                lost.append(index)
+                continue
+            # c(y) - c(x) or agreement: the intercept takes up c(x).
+            target = known[kept] - own[index] if regression else np.where(known[kept] == own[index], 1.0, -1.0)
+            scores[index] = _slopes(data, index, kept, weights[row, kept], target, ridge, dtype)
+    if lost:
+        warnings.warn(
+            f"{where}: no row but equal ones keeps weight at {len(lost)} of {len(scores)} points (the first is point "
+            f"{lost[0]}); their influence is given as 0. Take a larger {'rho' if mu is None else 'mu'}.",
+            stacklevel=2,
+        )
+    return scores
+
+
+def _cosine_distance(points: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """1 - cos (c, m) in float64."""
+    step = max(1, BLOCK // X.shape[1])
+    unit = [np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64)) for rows in (points, X)]
+    parts = [points.astype(np.float64) @ X[a : a + step].astype(np.float64).T for a in range(0, len(X), step)]
+    cosine = np.concatenate(parts, axis=1)
+    scale = unit[0][:, None] * unit[1]
+    return 1 - np.divide(cosine, scale, out=np.zeros_like(cosine), where=scale > 0)
+
+
+def _carrying(weights: np.ndarray, squared: np.ndarray, ridge: float, tolerance: float) -> np.ndarray:
+    """Rows to keep: the others together move the normal matrix by less than `tolerance` of its smallest part."""
+    share = weights * (1 + squared)
+    order = np.argsort(share)
+    most = tolerance * min(ridge, share[squared > 0].sum())
+    return np.sort(order[np.cumsum(share[order]) > most])
+
+
+def _slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, dtype: str) -> np.ndarray:
+    """Ridge slopes (n,) around point `index` of target (k,) on the kept rows, with their weights (k,)."""
+    total, root = weights.sum(), np.sqrt(weights)
+    rows = np.empty((len(kept), data.X.shape[1]), dtype)
+    middle = np.zeros(rows.shape[1])
+    for part in _parts(rows):
+        change = data.differences(slice(index, index + 1), np.zeros(len(kept[part]), int), kept[part])
+        middle += weights[part] @ change / total
+        np.multiply(change, root[part, None], out=rows[part], casting="same_kind")
+    for part in _parts(rows):
+        rows[part] -= root[part, None].astype(dtype) * middle.astype(dtype)
+    target = (target - weights @ target / total) * root
+
+    space = data.space
+    dual = len(rows) <= rows.shape[1]
+    rows, target = space.array(rows), space.array(target)
+    rows = rows.T if dual else rows  # the matrix is rows.T @ rows + ridge, of the smaller size
+    matrix = rows.T @ rows
+    diagonal = space.xp.arange(len(matrix), device=matrix.device)
+    matrix[diagonal, diagonal] += ridge
+    right = target if dual else sum(space.cast(rows[part], "float64").T @ target[part] for part in _parts(rows))
+    if dtype == "float32" and _largest(space, matrix) > STEEP * ridge:
+        # The rounding of the rows themselves would show: from the start in float64.
+        target = space.host(target) / np.where(root > 0, root, 1)
+        return _slopes(data, index, kept, weights, target, ridge, "float64")
+    try:
+        solve = space.solver(matrix)
+    except np.linalg.LinAlgError:
+        raise ShapelineError(
+            f"data_lime: ridge = {ridge:g} is too small beside the data for a fit at point {index}; take a larger one."
+        ) from None
+    solution = space.cast(solve(space.cast(right, dtype)), "float64")
+    for _ in range(2 if dtype == "float32" else 0):  # corrected by residuals computed in float64
+        residual = right - ridge * solution
+        for part in _parts(rows):
+            block = space.cast(rows[part], "float64")
+            residual -= block.T @ (block @ solution)
+        solution = solution + space.cast(solve(space.cast(residual, dtype)), "float64")
+    if not dual:
+        return space.host(solution)
+    return np.concatenate([space.host(space.cast(rows[part], "float64") @ solution) for part in _parts(rows)])
+
+
+def _largest(space: Space, matrix) -> float:
+    """About the largest eigenvalue, by the power method."""
+    vector = matrix.sum(1)
+    for _ in range(8):
+        vector = matrix @ (vector / space.xp.linalg.norm(vector))
+    return float(space.xp.linalg.norm(vector))
+
+
+def _parts(rows) -> list[slice]:
+    step = max(1, SLICE // rows.shape[1])
+    return [slice(a, min(a + step, len(rows))) for a in range(0, len(rows), step)]

@@ -1,0 +1,114 @@
+"""Monotone influence measures: weighted sums of differences to labelled points (Sliwinski et al. 2019, §4-6)."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from shapeline.errors import ShapelineError, nearest
+from shapeline.influence.arrays import positive, table
+from shapeline.influence.labels import check, identities
+from shapeline.influence.neighbours import Neighbours
+
+ALPHAS = ("constant", "inverse", "inverse_square", "gaussian")
+
+
+def mim(
+    points,
+    X,
+    labels,
+    alpha: str | Callable = "inverse_square",
+    regression: bool = False,
+    categorical=(),
+    *,
+    width: float = 1.0,
+    point_labels=None,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> np.ndarray:
+    """Influence sum_y (y - x) alpha(|y - x|) s(x, y) over the data (Sliwinski et al. 2019, eq. 2; METHODS §7).
+
+    points (p, n), X (m, n), labels (m,) -> (p, n) float64. s is +1 where labels agree, else -1; of more than two
+    classes, the point's own against the rest. regression: s = c(y) - c(x). alpha: "constant", "inverse",
+    "inverse_square", "gaussian" (exp(-r^2 / (2 width^2))) or a function of an array r > 0 with finite values >= 0,
+    computed in float64. Rows equal to x contribute 0. categorical: columns that are 1 where equal to x's value, else
+    0. Labels of points: of the first row they equal, or point_labels (p,). dtype: of the products. device: "cpu", or
+    "cuda" for torch. Raises ShapelineError for a label or number that is missing.
+    """
+    if callable(alpha):
+        dtype = "float64"  # how steep it is, and so how much rounding it bears, is unknown
+    elif alpha not in ALPHAS:
+        raise ShapelineError(f"mim: unknown alpha {alpha!r}.{nearest(alpha, ALPHAS)}")
+    width = positive("mim", "width", width)
+    data = Neighbours("mim", points, X, categorical, dtype, device)
+    known, own = data.labels(labels, regression, point_labels)
+    known, own = data.space.array(known), data.space.array(own)
+    scores = np.empty(data.points.shape)
+    for chunk in data.chunks():
+        distances = data.squared(chunk, width if alpha == "gaussian" else None)
+        weights = _weights(data.space.xp, distances.squared, alpha, width)
+        if regression:
+            weights *= data.space.cast(known - own[chunk, None], distances.dtype)
+        else:
+            weights = data.space.xp.where(known == own[chunk, None], weights, -weights)
+        scores[chunk] = data.sums(distances, weights)
+    return scores
+
+
+def _weights(xp, squared, alpha, width: float):
+    """alpha(r) of squared distances; finite for equal rows, which `sums` leaves out."""
+    squared = xp.where(squared > 0, squared, 1)
+    if callable(alpha):
+        weights = alpha(xp.sqrt(squared)) * xp.ones_like(squared)
+        if not (weights.shape == squared.shape and xp.isfinite(weights).all() and (weights >= 0).all()):
+            raise ShapelineError("mim: alpha must turn an array of distances into finite numbers >= 0, one each.")
+        return weights
+    if alpha == "constant":
+        return xp.ones_like(squared)
+    if alpha == "gaussian":
+        return xp.exp(squared / (-2 * width**2))
+    return 1 / (xp.sqrt(squared) if alpha == "inverse" else squared)
+
+
+def set_influence(sets, values, coalitions) -> np.ndarray:
+    """Influence of features on coalitions: MIM with Hamming distance and alpha = 1/d (Sliwinski et al. 2019, eq. 6-8).
+
+    sets (K, n) bool, values (K,), coalitions (q, n) bool among the sets -> (q, n) float64:
+    sum over sets T of (v(T) - v(S)) / |S differs from T| (e_T - e_S). On the empty coalition it is eq. 8, over the
+    given sets alone the measure of Balkanski et al. (2017).
+    """
+    where = "set_influence"
+    sets, coalitions = table(where, "sets", sets), table(where, "coalitions", coalitions)
+    if sets.shape[1] != coalitions.shape[1]:
+        raise ShapelineError(f"{where}: coalitions have {coalitions.shape[1]} features and sets {sets.shape[1]}.")
+    for name, rows in (("sets", sets), ("coalitions", coalitions)):
+        if not np.isin(rows, (0, 1)).all():
+            raise ShapelineError(f"{where}: {name} must hold 0 and 1 only.")
+    values = check(where, "values", values, len(sets), True)
+    point_ids, data_ids = identities(coalitions, sets)
+    matched = np.flatnonzero(data_ids >= 0)[::-1]
+    first = np.full(len(sets) + len(coalitions), -1)
+    first[data_ids[matched]] = matched
+    rows = first[point_ids]
+    if (rows < 0).any():
+        raise ShapelineError(
+            f"{where}: coalition {np.flatnonzero(rows < 0)[0]} is none of the sets: no value is known."
+        )
+    sets, coalitions = sets.astype(np.float64), coalitions.astype(np.float64)
+    influence = np.empty(coalitions.shape)
+    step = max(1, (1 << 22) // len(sets))
+    for a in range(0, len(rows), step):
+        S = coalitions[a : a + step]
+        apart = S.sum(axis=1)[:, None] + sets.sum(axis=1) - 2 * S @ sets.T  # whole numbers, exact
+        weights = (values - values[rows[a : a + step], None]) / np.maximum(apart, 1)
+        influence[a : a + step] = weights @ sets - S * weights.sum(axis=1, keepdims=True)
+    return influence
+
+
+def total_set_influence(sets, values) -> np.ndarray:
+    """Set influence of each feature, (n,), summed over the sets without it (Sliwinski et al. 2019, eq. 9).
+
+    Over all 2^n sets it is (2^n (2^n - 1) / n) times the Banzhaf value normalised by 2^-n (theorem 6.1), so
+    2^(n-1) (2^n - 1) / n times `designs.banzhaf`, which is normalised by 2^(1-n).
+    """
+    influence = set_influence(sets, values, sets)
+    return (influence * (np.asarray(sets) == 0)).sum(axis=0)

@@ -1,0 +1,62 @@
+"""Parzen windows: gradient of a kernel estimate of the label (Baehrens et al. 2010; Sliwinski et al. 2019, §7.1)."""
+
+import warnings
+
+import numpy as np
+
+from shapeline.influence.arrays import positive
+from shapeline.influence.neighbours import Neighbours
+
+
+def parzen(
+    points,
+    X,
+    labels,
+    sigma: float,
+    regression: bool = False,
+    categorical=(),
+    *,
+    point_labels=None,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> np.ndarray:
+    """Gradient at x of P(c(x) | z), the share of x's label under a Gaussian kernel (METHODS §7).
+
+    points (p, n), X (m, n), labels (m,) -> (p, n) float64, closed form: sum_y w_y (1[c(y) = c(x)] - P) (y - x) /
+    sigma^2, with softmax weights w of -|y - x|^2 / (2 sigma^2). The paper prints P(c = 1), which depends on the sign
+    of the labels. regression: the labels in place of the indicator. Other arguments and errors as in `mim`. Where
+    sigma is so small that no row but the nearest keeps weight, the influence is 0 and a warning says so.
+    """
+    sigma = positive("parzen", "sigma", sigma)
+    data = Neighbours("parzen", points, X, categorical, dtype, device)
+    if regression and point_labels is None:
+        point_labels = np.zeros(len(data.points))  # the gradient of the mean label asks for none
+    known, own = data.labels(labels, regression, point_labels)
+    known, own = data.space.array(known), data.space.array(own)
+    xp = data.space.xp
+    scores = np.empty(data.points.shape)
+    lost = []
+    for chunk in data.chunks():
+        distances = data.squared(chunk, sigma)
+        farther = distances.squared - xp.amin(distances.squared, 1)[:, None]
+        weights = xp.exp(farther / (-2 * sigma**2))
+        alone = ~((weights > 0) & (farther > 0)).any(1) & (farther > 0).any(1)
+        weights = weights / weights.sum(1)[:, None]
+        if regression:
+            mean = (weights * known).sum(1)
+            weights = weights * data.space.cast(known - mean[:, None], distances.dtype)
+        else:
+            # 1 - P is summed itself: next to P = 1 the difference has no digits.
+            agree = known == own[chunk, None]
+            agreeing = weights * agree
+            disagreeing = weights - agreeing
+            weights = agreeing * disagreeing.sum(1)[:, None] - disagreeing * agreeing.sum(1)[:, None]
+        scores[chunk] = data.sums(distances, weights) / sigma**2
+        lost.extend(np.flatnonzero(data.space.host(alone) & ~scores[chunk].any(axis=1)) + chunk.start)
+    if lost:
+        warnings.warn(
+            f"parzen: sigma = {sigma:g} is so small that no row but the nearest keeps weight at {len(lost)} of "
+            f"{len(scores)} points (the first is point {lost[0]}); their influence is 0. Take a larger sigma.",
+            stacklevel=2,
+        )
+    return scores

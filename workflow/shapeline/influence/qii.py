@@ -1,0 +1,80 @@
+"""Measures that may ask the classifier: quantitative input influence, and data made denser around points."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from shapeline.designs.design import all_coalitions
+from shapeline.designs.exact import shapley_readout
+from shapeline.errors import ShapelineError
+from shapeline.influence.arrays import positive, table
+
+EXACT = 12  # columns
+ROWS = 1 << 16  # rows given to the classifier at a time
+CELLS = 1 << 24
+
+
+def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0) -> np.ndarray:
+    """Shapley value of v(S) = mean over rows y of f(x on S, y elsewhere) (Datta et al. 2016; Sliwinski et al. §7.4).
+
+    predict: rows (k, n) -> (k,) numbers. points (p, n), X (m, n) -> (p, n) float64. Positive: x's value raises the
+    output (the papers' game randomises S instead, which turns the sign). Up to 12 columns exact: p m 2^n rows are
+    asked; above, `permutations` orders a point, each with one row y drawn: p (n + 1) permutations.
+    """
+    points, X = table("qii", "points", points), table("qii", "X", X)
+    n = X.shape[1]
+    if points.shape[1] != n:
+        raise ShapelineError(f"qii: points have {points.shape[1]} features and X has {n}.")
+    if permutations < 1:
+        raise ShapelineError(f"qii: permutations = {permutations}; at least 1.")
+    if n <= EXACT:
+        masks = all_coalitions(n, "qii")
+        values = [[_mean(predict, x, X, mask) for mask in masks] for x in points]
+        return np.asarray(values) @ shapley_readout(masks).T
+    random = np.random.default_rng(seed)
+    scores = np.zeros((len(points), n))
+    step = max(1, min(ROWS, CELLS // n) // (n + 1))
+    for row, x in enumerate(points):
+        for a in range(0, permutations, step):
+            count = min(step, permutations - a)
+            place = random.permuted(np.tile(np.arange(n), (count, 1)), axis=1)  # of each feature in the order
+            y = X[random.integers(len(X), size=count)]
+            asked = np.where(place[:, None, :] < np.arange(n + 1)[:, None], x, y[:, None, :])
+            values = _asked(predict, asked.reshape(-1, n)).reshape(count, n + 1)
+            scores[row] += np.take_along_axis(np.diff(values, axis=1), place, axis=1).sum(axis=0)
+    return scores / permutations
+
+
+def _mean(predict: Callable, x: np.ndarray, X: np.ndarray, mask: np.ndarray) -> float:
+    sums = [_asked(predict, np.where(mask, x, X[a : a + ROWS])).sum() for a in range(0, len(X), ROWS)]
+    return sum(sums) / len(X)
+
+
+def _asked(predict: Callable, rows: np.ndarray) -> np.ndarray:
+    values = np.asarray(predict(rows), np.float64)
+    if values.shape != (len(rows),) or not np.isfinite(values).all():
+        raise ShapelineError(
+            f"qii: the classifier gave shape {values.shape} for {len(rows)} rows, or numbers that are not finite; it "
+            "must give one finite number a row, the probability of one class, say."
+        )
+    return values
+
+
+def augment(predict: Callable, points, X, labels, count: int = 100, spread: float = 0.1, *, seed: int = 0):
+    """The data with `count` more rows around each point, labelled by the classifier (Sliwinski et al. 2019, §7.5).
+
+    points (p, n), X (m, n), labels (m,) -> (X (m + p count, n), labels); new rows are x + N(0, spread times the
+    column's standard deviation), so a constant column stays. predict: rows (k, n) -> (k,) labels. Any measure then
+    runs on what comes back.
+    """
+    points, X = table("augment", "points", points), table("augment", "X", X)
+    spread = positive("augment", "spread", spread)
+    if points.shape[1] != X.shape[1]:
+        raise ShapelineError(f"augment: points have {points.shape[1]} features and X has {X.shape[1]}.")
+    random = np.random.default_rng(seed)
+    noise = random.standard_normal((len(points), count, X.shape[1])) * (spread * X.std(axis=0))
+    rows = (points[:, None, :] + noise).reshape(-1, X.shape[1])
+    answers = np.asarray(predict(rows))
+    if answers.shape != (len(rows),):
+        raise ShapelineError(f"augment: the classifier gave shape {answers.shape} for {len(rows)} rows, not one label.")
+    return np.concatenate([X, rows]), np.concatenate([np.asarray(labels), answers])
