@@ -11,7 +11,7 @@ from torch import nn
 
 from shapeline import models
 from shapeline.errors import ShapelineError
-from shapeline.models import torch_models, training
+from shapeline.models import torch_models, torch_training, training
 
 
 def blobs(n=240, seed=0, classes=2):
@@ -52,8 +52,8 @@ def test_sizes_and_probabilities(architecture, sizes, shape):
     np.testing.assert_allclose(model.log_probs(torch.tensor(inputs), batch=2), log_probs, atol=1e-6)
 
 
-@pytest.mark.parametrize("architecture", models.ARCHITECTURES)
-def test_every_activation_is_its_own_module_called_once(architecture):
+@pytest.mark.parametrize("architecture, activations", [("mnist_cnn", 2), ("digits_cnn", 2), ("mlp", 2)])
+def test_every_activation_is_its_own_module_called_once(architecture, activations):
     model = models.build(architecture)
     calls = []
     for name, module in model.module.named_modules():
@@ -61,7 +61,7 @@ def test_every_activation_is_its_own_module_called_once(architecture):
             module.register_forward_hook(lambda *_, name=name: calls.append(name))
     shape = {"mnist_cnn": (1, 28, 28), "digits_cnn": (1, 8, 8), "mlp": (30,)}[architecture]
     model.log_probs(np.zeros((1, *shape), np.float32))
-    assert len(calls) == len(set(calls)) == 2
+    assert len(calls) == len(set(calls)) == activations
 
 
 def test_weights_come_from_the_seed_and_the_global_state_stays():
@@ -77,9 +77,13 @@ def test_weights_come_from_the_seed_and_the_global_state_stays():
     "call, message",
     [
         (lambda: models.build("mnist_cn"), "Did you mean 'mnist_cnn'"),
-        (lambda: models.build("mlp", framework="tensorflow"), "'tensorflow' is not available; use 'torch'"),
+        (
+            lambda: models.build("mlp", framework="tensorfow"),
+            "unknown framework 'tensorfow'. Did you mean 'tensorflow'",
+        ),
+        (lambda: models.build("mlp", hidden=(8, 0)), "mlp needs a hidden of at least 1, not 0"),
         (lambda: models.build("mlp", inputz=3), "no size 'inputz'. Did you mean 'inputs'"),
-        (lambda: models.build("mnist_cnn", side=12), "at least 16 pixels, not 12"),
+        (lambda: models.build("mnist_cnn", side=12), "a side of at least 16, not 12; use digits_cnn"),
         (lambda: models.wrap(3), "a int cannot be used as 'function'"),
         (lambda: models.wrap(len, kind="logits"), "cannot be used as 'logits'"),
         (lambda: models.wrap(len, kind="logit"), "Did you mean 'logits'"),
@@ -87,6 +91,7 @@ def test_weights_come_from_the_seed_and_the_global_state_stays():
         (lambda: models.load("nowhere.safetensors"), "no weights at nowhere.safetensors"),
         (lambda: training.settings_for("mlp", {"epoch": 3}), "Did you mean 'epochs'"),
         (lambda: training.settings_for("mlp", {"schedule": "cos"}), "unknown schedule 'cos'"),
+        (lambda: training.settings_for("mlp", {"optimizer": "rmprop"}), "Did you mean 'rmsprop'"),
         (lambda: training.settings_for("mlp", {"learning_rate": -1.0}), "learning_rate is -1.0"),
     ],
 )
@@ -218,11 +223,11 @@ def test_the_best_validation_epoch_is_kept(monkeypatch):
     dataset, model = blobs(), models.build("mlp", inputs=5, hidden=(4,))
     made_up, seen = iter([(0.5, 1.0), (0.9, 0.6), (0.9, 0.7), (0.8, 0.1), (1.0, 0.0)]), []
 
-    def measured(module, inputs, labels):
-        seen.append({name: tensor.clone() for name, tensor in module.state_dict().items()})
+    def measured(trainer, inputs, labels):
+        seen.append({name: tensor.clone() for name, tensor in trainer.module.state_dict().items()})
         return next(made_up)
 
-    monkeypatch.setattr(training, "_measure", measured)
+    monkeypatch.setattr(torch_training.Trainer, "measure", measured)
     card = training.fit(model, dataset, {"epochs": 4})
     assert card["best_epoch"] == 2 and card["validation_accuracy"] == 0.9
     assert all(torch.equal(tensor, seen[1][name]) for name, tensor in model.module.state_dict().items())
@@ -245,6 +250,23 @@ def test_fit_can_keep_the_weights_it_was_given():
     before = model.module[1].weight.detach().clone()
     training.fit(model, blobs(), {"epochs": 1, "learning_rate": 1e-9}, seed=4, initialise=False)
     np.testing.assert_allclose(model.module[1].weight.detach(), before, atol=1e-6)
+
+
+def test_the_learning_rate_follows_its_schedule():
+    def rates(schedule, epochs=7):
+        settings = training.Settings(epochs=epochs, learning_rate=8.0, schedule=schedule)
+        return [training.learning_rate(settings, epoch, (epoch - 1) / epochs) for epoch in range(1, epochs + 1)]
+
+    assert rates("none") == [8.0] * 7
+    assert rates("halving") == [8.0] * 3 + [4.0] * 3 + [2.0]
+    np.testing.assert_allclose(rates("cosine", 4), [8, 4 + 2 * 2**0.5, 4, 4 - 2 * 2**0.5])
+
+
+@pytest.mark.parametrize("optimizer, rate", [("adam", 1e-3), ("rmsprop", 1e-3), ("sgd", 1e-2)])
+def test_every_optimizer_learns(optimizer, rate):
+    settings = {"epochs": 10, "optimizer": optimizer, "learning_rate": rate}
+    card = training.fit(models.build("mlp", inputs=5), blobs(), settings)
+    assert card["test_accuracy"] > 0.9 and card["settings"]["optimizer"] == optimizer
 
 
 @pytest.mark.parametrize(

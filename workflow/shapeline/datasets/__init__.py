@@ -98,8 +98,8 @@ class Dataset:
     """A prepared dataset in memory.
 
     inputs: (n, *input_shape) float32, images in [0, 1]; of texts int32 token ids, right-padded with 0. labels: (n,)
-    int64, of a regression float64; split: (n,) uint8, 0 train, 1 validation, 2 test; ids: (n,) int64, position in the source; card: the
-    dictionary of card.json.
+    int64, of a regression float64; split: (n,) uint8, 0 train, 1 validation, 2 test; ids: (n,) int64, position in the
+    source; card: the dictionary of card.json.
     """
 
     inputs: np.ndarray

@@ -1,4 +1,4 @@
-"""Diabetes (Efron et al. 2004): 442 patients and their disease a year later; comes with scikit-learn, no file needed."""
+"""Diabetes (Efron et al. 2004): 442 patients, their disease a year later; comes with scikit-learn, no file needed."""
 
 from pathlib import Path
 

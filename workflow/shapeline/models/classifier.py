@@ -1,21 +1,28 @@
 """The one interface every model is used through, whatever framework made it."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from shapeline.errors import ShapelineError
 
+# By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
+MODULES = {"torch": "shapeline.models.torch_models", "tensorflow": "shapeline.models.keras_models"}
+
 
 @dataclass(eq=False)
 class Classifier:
-    """A model that gives class probabilities.
+    """A model that gives class probabilities or, where `task` is "regression", one number an input.
 
-    `framework` is "torch" (`module` is an nn.Module giving logits, (n, *input_shape) -> (n, classes)) or "function"
-    (`module` maps a float32 array to probabilities, (n, classes) or (n,) for the second of two classes). `sizes` are
-    the keyword sizes it was built with (empty for a wrapped model); `n_classes` is None until a wrapped model ran.
+    `framework` is "torch" (`module` is an nn.Module giving logits, (n, *input_shape) -> (n, classes)), "tensorflow" (a
+    keras.Model giving logits) or "function" (`module` maps a float32 array to probabilities, (n, classes) or (n,) for
+    the second of two classes). Of a regression the module gives the prediction, (n,) or (n, 1), in the target's own
+    units, and `n_classes` is 1. `sizes` are the keyword sizes it was built with (empty for a wrapped model);
+    `n_classes` is None until a wrapped model ran; `vocabulary_digest` names the words whose ids a model of text takes.
     Compared and hashed by identity, so that caches can hold it weakly.
     """
 
@@ -24,44 +31,100 @@ class Classifier:
     module: Any
     n_classes: int | None = None
     sizes: dict[str, Any] = field(default_factory=dict)
+    vocabulary_digest: str | None = None
+    task: str = "classification"
 
     @property
     def n_parameters(self) -> int:
         """Number of trainable parameters (0 for a function)."""
         if self.framework == "function":
             return 0
-        return sum(parameter.numel() for parameter in self.module.parameters() if parameter.requires_grad)
+        return backend(self.framework).n_parameters(self.module)
 
     @property
     def device(self) -> str:
         """Where the weights are: "cpu", "cuda:0", ..."""
         if self.framework == "function":
             return "cpu"
-        from shapeline.models import torch_models
-
-        return str(torch_models.device_of(self.module))
+        return str(backend(self.framework).device_of(self.module))
 
     def to(self, device: str) -> "Classifier":
-        """Move the weights to a device, in place; returns the classifier itself."""
-        if self.framework == "torch":
-            self.module.to(device)
+        """Move the weights to a device, in place; returns the classifier itself.
+
+        TensorFlow's weights stay where they were made: ShapelineError when that is another device.
+        """
+        if self.framework != "function":
+            backend(self.framework).move(self.module, device)
         return self
 
     def log_probs(self, inputs: Any, batch: int = 256) -> np.ndarray:
         """Log-probabilities, (n, *input_shape) array or tensor -> (n, classes) float64, in evaluation mode.
 
         From log-softmax of the logits in float64; for a function the log of its probabilities (-inf where P = 0).
+        Integers are token ids; ShapelineError where they do not fit the model's vocabulary or length, and for a
+        regression model.
         """
+        if self.task == "regression":
+            raise ShapelineError(f"model '{self.architecture}' is of regression, which gives no probabilities")
+        return self._outputs(inputs, batch)
+
+    def predict(self, inputs: Any, batch: int = 256) -> np.ndarray:
+        """Predictions of a regression model, (n, *input_shape) -> (n,) float64; most probable classes of another."""
+        if self.task == "regression":
+            return self._outputs(inputs, batch)[:, 0]
+        return self.log_probs(inputs, batch).argmax(1)
+
+    def _outputs(self, inputs: Any, batch: int) -> np.ndarray:
+        """Log-probabilities (n, classes) float64, or predictions (n, 1)."""
         if self.framework == "function":
+            function = function_predictions if self.task == "regression" else function_log_probs
             inputs = np.asarray(inputs, dtype=np.float32)
             parts = [
-                function_log_probs(self.module, inputs[i : i + batch], self.architecture)
-                for i in range(0, len(inputs), batch)
+                function(self.module, inputs[i : i + batch], self.architecture) for i in range(0, len(inputs), batch)
             ]
             return np.concatenate(parts)
-        from shapeline.models import torch_models
+        self.check_tokens(inputs)
+        return backend(self.framework).log_probs(self.module, inputs, batch, self.architecture, self.task)
 
-        return torch_models.log_probs(self.module, inputs, batch, self.architecture)
+    def check_tokens(self, inputs: Any) -> None:
+        """ShapelineError when token ids (n, length) are not of the vocabulary or the length the model was built for.
+
+        TensorFlow on a GPU would read an unknown id as zeros. The inputs of a model without a vocabulary all pass.
+        """
+        known = self.sizes.get("vocabulary", self.sizes.get("alphabet", -1) + 1)
+        if not known or len(inputs) == 0:
+            return
+        if inputs.min() < 0 or inputs.max() >= known:
+            raise ShapelineError(
+                f"model '{self.architecture}': token ids run from {inputs.min()} to {inputs.max()}, but it knows 0 to "
+                f"{known - 1}; the documents were prepared with another vocabulary, so prepare them or train it again"
+            )
+        length, found = self.sizes.get("length"), inputs.shape[1]
+        if (self.architecture == "char_cnn" and found != length) or (self.architecture == "word_cnn" and found < 3):
+            wanted = "at least 3" if self.architecture == "word_cnn" else length
+            raise ShapelineError(
+                f"model '{self.architecture}': documents have {found} tokens and it takes {wanted}; pad them with 0"
+            )
+
+
+def backend(framework: str) -> ModuleType:
+    """The module of a framework's models, imported when first needed."""
+    return importlib.import_module(MODULES[framework])
+
+
+def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
+    """A function's predictions, (n, *input_shape) -> (n, 1) float64; ShapelineError when it gives another shape."""
+    predictions = np.asarray(function(inputs), dtype=np.float64)
+    if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
+        raise not_predictions(name, len(inputs), f"shape {predictions.shape}")
+    return predictions.reshape(-1, 1)
+
+
+def not_predictions(name: str, rows: int, found: str) -> ShapelineError:
+    """The error of a regression model that gave something else than a number a row."""
+    return ShapelineError(
+        f"model '{name}': gave {found} for {rows} rows; a regression model must return one number a row, (rows,)"
+    )
 
 
 def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:

@@ -1,23 +1,21 @@
-"""The torch architectures, and what it takes to run, save and load them.
+"""The torch architectures, and what it takes to run them and to hand over their weights; keras_models has the twins.
 
-Every activation is a module of its own and is called once: DeepLIFT and hooks on layers need that.
+Every activation is a module of its own and is called once: DeepLIFT and hooks on layers need that. Models of text take
+token ids, (n, length) integers with 0 for padding, and split at their embedding: forward(ids) is
+from_embedding(embed(ids), ids).
 """
 
 import contextlib
 import itertools
-import json
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.torch
 import torch
 from torch import nn
 
 from shapeline.errors import ShapelineError
-from shapeline.files import atomic
+from shapeline.models.classifier import not_predictions
 
 
 class Standardize(nn.Module):
@@ -39,6 +37,13 @@ class Standardize(nn.Module):
         return (rows - self.mean) / self.std
 
 
+class Rescale(Standardize):
+    """The way back: standardised targets to the target's own units, by the mean and deviation of the training part."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows * self.std + self.mean
+
+
 def mnist_cnn(classes: int = 2, channels: int = 1, side: int = 28) -> nn.Module:
     """The MNIST network of Chen et al. (2018, §5.2): conv 8@5x5, max-pool 2, conv 16@5x5, max-pool 2, dense.
 
@@ -46,8 +51,6 @@ def mnist_cnn(classes: int = 2, channels: int = 1, side: int = 28) -> nn.Module:
     (LeNet's, and the default of both frameworks), so 28 -> 24 -> 12 -> 8 -> 4 and 3,938 parameters.
     """
     last = ((side - 4) // 2 - 4) // 2
-    if last < 1:
-        raise ShapelineError(f"models: mnist_cnn needs a side of at least 16 pixels, not {side}; use digits_cnn")
     return nn.Sequential(
         nn.Conv2d(channels, 8, 5),
         nn.ReLU(),
@@ -65,8 +68,6 @@ def digits_cnn(classes: int = 2, channels: int = 1, side: int = 8) -> nn.Module:
 
     (n, channels, side, side) -> (n, classes) logits.
     """
-    if side < 2:
-        raise ShapelineError(f"models: digits_cnn needs a side of at least 2 pixels, not {side}")
     return nn.Sequential(
         nn.Conv2d(channels, 16, 3, padding=1),
         nn.ReLU(),
@@ -82,12 +83,182 @@ def mlp(inputs: int = 30, hidden: tuple[int, ...] = (64, 32), classes: int = 2) 
     """A dense network for tables: standardised columns, then hidden layers with ReLU.
 
     (n, inputs) raw columns -> (n, classes) logits; the mean and deviation are set from the training split by `fit`.
+    One class is a regression: (n, 1) predictions in the target's own units.
     """
     widths = (inputs, *hidden)
     layers: list[nn.Module] = [Standardize(inputs)]
     for before, after in itertools.pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+    layers.append(nn.Linear(widths[-1], classes))
+    return nn.Sequential(*layers, *([Rescale(1)] if classes == 1 else []))
+
+
+class WordCNN(nn.Module):
+    """The network of `word_cnn`; besides, it tells what it makes of a few neighbouring words.
+
+    forward(ids) is from_pooled of the largest windows(ids[:, p : p + window_size]) over the positions p.
+    """
+
+    window_size = 3
+
+    def __init__(self, vocabulary: int, embedding: int, filters: int, hidden: int, classes: int, dropout: float):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        self.embedding_dropout = nn.Dropout(dropout)
+        self.convolution = nn.Conv1d(embedding, filters, self.window_size)
+        self.activation = nn.ReLU()
+        self.hidden = nn.Linear(filters, hidden)
+        self.hidden_dropout = nn.Dropout(dropout)
+        self.hidden_activation = nn.ReLU()
+        self.last = nn.Linear(hidden, classes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _small_embedding(self.embedding)
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.embedding(ids)
+
+    def from_embedding(self, embedded: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
+        maps = self.convolution(self.embedding_dropout(embedded).transpose(1, 2))
+        return self.from_pooled(self.activation(maps.amax(2)))  # the largest first: ReLU keeps the order
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.from_embedding(self.embed(ids))
+
+    def windows(self, ids: torch.Tensor) -> torch.Tensor:
+        """What the convolution makes of isolated windows, (P, window_size) ids -> (P, filters)."""
+        embedded = self.embed(ids).flatten(1)
+        kernel = self.convolution.weight.transpose(1, 2).flatten(1)
+        return self.activation(nn.functional.linear(embedded, kernel, self.convolution.bias))
+
+    def from_pooled(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Logits from the largest output of each filter, (n, filters) -> (n, classes)."""
+        return self.last(self.hidden_activation(self.hidden_dropout(self.hidden(pooled))))
+
+
+class CharCNN(nn.Module):
+    """The network of `char_cnn`; its embedding is the one-hot code, and 0 for padding."""
+
+    def __init__(self, alphabet: int, length: int, classes: int, hidden: int, dropout: float):
+        super().__init__()
+        code = torch.cat([torch.zeros(1, alphabet), torch.eye(alphabet)])
+        self.register_buffer("code", code, persistent=False)
+        positions = (((length - 6) // 3 - 6) // 3 - 8) // 3
+        self.stack = nn.Sequential(
+            *(nn.Conv1d(alphabet, 256, 7), nn.ReLU(), nn.MaxPool1d(3)),
+            *(nn.Conv1d(256, 256, 7), nn.ReLU(), nn.MaxPool1d(3)),
+            *(nn.Conv1d(256, 256, 3), nn.ReLU()),
+            *(nn.Conv1d(256, 256, 3), nn.ReLU()),
+            *(nn.Conv1d(256, 256, 3), nn.ReLU()),
+            *(nn.Conv1d(256, 256, 3), nn.ReLU(), nn.MaxPool1d(3)),
+            nn.Flatten(),
+            *(nn.Linear(256 * positions, hidden), nn.ReLU(), nn.Dropout(dropout)),
+            *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(dropout)),
+            nn.Linear(hidden, classes),
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weights from N(0, 0.05²), as Zhang et al. (2015) draw those of their small network; biases 0."""
+        for layer in self.stack:
+            if isinstance(layer, nn.Conv1d | nn.Linear):
+                nn.init.normal_(layer.weight, std=0.05)
+                nn.init.zeros_(layer.bias)
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        return nn.functional.embedding(ids, self.code)
+
+    def from_embedding(self, embedded: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
+        return self.stack(embedded.transpose(1, 2))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.from_embedding(self.embed(ids))
+
+
+class BiLSTM(nn.Module):
+    """The network of `bilstm`. Padding is skipped wherever it stands; of padding alone, one step is read."""
+
+    def __init__(self, vocabulary: int, embedding: int, units: int, classes: int, dropout: float):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        self.lstm = nn.LSTM(embedding, units, batch_first=True, bidirectional=True)
+        self.dropout = nn.Dropout(dropout)
+        self.last = nn.Linear(2 * units, classes)
+        for name, parameter in self.lstm.named_parameters():
+            parameter.requires_grad_(not name.startswith("bias_hh"))  # a second bias; Keras and the paper have one
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _small_embedding(self.embedding)
+        with torch.no_grad():
+            self.lstm.bias_hh_l0.zero_()
+            self.lstm.bias_hh_l0_reverse.zero_()
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.embedding(ids)
+
+    def from_embedding(self, embedded: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        # Tokens to the front, in their order; then what is left is padding at the end, which is never computed.
+        order = (ids == 0).to(torch.uint8).argsort(dim=1, stable=True)
+        tokens = embedded.gather(1, order[..., None].expand_as(embedded))
+        lengths = (ids != 0).sum(1).clamp(min=1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(tokens, lengths, batch_first=True, enforce_sorted=False)
+        _, (states, _) = self.lstm(packed)
+        return self.last(self.dropout(torch.cat([states[0], states[1]], dim=1)))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.from_embedding(self.embed(ids), ids)
+
+
+def _small_embedding(layer: nn.Embedding) -> None:
+    """Uniform in ±0.05, as Keras draws it: from torch's N(0, 1) a word network learns less. Padding stays 0."""
+    nn.init.uniform_(layer.weight, -0.05, 0.05)
+    with torch.no_grad():
+        layer.weight[0] = 0
+
+
+def word_cnn(
+    vocabulary: int = 5000,
+    length: int = 400,
+    embedding: int = 50,
+    filters: int = 250,
+    hidden: int = 250,
+    classes: int = 2,
+    dropout: float = 0.2,
+) -> nn.Module:
+    """The WordCNN of Chen et al. (2018, §5.1): embedding, convolution of three words, largest over positions, dense.
+
+    (n, length) ids -> (n, classes) logits; 351,002 parameters, as in their table 1. It takes other lengths too.
+    """
+    return WordCNN(vocabulary, embedding, filters, hidden, classes, dropout)
+
+
+def char_cnn(
+    alphabet: int = 69, length: int = 1014, classes: int = 4, hidden: int = 1024, dropout: float = 0.5
+) -> nn.Module:
+    """The small character network of Zhang et al. (2015, table 1): six convolutions, three pools, three dense layers.
+
+    (n, length) ids, 1 to alphabet for the characters -> (n, classes) logits; 11,337,988 parameters, as in table 1 of
+    Chen et al. (2018).
+    """
+    return CharCNN(alphabet, length, classes, hidden, dropout)
+
+
+def bilstm(
+    vocabulary: int = 20001,
+    length: int = 400,
+    embedding: int = 300,
+    units: int = 256,
+    classes: int = 10,
+    dropout: float = 0.5,
+) -> nn.Module:
+    """The bidirectional LSTM of Chen et al. (2018, §5.1): the last states of both directions, dropout, dense.
+
+    (n, length) ids -> (n, classes) logits; 7,146,166 trainable parameters, as in their table 1. It takes other
+    lengths too.
+    """
+    return BiLSTM(vocabulary, embedding, units, classes, dropout)
 
 
 @contextlib.contextmanager
@@ -131,64 +302,54 @@ def checked_module(module: Any, source: str) -> nn.Module:
     return module
 
 
-def checked_logits(logits: Any, rows: int, name: str) -> torch.Tensor:
-    """The logits themselves; ShapelineError unless their shape is (rows, two or more classes)."""
+def checked_logits(logits: Any, rows: int, name: str, task: str = "classification") -> torch.Tensor:
+    """The logits themselves; ShapelineError unless their shape is (rows, two or more classes).
+
+    Of a regression the predictions as (rows, 1); ShapelineError unless there is one a row.
+    """
+    found = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
+    if task == "regression":
+        if isinstance(logits, torch.Tensor) and logits.shape in ((rows,), (rows, 1)):
+            return logits.reshape(rows, 1)
+        raise not_predictions(name, rows, found)
     if isinstance(logits, torch.Tensor) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] > 1:
         return logits
-    found = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
     raise ShapelineError(
         f"model '{name}': gave {found} for {rows} rows; it must return logits of shape (rows, classes) "
         "with two or more classes (for one sigmoid output z return the two logits 0 and z)"
     )
 
 
-def log_probs(module: nn.Module, inputs: Any, batch: int, name: str) -> np.ndarray:
-    """Log-softmax of the module's logits in float64, (n, *input_shape) -> (n, classes)."""
-    inputs = torch.as_tensor(inputs, dtype=torch.float32)
+def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
+    """Log-softmax of the module's logits in float64, (n, *input_shape) -> (n, classes); predictions of a regression."""
+    inputs = torch.as_tensor(inputs)
+    # Integers are tokens and stay so; int32 is what every part of the project gives them as.
+    inputs = inputs.float() if inputs.is_floating_point() else inputs.int()
     device = device_of(module)
     parts = []
     with evaluation_mode(module):
         for start in range(0, len(inputs), batch):
             rows = inputs[start : start + batch].to(device)
-            logits = checked_logits(module(rows), len(rows), name)
-            parts.append(torch.log_softmax(logits.double(), dim=1).cpu())
+            logits = checked_logits(module(rows), len(rows), name, task).double()
+            parts.append((logits if task == "regression" else torch.log_softmax(logits, dim=1)).cpu())
     return torch.cat(parts).numpy()
 
 
-def write_weights(classifier: Any, path: Path) -> None:
-    """Write weights and metadata under a temporary name and rename, so that no partial file is ever seen."""
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.module.state_dict().items()}
-    metadata = {
-        "framework": "torch",
-        "architecture": classifier.architecture,
-        "classes": json.dumps(classifier.n_classes),
-        "sizes": json.dumps(classifier.sizes, sort_keys=True),
-    }
-    with atomic(path) as partial:
-        partial.write_bytes(safetensors.torch.save(weights, metadata))  # save_file lets only the owner read
+def state(module: nn.Module) -> dict[str, np.ndarray]:
+    """Copies of all weights by name, as `weights.write` takes them."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in module.state_dict().items()}
 
 
-def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Metadata (architecture, classes, sizes) and tensors of a file that `write_weights` made."""
-    if not path.is_file():
-        raise ShapelineError(f"models: no weights at {path}; train the model first")
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            written = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}
-    except safetensors.SafetensorError as error:
-        raise ShapelineError(
-            f"models: {path} is not a safetensors file ({error}); weights are never unpickled, train the model again"
-        ) from error
-    if not {"architecture", "classes", "sizes"} <= written.keys():
-        raise ShapelineError(f"models: {path} does not name its architecture; it was not written by shapeline")
-    return {**written, "classes": json.loads(written["classes"]), "sizes": json.loads(written["sizes"])}, weights
+def set_state(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
+    """Put in the weights that `state` gave, of this module or of its twin."""
+    module.load_state_dict({name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()})
 
 
-def set_weights(classifier: Any, weights: dict[str, torch.Tensor], source: str) -> None:
-    """Load tensors into the module; ShapelineError when names or shapes do not fit."""
-    try:
-        classifier.module.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ShapelineError(f"models: {source} does not fit '{classifier.architecture}': {reason}") from error
+def n_parameters(module: nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+
+
+def move(module: nn.Module, device: str) -> None:
+    """Move the weights to a device, in place."""
+    module.to(device)

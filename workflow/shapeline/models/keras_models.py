@@ -1,0 +1,441 @@
+"""The architectures in Keras on TensorFlow, twins of those in torch_models, and what it takes to run them.
+
+Inputs and weights have torch's layouts: images (n, channels, height, width), weights by torch's names and shapes, so
+that a file trained in one framework loads in the other. Inside, channels are last, as TensorFlow wants them on a
+processor. Every activation is a layer of its own.
+"""
+
+import contextlib
+import itertools
+import random
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from shapeline.models.tensorflow_setup import keras, tf  # isort: skip
+from keras import layers
+
+from shapeline.errors import ShapelineError
+from shapeline.models.classifier import not_predictions
+
+
+class Flatten(layers.Layer):
+    """Flatten maps (n, ..., channels) in torch's order, channels first, so that the dense weights are torch's."""
+
+    def call(self, maps: tf.Tensor) -> tf.Tensor:
+        maps = tf.transpose(maps, [0, maps.shape.rank - 1, *range(1, maps.shape.rank - 1)])
+        return tf.reshape(maps, [-1, int(np.prod(maps.shape[1:]))])
+
+
+class Standardize(layers.Layer):
+    """Subtract the mean and divide by the standard deviation of the training rows, column by column."""
+
+    def __init__(self, inputs: int):
+        super().__init__()
+        self.mean = self.add_weight(shape=(inputs,), initializer="zeros", trainable=False, name="mean")
+        self.std = self.add_weight(shape=(inputs,), initializer="ones", trainable=False, name="std")
+
+    def set_from(self, rows: np.ndarray) -> None:
+        """Take mean and standard deviation from rows (n, inputs); a constant column keeps 1 as its deviation."""
+        std = rows.std(axis=0, dtype=np.float64)
+        self.mean.assign(rows.mean(axis=0, dtype=np.float64))
+        self.std.assign(np.where(std > 0, std, 1))
+
+    def call(self, rows: tf.Tensor) -> tf.Tensor:
+        return (rows - self.mean) / self.std
+
+
+class Rescale(Standardize):
+    """The way back: standardised targets to the target's own units, by the mean and deviation of the training part."""
+
+    def call(self, rows: tf.Tensor) -> tf.Tensor:
+        return rows * self.std + self.mean
+
+
+class Stack(keras.Model):
+    """Layers one after the other, as torch's Sequential; `channels_first` of its inputs, channels last inside."""
+
+    def __init__(self, *parts: layers.Layer, channels_first: bool = False):
+        super().__init__()
+        self.sequence, self.channels_first = list(parts), channels_first
+
+    def parts(self) -> dict[str, layers.Layer]:
+        return {str(index): layer for index, layer in enumerate(self.sequence)}
+
+    def call(self, rows: tf.Tensor, training: bool = False) -> tf.Tensor:
+        if self.channels_first:
+            rows = tf.transpose(rows, [0, 2, 3, 1])
+        for layer in self.sequence:
+            rows = layer(rows, training=training) if isinstance(layer, layers.Dropout) else layer(rows)
+        return rows
+
+
+class WordCNN(keras.Model):
+    """The network of `word_cnn`; besides, it tells what it makes of a few neighbouring words (see torch_models)."""
+
+    window_size = 3
+
+    def __init__(self, vocabulary: int, embedding: int, filters: int, hidden: int, classes: int, dropout: float):
+        super().__init__()
+        self.embedding = _embedding(vocabulary, embedding)
+        self.embedding_dropout = layers.Dropout(dropout)
+        self.convolution = layers.Conv1D(filters, self.window_size)
+        self.activation = layers.ReLU()
+        self.hidden = layers.Dense(hidden)
+        self.hidden_dropout = layers.Dropout(dropout)
+        self.hidden_activation = layers.ReLU()
+        self.last = layers.Dense(classes)
+
+    def parts(self) -> dict[str, layers.Layer]:
+        return {name: getattr(self, name) for name in ("embedding", "convolution", "hidden", "last")}
+
+    def embed(self, ids: tf.Tensor) -> tf.Tensor:
+        return self.embedding(ids)
+
+    def from_embedding(self, embedded: tf.Tensor, ids: tf.Tensor | None = None, training: bool = False) -> tf.Tensor:
+        maps = self.convolution(self.embedding_dropout(embedded, training=training))
+        # The largest first: ReLU keeps the order.
+        return self.from_pooled(self.activation(tf.reduce_max(maps, axis=1)), training=training)
+
+    def call(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.from_embedding(self.embed(ids), training=training)
+
+    def windows(self, ids: tf.Tensor) -> tf.Tensor:
+        """What the convolution makes of isolated windows, (P, window_size) ids -> (P, filters)."""
+        kernel = tf.convert_to_tensor(self.convolution.kernel)
+        embedded = tf.reshape(self.embed(ids), [-1, kernel.shape[0] * kernel.shape[1]])
+        kernel = tf.reshape(kernel, [-1, kernel.shape[2]])
+        return self.activation(tf.matmul(embedded, kernel) + self.convolution.bias)
+
+    def from_pooled(self, pooled: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Logits from the largest output of each filter, (n, filters) -> (n, classes)."""
+        return self.last(self.hidden_activation(self.hidden_dropout(self.hidden(pooled), training=training)))
+
+
+class CharCNN(keras.Model):
+    """The network of `char_cnn`; its embedding is the one-hot code, and 0 for padding."""
+
+    def __init__(self, alphabet: int, classes: int, hidden: int, dropout: float):
+        super().__init__()
+        self.alphabet = alphabet
+
+        def drawn(layer: type, *sizes: int) -> layers.Layer:
+            """Weights from N(0, 0.05²), as Zhang et al. (2015) draw those of their small network; biases 0."""
+            return layer(*sizes, kernel_initializer=keras.initializers.RandomNormal(stddev=0.05))
+
+        self.stack = Stack(
+            *(drawn(layers.Conv1D, 256, 7), layers.ReLU(), layers.MaxPooling1D(3)),
+            *(drawn(layers.Conv1D, 256, 7), layers.ReLU(), layers.MaxPooling1D(3)),
+            *(drawn(layers.Conv1D, 256, 3), layers.ReLU()),
+            *(drawn(layers.Conv1D, 256, 3), layers.ReLU()),
+            *(drawn(layers.Conv1D, 256, 3), layers.ReLU()),
+            *(drawn(layers.Conv1D, 256, 3), layers.ReLU(), layers.MaxPooling1D(3)),
+            Flatten(),
+            *(drawn(layers.Dense, hidden), layers.ReLU(), layers.Dropout(dropout)),
+            *(drawn(layers.Dense, hidden), layers.ReLU(), layers.Dropout(dropout)),
+            drawn(layers.Dense, classes),
+        )
+
+    def parts(self) -> dict[str, layers.Layer]:
+        return {f"stack.{name}": layer for name, layer in self.stack.parts().items()}
+
+    def embed(self, ids: tf.Tensor) -> tf.Tensor:
+        return tf.one_hot(tf.cast(ids, tf.int32) - 1, self.alphabet)  # of -1, all zeros
+
+    def from_embedding(self, embedded: tf.Tensor, ids: tf.Tensor | None = None, training: bool = False) -> tf.Tensor:
+        return self.stack(embedded, training=training)
+
+    def call(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.from_embedding(self.embed(ids), training=training)
+
+
+class BiLSTM(keras.Model):
+    """The network of `bilstm`. Padding is skipped wherever it stands; of padding alone, one step is read."""
+
+    def __init__(self, vocabulary: int, embedding: int, units: int, classes: int, dropout: float):
+        super().__init__()
+        self.embedding = _embedding(vocabulary, embedding)
+        self.lstm = layers.Bidirectional(layers.LSTM(units))
+        self.dropout = layers.Dropout(dropout)
+        self.last = layers.Dense(classes)
+
+    def parts(self) -> dict[str, layers.Layer]:
+        return {name: getattr(self, name) for name in ("embedding", "lstm", "last")}
+
+    def embed(self, ids: tf.Tensor) -> tf.Tensor:
+        return self.embedding(ids)
+
+    def from_embedding(self, embedded: tf.Tensor, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
+        # Tokens to the front, in their order: cuDNN needs that, and steps that are padding in all rows are not run.
+        order = tf.argsort(tf.cast(ids == 0, tf.int32), axis=1, stable=True)
+        lengths = tf.maximum(tf.reduce_sum(tf.cast(ids != 0, tf.int32), axis=1), 1)
+        longest = tf.reduce_max(lengths)
+        tokens = tf.gather(embedded, order[:, :longest], axis=1, batch_dims=1)
+        states = self.lstm(tokens, mask=tf.sequence_mask(lengths, longest))
+        return self.last(self.dropout(states, training=training))
+
+    def call(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.from_embedding(self.embed(ids), ids, training=training)
+
+
+def _embedding(vocabulary: int, width: int) -> layers.Embedding:
+    """An embedding whose row 0, padding, is zero from the start and after every training step."""
+
+    def without_padding(table):
+        return keras.ops.concatenate([keras.ops.zeros_like(table[:1]), table[1:]])
+
+    uniform = keras.initializers.RandomUniform(-0.05, 0.05)
+    return layers.Embedding(
+        vocabulary,
+        width,
+        embeddings_initializer=lambda *shape, **kind: without_padding(uniform(*shape, **kind)),
+        embeddings_constraint=without_padding,
+    )
+
+
+def mnist_cnn(classes: int = 2, channels: int = 1, side: int = 28) -> keras.Model:
+    """The twin of torch_models.mnist_cnn, (n, channels, side, side) -> (n, classes) logits."""
+    stack = Stack(
+        *(layers.Conv2D(8, 5), layers.ReLU(), layers.MaxPooling2D(2)),
+        *(layers.Conv2D(16, 5), layers.ReLU(), layers.MaxPooling2D(2)),
+        *(Flatten(), layers.Dense(classes)),
+        channels_first=True,
+    )
+    return _with_weights(stack, np.zeros((1, channels, side, side), np.float32))
+
+
+def digits_cnn(classes: int = 2, channels: int = 1, side: int = 8) -> keras.Model:
+    """The twin of torch_models.digits_cnn, (n, channels, side, side) -> (n, classes) logits."""
+    stack = Stack(
+        *(layers.Conv2D(16, 3, padding="same"), layers.ReLU()),
+        *(layers.Conv2D(32, 3, padding="same"), layers.ReLU(), layers.MaxPooling2D(2)),
+        *(Flatten(), layers.Dense(classes)),
+        channels_first=True,
+    )
+    return _with_weights(stack, np.zeros((1, channels, side, side), np.float32))
+
+
+def mlp(inputs: int = 30, hidden: tuple[int, ...] = (64, 32), classes: int = 2) -> keras.Model:
+    """The twin of torch_models.mlp, (n, inputs) raw columns -> (n, classes) logits, or (n, 1) predictions."""
+    inner = itertools.chain.from_iterable((layers.Dense(width), layers.ReLU()) for width in hidden)
+    last = [layers.Dense(classes), *([Rescale(1)] if classes == 1 else [])]
+    stack = Stack(Standardize(inputs), *inner, *last)
+    return _with_weights(stack, np.zeros((1, inputs), np.float32))
+
+
+def word_cnn(
+    vocabulary: int = 5000,
+    length: int = 400,
+    embedding: int = 50,
+    filters: int = 250,
+    hidden: int = 250,
+    classes: int = 2,
+    dropout: float = 0.2,
+) -> keras.Model:
+    """The twin of torch_models.word_cnn, (n, length) ids -> (n, classes) logits."""
+    module = WordCNN(vocabulary, embedding, filters, hidden, classes, dropout)
+    return _with_weights(module, np.zeros((1, length), np.int32))
+
+
+def char_cnn(
+    alphabet: int = 69, length: int = 1014, classes: int = 4, hidden: int = 1024, dropout: float = 0.5
+) -> keras.Model:
+    """The twin of torch_models.char_cnn, (n, length) ids -> (n, classes) logits."""
+    return _with_weights(CharCNN(alphabet, classes, hidden, dropout), np.zeros((1, length), np.int32))
+
+
+def bilstm(
+    vocabulary: int = 20001,
+    length: int = 400,
+    embedding: int = 300,
+    units: int = 256,
+    classes: int = 10,
+    dropout: float = 0.5,
+) -> keras.Model:
+    """The twin of torch_models.bilstm, (n, length) ids -> (n, classes) logits."""
+    module = BiLSTM(vocabulary, embedding, units, classes, dropout)
+    return _with_weights(module, np.zeros((1, length), np.int32))
+
+
+def _with_weights(module: keras.Model, example: np.ndarray) -> keras.Model:
+    """The module after one input, which creates its weights."""
+    module(example)
+    return module
+
+
+@contextlib.contextmanager
+def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
+    """Draw the weights of layers made inside the block from `seed`, and leave the global state as it was.
+
+    Keras takes the seed of every initialiser and dropout layer without one from Python's `random`, when the layer is
+    made; that is seeded here and put back. `keras.random` called without a seed, which no layer does, is not reached.
+    """
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+def checked_module(module: Any, source: str) -> keras.Model:
+    """The module itself; ShapelineError when one's own function returned something else, or no weights yet."""
+    if not isinstance(module, keras.Model):
+        raise ShapelineError(f"models: '{source}' returned a {type(module).__name__}; it must return a Keras model")
+    if not module.built:
+        raise ShapelineError(f"models: '{source}' returned a model without weights; call it once on an input")
+    return module
+
+
+def checked_logits(logits: Any, rows: int, name: str, task: str = "classification") -> tf.Tensor:
+    """The logits themselves; ShapelineError unless their shape is (rows, two or more classes).
+
+    Of a regression the predictions as (rows, 1); ShapelineError unless there is one a row.
+    """
+    found = f"shape {tuple(logits.shape)}" if tf.is_tensor(logits) else f"a {type(logits).__name__}"
+    if task == "regression":
+        if tf.is_tensor(logits) and tuple(logits.shape) in ((rows,), (rows, 1)):
+            return tf.reshape(logits, (rows, 1))
+        raise not_predictions(name, rows, found)
+    if tf.is_tensor(logits) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] > 1:
+        return logits
+    raise ShapelineError(
+        f"model '{name}': gave {found} for {rows} rows; it must return logits of shape (rows, classes) "
+        "with two or more classes (for one sigmoid output z return the two logits 0 and z)"
+    )
+
+
+def log_probs(module: keras.Model, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
+    """Log-softmax of the module's logits in float64, (n, *input_shape) -> (n, classes); predictions of a regression."""
+    parts = []
+    for logits, kept in _outputs(module, np.asarray(inputs), batch):
+        logits = tf.cast(checked_logits(logits, len(logits), name, task)[:kept], tf.float64)
+        parts.append((logits if task == "regression" else tf.nn.log_softmax(logits)).numpy())
+    return np.concatenate(parts)
+
+
+def probabilities(module: keras.Model, inputs: np.ndarray, batch: int = 256) -> np.ndarray:
+    """The outputs of a model that ends in softmax or sigmoid, (n, *input_shape) -> (n, outputs)."""
+    return np.concatenate([rows.numpy()[:kept] for rows, kept in _outputs(module, inputs, batch)])
+
+
+def _outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tuple[tf.Tensor, int]]:
+    """The module's outputs in calls of one size, and how many of each are of the inputs.
+
+    The size is `batch`, or the next power of two for fewer rows, and the last call is filled up with row 0: another n
+    needs few new traces.
+    """
+    # Integers are tokens and stay so; int32 is what every part of the project gives them as.
+    inputs = inputs.astype(np.int32 if np.issubdtype(inputs.dtype, np.integer) else np.float32, copy=False)
+    size = min(batch, 1 << (len(inputs) - 1).bit_length())
+    step = _step(module, (size, *inputs.shape[1:]), inputs.dtype)
+    for start in range(0, len(inputs), size):
+        rows = inputs[start : start + size]
+        filled = np.concatenate([rows, np.repeat(inputs[:1], size - len(rows), axis=0)])
+        yield step(tf.constant(filled)), len(rows)
+
+
+def _step(module: keras.Model, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[tf.Tensor], tf.Tensor]:
+    """The module in evaluation mode as a compiled function of one shape, kept while the module lives."""
+    kept = _STEPS.setdefault(module, {})
+    if (shape, dtype) not in kept:
+        alive = weakref.ref(module)  # the module itself would never be freed
+
+        @tf.function(input_signature=[tf.TensorSpec(shape, dtype)])
+        def step(rows):
+            return alive()(rows, training=False)
+
+        kept[shape, dtype] = step
+    return kept[shape, dtype]
+
+
+_STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def ends_in_probabilities(module: keras.Model) -> bool:
+    """Whether the last layer of a model is, or ends in, a softmax or a sigmoid."""
+    last = module.layers[-1] if module.layers else None
+    activation = getattr(getattr(last, "activation", None), "__name__", "")
+    return isinstance(last, layers.Softmax) or activation in ("softmax", "sigmoid")
+
+
+def state(module: keras.Model) -> dict[str, np.ndarray]:
+    """Copies of all weights by torch's names and in its layouts, as `weights.write` takes them.
+
+    One's own model has no torch names; its weights are named by their order.
+    """
+    if not hasattr(module, "parts"):
+        return {f"{index}.{weight.name}": weight.numpy() for index, weight in enumerate(module.weights)}
+    arrays = {}
+    for name, (weight, axes) in _weights(module).items():
+        arrays[name] = weight.numpy().transpose(axes)
+        if ".bias_ih_" in name:
+            arrays[name.replace("_ih_", "_hh_")] = np.zeros_like(arrays[name])
+    return arrays
+
+
+def set_state(module: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
+    """Put in the weights that `state` gave, of this module or of its twin."""
+    if not hasattr(module, "parts"):
+        module.set_weights([arrays[name] for name in state(module)])
+        return
+    for name, (weight, axes) in _weights(module).items():
+        array = np.asarray(arrays[name])
+        if ".bias_ih_" in name:  # torch adds a second one
+            array = array + arrays[name.replace("_ih_", "_hh_")]
+        weight.assign(array.transpose(np.argsort(axes)))
+
+
+def _weights(module: keras.Model) -> dict[str, tuple[keras.Variable, tuple[int, ...]]]:
+    """Torch's name -> the weight, and the order in which its axes are torch's."""
+    found = {}
+    for path, layer in module.parts().items():
+        for name, weight, axes in _weights_of(layer):
+            found[f"{path}.{name}"] = weight, axes
+    return found
+
+
+def _weights_of(layer: layers.Layer) -> list[tuple[str, keras.Variable, tuple[int, ...]]]:
+    if isinstance(layer, layers.Bidirectional):
+        return [
+            (name + end, weight, axes)
+            for end, part in (("_l0", layer.forward_layer), ("_l0_reverse", layer.backward_layer))
+            for name, weight, axes in (
+                ("weight_ih", part.cell.kernel, (1, 0)),  # the gates have the same order in both
+                ("weight_hh", part.cell.recurrent_kernel, (1, 0)),
+                ("bias_ih", part.cell.bias, (0,)),
+            )
+        ]
+    if isinstance(layer, layers.Embedding):
+        return [("weight", layer.embeddings, (0, 1))]
+    if isinstance(layer, Standardize):
+        return [("mean", layer.mean, (0,)), ("std", layer.std, (0,))]
+    if isinstance(layer, layers.Dense | layers.Conv1D | layers.Conv2D):
+        rank = len(layer.kernel.shape)
+        return [("weight", layer.kernel, (rank - 1, rank - 2, *range(rank - 2))), ("bias", layer.bias, (0,))]
+    return []
+
+
+def n_parameters(module: keras.Model) -> int:
+    """Number of trainable parameters."""
+    return sum(int(np.prod(weight.shape)) for weight in module.trainable_weights)
+
+
+def device_of(module: keras.Model) -> str:
+    """Where the first weight is, in torch's words: "cpu", "cuda:0"."""
+    weights = module.weights
+    found = tf.DeviceSpec.from_string(weights[0].value.device) if weights else None
+    return f"cuda:{found.device_index}" if found and found.device_type == "GPU" else "cpu"
+
+
+def move(module: keras.Model, device: str) -> None:
+    """Check that the weights are on the device: TensorFlow's stay where they were made.
+
+    They are made on the first visible GPU, else on the processor. Raises ShapelineError when that is another device.
+    """
+    found = device_of(module)
+    if found.partition(":")[0] != device.partition(":")[0]:
+        remedy = "no GPU is visible to TensorFlow" if found == "cpu" else "set CUDA_VISIBLE_DEVICES= to hide the GPU"
+        raise ShapelineError(f"models: asked for device '{device}', but the model is on '{found}': {remedy}")

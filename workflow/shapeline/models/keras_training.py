@@ -1,0 +1,118 @@
+"""Training a Keras classifier on TensorFlow: what `training` leaves to the framework."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from shapeline import models
+from shapeline.errors import ShapelineError
+from shapeline.models import keras_models
+from shapeline.models.classifier import Classifier
+from shapeline.models.tensorflow_setup import keras, tf
+from shapeline.models.training import MOMENTUM, Settings, r_squared, variance
+
+
+@contextlib.contextmanager
+def trainer(
+    classifier: Classifier,
+    train: tuple[np.ndarray, np.ndarray],
+    settings: Settings,
+    seed: int,
+    device: str,
+    initialise: bool,
+) -> Iterator["Trainer"]:
+    """A Trainer on inputs and labels; weights, unless kept, and dropout come from the seed."""
+    if initialise:
+        initialise_weights(classifier, seed)
+    yield Trainer(classifier.module, *train, settings)
+
+
+class Trainer:
+    """Steps on, and measurements of, a module."""
+
+    def __init__(self, module: keras.Model, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
+        self.module, self.inputs, self.labels = module, inputs, labels
+        self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression
+        for layer in module._flatten_layers():
+            if isinstance(layer, keras_models.Rescale):
+                layer.set_from(labels[:, None])
+            elif isinstance(layer, keras_models.Standardize):
+                layer.set_from(inputs)
+        if settings.optimizer == "adam":
+            self.optimizer = keras.optimizers.Adam(settings.learning_rate, epsilon=1e-8)  # that of torch
+        elif settings.optimizer == "rmsprop":
+            # Keras adds it before the root, the paper's Keras and torch after it: 1e-7 there.
+            self.optimizer = keras.optimizers.RMSprop(settings.learning_rate, epsilon=1e-14)
+        else:
+            self.optimizer = keras.optimizers.SGD(settings.learning_rate, momentum=MOMENTUM)
+        trained, decay = module.trainable_variables, settings.weight_decay
+        self.optimizer.build(trained)
+        shape, kind = [None, *inputs.shape[1:]], inputs.dtype
+
+        @tf.function(input_signature=[tf.TensorSpec(shape, kind), tf.TensorSpec([None], labels.dtype)])
+        def step(rows, targets):
+            with tf.GradientTape() as tape:
+                loss = self._loss(module(rows, training=True), targets)
+            gradients = tape.gradient(loss, [variable.value for variable in trained])
+            if decay:
+                pairs = zip(gradients, trained, strict=True)
+                gradients = [tf.convert_to_tensor(gradient) + decay * variable for gradient, variable in pairs]
+            self.optimizer.apply(gradients, trained)
+            return tf.cast(loss, tf.float64)
+
+        @tf.function(input_signature=[tf.TensorSpec(shape, kind)])
+        def logits(rows):
+            return module(rows, training=False)
+
+        self._step, self._logits = step, logits
+
+    def step(self, rows: np.ndarray, learning_rate: float) -> tf.Tensor:
+        """One step on these training rows; returns their mean loss."""
+        self.optimizer.learning_rate.assign(learning_rate)
+        return self._step(self.inputs[rows], self.labels[rows])
+
+    def measure(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+        """Accuracy (of a regression R²) and mean loss over all rows."""
+        outputs = np.concatenate([self._logits(inputs[i : i + 256]).numpy() for i in range(0, len(inputs), 256)])
+        loss = float(self._loss(tf.cast(outputs, tf.float64), labels))
+        if self.variance is not None:
+            return r_squared(outputs.reshape(-1).astype(np.float64), labels), loss
+        return float((outputs.argmax(1) == labels).mean()), loss
+
+    def _loss(self, outputs: tf.Tensor, targets: Any) -> tf.Tensor:
+        """Mean cross-entropy; of a regression the mean squared error of standardised targets."""
+        if self.variance is None:
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs))
+        predictions = tf.reshape(tf.cast(outputs, tf.float64), [-1])
+        return tf.reduce_mean((predictions - targets) ** 2) / self.variance
+
+    def weights(self) -> list[np.ndarray]:
+        return self.module.get_weights()
+
+    def restore(self, weights: list[np.ndarray]) -> None:
+        self.module.set_weights(weights)
+
+
+def initialise_weights(classifier: Classifier, seed: int) -> None:
+    """Draw all weights, and the states of dropout, anew from the seed: those of the same model built again.
+
+    Raises ShapelineError for a wrapped model, which cannot be built again.
+    """
+    if classifier.architecture not in models.ARCHITECTURES and ".py:" not in classifier.architecture:
+        raise ShapelineError(
+            f"training: '{classifier.architecture}' is a wrapped model; train it as it is (initialise=False)"
+        )
+    again = models.build(classifier.architecture, "tensorflow", seed=seed, **classifier.sizes)
+    for variable, drawn in zip(classifier.module.variables, again.module.variables, strict=True):
+        variable.assign(drawn)
+
+
+def threads() -> int:
+    return tf.config.threading.get_intra_op_parallelism_threads() or len(os.sched_getaffinity(0))
+
+
+def versions() -> dict[str, Any]:
+    return {"tensorflow": tf.__version__, "keras": keras.__version__}

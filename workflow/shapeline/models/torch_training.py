@@ -1,0 +1,105 @@
+"""Training a torch classifier: what `training` leaves to the framework."""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from shapeline.models import torch_models
+from shapeline.models.classifier import Classifier
+from shapeline.models.training import MOMENTUM, Settings, r_squared, variance
+
+
+@contextlib.contextmanager
+def trainer(
+    classifier: Classifier,
+    train: tuple[np.ndarray, np.ndarray],
+    settings: Settings,
+    seed: int,
+    device: str,
+    initialise: bool,
+) -> Iterator["Trainer"]:
+    """A Trainer on inputs and labels; weights, unless kept, and dropout come from the seed; evaluation mode after."""
+    module = classifier.module
+    with torch_models.seeded(seed, device):
+        if initialise:
+            initialise_weights(module)
+        yield Trainer(module, *train, settings)
+    module.eval()
+
+
+class Trainer:
+    """Steps on, and measurements of, a module."""
+
+    def __init__(self, module: nn.Module, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
+        self.module, self.device = module, torch_models.device_of(module)
+        self.inputs, self.labels = self._tensors(inputs, labels)
+        self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression
+        for layer in module.modules():
+            if isinstance(layer, torch_models.Rescale):
+                layer.set_from(self.labels[:, None])
+            elif isinstance(layer, torch_models.Standardize):
+                layer.set_from(self.inputs)
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        shared = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay, "foreach": True}
+        if settings.optimizer == "adam":
+            self.optimizer = torch.optim.Adam(trained, **shared)
+        elif settings.optimizer == "rmsprop":
+            self.optimizer = torch.optim.RMSprop(trained, alpha=0.9, eps=1e-7, **shared)  # those of Keras
+        else:
+            self.optimizer = torch.optim.SGD(trained, momentum=MOMENTUM, **shared)
+
+    def step(self, rows: np.ndarray, learning_rate: float) -> torch.Tensor:
+        """One step on these training rows; returns their mean loss."""
+        self.module.train()
+        self.optimizer.param_groups[0]["lr"] = learning_rate
+        rows = torch.from_numpy(rows).to(self.device)
+        loss = self._loss(self.module(self.inputs[rows]), self.labels[rows])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach().double()
+
+    def measure(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+        """Accuracy (of a regression R²) and mean loss over all rows."""
+        inputs, labels = self._tensors(inputs, labels)
+        with torch_models.evaluation_mode(self.module):
+            outputs = torch.cat([self.module(rows) for rows in inputs.split(256)]).double()
+            loss = float(self._loss(outputs, labels))
+            if self.variance is not None:
+                return r_squared(outputs.flatten().cpu().numpy(), labels.cpu().numpy()), loss
+            return float((outputs.argmax(1) == labels).double().mean()), loss
+
+    def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Mean cross-entropy; of a regression the mean squared error of standardised targets."""
+        if self.variance is None:
+            return nn.functional.cross_entropy(outputs, labels)
+        return nn.functional.mse_loss(outputs.double().reshape(labels.shape), labels) / self.variance
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return copy.deepcopy(self.module.state_dict())
+
+    def restore(self, weights: dict[str, torch.Tensor]) -> None:
+        self.module.load_state_dict(weights)
+
+    def _tensors(self, *arrays: np.ndarray) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.as_tensor(array).to(self.device) for array in arrays)
+
+
+def initialise_weights(module: nn.Module) -> None:
+    """Draw every layer's weights anew from torch's current random state; the module's own rule comes last."""
+    for layer in [*[*module.modules()][1:], module]:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+
+
+def threads() -> int:
+    return torch.get_num_threads()
+
+
+def versions() -> dict[str, Any]:
+    return {"torch": torch.__version__}

@@ -1,0 +1,68 @@
+"""Files of weights: safetensors with the names and layouts of torch, whichever framework trained them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from shapeline.errors import ShapelineError
+from shapeline.files import atomic
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def write(path: Path, arrays: Arrays, metadata: Mapping[str, Any]) -> None:
+    """Write arrays and metadata under a temporary name and rename, so that no partial file is ever seen.
+
+    metadata: framework and architecture as text; every other entry is stored as JSON.
+    """
+    texts = ("framework", "architecture")
+    stored = {key: value if key in texts else json.dumps(value, sort_keys=True) for key, value in metadata.items()}
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    with atomic(path) as partial:
+        partial.write_bytes(safetensors.numpy.save(contiguous, stored))  # save_file lets only the owner read
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Metadata (framework, architecture, classes, sizes, vocabulary_digest, task) and arrays of a file of `write`.
+
+    Raises ShapelineError when the file is missing, not safetensors, or does not say which architecture it holds.
+    """
+    if not path.is_file():
+        raise ShapelineError(f"models: no weights at {path}; train the model first")
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            stored = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}
+    except safetensors.SafetensorError as error:
+        raise ShapelineError(
+            f"models: {path} is not a safetensors file ({error}); weights are never unpickled, train the model again"
+        ) from error
+    if not {"architecture", "classes", "sizes"} <= stored.keys():
+        raise ShapelineError(f"models: {path} does not name its architecture; it was not written by shapeline")
+    return {
+        "framework": stored.get("framework", "torch"),
+        "architecture": stored["architecture"],
+        "classes": json.loads(stored["classes"]),
+        "sizes": json.loads(stored["sizes"]),
+        "vocabulary_digest": json.loads(stored.get("vocabulary_digest", "null")),
+        "task": json.loads(stored.get("task", '"classification"')),
+    }, arrays
+
+
+def check_fit(found: Arrays, wanted: Arrays, source: str, architecture: str) -> None:
+    """ShapelineError with the first array of a file that the model lacks, misses or has in another shape."""
+    where = f"models: {source} does not fit '{architecture}'"
+    for name in sorted(found.keys() ^ wanted.keys()):
+        reason = "the file lacks" if name in wanted else "the model has no"
+        raise ShapelineError(f"{where}: {reason} '{name}'; train the model again")
+    for name, array in wanted.items():
+        if found[name].shape != array.shape:
+            raise ShapelineError(
+                f"{where}: '{name}' has shape {found[name].shape} and the model needs {array.shape}; "
+                "train the model again"
+            )
