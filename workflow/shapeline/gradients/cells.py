@@ -1,0 +1,68 @@
+"""What the gradients of every framework share: from input cells to features, and the path's ends and nodes."""
+
+import math
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.features import Features
+from shapeline.models.classifier import Classifier
+from shapeline.references import Reference
+
+NUMBERS = 1 << 21  # numbers of the rows of one pass, whose gradients are held together
+ROWS = 256
+
+
+def rows_of_a_pass(shape: tuple[int, ...]) -> int:
+    """How many rows of a shape, an input's or its embedding's, go through the model together."""
+    return max(1, min(ROWS, NUMBERS // math.prod(shape)))
+
+
+def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
+    """Whether the inputs are tokens; ShapelineError where this framework cannot differentiate the model by them."""
+    name = model.architecture
+    if model.framework != framework:
+        raise ShapelineError(
+            f"gradient methods: '{name}' is a {model.framework}, which {framework} cannot differentiate; "
+            "give a network, or choose a method of coalitions"
+        )
+    tokens = np.issubdtype(inputs.dtype, np.integer)
+    if tokens and not (hasattr(model.module, "embed") and hasattr(model.module, "from_embedding")):
+        raise ShapelineError(
+            f"gradient methods: '{name}' takes tokens, which have no derivative; "
+            "give its module the methods embed(ids) and from_embedding(embedded, ids)"
+        )
+    return tokens
+
+
+def pooled(values: np.ndarray, features: Features, mean: bool = False) -> np.ndarray:
+    """Sum (or mean) of cell values (n, *input_shape) over each feature's cells -> (n, d) float64."""
+    owner = features.cells.reshape(-1)
+    order = np.argsort(owner, kind="stable")
+    bounds = np.searchsorted(owner[order], np.arange(features.d + 1))
+    values = values.reshape(len(values), -1)[:, order].astype(np.float64)
+    sums = np.add.reduceat(values, bounds[:-1], axis=1)  # every feature has a cell
+    return sums / np.diff(bounds) if mean else sums
+
+
+def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
+    """Unsigned cell values (n, *input_shape) as scores (n, d): the largest over channels, the mean over cells."""
+    if features.cells.ndim == 3:  # channels, height, width: the channels of a cell belong to one feature
+        features = Features(features.kind, features.shape, features.cells[0])
+        gradient = gradient.max(1)
+    return pooled(gradient, features, mean=True)
+
+
+def starts(inputs: np.ndarray, reference: Reference, features: Features) -> np.ndarray:
+    """Where the paths to inputs (n, *input_shape) start, (n, M, *input_shape): the empty coalition of the engine.
+
+    That is the reference's rows, but the input itself in cells that are never removed (padding, spaces).
+    """
+    rows = reference.of(inputs).astype(inputs.dtype)
+    return np.where(features.cells < 0, inputs[:, None], rows)
+
+
+def nodes(steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and weights (steps,) of the Gauss-Legendre rule on 0..1."""
+    positions, weights = np.polynomial.legendre.leggauss(steps)
+    return (1 + positions) / 2, weights / 2
