@@ -17,7 +17,15 @@ from tests.fixtures.result_folder import METHODS, build
 
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
 LABELS = {"image": tuple(METHODS), "table": ("exact", "kernel_shap", "sample_shapley", "lime", "occlusion", "random")}
-SECTIONS = ["Health", "Model and data", "Masking and insertion", "Instances", "Error to the exact values", "Cost"]
+SECTIONS = [
+    "Health",
+    "Model and data",
+    "Masking and insertion",
+    "Instances",
+    "Agreement between methods",
+    "Error to the exact values",
+    "Cost",
+]
 SECTIONS += ["How to read this report", "Provenance"]
 
 
@@ -41,9 +49,7 @@ def rendered(tmp_path_factory):
         parameters = {kind: build(Path(kind), kind, labels) for kind, labels in LABELS.items()}
         for kind, given in parameters.items():
             reports.render(REPORT, given, f"reports/{kind}.html", f"reports/{kind}.ipynb", {"settings_digest": "0123"})
-        reports.index(
-            [reports.headline(given, f"{kind}.html") for kind, given in parameters.items()], "reports/index.html"
-        )
+        reports.overview([f"reports/{kind}.ipynb" for kind in parameters], "reports/index.html")
     finally:
         os.chdir(before)
     return root
@@ -159,7 +165,7 @@ def test_the_committed_notebook_is_bare_and_short():
     report = nbformat.read(REPORT, as_version=4)
     code = [cell for cell in report.cells if cell.cell_type == "code"]
     assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
-    assert all(len(cell.source.splitlines()) <= 9 for cell in code)
+    assert all(len(cell.source.splitlines()) <= 10 for cell in code)
     assert [cell.metadata.get("tags") for cell in code].count(["parameters"]) == 1
     named = re.findall(r"^(\w+) =", code[0].source, re.M)
     assert sorted(named) == sorted(inspect.signature(findings.load).parameters)

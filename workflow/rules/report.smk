@@ -2,6 +2,7 @@ rule render_report:
     input:
         scores=lambda w: all_scores(w.experiment),
         metrics=lambda w: plan.compared_files(CONFIG, w.experiment),
+        measured=lambda w: plan.paired_files(CONFIG, w.experiment),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         arrays=lambda w: dataset_files(w.experiment)["arrays"],
         dataset_card=lambda w: dataset_files(w.experiment)["card"],
@@ -9,7 +10,12 @@ rule render_report:
             CONFIG, CONFIG.experiments[w.experiment].model
         )["card"],
         notebook="notebooks/report.ipynb",
-        code=plan.sources("shapeline.plots", "shapeline.reports"),
+        code=plan.sources(
+            "shapeline.comparison_plots",
+            "shapeline.plots",
+            "shapeline.reports",
+            "shapeline.text_plots",
+        ),
         script=script_file("render_report"),
     output:
         html=f"{RESULTS}/reports/{{experiment}}.html",
@@ -57,7 +63,9 @@ rule render_index:
     input:
         theory=f"{RESULTS}/reports/theory.html",
         notebooks=[f"{RESULTS}/reports/{name}.ipynb" for name in CONFIG.run],
-        code=plan.sources("shapeline.reports"),
+        code=plan.sources(
+            "shapeline.comparison_plots", "shapeline.plots", "shapeline.reports"
+        ),
         script=script_file("render_index"),
     output:
         html=f"{RESULTS}/reports/index.html",

@@ -20,6 +20,7 @@ parameters = {
     "instances": given.instances,
     "scores": by_label,
     "metrics": {Path(path).stem: path for path in given.metrics},
+    "measured": {"log_odds": list(given.measured)},
 }
 reports.render(
     given.notebook,

@@ -20,6 +20,7 @@ UNITS = {
     "log_odds": "nats",
     "probability": "probability",
     "logit": "logits",
+    "prediction": "units of the target",
 }
 EFFICIENT = {"shapley", "myerson", "kernel_shap", "sample_shapley"}  # their scores add up to v(all) - v(none)
 CUT = 0.2  # the share of features whose choice the health table checks for ties
@@ -41,10 +42,18 @@ class Results:
     scores: dict[str, pd.DataFrame]
     metadata: dict[str, list[dict]]
     metrics: dict[str, pd.DataFrame]
+    measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
 
     @property
     def exact(self) -> str | None:
         return self.settings.get("exact")
+
+    @property
+    def truth(self) -> str:
+        """What errors are measured against, in words: exact Shapley values, or whatever the label holds."""
+        if self.exact and self.labels[self.exact]["method"] == "shapley":
+            return "the exact values"
+        return f"the values of {self.exact}"
 
     @property
     def d(self) -> int:
@@ -73,6 +82,7 @@ def load(
     instances: str,
     scores: Mapping[str, Sequence[str]],
     metrics: Mapping[str, str],
+    measured: Mapping[str, Sequence[str]] | None = None,
     root: str = "",
 ) -> Results:
     """Read the files of one experiment, named by the parameters of the notebook.
@@ -108,6 +118,11 @@ def load(
         scores={label: score_files.final(score_files.read(paths)) for label, paths in files.items()},
         metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
         metrics={metric: frame[frame["label"].isin(list(labels))] for metric, frame in tables.items()},
+        measured={
+            metric: pd.concat(map(pd.read_parquet, paths), ignore_index=True)
+            for metric, paths in (measured or {}).items()
+            if paths
+        },
     )
 
 
@@ -181,6 +196,7 @@ def headline(results: Results) -> dict:
         "experiment": results.experiment,
         "title": results.settings.get("title") or results.experiment,
         "accuracy": results.model_card.get("test_accuracy"),
+        "r2": results.model_card.get("test_r2"),  # in its place where the model is of regression
         "instances": len(results.instances),
         "best": _named(results, "log_odds", "masking_area", best),
         "control": _named(results, "log_odds", "masking_area", control),
@@ -238,13 +254,17 @@ def evaluations(results: Results) -> pd.Series:
 def headlines(results: Results) -> list[str]:
     """What the experiment found, in sentences made from its numbers."""
     found = headline(results)
-    correct = (results.instances["label"] == results.instances["prediction"]).mean()
+    regression = found["r2"] is not None
+    known = results.instances[results.instances["label"] >= 0]  # of a text of one's own the class is not
+    right = f"; the model is right on {share((known['label'] == known['prediction']).mean())} of them"
     sentences = []
     if found["accuracy"] is not None:
         sentences.append(f"The model classifies {share(found['accuracy'])} of the test part correctly.")
-    sentences.append(
-        f"{number(found['instances'])} instances are explained; the model is right on {share(correct)} of them."
-    )
+    if regression:
+        error = number(results.model_card.get("test_rmse"))
+        sentences.append(f"On the test part the model's predictions have R² {found['r2']:.2f} and RMSE {error}.")
+    told = right if len(known) and not regression else ""
+    sentences.append(f"{number(found['instances'])} instances are explained{told}.")
     if found["best"]:
         sentences.append(_area_sentence(found))
     sentences += _error_sentences(results, found)
@@ -271,7 +291,7 @@ def _error_sentences(results: Results, found: dict) -> list[str]:
     error, spent = found["error"], evaluations(results)
     against = f" against {number(spent[results.exact])} for {results.exact}" if results.exact in spent.index else ""
     return [
-        f"Of the methods that sample at this budget, {error['label']} is closest to the exact values: "
+        f"Of the methods that sample at this budget, {error['label']} is closest to {results.truth}: "
         f"RMSE {interval(error)} {results.value_unit}, "
         f"with {number(error['evaluations'])} evaluations per instance{against}."
     ]
@@ -395,6 +415,8 @@ def model_facts(card: Mapping) -> pd.DataFrame:
             "framework": card.get("framework"),
             "trainable parameters": None if parameters is None else number(parameters),
             "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
+            "test R²": None if card.get("test_r2") is None else f"{card['test_r2']:.3f}",
+            "test RMSE": None if card.get("test_rmse") is None else number(card["test_rmse"]),
             "epochs": f"{epochs}, the best was {best}" if epochs and best else epochs or None,
             "training": _plain(card.get("training")),
             "training time": None if card.get("seconds") is None else f"{number(card['seconds'])} s",
@@ -407,7 +429,7 @@ def model_facts(card: Mapping) -> pd.DataFrame:
 def dataset_facts(card: Mapping) -> pd.DataFrame:
     """The dataset card as facts."""
     counts = {
-        f"rows, {part}": f"{number(sum(classes.values()))} ({_listed(classes)})"
+        f"rows, {part}": number(sum(classes.values())) + (f" ({_listed(classes)})" if card.get("classes") else "")
         for part, classes in (card.get("counts") or {}).items()
     }
     records = {name.replace("_", " "): count for name, count in (card.get("records") or {}).items() if count}
@@ -416,6 +438,7 @@ def dataset_facts(card: Mapping) -> pd.DataFrame:
             "name": card.get("name"),
             "source": card.get("source"),
             "kind": f"{card.get('kind', '')}, input shape {' × '.join(map(str, card.get('input_shape', [])))}",
+            "task": card.get("task"),
             "classes": ", ".join(map(str, card.get("classes", []))),
             **counts,
             "groups of columns": len(card.get("groups") or {}) or None,
@@ -468,7 +491,12 @@ def _plain(value: object) -> str:
 
 
 def chosen(instances: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The instances shown: the first of every class in turn, by their order in the file and not by how they look."""
+    """The instances shown: the first of every class in turn, by their order in the file and not by how they look.
+
+    Of a regression, whose labels are floats, the first ones.
+    """
+    if instances["label"].dtype.kind == "f":
+        return instances.head(count)
     turn = instances.groupby("label", sort=True).cumcount()
     return instances.assign(turn=turn).sort_values(["turn", "label"], kind="stable").head(count).drop(columns="turn")
 
@@ -490,12 +518,16 @@ def scores_of(frame: pd.DataFrame, instances: Sequence[int]) -> list[np.ndarray 
 
 
 def instance_name(results: Results, row: Mapping) -> str:
-    """Class, prediction, its probability and the number of an instance, a line each."""
+    """Class, prediction, its probability and the number of an instance, a line each; of a regression both numbers."""
+    if results.dataset_card.get("task") == "regression":
+        numbers = (number(row[key], 4, whole=False) for key in ("prediction", "label"))
+        return "predicted {}\ntrue {}\ninstance {}".format(*numbers, row["instance"])
     classes = results.dataset_card["classes"]
-    mark = "" if row["label"] == row["prediction"] else " (wrong)"
+    known = row["label"] >= 0  # of a text of one's own it is not
+    mark = " (wrong)" if known and row["label"] != row["prediction"] else ""
+    truth = f"true {classes[row['label']]}\n" if known else ""
     return (
-        f"true {classes[row['label']]}\npredicted {classes[row['prediction']]}{mark}\n"
-        f"P = {row['probability']:.3f}\ninstance {row['instance']}"
+        f"{truth}predicted {classes[row['prediction']]}{mark}\nP = {row['probability']:.3f}\ninstance {row['instance']}"
     )
 
 

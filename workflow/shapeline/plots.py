@@ -158,9 +158,9 @@ def missing(metric: str) -> HTML:
     return note(f"No figures here: the metric “{metric}” was not computed in this experiment.")
 
 
-def heading(text: str) -> HTML:
-    """A heading inside a section."""
-    return HTML(f"<h3>{html.escape(text)}</h3>")
+def heading(text: str, level: int = 3) -> HTML:
+    """The heading of a section (level 2), or inside one."""
+    return HTML(f"<h{level}>{html.escape(text)}</h{level}>")
 
 
 def together(*parts: HTML | None) -> HTML:
@@ -198,12 +198,14 @@ def header(results: Results) -> HTML:
     found = findings.headline(results)
     facts = {
         "test accuracy": share(found["accuracy"]) if found["accuracy"] is not None else "–",
+        "test R²": number(found["r2"], 2),
         "instances explained": number(found["instances"]),
         "labels compared": number(len(results.labels)),
         "features (d)": number(results.d),
         "evaluations": number(found["evaluations"]),
         "failed rows": number(found["failures"]),
     }
+    facts.pop("test R²" if found["r2"] is None else "test accuracy")
     cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
     items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings.headlines(results))
     return HTML(
@@ -246,7 +248,8 @@ def masking_section(results: Results) -> HTML:
         figure(
             curves(frame, drawn),
             "Masking and insertion curves of every method",
-            f"Means over instances; {bands}. Controls are grey and dashed with hollow markers; exact values black.",
+            f"Means over instances; {bands}. Controls are grey and dashed with hollow markers"
+            + (f"; {results.truth} black." if results.exact else "."),
         ),
         heading("One method at a time"),
         figure(
@@ -316,7 +319,9 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     for axes, quantity in zip(panels, quantities, strict=True):
         title, across, up = PANELS[quantity]
         for label in labels:
-            _curve(axes, _line(frame, quantity, label), styles[label], label, band=0.12 if len(labels) <= FEW else 0.0)
+            draw_curve(
+                axes, line_of(frame, quantity, label), styles[label], label, band=0.12 if len(labels) <= FEW else 0.0
+            )
         axes.set(title=title, xlabel=across, ylabel=up)
         axes.margins(x=0.02)
     handles, names = panels[0].get_legend_handles_labels()
@@ -337,7 +342,7 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
     rows = math.ceil(len(labels) / columns)
     drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows), layout="constrained")
     panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    lines = {label: _line(frame, quantity, label) for label in labels}
+    lines = {label: line_of(frame, quantity, label) for label in labels}
     for place, axes in enumerate(panels.flat):
         if place >= len(labels):
             axes.set_visible(False)
@@ -345,7 +350,7 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
         for line in lines.values():
             axes.plot(100 * line["x"], line["mean"], color="#d9d9d9", linewidth=0.8)
         label = labels[place]
-        _curve(axes, lines[label], styles[label], label, band=0.3)
+        draw_curve(axes, lines[label], styles[label], label, band=0.3)
         axes.set_title(_wrapped(label, WIDTH / columns - 0.3), color=styles[label].ink, fontsize=9.5)
         if place + columns >= len(labels):
             axes.tick_params(labelbottom=True)
@@ -354,11 +359,11 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
     return drawing
 
 
-def _line(frame: pd.DataFrame, quantity: str, label: str) -> pd.DataFrame:
+def line_of(frame: pd.DataFrame, quantity: str, label: str) -> pd.DataFrame:
     return frame[(frame["quantity"] == quantity) & (frame["label"] == label)].sort_values("x")
 
 
-def _curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: float) -> None:
+def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: float) -> None:
     across = 100 * line["x"]
     axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
     axes.plot(
@@ -406,7 +411,7 @@ def error_section(results: Results) -> HTML:
     exact, frame, unit = results.exact, results.metrics.get("error"), results.value_unit
     if not exact:
         return HTML("")
-    title = HTML("<h2>Error to the exact values</h2>")
+    title = heading(f"Error to {results.truth}", 2)
     if frame is None or frame.empty:
         return together(title, missing("error"))
     drawn, budget = styles_of(results), results.settings.get("budget")
@@ -445,7 +450,7 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
     )
     return together(
         HTML("<h3>Convergence</h3>"),
-        figure(drawing, "Error to the exact values against the budget, bias and standard deviation apart", caption),
+        figure(drawing, f"Error to {results.truth} against the budget, bias and standard deviation apart", caption),
         table(findings.best_by_budget(results), "Best at each budget", text=["smallest error", "next", "intervals"]),
     )
 
@@ -460,7 +465,7 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
     panels = drawing.subplots(1, len(found), squeeze=False, sharey=True)[0]
     for axes, (quantity, (title, squared)) in zip(panels, found.items(), strict=True):
         for label, style in styles.items():
-            line = _line(frame, quantity, label)
+            line = line_of(frame, quantity, label)
             line = line[line["mean"] > 0]
             if line.empty:
                 continue
@@ -491,13 +496,13 @@ def _dots(
     drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(labels)), layout="constrained")
     panels = drawing.subplots(1, len(found), sharey=True, squeeze=False)[0]
     for axes, quantity in zip(panels, found, strict=True):
-        _dot_panel(axes, scalars(frame, quantity), styles, labels, *SCALARS[quantity], unit)
+        dot_panel(axes, scalars(frame, quantity), styles, labels, *SCALARS[quantity], unit)
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.4, -0.6)
     return drawing
 
 
-def _dot_panel(
+def dot_panel(
     axes: Axes,
     rows: pd.DataFrame,
     styles: Mapping[str, Style],
@@ -615,14 +620,22 @@ def _name_points(axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Map
 
 
 def explanations(results: Results) -> HTML:
-    """The scores of a few instances by all labels side by side: maps for an image, a table of features otherwise."""
+    """The scores of a few instances by all labels side by side: maps for an image, words in colour for a text, a table
+    of features otherwise."""
+    if results.dataset_card["kind"] == "text":
+        from shapeline import text_plots  # it draws on this module
+
+        return text_plots.explanations(results)
     picked = findings.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
     values = {label: findings.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
     names = [findings.instance_name(results, row) for row in picked.to_dict("records")]
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[findings.positions(results.dataset, picked)]
+        signs = "speaks for the predicted class, blue against it"
+        if results.dataset_card.get("task") == "regression":
+            signs = "raises the prediction, blue lowers it"
         caption = (
-            "Red speaks for the predicted class, blue against it (saliency has no sign). Every map is scaled by its "
+            f"Red {signs} (saliency has no sign). Every map is scaled by its "
             "own largest magnitude, written below it: compare places within a map, not colours between maps."
         )
         drawing = heat_maps(images, names, values, [results.features_of(image).cells[0] for image in images])

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shapeline import files
@@ -65,6 +65,8 @@ table.facts td:first-child { color: #595959; white-space: nowrap; padding-right:
 table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 0 40px; }
 table.index td:first-child { min-width: 150px; } table.index td + td { white-space: nowrap; }
+table.experiments td.paper { color: #595959; }
+table.experiments tr.first td { border-bottom: none; }
 table.index tr > * { padding: 5px 0 5px 14px; } table.index tr > :first-child { padding-left: 0; }
 .pair > div { min-width: 0; }
 pre { font-size: 12.5px; white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -232,18 +234,26 @@ def _write(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def headline(parameters: Mapping[str, object], link: str) -> dict:
-    """One experiment's entry for `index`, from the same parameters as its notebook; `link` as seen from the index."""
-    from shapeline import findings
+def overview(notebooks: Iterable[Path | str], html: Path | str, pages: Mapping[str, str] | None = None) -> None:
+    """Write the index of executed notebooks, each beside its page, from the parameters they were run with."""
+    from shapeline import comparison_plots, findings
 
-    return {**findings.headline(findings.load(**parameters)), "link": link}
+    kept = {Path(one).stem: json.loads(Path(one).read_text())["metadata"]["papermill"] for one in notebooks}
+    results = {name: findings.load(**papermill["parameters"]) for name, papermill in kept.items()}
+    entries = [{**findings.headline(one), "link": f"{name}.html"} for name, one in results.items()]
+    index(entries, html, pages, comparison_plots.overview(list(results.values())).data)
 
 
-def index(entries: Sequence[Mapping[str, object]], html: Path | str, pages: Mapping[str, str] | None = None) -> None:
+def index(
+    entries: Sequence[Mapping[str, object]],
+    html: Path | str,
+    pages: Mapping[str, str] | None = None,
+    below: str = "",
+) -> None:
     """Write the page that links every report, with one headline row an experiment; pages: link -> title of others.
 
-    entries: as made by `headline`: title, link, accuracy, instances, best, control, control_wins, error, evaluations,
-    rows, failures; what is None is shown as a dash.
+    entries: as made by `findings.headline` with link: title, link, accuracy or r2, instances, best, control,
+    control_wins, error, evaluations, rows, failures; what is None is shown as a dash. below: HTML after the table.
     """
     head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in COLUMNS.items())
     rows = "".join(f"<tr>{_row(entry)}</tr>" for entry in entries)
@@ -258,13 +268,14 @@ def index(entries: Sequence[Mapping[str, object]], html: Path | str, pages: Mapp
         body += '\n<p class="note">No experiment has a report yet.</p>'
     for link, title in (pages or {}).items():
         body += f'\n<p><a href="{markup.escape(link, quote=True)}">{markup.escape(title)}</a></p>'
-    _write(Path(html), page("Shapeline reports", body))
+    _write(Path(html), page("Shapeline reports", body + below))
 
 
 def _row(entry: Mapping[str, object]) -> str:
     from shapeline.findings import interval, number
 
     wins, failures, accuracy = entry.get("control_wins"), entry.get("failures"), entry.get("accuracy")
+    r2 = entry.get("r2")
 
     def named(key: str) -> str:
         part = entry.get(key)
@@ -275,7 +286,7 @@ def _row(entry: Mapping[str, object]) -> str:
     spent = f"<br>{number(entry['error']['evaluations'])} evaluations" if entry.get("error") else ""
     cells = (
         f'<a href="{markup.escape(str(entry["link"]), quote=True)}">{markup.escape(str(entry["title"]))}</a>',
-        "–" if accuracy is None else f"{100 * accuracy:.1f} %",
+        f"R² {r2:.2f}" if r2 is not None else "–" if accuracy is None else f"{100 * accuracy:.1f} %",
         number(entry.get("instances")),
         named("best"),
         named("control") + verdict,

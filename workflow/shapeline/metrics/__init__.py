@@ -30,6 +30,10 @@ class Error(Parameters):
     top: Fraction = Field(0.2, description="Share of the features that counts as the top, for the overlap.")
 
 
+class Decisive(Parameters):
+    pass
+
+
 class Efficiency(Parameters):
     pass
 
@@ -47,6 +51,7 @@ class Metric:
     category: Literal["faithfulness", "accuracy", "axiom", "cost"]
     quantities: dict[str, Literal["lower", "higher"]]
     asks_model: bool = False
+    asks_documents: bool = False  # what the dataset knows of its documents
     reads_snapshots: bool = False
 
 
@@ -64,6 +69,9 @@ METRICS: dict[str, Metric] = {
         "accuracy",
         {"rmse": "lower", "spearman": "higher", "top_k_overlap": "higher"},
         reads_snapshots=True,
+    ),
+    "decisive": Metric(
+        "shapeline.metrics.decisive:measure", Decisive, "accuracy", {"f1": "higher"}, asks_documents=True
     ),
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", Efficiency, "axiom", {"gap": "lower"}),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", Cost, "cost", {"evaluations": "lower", "seconds": "lower"}),

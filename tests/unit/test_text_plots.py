@@ -1,0 +1,428 @@
+"""Coloured words, tables and figures of a text report, and the F1 against known words, on made-up numbers."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgb
+
+from shapeline import comparison_plots, findings, plots, reports, text_plots
+from shapeline.errors import ShapelineError
+from shapeline.metrics import decisive
+from shapeline.metrics.compare import compare
+from tests.fixtures.result_folder import build
+
+SENTENCE = "it is not heartwarming or entertaining it just sucks".split()
+EXACT = np.array([0.02, 0.05, 0.9, -0.7, 0.01, -0.55, 0.04, 0.3, 1.6])
+
+
+def shown(page: str) -> str:
+    """The text of a page: what a reader sees."""
+    return re.sub(r"<[^>]+>", "", page)
+
+
+def classes(page: str) -> set[str]:
+    return {name for names in re.findall(r'class="([^"]*)"', page) for name in names.split()}
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def test_words_carry_sign_and_size():
+    page = text_plots.words(["bad", "film", "nice"], np.array([2.0, 0.05, -1.0])).data
+    assert '<span class="p10" title="+2.00">bad</span> film <span class="n5" title="−1.00">nice</span>' in page
+    assert "−2.0 " in shown(page) and " +2.0 nats" in shown(page)
+
+
+def test_words_share_a_scale_when_told():
+    page = text_plots.words(["bad", "worse"], np.array([1.0, 9.0]), limit=4.0).data
+    assert 'class="p2"' in page and 'class="p10" title="+9.00">worse' in page  # 2.5 tenths round to even; 9 is cut off
+    assert "−4.0 " in shown(page)
+
+
+def test_words_are_escaped_and_unknown_ones_marked():
+    page = text_plots.words(["<b>&", "zyx"], np.array([1.0, 0.0]), unknown=np.array([True, True])).data
+    assert "&lt;b&gt;&amp;" in page and "<b>" not in page
+    assert '<span class="p10 unknown"' in page and '<span class="unknown">zyx</span>' in page
+
+
+def test_words_without_scores_are_shown_all_the_same():
+    failed = text_plots.words(["so", "what<"], None).data
+    assert "⚠ failed" in failed and "so what&lt;" in failed
+    flat = text_plots.words(["so", "what"], np.zeros(2)).data
+    assert "so what" in flat and "every score is 0" in flat and "+1" not in flat
+
+
+def test_long_documents_keep_every_word_and_are_set_small():
+    many = [f"w{place}" for place in range(400)]
+    page = text_plots.words(many, np.linspace(-1, 1, 400)).data
+    text = page.split('<div class="scale">')[0]
+    assert shown(text).split() == many and 'class="words long"' in text
+    assert "long" not in classes(text_plots.words(SENTENCE, EXACT).data)
+
+
+def test_words_and_scores_must_be_as_many():
+    with pytest.raises(ValueError):
+        text_plots.words(["one", "two"], np.ones(3))
+
+
+# --- colours ------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance (WCAG 2.1)."""
+    channels = np.array(to_rgb(colour))
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4) @ [
+        0.2126, 0.7152, 0.0722
+    ]  # fmt: skip
+
+
+def test_every_tint_leaves_dark_text_legible_and_signs_equally_light():
+    ink = luminance(plots.INK)
+    for level in range(1, text_plots.LEVELS + 1):
+        blue, orange = luminance(text_plots.tint(level)), luminance(text_plots.tint(-level))
+        assert (min(blue, orange) + 0.05) / (ink + 0.05) > 6
+        assert blue == pytest.approx(orange, rel=0.03)
+        assert blue < luminance(text_plots.tint(level - 1))
+    assert text_plots.tint(0) == "#ffffff"
+
+
+def test_signs_differ_without_colour():
+    rules = dict(re.findall(r"\.([pn]\d+) \{ (.*?) \}", text_plots.CSS))
+    for level in range(1, text_plots.LEVELS + 1):
+        assert "border-bottom" in rules[f"p{level}"] and "border-top" in rules[f"n{level}"]
+        assert "border-top" not in rules[f"p{level}"] and "border-bottom" not in rules[f"n{level}"]
+
+
+def test_every_class_has_a_rule(documents):
+    rows = [{"dataset": "imdb"}]
+    page = "".join(
+        part.data
+        for part in (
+            text_plots.document_page(documents),
+            text_plots.sentence_table(SENTENCE, {"exact": EXACT, "lime": -EXACT}),
+            text_plots.reading_note(),
+            comparison_plots.experiments_table(rows),
+        )
+    )
+    sheet = text_plots.CSS + reports.CSS
+    unstyled = {name for name in classes(page) if not re.search(rf"\.{name}\b", sheet)}
+    assert unstyled <= {"text"}  # plain cells
+
+
+# --- sentence -----------------------------------------------------------------------------------------------------
+
+
+def rows_of(page: str) -> dict[str, str]:
+    body = page.split("<tbody>")[1].split("</tbody>")[0]
+    return {shown(row.split("</td>")[0]): row for row in body.split("</tr>") if row}
+
+
+def test_sentence_table_aligns_words_and_compares_with_the_exact_values():
+    others = {"exact": EXACT, "twice": 2 * EXACT, "against": -EXACT, "flat": np.ones(9), "failed": None}
+    spent = {"exact": 512, "twice": 36, "against": 36, "flat": 1, "failed": 36}
+    page = text_plots.sentence_table(SENTENCE, others, spent, caption="a < b").data
+    rows = rows_of(page)
+    assert list(rows) == list(others) and "a &lt; b" in page
+    assert all(rows[label].count('<td class="word">') == 9 for label in ("exact", "twice", "against"))
+    assert "not</span><small>+0.90</small>" in rows["exact"] and "heartwarming</span><small>−1.40" in rows["twice"]
+    facts = {label: re.findall(r'<td class="number">(.*?)</td>', row) for label, row in rows.items()}
+    assert facts["exact"] == ["–", "–", "± 1.6", "512"]
+    assert facts["twice"] == ["1.00", "1.00", "± 3.2", "36"]
+    assert facts["against"] == ["−1.00", "−1.00", "± 1.6", "36"]
+    assert facts["flat"] == ["–", "–", "± 1.0", "1"]
+    assert "failed" in rows["failed"] and facts["failed"] == ["–", "–", "–", "36"]
+
+
+def test_linear_and_rank_correlation_differ():
+    page = text_plots.sentence_table(["a", "b", "c"], {"exact": np.array([1, 2, 3.0]), "lime": np.array([1, 2, 9.0])})
+    linear = np.corrcoef([1, 2, 3], [1, 2, 9])[0, 1]
+    assert re.findall(r'<td class="number">(.*?)</td>', rows_of(page.data)["lime"])[:2] == [f"{linear:.2f}", "1.00"]
+
+
+def test_rounding_of_constant_scores_is_no_correlation():
+    flat = np.full(3, 0.1)
+    assert (flat != flat.mean()).all()  # which is why this needs care
+    page = text_plots.sentence_table(["a", "b", "c"], {"exact": np.array([1, 2, 3.5]), "flat": flat}).data
+    assert re.findall(r'<td class="number">(.*?)</td>', rows_of(page)["flat"])[:2] == ["–", "–"]
+
+
+def test_a_longer_sentence_flows_and_a_failed_exact_leaves_dashes():
+    page = text_plots.sentence_table([*SENTENCE, "and", "so", "on", "…"], {"exact": None, "lime": np.ones(13)}).data
+    assert 'class="word"' not in page and '<td class="flow">' in page and "evaluations" not in page
+    assert re.findall(r'<td class="number">(.*?)</td>', rows_of(page)["lime"])[:2] == ["–", "–"]
+
+
+# --- documents ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def documents() -> list[text_plots.Document]:
+    good = text_plots.Document("one <1>", SENTENCE, {"exact": EXACT, "lime": None}, "negative", "negative", 0.99)
+    wrong = text_plots.Document(
+        "two", ["fine"], {"exact": np.array([1.0]), "lime": np.array([-1.0])}, "positive", "negative", 0.6,
+        np.array([True]), "truncated",
+    )  # fmt: skip
+    return [good, wrong]
+
+
+def test_document_page_flags_what_is_misclassified(documents):
+    first, second = text_plots.document_page(documents).data.split("</section>")[:2]
+    assert "misclassified" not in first and "⚠ misclassified" in second
+    assert "true positive, predicted negative (P = 0.600); 1 word; truncated" in shown(second)
+    assert "one &lt;1&gt;" in first and "⚠ failed" in first and 'class="p10 unknown"' in second
+    assert first.count('class="explained"') == 2
+
+
+def test_document_page_shows_the_chosen_methods_in_their_order(documents):
+    page = text_plots.document_page(documents, labels=["lime", "exact"]).data
+    assert re.findall(r"<b>(lime|exact)</b>", page) == ["lime", "exact"] * 2
+
+
+def test_documents_shown_take_turns_and_include_the_first_mistakes():
+    instances = pd.DataFrame({"instance": range(8), "label": [0, 0, 0, 0, 1, 1, 1, 1]})
+    instances["prediction"] = [0, 1, 0, 0, 1, 0, 0, 1]
+    assert text_plots.documents_shown(instances, count=5)["instance"].tolist() == [0, 4, 2, 1, 5]
+    assert text_plots.documents_shown(instances.assign(label=-1), count=2)["instance"].tolist() == [0, 1]
+    right = instances.assign(prediction=instances["label"])
+    assert text_plots.documents_shown(right, count=3)["instance"].tolist() == [0, 4, 1]
+
+
+def test_documents_of_an_experiment_have_their_own_scores(tmp_path):
+    results = findings.load(**build(tmp_path, "image"))
+    card = {**results.dataset_card, "unit": "word", "vocabulary": ["", "<unk>", "good"], "input_shape": [16]}
+    results = dataclasses.replace(results, dataset_card=card)
+    picked = results.instances.iloc[[1, 2, 3]].assign(text=["first odd" + 15 * " good", 16 * "good ", "good"])
+    picked.loc[3, "label"] = -1  # a text of the user's own
+    one, two, own = text_plots.documents_of(results, picked)
+    assert one.truth != one.prediction and two.truth == two.prediction and own.truth is None
+    assert one.words == ["odd", *["good"] * 15] and one.unknown.tolist() == [True] + [False] * 15  # the last 16
+    frame = results.scores["exact"].set_index("instance")
+    assert one.scores["exact"] == pytest.approx(frame.loc[picked["instance"].iloc[0], "scores"])
+    assert "misclassified" in text_plots.document_page([one], labels=["exact"]).data
+    page = text_plots.document_page([dataclasses.replace(own, scores={})]).data
+    assert f"<p>predicted {own.prediction} (P" in page
+
+
+# --- agreement ----------------------------------------------------------------------------------------------------
+
+
+VALUES = {
+    "a": [np.array([1.0, 2, 3]), np.array([1.0, -1]), np.array([1.0, 2, 3])],
+    "b": [np.array([2.0, 4, 60]), np.array([-1.0, 1]), None],
+    "flat": [np.ones(3), np.ones(2), np.zeros(3)],
+}
+
+
+def pair(frame: pd.DataFrame, one: str, other: str, quantity: str) -> pd.Series:
+    rows = frame[(frame["label"] == one) & (frame["other"] == other) & (frame["quantity"] == quantity)]
+    return rows.squeeze()
+
+
+def test_agreements_by_hand():
+    frame = comparison_plots.agreements(VALUES)
+    ranks = pair(frame, "a", "b", "rank correlation")
+    assert ranks[["mean", "low", "high", "n"]].tolist() == pytest.approx([0, -1, 1, 2])  # 1 and -1
+    cosine = 190 / np.sqrt(14 * 3620)
+    assert pair(frame, "a", "b", "cosine")["mean"] == pytest.approx((cosine - 1) / 2)
+    assert pair(frame, "a", "flat", "rank correlation").empty  # constant: no ranks
+    flat = pair(frame, "a", "flat", "cosine")
+    assert flat["n"] == 2 and flat["mean"] == pytest.approx((6 / np.sqrt(14 * 3) + 0) / 2)  # zeros have no direction
+
+
+def test_agreement_draws_each_pair_once_a_triangle():
+    figure = comparison_plots.agreement(comparison_plots.agreements(VALUES), ["flat", "b", "a"])
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["flat", "b", "a"]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["flat", "b", "a"]
+    cells = {tuple(np.floor(text.get_position()).astype(int)): text.get_text() for text in axes.texts}
+    assert cells[(1, 2)] == "0.00"  # column b, row a, below the diagonal: rank correlation
+    assert cells[(2, 1)] == f"{(190 / np.sqrt(14 * 3620) - 1) / 2:.2f}".replace("-", "−")
+    assert (0, 0) not in cells and (0, 2) not in cells
+
+
+def test_agreement_section_lists_every_pair_and_tolerates_a_single_method():
+    page = comparison_plots.agreement_section(VALUES).data
+    assert "All 3 pairs" in page and "0.00 (−1.00 to 1.00)" in page
+    assert "fewer than two" in comparison_plots.agreement_section({"a": VALUES["a"]}).data
+
+
+# --- experiments --------------------------------------------------------------------------------------------------
+
+
+def test_experiments_table_sets_ours_above_the_paper():
+    ours = {"dataset": "imdb", "classes": 2, "train": 25000, "test": 25000, "mean_length": 230.53, "model": "WordCNN"}
+    page = comparison_plots.experiments_table([
+        {**ours, "parameters": 351_002, "accuracy": 0.8931, "note": "own split"},
+        {"dataset": "reviews", "title": "Reviews <synthetic>", "accuracy": 1.0},
+    ]).data  # fmt: skip
+    body = page.split("<tbody>")[1].split("</tbody>")[0].split("</tr>")[:-1]
+    here, paper, alone = ([shown(cell) for cell in row.split("</td>")[:-1]] for row in body)
+    assert here == ["imdb", "here", "2", "25,000", "25,000", "230.5", "WordCNN", "351,002", "89.31 %"]
+    assert paper == ["", "paper", "2", "25,000", "25,000", "325.6", "WordCNN", "351,002", "90.1 %"]
+    assert alone == ["Reviews &lt;synthetic&gt;", "here", *["–"] * 6, "100 %"]
+    assert "imdb: own split." in page
+
+
+def test_the_papers_parameters_are_those_of_table_1():
+    counts = {name: entry["parameters"] for name, entry in comparison_plots.PAPER.items()}
+    assert counts == {"imdb": 351_002, "agnews": 11_337_988, "yahoo": 7_146_166}
+
+
+# --- context ------------------------------------------------------------------------------------------------------
+
+
+def test_context_pairs_differ_in_nothing_else():
+    labels = {
+        "l": {"method": "l_shapley", "parameters": {"order": 1}},
+        "l2": {"method": "l_shapley", "parameters": {"order": 2}},
+        "lp": {"method": "l_shapley", "parameters": {"order": 1, "context": "present"}},
+        "cp": {"method": "c_shapley", "parameters": {"context": "present"}},
+        "c": {"method": "c_shapley", "parameters": {"context": "absent"}},
+        "random": {"method": "random"},
+    }
+    assert comparison_plots.context_pairs(labels) == [("l", "lp"), ("c", "cp")]
+
+
+def areas(**values: np.ndarray) -> pd.DataFrame:
+    parts = [
+        pd.DataFrame({"label": label, "instance": np.arange(len(row)), "repeat": repeat, "value": row + shift})
+        for label, row in values.items()
+        for repeat, shift in enumerate((-1, 1))
+    ]
+    return pd.concat(parts).assign(quantity="masking_area", x=np.nan)
+
+
+def test_context_is_compared_instance_by_instance():
+    random = np.random.default_rng(0)
+    base = random.normal(-5, 10, 60)
+    measured = areas(l=base, lp=base - 0.5 + random.normal(0, 0.1, 60), c=base, cp=base + random.normal(0, 0.1, 60))
+    measured.loc[(measured["label"] == "lp") & (measured["instance"] == 7), "value"] = np.nan
+    scores = {label: [np.array([1.0, 2, 3])] * 60 for label in ("l", "lp", "c", "cp")}
+    scores["lp"] = [np.array([1.0, 3, 2])] * 60
+    frame = comparison_plots.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
+    first, second = frame.to_dict("records")
+    assert first["n"] == 59 and first["mean"] == pytest.approx(0.5, abs=0.05)
+    assert first["high"] - first["low"] < 0.1  # paired: the spread of 10 between instances cancels
+    assert first["mean"] == pytest.approx(first["absent_area"] - first["present_area"])
+    assert first["rank_mean"] == pytest.approx(0.5) and second["rank_mean"] == pytest.approx(1)
+    page = comparison_plots.context_section(frame).data
+    assert re.findall(r"(present|absent|no clear difference)</td>", page) == ["present", "no clear difference"]
+    assert "both absent and present" in comparison_plots.context_section(frame.head(0)).data
+
+
+# --- decisive words -----------------------------------------------------------------------------------------------
+
+
+def scored(*rows: tuple[int, list[float]], target: int = 1) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["instance", "scores"])
+    return frame.assign(scores=frame["scores"].map(lambda row: np.array(row, np.float32)), target=target, repeat=0)
+
+
+def bools(text: str) -> np.ndarray:
+    return np.array([letter == "x" for letter in text])
+
+
+def test_f1_of_decisive_words_by_hand():
+    rows = scored((7, [3, -9, 2, 1]), (3, [1, 2]), (5, [0.1, 0.2, 0.3, 0.4, 0.5]))
+    known = {7: bools("x.x."), 3: bools("x."), 5: bools("x..x.")}
+    found = decisive.measure(rows, known, dict.fromkeys(known, 1))
+    # 7: the top two are words 0 and 2, as -9 is large only in size; 5: words 4 and 3, one of which is decisive
+    assert found["value"].tolist() == [1.0, 0.0, 0.5]
+    assert found["instance"].tolist() == [7, 3, 5] and set(found["quantity"]) == {"f1"} and found["x"].isna().all()
+
+
+def test_documents_that_cannot_be_judged_are_left_out_and_counted():
+    rows = scored((0, [2, 1]), (1, [2, 1]), (2, [2, 1]))
+    known = {0: bools("x."), 1: bools("x."), 2: bools("..")}
+    found = decisive.measure(rows, known, {0: 1, 1: 0, 2: 1})  # of 1 the model makes a 1 that is a 0
+    assert found["value"].tolist()[0] == 1 and found["value"].isna().tolist() == [False, True, True]
+    row = compare(found.assign(label="a")).iloc[0]
+    assert (row["mean"], row["n"]) == (1, 1)
+
+
+def test_equal_scores_are_ranked_by_a_seed_and_not_by_place():
+    many = range(400)
+    rows = scored(*((instance, [0, 0, 0, 0]) for instance in many))
+    known = {instance: bools("x...") for instance in many}
+    first = decisive.measure(rows, known, dict.fromkeys(many, 1))["value"]
+    assert first.mean() == pytest.approx(0.25, abs=0.06)  # chance: k / d
+    assert (first == decisive.measure(rows, known, dict.fromkeys(many, 1))["value"]).all()
+    assert (first != decisive.measure(rows, known, dict.fromkeys(many, 1), seed=1)["value"]).any()
+    backwards = decisive.measure(rows[::-1], known, dict.fromkeys(many, 1)).sort_values("instance")["value"]
+    assert backwards.tolist() == first.tolist()  # whatever else is in the table
+
+
+def test_decisive_words_must_fit_the_scores():
+    rows = scored((4, [1, 2]))
+    with pytest.raises(ShapelineError, match="instance 4 has 2 scores but 3 words; prepare"):
+        decisive.measure(rows, {4: bools("x..")}, {4: 1})
+    with pytest.raises(ShapelineError, match="instance 4 has 2 scores but no words"):
+        decisive.measure(rows, {}, {4: 1})
+
+
+STYLES = plots.styles({"exact": {}, "lime": {}, "random": {"is_control": True}}, "exact")
+
+
+def f1_frame(**values: list[float]) -> pd.DataFrame:
+    parts = [pd.DataFrame({"label": label, "instance": range(len(row)), "value": row}) for label, row in values.items()]
+    return compare(pd.concat(parts).assign(repeat=0, quantity="f1", x=np.nan))
+
+
+def test_decisive_f1_ranks_methods_and_marks_the_best_control():
+    frame = f1_frame(lime=[1.0, 1, 0.5, np.nan], exact=[1.0, 0.5, 0, np.nan], random=[0.0, 0.5, 0, np.nan])
+    figure = comparison_plots.decisive_f1(frame, STYLES)
+    axes = figure.axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["lime", "exact", "random"]
+    assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == (0, (1, 2)) or line.is_dashed()] == [
+        pytest.approx(1 / 6)
+    ]
+    assert "higher is better" in axes.get_xlabel()
+    page = comparison_plots.decisive_section(frame, STYLES, explained=4).data
+    assert "1 of 4 documents are left out" in page and page.index("0.83 (") < page.index("0.50 (")
+    assert page.count(">yes<") == 1 and page.count(">3<") == 3
+    assert "not computed" in comparison_plots.decisive_section(None, STYLES, 4).data
+    assert "No document counts" in comparison_plots.decisive_section(f1_frame(lime=[np.nan]), STYLES, 1).data
+
+
+# --- curves -------------------------------------------------------------------------------------------------------
+
+
+def curve(*labels: str) -> pd.DataFrame:
+    x = np.linspace(0, 1, 5)
+    parts = [
+        pd.DataFrame({"label": label, "x": x, "mean": -x * size, "low": -x * size - 1, "high": -x * size + 1})
+        for size, label in enumerate(labels, start=1)
+    ]
+    return pd.concat(parts).assign(quantity="masking", n=9)
+
+
+def test_grid_gives_each_data_set_a_panel_and_all_one_legend():
+    frames = {
+        "IMDB": curve("lime", "exact"),
+        "AG News": curve("random", "exact", "stranger"),
+        "none": curve("lime")[:0],
+    }
+    figure = comparison_plots.log_odds_grid(frames, STYLES)
+    figure.draw_without_rendering()
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["IMDB", "AG News"]
+    assert [[line.get_label() for line in axes.lines] for axes in figure.axes] == [
+        ["exact", "lime"],
+        ["exact", "random"],
+    ]
+    assert figure.axes[0].lines[1].get_ydata() == pytest.approx(-np.linspace(0, 1, 5))
+    band = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((-3, 1))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["exact", "lime", "random"]
+    legend = figure.legends[0].get_window_extent()
+    assert all(legend.y1 < axes.get_window_extent().y0 for axes in figure.axes) and legend.x1 <= figure.bbox.x1
+    assert "nats" in figure.axes[0].get_ylabel() and "%" in figure.axes[0].get_xlabel()
+    assert comparison_plots.log_odds_grid({"none": curve("lime")[:0]}, STYLES) is None
+
+
+def test_four_data_sets_stand_two_by_two():
+    figure = comparison_plots.log_odds_grid({str(place): curve("lime") for place in range(4)}, STYLES)
+    assert len(figure.axes) == 4 and figure.axes[0].get_subplotspec().get_gridspec().ncols == 2

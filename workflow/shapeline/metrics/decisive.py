@@ -1,0 +1,43 @@
+"""Accuracy against known words: how many of the words that decide the class are among the top ones."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from shapeline.errors import ShapelineError
+from shapeline.seeds import seed_of
+
+
+def measure(
+    rows: pd.DataFrame, decisive: Mapping[int, np.ndarray], labels: Mapping[int, int], seed: int = 0
+) -> pd.DataFrame:
+    """F1 between the decisive words of a document and its k highest signed scores, k = number of decisive words.
+
+    rows: score rows that succeeded; decisive: instance -> (d,) bool; labels: instance -> true class. As many words are
+    chosen as are decisive, so F1, precision and recall are one number in [0, 1]; chance gives k / d. The sign counts:
+    decisive words speak for the true class. Where the explained class is another, because the model errs, or no word
+    is decisive, F1 is NaN, which leaves the document out of means and of their n. Equal scores are ranked at random, by
+    a seed an instance. Raises ShapelineError for an instance that is unknown or has another number of words.
+    """
+    instances = rows["instance"].to_numpy()
+    d = rows["scores"].map(len).to_numpy(dtype=int)
+    for instance, length in zip(instances, d, strict=True):
+        if instance not in decisive or len(decisive[instance]) != length:
+            known = f"{len(decisive[instance])} words" if instance in decisive else "no words"
+            raise ShapelineError(
+                f"decisive: instance {instance} has {length} scores but {known}; prepare the dataset and explain again"
+            )
+    wanted = np.concatenate([np.asarray(decisive[instance], bool) for instance in instances])
+    values = np.concatenate([np.asarray(row, float) for row in rows["scores"]])
+    chance = np.concatenate(
+        [np.random.default_rng(seed_of(seed, "ties", one)).random(n) for one, n in zip(instances, d, strict=True)]
+    )
+    owner = np.repeat(np.arange(len(rows)), d)
+    order = np.lexsort((chance, -values, owner))  # the words of a row stay together, its highest score first
+    k = np.bincount(owner, wanted, minlength=len(rows))
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(d) - d, d)
+    hits = np.bincount(owner, wanted[order] & (place < k[owner]), minlength=len(rows))
+    counted = (k > 0) & (rows["target"].to_numpy() == [labels[instance] for instance in instances])
+    f1 = np.divide(hits, k, out=np.full(len(rows), np.nan), where=counted)
+    return rows[["instance", "repeat"]].assign(quantity="f1", x=np.nan, value=f1)
