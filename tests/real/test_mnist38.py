@@ -16,7 +16,7 @@ from tests.workflow.conftest import copy_repository
 def test_mnist38_at_the_papers_size(tmp_path, real_data):
     files = real_data("mnist", "train-images-idx3-ubyte.gz").parent
     checkout = copy_repository(ROOT, tmp_path)
-    (tmp_path / "mirror.yaml").write_text(f"data: {{mirror: {files.parent}, offline: true}}\n")
+    (tmp_path / "mirror.yaml").write_text(f"run: [mnist38]\ndata: {{mirror: {files.parent}, offline: true}}\n")
     began = time.monotonic()
     checkout.snakemake("--cores", "2", "--configfile", "config.paper.yaml", "mirror.yaml", timeout=1800)
     assert time.monotonic() - began < 1800

@@ -12,6 +12,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.features import Features
 from shapeline.instances import Bench
 from shapeline.references import Reference
+from shapeline.value_cache import Cache
 
 D = 6
 RNG = np.random.default_rng(0)
@@ -209,3 +210,37 @@ def test_scores_do_not_depend_on_shards_or_batch_size():
     assert np.stack(one["scores"]) == pytest.approx(np.stack(four["scores"]), abs=1e-5)
     first, second = (np.stack(one.loc[one["repeat"] == repeat, "scores"]) for repeat in (0, 1))
     assert not np.allclose(first, second)  # another repeat is another design
+
+
+def test_a_cache_changes_no_number_and_is_told_of(tmp_path):
+    asked = []
+    model = models.wrap(lambda rows: asked.append(len(rows)) or 1 / (1 + np.exp(-(rows @ WEIGHTS))))
+    columns = Features("column", (D,), np.arange(D, dtype=np.int32))
+
+    def explained(settings, budgets, cache):
+        arguments = [model, X, np.zeros(len(X), int), settings, columns, Reference(np.zeros((1, D), np.float32))]
+        return attribution.attribute(*arguments, "probability", budgets, instances=range(7, 12), cache=cache)
+
+    cache = Cache(tmp_path, "key")
+    explained({"method": "shapley"}, [None], cache)
+    for settings, budgets in (({"method": "kernel_shap"}, [2, 4]), ({"method": "occlusion"}, [None])):
+        plain = explained(settings, budgets, None)
+        asked.clear()
+        cached = explained(settings, budgets, cache)
+        assert sum(asked) == 0  # the exact values had them all
+        for one, other in zip(plain, cached, strict=True):
+            assert (one.scores == other.scores).all()
+            assert (one.evaluations == other.evaluations).all()
+        union = plain[-1].extra[0].get("evaluated", D + 2)
+        assert [extra["reused"] for extra in cached[-1].extra] == [union] * len(X)
+
+
+def test_a_nan_behind_a_cache_names_the_right_instance(tmp_path):
+    model = models.wrap(lambda rows: np.where(rows[:, :1] == 9, np.nan, [[0.5, 0.5]]))
+    columns, inputs = Features("column", (D,), np.arange(D, dtype=np.int32)), np.zeros((4, D), np.float32)
+    arguments = [{"method": "occlusion"}, columns, Reference(np.ones((1, D), np.float32)), "probability"]
+    targets, cache = np.zeros(4, int), Cache(tmp_path, "key")
+    attribution.attribute(model, inputs[:2], targets[:2], *arguments, instances=[70, 71], cache=cache)
+    inputs[3, 0] = 9
+    with pytest.raises(ShapelineError, match="instance 73,"):
+        attribution.attribute(model, inputs, targets, *arguments, instances=[70, 71, 72, 73], cache=cache)

@@ -199,11 +199,12 @@ def test_names_of_the_paper_configuration_are_disjoint(root, default):
     )
 
 
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 @pytest.mark.parametrize("name", sorted(methods.METHODS))
-def test_typed_defaults_are_those_of_the_function(name):
+def test_typed_defaults_are_those_of_the_function(name, framework):
     """Jobs are given only what differs from the default, so the function's own default must be the typed one."""
     method = methods.METHODS[name]
-    signature = {**inspect.signature(methods.function_of(method.function)).parameters}
+    signature = {**inspect.signature(methods.function_of(method.function_for(framework))).parameters}
     if name == "lime":
         signature |= inspect.signature(surrogate_lasso.sparse).parameters
     for key, field in method.parameters.model_fields.items():

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 
 import pandas as pd
 import pytest
@@ -100,3 +101,27 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
     record.parent.mkdir(parents=True)
     record.touch()  # Snakemake has a record: it will compare the settings itself
     plan.check_records(config.load(default))
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_the_tables_of_a_framework_name_every_module_that_is_loaded_by_name(framework):
+    from shapeline import engine
+    from shapeline.models import classifier, training
+
+    named = {engine.BACKENDS[framework], engine.WINDOWS[framework], classifier.MODULES[framework]}
+    assert set(plan.FRAMEWORK_CODE[framework]) == named
+    assert plan.TRAINING[framework] == training.TRAINERS[framework]
+
+
+def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, default):
+    monkeypatch.chdir(root)
+    loaded = config.load(default)
+    for experiment, own, other in (("digits", "torch", "tf_|keras"), ("reviews", "tf_", "torch_")):
+        label = "gradient_x_input"
+        for files in (
+            plan.attribute_code(loaded, experiment, label),
+            plan.measure_code(loaded, experiment, "log_odds"),
+            plan.train_code(loaded, loaded.experiments[experiment].model),
+        ):
+            names = " ".join(os.path.basename(file) for file in files)
+            assert re.search(own, names) and not re.search(other, names)

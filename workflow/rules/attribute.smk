@@ -1,7 +1,7 @@
 rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
-        code=plan.sources("shapeline.instances"),
+        code=lambda w: plan.select_code(CONFIG, w.experiment),
         script=script_file("select_instances"),
     output:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
@@ -10,7 +10,7 @@ rule select_instances:
     benchmark:
         f"{RESULTS}/benchmarks/select_instances/{{experiment}}.tsv"
     conda:
-        "../../envs/torch.yaml"
+        lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     params:
         settings=lambda w: plan.select_settings(CONFIG, w.experiment),
@@ -31,12 +31,13 @@ rule attribute:
     benchmark:
         f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.tsv"
     conda:
-        "../../envs/torch.yaml"
+        lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
         gpu=GPU,
         device=CONFIG.device,
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
+        values=lambda w: plan.values_folder(CONFIG, w.experiment),
     params:
         settings=lambda w: plan.attribute_settings(CONFIG, w.experiment, w.label),
     script:

@@ -84,14 +84,15 @@ def measure_inputs(experiment, metric, label):
     """The scores, and the truth or the model where the metric asks for them."""
     files = {
         "scores": plan.score_files(CONFIG, experiment, label),
-        "code": plan.measure_code(metric),
+        "code": plan.measure_code(CONFIG, experiment, metric),
     }
     parameters = plan.measure_settings(CONFIG, experiment, metric).get("parameters", {})
     if "reference" in parameters:
         files["truth"] = plan.score_files(CONFIG, experiment, parameters["reference"])
-    if registered_metrics.METRICS[metric].asks_model:
+    asked = registered_metrics.METRICS[metric]
+    if asked.asks_model or asked.asks_documents:
         files |= {
             "instances": f"{RESULTS}/{experiment}/instances.parquet",
-            **model_inputs(experiment),
+            **(model_inputs if asked.asks_model else dataset_files)(experiment),
         }
     return files

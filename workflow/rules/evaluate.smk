@@ -9,7 +9,7 @@ rule measure:
     benchmark:
         f"{RESULTS}/benchmarks/measure/{{experiment}}/{{metric}}/{{label}}.tsv"
     conda:
-        "../../envs/torch.yaml"
+        lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
         gpu=lambda w: GPU if registered_metrics.METRICS[w.metric].asks_model else 0,

@@ -12,7 +12,7 @@ rule train_model:
     benchmark:
         f"{RESULTS}/benchmarks/train_model/{{model}}.tsv"
     conda:
-        "../../envs/torch.yaml"
+        lambda w: plan.environment(CONFIG, w.model)
     threads: 2
     resources:
         gpu=GPU,

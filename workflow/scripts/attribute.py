@@ -5,12 +5,14 @@ from shapeline.seeds import digest
 
 device = jobs.start(snakemake)
 
-from shapeline import attribution, instances, scores
+from shapeline import attribution, instances, plan, scores
 
 settings, wildcards = snakemake.params.settings, snakemake.wildcards
 stand = instances.bench(snakemake.input.weights, snakemake.input.arrays, settings, device)
 form = instances.form_for(snakemake.input.instances, stand, device)
 selected = instances.read(snakemake.input.instances)
+code = plan.sources("shapeline.instances", *plan.FRAMEWORK_CODE[stand.model.framework])
+cache = attribution.cache_of(snakemake.resources.values, snakemake.input, code, settings, form, device)
 share = attribution.shard(selected, int(wildcards.shard), int(wildcards.shards))
 rows = attribution.explain_rows(
     stand,
@@ -20,6 +22,7 @@ rows = attribution.explain_rows(
     form,
     snakemake.resources.on_error,
     jobs.progress(len(share) * settings.get("repeats", 1)),
+    cache,
 )
 scores.write(
     snakemake.output.scores,

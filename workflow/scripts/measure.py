@@ -19,6 +19,10 @@ if metrics.METRICS[settings["metric"]].asks_model:
     from shapeline import instances
 
     needs |= instances.for_metric(snakemake.input, rows, device, jobs.progress(len(rows)))
+if metrics.METRICS[settings["metric"]].asks_documents:
+    from shapeline import instances
+
+    needs |= instances.known_words(snakemake.input, rows)
 measured = metrics.measure(settings["metric"], rows, needs).assign(label=snakemake.wildcards.label)
 scores.write_table(
     snakemake.output.measured,

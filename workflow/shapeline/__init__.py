@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str):
     """Modules are imported when they are first used, so that a dry run never pays for torch."""
     if name == "explain":
-        return importlib.import_module("shapeline.attribution").explain
+        return importlib.import_module("shapeline.one_call").explain
     try:
         return importlib.import_module(f"shapeline.{name}")
     except ModuleNotFoundError as error:

@@ -6,28 +6,26 @@ import json
 import shutil
 import subprocess
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-from pydantic import ValidationError
 
 import shapeline
-from shapeline import engine, methods, models, references
+from shapeline import engine, methods
 from shapeline import features as feature_kinds
 from shapeline.designs.build import build
 from shapeline.designs.design import Design, unique_rows
-from shapeline.errors import MethodFailure, ShapelineError, nearest
+from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.features import Features
 from shapeline.models import Classifier
 from shapeline.references import Reference
 from shapeline.seeds import seed_of
+from shapeline.value_cache import Cache, key_of
 
 NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
-PLANNED = ("budget", "snapshots", "rival_of")  # keys of a method entry that say how much to spend
+PLANNED = ("budget", "snapshots", "rival_of", "rival")  # keys of a method entry that say how much to spend
 CHUNK = 32  # instances between two progress lines
 CHUNK_VALUES = 1_000_000  # values of a chunk: 8 MB, and seconds between two progress lines
 
@@ -37,8 +35,9 @@ class Explanation:
     """Scores of n instances by one method (one repeat of it).
 
     scores (n, *feature shape), NaN where the method failed; evaluations (n,) coalitions whose value was asked for;
-    seconds (n,) wall time, the design's construction shared out; target (n,) explained class; value_full and
-    value_empty (n,) values of the whole input and of the reference; status and error (n,) "ok" or why not.
+    seconds (n,) wall time, the design's construction shared out; target (n,) explained class, 0 of a regression;
+    value_full and value_empty (n,) values of the whole input and of the reference; status and error (n,) "ok" or why
+    not.
     """
 
     scores: np.ndarray
@@ -49,7 +48,7 @@ class Explanation:
     value_empty: np.ndarray
     status: list[str] = field(default_factory=list)
     error: list[str | None] = field(default_factory=list)
-    extra: str | None = None  # JSON; with snapshots, {"evaluated": coalitions of all budgets together}
+    extra: list[dict] = field(default_factory=list)  # what a method says of each instance beside its scores
 
 
 def attribute(
@@ -66,48 +65,79 @@ def attribute(
     form: engine.Form | None = None,
     on_error: str = "record",
     progress: Callable[[int, int], None] | None = None,
+    cache: Cache | None = None,
 ) -> list[Explanation]:
     """Explain inputs (n, *input shape) for targets (n,) by the method of `settings` ({"method": name, ...parameters}).
 
     budgets: multiples of d, for sampled methods; an Explanation for each. A coalition that several budgets use is
     evaluated once, and `seconds` are shared out by evaluations. seed: of this label and repeat; one design serves all
-    instances. instances: ids that seed what is drawn an instance (positions by default). Raises ShapelineError for a
-    model that returns NaN, and for any failure when on_error is "fail".
+    instances. instances: ids that seed what is drawn an instance (positions by default). cache: of this model, data,
+    features, reference and value; `evaluations` are what the method asks, `seconds` what was spent. Raises
+    ShapelineError for a model that returns NaN, and for any failure when on_error is "fail".
     """
     began = time.perf_counter()
     method = methods.METHODS[settings["method"]]
     parameters = {key: setting for key, setting in settings.items() if key not in PLANNED}
-    if features.d == 0:
-        return _nothing_to_score(inputs, targets, features, len(budgets), on_error)
-    graph = None
-    if "graph" in method.parameters.model_fields and parameters.get("graph", "features") == "features":
-        graph = feature_kinds.graph(features)
-    designs = [build(parameters, features.shape, budget, seed, graph) for budget in budgets] if method.is_design else []
+    results = [blank(len(inputs), features, targets) for _ in budgets]
+    try:
+        if features.d == 0:
+            raise NO_FEATURES
+        spend = [rival.evaluations / features.d] if (rival := _rival(settings, features)) else budgets
+        designs = [design_of(parameters, features, budget, seed) for budget in spend] if method.is_design else []
+    except ShapelineError as error:
+        # Where d differs by instance, that some have no design (2^d coalitions) says nothing of the others.
+        if on_error == "fail" or not feature_kinds.varies(features.kind):
+            raise
+        for result in results:
+            result.status = [getattr(error, "status", "no design")] * len(inputs)
+            result.error = [str(error)] * len(inputs)
+        return results
     masks, columns = _union(designs, features.d)
     evaluated = len(masks)
     masks, full, empty = _with_ends(masks)
     ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
-    results = [_empty(len(inputs), features, targets) for _ in budgets]
     spent = np.full(len(inputs), (time.perf_counter() - began) / max(len(inputs), 1))
     step = max(1, min(CHUNK, CHUNK_VALUES // len(masks)))
 
+    def values_of(part: slice) -> np.ndarray:
+        if cache is None or not designs:
+            return engine.values(model, inputs[part], reference, masks, features, value, targets[part], form)
+
+        def evaluate(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+            asked = inputs[part][rows], reference, masks[columns], features, value, targets[part][rows], form
+            try:
+                return engine.values(model, *asked)
+            except ShapelineError as error:
+                raise engine.by_id(error, ids[part][rows]) from None
+
+        values, reused = cache.values(ids[part], targets[part], masks, evaluate)
+        for extra, number in zip(results[-1].extra[part], reused, strict=True):
+            extra["reused"] = int(number)  # of all budgets together
+        return values
+
     def explain_part(part: slice) -> None:
         began = time.perf_counter()
-        values = engine.values(model, inputs[part], reference, masks, features, value, targets[part], form)
-        found = [(d.attribute(values[:, own]), d.evaluations) for d, own in zip(designs, columns, strict=True)]
+        values = values_of(part)
+        found = [(d.attribute(values[:, own]), d.evaluations, {}) for d, own in zip(designs, columns, strict=True)]
         if not designs:
             available = {
                 **{**parameters, "d": features.d, "features": features, "reference": reference, "seed": seed},
                 **{"model": model, "inputs": inputs[part], "targets": targets[part], "instances": ids[part]},
             }
-            found = [methods.call(methods.function_of(method.function), available)]
+            scores, evaluations, *said = methods.call(
+                methods.function_of(method.function_for(model.framework)), available
+            )
+            found = [(scores, evaluations, *(said or [{}]))]
         spent[part] += (time.perf_counter() - began) / len(inputs[part])
-        for result, (scores, evaluations) in zip(results, found, strict=True):
+        for result, (scores, evaluations, said) in zip(results, found, strict=True):
             result.scores[part] = np.reshape(scores, (-1, *features.shape))
             result.evaluations[part] = evaluations
             result.value_full[part], result.value_empty[part] = values[:, full], values[:, empty]
             share = evaluations / len(masks) if len(designs) > 1 else 1.0
             result.seconds[part] = spent[part] * share
+            for name, numbers in said.items():
+                for i, number in zip(range(part.start, part.stop), numbers, strict=True):
+                    result.extra[i][name] = float(number)
 
     for start in range(0, len(inputs), step):
         part = slice(start, min(start + step, len(inputs)))
@@ -127,8 +157,32 @@ def attribute(
         if progress:
             progress(part.stop, part.stop * len(masks))
     if len(designs) > 1:
-        results[-1].extra = json.dumps({"evaluated": evaluated})
+        for extra in results[-1].extra:
+            extra["evaluated"] = evaluated  # coalitions of all budgets together
     return results
+
+
+def design_of(parameters: dict, features: Features, budget: float | None, seed: int) -> Design:
+    """The design of a method's parameters on these features; cached, so that equal settings make it once."""
+    graph = None
+    fields = methods.METHODS[parameters["method"]].parameters.model_fields
+    if "graph" in fields and parameters.get("graph", "features") == "features":
+        graph = feature_kinds.graph(features)
+    return build(parameters, features.shape, budget, seed, graph)
+
+
+def _rival(settings: dict, features: Features) -> Design | None:
+    """The fixed-cost design whose number of evaluations is the budget, where that differs by instance."""
+    return design_of(settings["rival"], features, None, 0) if "rival" in settings else None
+
+
+def cache_of(folder: str, files, code: Sequence[str], settings: dict, form: engine.Form, device: str) -> Cache | None:
+    """The cache of an attribute job; None where the folder is "". files: the job's input; code: what makes a value."""
+    if not folder:
+        return None
+    facts = {name: settings.get(name) for name in ("features", "reference", "value", "seed")}
+    decisive = [files.weights, files.arrays, *files.user, *files.reference, *code]
+    return Cache(folder, key_of(decisive, {**facts, "form": form.name, "device": device}))
 
 
 def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
@@ -137,7 +191,14 @@ def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
 
 
 def explain_rows(
-    stand, share: pd.DataFrame, settings: dict, label: str, form: engine.Form, on_error: str = "record", progress=None
+    stand,
+    share: pd.DataFrame,
+    settings: dict,
+    label: str,
+    form: engine.Form,
+    on_error: str = "record",
+    progress=None,
+    cache: Cache | None = None,
 ) -> pd.DataFrame:
     """Score rows (columns of scores.SCHEMA) of one label on the instances of a shard, every repeat.
 
@@ -146,16 +207,16 @@ def explain_rows(
     repeats = settings.get("repeats", 1)
     budgets = [*settings["method"].get("snapshots", ()), settings.get("budget")]
     frames, done, made = [], 0, 0
-    inputs = stand.dataset.inputs[share["row"].to_numpy()]
+    inputs = stand.inputs(share)
     for features, positions in stand.buckets(inputs):
         part = share.iloc[positions].reset_index(drop=True)
         if not frames and features.d:
-            _warm_up(stand, inputs[positions[:1]], features, form)
+            _warm_up(stand, inputs[positions[:1]], features, form, settings.get("value", "log_probability"))
         for repeat in range(repeats):
             found = attribute(
                 stand.model,
                 inputs[positions],
-                part["prediction"].to_numpy(),
+                np.zeros(len(part), int) if stand.model.task == "regression" else part["prediction"].to_numpy(),
                 settings["method"],
                 features,
                 stand.reference,
@@ -166,6 +227,7 @@ def explain_rows(
                 form,
                 on_error,
                 progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations)),
+                cache,
             )
             frames += [_rows(part, one, repeat, budget) for one, budget in zip(found, budgets, strict=True)]
             done += len(part)
@@ -173,10 +235,11 @@ def explain_rows(
     return pd.concat(frames, ignore_index=True)
 
 
-def _warm_up(stand, inputs: np.ndarray, features: Features, form: engine.Form) -> None:
+def _warm_up(stand, inputs: np.ndarray, features: Features, form: engine.Form, value: str) -> None:
     """A first call sets up threads and traces, which is not the method's time. What it raises, the method will too."""
     with contextlib.suppress(ShapelineError):
-        engine.values(stand.model, inputs, stand.reference, np.ones((2, features.d), bool), features, form=form)
+        masks = np.ones((2, features.d), bool)
+        engine.values(stand.model, inputs, stand.reference, masks, features, value, form=form)
 
 
 def _rows(share: pd.DataFrame, found: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
@@ -194,14 +257,15 @@ def _rows(share: pd.DataFrame, found: Explanation, repeat: int, budget: float | 
             "value_empty": found.value_empty,
             "status": found.status,
             "error": found.error,
-            "extra": found.extra,
+            "extra": [json.dumps(extra) if extra else None for extra in found.extra],
         }
     )
 
 
 def provenance(stand, settings: dict, form: engine.Form, device: str) -> dict:
     """What a score file says of how it was made, beside its settings."""
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
+    framework = {"function": "torch"}.get(stand.model.framework, stand.model.framework)
+    versions = {name: importlib.metadata.version(name) for name in (framework, "numpy")}
     git = shutil.which("git")
     commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
     return {
@@ -231,87 +295,8 @@ def _described(stand) -> dict:
     }
 
 
-def explain(
-    model: object,
-    inputs: np.ndarray,
-    method: str = "kernel_shap",
-    reference: str | dict | np.ndarray = "mean",
-    features: str | dict | Features = "pixel",
-    budget: float = 4,
-    target: int | Sequence[int] | None = None,
-    seed: int = 0,
-    background: np.ndarray | None = None,
-    value: str | None = None,
-    **parameters: object,
-) -> Explanation:
-    """Explain a torch module (logits), a predict_proba object or a function -> probabilities, in one call.
-
-    inputs (n, *input shape); reference: a kind as in the configuration ("zero", "mean", {"kind": "background", "rows":
-    16}, "blur", ...), made from `background` (else from the inputs), or an array of one input's shape, or of (M, *input
-    shape) rows to average over; features: "pixel", "column", {"kind": "patch", "size": 2} or
-    a Features; budget: multiple of d, for sampled methods; target: class (or one an instance), the predicted one by
-    default; value: log-probability for networks, probability for functions. Returns an Explanation.
-    """
-    inputs = np.asarray(inputs, dtype=np.float32)
-    if inputs.ndim < 2 or not len(inputs):
-        raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")
-    if isinstance(reference, str) and reference.startswith("mean") and background is None and len(inputs) == 1:
-        raise ShapelineError("explain: the mean of a single input is the input itself; give background or a reference")
-    classifier = models.wrap(model)
-    value = value or ("log_probability" if classifier.framework == "torch" else "probability")
-    if not isinstance(features, Features):
-        kind = {"kind": features} if isinstance(features, str) else features
-        features = feature_kinds.build(kind, {"input_shape": list(inputs.shape[1:]), "feature_names": [], "groups": {}})
-    filled = _reference(reference, inputs if background is None else np.asarray(background, dtype=np.float32), seed)
-    if target is None:
-        targets = classifier.log_probs(inputs).argmax(1)
-    else:
-        targets = np.broadcast_to(np.asarray(target), len(inputs)).astype(int)
-    settings = _checked_settings(method, parameters)
-    (found,) = attribute(
-        classifier,
-        inputs,
-        targets,
-        settings,
-        features,
-        filled,
-        value,
-        [budget if methods.METHODS[method].sampled else None],
-        seed_of(seed, method, 0),
-        form=_form_of(classifier, inputs, filled),
-        on_error="fail",
-    )
-    return found
-
-
-_FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
-def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> engine.Form:
-    """The calibrated form, once per torch module and input shape; a function is called in large batches."""
-    if model.framework != "torch":
-        return engine.Form("plain", 4096)
-    kept = _FORMS.setdefault(model.module, {})
-    if inputs.shape[1:] not in kept:
-        kept[inputs.shape[1:]] = engine.calibrate(model, inputs[:64], reference)
-    return kept[inputs.shape[1:]]
-
-
-def _checked_settings(method: str, parameters: dict) -> dict:
-    if method not in methods.METHODS:
-        raise ShapelineError(f"unknown method '{method}'.{nearest(method, methods.METHODS)}")
-    settings = {"method": method, **parameters}
-    try:
-        methods.METHODS[method].parameters.model_validate(settings)
-    except ValidationError as failure:
-        first = failure.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        allowed = [name for name in methods.METHODS[method].parameters.model_fields if name != "method"]
-        raise ShapelineError(f"{method}: {key}: {first['msg']}.{nearest(key, allowed)}") from None
-    return settings
-
-
-def _empty(n: int, features: Features, targets: np.ndarray) -> Explanation:
+def blank(n: int, features: Features, targets: np.ndarray) -> Explanation:
+    """An explanation of n instances that nothing was said of yet."""
     numbers = {name: np.full(n, np.nan) for name in ("value_full", "value_empty")}
     return Explanation(
         scores=np.full((n, *features.shape), np.nan),
@@ -321,16 +306,8 @@ def _empty(n: int, features: Features, targets: np.ndarray) -> Explanation:
         **numbers,
         status=["ok"] * n,
         error=[None] * n,
+        extra=[{} for _ in range(n)],
     )
-
-
-def _nothing_to_score(inputs, targets, features: Features, count: int, on_error: str) -> list[Explanation]:
-    if on_error == "fail":
-        raise NO_FEATURES
-    results = [_empty(len(inputs), features, targets) for _ in range(count)]
-    for result in results:
-        result.status, result.error = [NO_FEATURES.status] * len(inputs), [str(NO_FEATURES)] * len(inputs)
-    return results
 
 
 def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list]:
@@ -355,15 +332,3 @@ def _with_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
         if not len(found):
             missing.append(np.full((1, masks.shape[1]), end))
     return np.concatenate([masks, *missing]), *positions
-
-
-def _reference(reference: str | dict | np.ndarray, background: np.ndarray, seed: int) -> Reference:
-    """A reference of a kind, made from the background, or given as rows."""
-    if isinstance(reference, str | dict):
-        data = SimpleNamespace(inputs=background, split=np.zeros(len(background), np.uint8), card={})
-        return references.build(reference, data, seed)
-    shape, rows = background.shape[1:], np.asarray(reference, dtype=np.float32)
-    rows = rows[None] if rows.shape == shape else rows
-    if rows.shape[1:] != shape:
-        raise ShapelineError(f"the reference has shape {rows.shape}; one input has shape {shape}")
-    return Reference(rows)

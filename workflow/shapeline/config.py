@@ -21,6 +21,9 @@ RULES = (
     *("fetch_source", "prepare_dataset", "train_model", "select_instances"),
     *("attribute", "measure", "compare", "render_report", "render_theory", "render_index"),
 )
+TEXT_ARCHITECTURES = ("word_cnn", "char_cnn", "bilstm")
+KINDS_TAKEN = {"mlp": "table", **dict.fromkeys(TEXT_ARCHITECTURES, "text")}  # the others take images
+UNITS = {"word_cnn": "word", "bilstm": "word", "char_cnn": "character"}
 TAKEN = ("models", "reports", "logs", "benchmarks", "theory", "index")  # folders and pages beside the experiments' own
 USER_FILE = r"^[^:]+\.py:[A-Za-z_]\w*$"
 
@@ -44,6 +47,11 @@ class Dataset(Strict):
         None, description="Local file or folder in place of the official source; $VARIABLES expand."
     )
     classes: list[int | str] | None = Field(None, min_length=2, description="The classes kept, by index or name.")
+    unit: Literal["word", "character"] | None = Field(None, description="Text: what a token is.")
+    length: Positive | None = Field(None, description="Text: tokens a document; longer ones are cut.")
+    vocabulary: Annotated[int, Field(ge=3)] | None = Field(
+        None, description="Text: the most frequent words known, padding and unknown counted."
+    )
     validation: float = Field(
         0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
     )
@@ -55,7 +63,10 @@ class Training(Strict):
     batch: Positive | None = None
     learning_rate: float | None = Field(None, gt=0)
     weight_decay: float | None = Field(None, ge=0)
-    schedule: Literal["none", "cosine"] | None = None
+    schedule: Literal["none", "cosine", "halving"] | None = Field(
+        None, description="halving: the learning rate halves every 3 epochs."
+    )
+    optimizer: Literal["adam", "rmsprop", "sgd"] | None = None
 
 
 class Model(Strict):
@@ -64,7 +75,9 @@ class Model(Strict):
     source: str | None = Field(
         None, pattern=USER_FILE, description="path/to/file.py:function that builds a torch module."
     )
-    framework: Literal["torch"] = "torch"
+    framework: Literal["torch", "tensorflow"] | None = Field(
+        None, description="tensorflow for the architectures of text, torch for the others."
+    )
     sizes: dict[str, int | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
     training: Training = Training()
 
@@ -127,7 +140,9 @@ class Array(Strict):
 
 class Pad(Strict):
     kind: Literal["pad"]
-    id: int = Field(0, ge=0, description="The token that fills absent words.")
+    id: int | None = Field(
+        None, ge=0, description="The token that fills absent ones: padding for words, the space for characters."
+    )
 
 
 def kind(reference: Any) -> str | None:
@@ -150,6 +165,9 @@ Reference = Annotated[
 class Instances(Strict):
     count: Positive = Field(100, description="Test instances explained, drawn by seed.")
     split: Literal["test"] = "test"
+    texts: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None, min_length=1, description="Documents of one's own, explained in place of test instances."
+    )
 
 
 class Report(Strict):
@@ -173,13 +191,18 @@ class Experiment(Strict):
     model: str
     features: Features
     reference: Reference = "mean"
-    value: Literal["log_probability", "probability", "logit", "expected_log_probability"] = "log_probability"
+    value: Literal["log_probability", "probability", "logit", "expected_log_probability", "prediction"] = Field(
+        "log_probability", description="What a coalition is worth; prediction is the one value of a regression."
+    )
     instances: Instances = Instances()
     budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Independent designs of every sampled method.")
     methods: dict[str, MethodEntry] = Field(min_length=1)
     metrics: Metrics
     report: Report = Report()
+    cache: bool = Field(
+        False, description="Keep values of coalitions in results/<experiment>/values, which methods then share."
+    )
     shards: Literal["auto"] | Positive | None = Field(
         None, description="Score files a label; run-wide `shards` by default."
     )
@@ -256,6 +279,11 @@ def canonical(value: Any) -> Any:
 def schema() -> dict:
     """The JSON schema that editors read (workflow/schemas/config.schema.json)."""
     return Config.model_json_schema()
+
+
+def framework_of(model: Model) -> str:
+    """The framework of a model: its own, else tensorflow for the architectures of text and torch for the others."""
+    return model.framework or ("tensorflow" if model.architecture in TEXT_ARCHITECTURES else "torch")
 
 
 def feature_shape(config: Config, experiment: Experiment) -> tuple[int, ...] | None:
@@ -463,8 +491,14 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
             yield f"models.{name}: give either architecture or source"
         dataset = config.datasets.get(model.dataset)
         source = datasets.SOURCES.get(dataset.source) if dataset else None
-        if source and model.architecture and (model.architecture == "mlp") != (source.kind == "table"):
+        if source and model.architecture and KINDS_TAKEN.get(model.architecture, "image") != source.kind:
             yield f"models.{name}.architecture: {model.architecture} does not take a dataset of kind {source.kind}"
+        unit = datasets.unit_of(canonical(dataset)) if source else None
+        if unit and model.architecture and UNITS.get(model.architecture, unit) != unit:
+            yield (
+                f"models.{name}.architecture: {model.architecture} reads tokens of unit {UNITS[model.architecture]} "
+                f"and datasets.{model.dataset} has unit {unit}; set its unit"
+            )
     for name, experiment in config.experiments.items():
         if experiment.model not in names["models"]:
             hint = nearest(experiment.model, names["models"])
@@ -484,16 +518,26 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
             allowed = ", ".join(fitting)
             yield f"{where}.features.kind: '{kind}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
             return
+        unit = datasets.unit_of(canonical(dataset))
+        if unit and (kind == "word") != (unit == "word"):
+            fitting = "word" if unit == "word" else "character_run"
+            yield f"{where}.features.kind: '{kind}' does not fit tokens of unit {unit}; use {fitting}"
+            return
+        yield from _impossible_value(where, experiment, model.dataset, source.task == "regression")
         reference, _ = references.parse(canonical(experiment.reference))
         if reference not in references.FITTING[source.kind]:
             allowed = ", ".join(references.FITTING[source.kind])
             yield f"{where}.reference: '{reference}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
+    if experiment.metrics.log_odds and (source.task == "regression" if source else experiment.value == "prediction"):
+        yield f"{where}.metrics.log_odds: a regression model gives no probabilities and so no odds; remove the metric"
     try:
         file = references.file_of(canonical(experiment.reference))
         if file is not None and not file.is_file():
             yield f"{where}.reference.path: there is no file {file}"
     except ShapelineError as error:
         yield f"{where}.reference.path: {error}"
+    if experiment.instances.texts and source and source.kind != "text":
+        yield f"{where}.instances.texts: only a dataset of kind text takes them, not one of kind {source.kind}"
     shape = None
     if source:
         try:
@@ -507,8 +551,12 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
     for label, entry in experiment.methods.items():
         mistakes = list(_impossible_method(f"{where}.methods.{label}", entry, experiment, shape))
         yield from mistakes
-        if methods.METHODS[entry.method].minimum and not mistakes:
+        if methods.METHODS[entry.method].minimum and not mistakes and not (entry.rival_of and shape is None):
             yield from _impossible_budget(config, name, label, d)
+    if experiment.metrics.decisive and experiment.instances.texts:
+        yield f"{where}.metrics.decisive: the decisive words of one's own texts are not known; remove the metric"
+    elif experiment.metrics.decisive and source and not source.synthetic:
+        yield f"{where}.metrics.decisive: the decisive words of source '{source.name}' are not known; remove the metric"
     error = experiment.metrics.error
     if error and list(experiment.methods) == [error.reference]:
         yield f"{where}.metrics.error: '{error.reference}' is the only label, so there is nothing to compare with it"
@@ -517,6 +565,13 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
             f"{where}.metrics.error.reference: there is no label '{error.reference}' among the methods."
             f"{nearest(error.reference, experiment.methods)}"
         )
+
+
+def _impossible_value(where: str, experiment: Experiment, dataset: str, regression: bool) -> Iterator[str]:
+    if regression and experiment.value != "prediction":
+        yield f"{where}.value: datasets.{dataset} is of regression and has no {experiment.value}; set value: prediction"
+    if not regression and experiment.value == "prediction":
+        yield f"{where}.value: prediction is for regression and datasets.{dataset} has classes; remove the key"
 
 
 def _impossible_method(place: str, entry: Any, experiment: Experiment, shape: tuple | None) -> Iterator[str]:
@@ -550,8 +605,6 @@ def _impossible_method(place: str, entry: Any, experiment: Experiment, shape: tu
         yield f"{place}.rival_of: there is no label '{rival}' among the methods.{nearest(rival, experiment.methods)}"
     elif not (methods.METHODS[experiment.methods[rival].method].is_fixed_cost):
         yield f"{place}.rival_of: '{rival}' has no fixed number of evaluations; give a budget instead"
-    elif d is None:
-        yield f"{place}.rival_of: the number of features is not known before the data is read; give a budget instead"
 
 
 def _impossible_budget(config: Config, name: str, label: str, d: int | None) -> Iterator[str]:

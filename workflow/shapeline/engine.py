@@ -71,9 +71,10 @@ def values(
     inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
     classes, by default the one predicted on the full input. value: log_probability, probability, log_odds
     (log p - log of the other classes' sum), expected_log_probability (sum over classes of P(y|x) log P(y|x_S)), logit
-    (networks only). Of a regression model value is prediction, its plain output, and the target 0. With M > 1 reference rows the probability is averaged over them first (for logit and
-    prediction these themselves). Everything after the logits is float64 and from log-softmax. The numbers do not depend on the form's batch
-    beyond float32 rounding. `progress(done_instances, evaluations)` is called after each block.
+    (networks only). With M > 1 reference rows the probability is averaged over them first (the logit itself for
+    logit). Of a regression model value is prediction, its plain output averaged over the reference rows, and the
+    target 0. Everything after the outputs is float64 and from log-softmax. The numbers do not depend on the form's
+    batch beyond float32 rounding. `progress(done_instances, evaluations)` is called after each block.
 
     Raises ShapelineError for shapes and names that do not fit, for a log of P = 0, and for a NaN or infinite output
     (its `.instance` is the position); MethodFailure when one row alone does not fit into memory.

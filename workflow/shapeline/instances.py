@@ -30,6 +30,7 @@ class Bench:
     features: Features | None
     reference: Reference
     feature_settings: dict | str | None = None
+    folder: Path | None = None  # of the prepared dataset
 
     def buckets(self, inputs: np.ndarray) -> list[tuple[Features, np.ndarray]]:
         """Groups of the inputs that share their features: (features, positions)."""
@@ -37,49 +38,87 @@ class Bench:
             return [(self.features, np.arange(len(inputs)))]
         return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs)
 
+    def inputs(self, selected: pd.DataFrame) -> np.ndarray:
+        """Inputs (n, *input_shape) of selected instances; a text of one's own, at row -1, becomes its tokens."""
+        rows = selected["row"].to_numpy()
+        found = self.dataset.inputs[rows]
+        own = rows < 0
+        if own.any():
+            found[own] = datasets.encode(selected["text"][own].to_list(), self.dataset.card)
+        return found
+
 
 def bench(weights: str, arrays: str, settings: dict, device: str) -> Bench:
     """Load the model and the prepared data; settings: features and reference (default mean), seed."""
     dataset = datasets.load(Path(arrays).parent)
     kind = settings["features"]
+    model = models.load(weights, device)
+    read, made = model.vocabulary_digest, dataset.card.get("vocabulary_digest")
+    if read != made:
+        raise ShapelineError(
+            f"model {weights}: it was trained on another vocabulary ({read}) than that of {arrays} ({made}); "
+            "remove the weights and train it again"
+        )
     return Bench(
-        model=models.load(weights, device),
+        model=model,
         dataset=dataset,
         features=None if feature_kinds.varies(kind) else feature_kinds.build(kind, dataset.card),
         reference=references.build(settings.get("reference", "mean"), dataset, settings["seed"]),
         feature_settings=kind,
+        folder=Path(arrays).parent,
     )
 
 
-def select(stand: Bench, seed: int, count: int = 100, split: str = "test") -> pd.DataFrame:
+def select(
+    stand: Bench, seed: int, count: int = 100, split: str = "test", texts: list[str] | None = None
+) -> pd.DataFrame:
     """Ids, labels and predictions of `count` instances drawn by seed; a larger count adds to a smaller one.
 
-    Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability.
+    Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability, and
+    text where the inputs are documents; of a regression label and prediction are numbers in the target's units, and
+    there is no probability. `texts` are explained in their place: instances -1, -2, ..., label -1.
     Raises ShapelineError when the split has fewer.
     """
+    if texts:
+        rows = np.full(len(texts), -1)
+        chosen = {"instance": -1 - np.arange(len(texts)), "row": rows, "label": rows, "text": texts}
+    else:
+        rows = _drawn(stand, seed, count, split)
+        chosen = {"instance": stand.dataset.ids[rows], "row": rows, "label": stand.dataset.labels[rows]}
+        if stand.dataset.card["kind"] == "text":
+            chosen["text"] = datasets.documents(stand.folder, chosen["instance"])
+    if stand.model.task == "regression":
+        return _predicted(stand, pd.DataFrame(chosen))
+    selected = pd.DataFrame(chosen).astype({"label": np.int32})
+    log_probs = stand.model.log_probs(stand.inputs(selected))
+    bad = np.flatnonzero(~np.isfinite(log_probs).all(1))
+    if len(bad):
+        raise ShapelineError(
+            f"model '{stand.model.architecture}' returns {log_probs[bad[0]].tolist()} "
+            f"for instance {selected['instance'][bad[0]]}"
+        )
+    predicted = {"prediction": log_probs.argmax(1).astype(np.int32), "probability": np.exp(log_probs.max(1))}
+    return selected.assign(**predicted)
+
+
+def _predicted(stand: Bench, selected: pd.DataFrame) -> pd.DataFrame:
+    """The instances with the predictions of a regression model."""
+    predictions = stand.model.predict(stand.inputs(selected))
+    bad = np.flatnonzero(~np.isfinite(predictions))
+    if len(bad):
+        name, instance = stand.model.architecture, selected["instance"][bad[0]]
+        raise ShapelineError(f"model '{name}' returns {predictions[bad[0]]} for instance {instance}")
+    return selected.assign(prediction=predictions)
+
+
+def _drawn(stand: Bench, seed: int, count: int, split: str) -> np.ndarray:
     candidates = np.flatnonzero(stand.dataset.split == datasets.PARTS.index(split))
     if count > len(candidates):
         raise ShapelineError(
             f"instances.count: {count} asked, the {split} split has {len(candidates)}; lower the count"
         )
     order = np.random.default_rng(seed_of(seed, "instances")).permutation(candidates)
-    rows = np.sort(order[:count])
-    log_probs = stand.model.log_probs(stand.dataset.inputs[rows])
-    bad = np.flatnonzero(~np.isfinite(log_probs).all(1))
-    if len(bad):
-        instance = stand.dataset.ids[rows[bad[0]]]
-        raise ShapelineError(
-            f"model '{stand.model.architecture}' returns {log_probs[bad[0]].tolist()} for instance {instance}"
-        )
-    return pd.DataFrame(
-        {
-            "instance": stand.dataset.ids[rows],
-            "row": rows,
-            "label": stand.dataset.labels[rows].astype(np.int32),
-            "prediction": log_probs.argmax(1).astype(np.int32),
-            "probability": np.exp(log_probs.max(1)),
-        }
-    )
+    return np.sort(order[:count])
 
 
 def write(path: str, selected: pd.DataFrame, forms: dict[str, engine.Form], metadata: dict) -> None:
@@ -113,8 +152,7 @@ def for_metric(files, rows: pd.DataFrame, device: str, progress=None) -> dict:
     """
     settings = scores.metadata(files.scores[0])["settings"]
     stand = bench(files.weights, files.arrays, settings, device)
-    position = read(files.instances).set_index("instance")["row"]
-    inputs = stand.dataset.inputs[position.loc[rows["instance"]].to_numpy()]
+    inputs = stand.inputs(read(files.instances).set_index("instance").loc[rows["instance"]])
     return {
         "model": stand.model,
         "inputs": inputs,
@@ -124,3 +162,11 @@ def for_metric(files, rows: pd.DataFrame, device: str, progress=None) -> dict:
         "seed": settings["seed"],
         "progress": progress,
     }
+
+
+def known_words(files, rows: pd.DataFrame) -> dict:
+    """The decisive words and the classes of the documents that score rows explain; files: the job's input."""
+    ids = rows["instance"].unique()
+    flags = datasets.decisive(Path(files.arrays).parent, ids)
+    chosen = read(files.instances).set_index("instance")["label"]
+    return {"decisive": dict(zip(ids, flags, strict=True)), "labels": chosen.to_dict()}

@@ -45,6 +45,9 @@ def start(snakemake) -> str:
 
     sys.excepthook = last_words
     _watch_parents()
+    # Snakemake sets OMP_NUM_THREADS; TensorFlow asks these instead, and writes to the terminal unless told not to.
+    os.environ |= {f"TF_NUM_{kind}OP_THREADS": str(snakemake.threads) for kind in ("INTRA", "INTER")}
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     return acquire_device(int(snakemake.resources.get("gpu", 0)), snakemake.resources.get("device") == "cuda")
 
 

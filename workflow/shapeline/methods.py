@@ -109,12 +109,17 @@ class GradientXInput(Parameters):
     method: Literal["gradient_x_input"]
 
 
+class IntegratedGradients(Parameters):
+    method: Literal["integrated_gradients"]
+    steps: int = Field(50, ge=2, description="Points on the path from the reference to the input.")
+
+
 @dataclass(frozen=True)
 class Method:
     """One registry entry; `function` is "module:function" inside the package, imported only when it runs."""
 
     family: Literal["coalitions", "hierarchical", "gradients", "data", "peers"]
-    function: str
+    function: str  # "{framework}" in it stands for torch or tf
     parameters: type[Parameters]
     minimum: str | None = None  # "module:function" of d: the smallest budget in evaluations
     control: bool = False
@@ -129,13 +134,13 @@ class Method:
     def is_fixed_cost(self) -> bool:
         return self.is_design and not self.sampled
 
-    @property
-    def module(self) -> str:
-        return self.function.split(":")[0]
+    def function_for(self, framework: str) -> str:
+        """ "module:function" for a model of this framework."""
+        return self.function.format(framework="tf" if framework == "tensorflow" else "torch")
 
     @property
     def is_design(self) -> bool:
-        return self.module.startswith("shapeline.designs.")
+        return self.function.startswith("shapeline.designs.")
 
 
 METHODS: dict[str, Method] = {
@@ -164,9 +169,12 @@ METHODS: dict[str, Method] = {
     ),
     "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", Occlusion, control=True),
     "random": Method("coalitions", "shapeline.controls:random", Random, control=True),
-    "saliency": Method("gradients", "shapeline.gradients.torch_gradients:saliency", Saliency),
+    "saliency": Method("gradients", "shapeline.gradients.{framework}_gradients:saliency", Saliency),
     "gradient_x_input": Method(
-        "gradients", "shapeline.gradients.torch_gradients:gradient_x_input", GradientXInput, control=True
+        "gradients", "shapeline.gradients.{framework}_gradients:gradient_x_input", GradientXInput, control=True
+    ),
+    "integrated_gradients": Method(
+        "gradients", "shapeline.gradients.{framework}_gradients:integrated_gradients", IntegratedGradients
     ),
 }
 

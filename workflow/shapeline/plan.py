@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from shapeline import datasets, methods, metrics, references
-from shapeline.config import Config, budget_of, canonical
+from shapeline.config import Config, budget_of, canonical, feature_shape, framework_of
 from shapeline.errors import ShapelineError
 from shapeline.seeds import digest
 
@@ -18,6 +18,12 @@ PACKAGE = Path(__file__).parent
 # Edited often and never the origin of a number: registries, messages, figures and the plumbing of jobs.
 UNTRACKED = {"methods", "config", "plots", "plan", "errors", "files", "jobs", "reports"}
 INSTANCES_A_SHARD = 250
+# A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
+FRAMEWORK_CODE = {
+    "torch": ["shapeline.models.torch_models", "shapeline.torch_engine", "shapeline.torch_windows"],
+    "tensorflow": ["shapeline.models.keras_models", "shapeline.tf_engine", "shapeline.tf_windows"],
+}
+TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 
 
 # --- what is in the run -------------------------------------------------------------------------------------------
@@ -76,6 +82,11 @@ def score_files(config: Config, experiment: str, label: str) -> list[str]:
     return [f"{config.results}/{experiment}/scores/{label}/{i}-of-{n}.parquet" for i in range(n)]
 
 
+def values_folder(config: Config, experiment: str) -> str:
+    """Where an experiment's jobs share values of coalitions; "" where they do not."""
+    return f"{config.results}/{experiment}/values" if config.experiments[experiment].cache else ""
+
+
 def metric_files(config: Config, experiment: str, metric: str) -> list[str]:
     """One file a label; an error to a label is not measured on that label itself."""
     truth = getattr(config.experiments[experiment].metrics.error, "reference", None) if metric == "error" else None
@@ -88,6 +99,11 @@ def metric_files(config: Config, experiment: str, metric: str) -> list[str]:
 
 def compared_files(config: Config, experiment: str) -> list[str]:
     return [f"{config.results}/{experiment}/metrics/{metric}.parquet" for metric in metric_names(config, experiment)]
+
+
+def paired_files(config: Config, experiment: str) -> list[str]:
+    """The per-instance measurements whose paired differences the report shows."""
+    return metric_files(config, experiment, "log_odds") if "log_odds" in metric_names(config, experiment) else []
 
 
 def model_files(config: Config, model: str) -> dict[str, str]:
@@ -109,7 +125,9 @@ def prepare_settings(config: Config, dataset: str) -> dict:
 
 
 def train_settings(config: Config, model: str) -> dict:
-    return canonical({**canonical(config.models[model]), "seed": config.seed})
+    framework = framework_of(config.models[model])
+    named = {} if framework == "torch" else {"framework": framework}
+    return canonical({**canonical(config.models[model]), **named, "seed": config.seed})
 
 
 def select_settings(config: Config, experiment: str) -> dict:
@@ -131,10 +149,11 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         "seed": config.seed,
     }
     if methods.METHODS[method.method].sampled:
-        settings |= {
-            "budget": budget_of(config, experiment, label),
-            "repeats": None if entry.repeats == 1 else entry.repeats,
-        }
+        settings |= {"repeats": None if entry.repeats == 1 else entry.repeats}
+        if method.rival_of and feature_shape(config, entry) is None:  # known when the instance is seen
+            settings["method"] = {**canonical(method), "rival": canonical(entry.methods[method.rival_of])}
+        else:
+            settings["budget"] = budget_of(config, experiment, label)
     return canonical(settings)
 
 
@@ -192,6 +211,11 @@ def sources(*modules: str) -> list[str]:
     return sorted(os.path.relpath(file) for file in found)
 
 
+def environment(config: Config, model: str) -> str:
+    """The conda environment of the jobs that ask a model."""
+    return f"../../envs/{framework_of(config.models[model])}.yaml"
+
+
 def prepare_code(config: Config, dataset: str) -> list[str]:
     source = config.datasets[dataset].source
     if source in datasets.SOURCES:
@@ -200,19 +224,35 @@ def prepare_code(config: Config, dataset: str) -> list[str]:
 
 
 def train_code(config: Config, model: str) -> list[str]:
-    return [*sources("shapeline.models.training", "shapeline.datasets"), *user_file(config.models[model].source)]
+    framework = framework_of(config.models[model])
+    modules = ("shapeline.datasets", *FRAMEWORK_CODE[framework], TRAINING[framework])
+    return [*sources("shapeline.models.training", *modules), *user_file(config.models[model].source)]
 
 
 def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
     entry = config.experiments[experiment].methods[label]
     fit = ["shapeline.surrogate_lasso"] if getattr(entry, "keep", None) else []
-    return sources("shapeline.instances", "shapeline.attribution", methods.METHODS[entry.method].module, *fit)
+    framework = framework_of(config.models[config.experiments[experiment].model])
+    function = methods.METHODS[entry.method].function_for(framework)
+    return sources(
+        "shapeline.instances", "shapeline.attribution", function.split(":")[0], *fit, *FRAMEWORK_CODE[framework]
+    )
 
 
-def measure_code(metric: str) -> list[str]:
-    function = metrics.METRICS[metric].function
-    modules = ["shapeline.instances"] if metrics.METRICS[metric].asks_model else ["shapeline.scores"]
-    return sources(*modules, function.split(":")[0])
+def select_code(config: Config, experiment: str) -> list[str]:
+    framework = framework_of(config.models[config.experiments[experiment].model])
+    return sources("shapeline.instances", *FRAMEWORK_CODE[framework])
+
+
+def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
+    entry = metrics.METRICS[metric]
+    framework = framework_of(config.models[config.experiments[experiment].model])
+    modules = ["shapeline.scores"]
+    if entry.asks_model:
+        modules = ["shapeline.instances", *FRAMEWORK_CODE[framework]]
+    elif entry.asks_documents:
+        modules = ["shapeline.instances"]
+    return sources(*modules, entry.function.split(":")[0])
 
 
 def user_file(reference: str | None) -> list[str]:

@@ -5,11 +5,11 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from shapeline import windows
 from shapeline.features import Features
 from shapeline.models.classifier import Classifier
+from shapeline.models.tensorflow_setup import tf
 
 
 def values(
