@@ -33,6 +33,7 @@ check: setup
 
 bench: setup
 	python benchmarks/throughput.py
+	python benchmarks/text_throughput.py
 
 clean:
 	rm -rf results data/raw data/prepared .snakemake

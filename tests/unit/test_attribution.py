@@ -1,5 +1,7 @@
 """From a method's name to rows: known answers, honest counts, failures as rows, numbers that hang on nothing else."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 import shapeline
-from shapeline import attribution, engine, methods, models
+from shapeline import attribution, engine, instances, methods, models
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.features import Features
 from shapeline.instances import Bench
@@ -244,3 +246,41 @@ def test_a_nan_behind_a_cache_names_the_right_instance(tmp_path):
     inputs[3, 0] = 9
     with pytest.raises(ShapelineError, match="instance 73,"):
         attribution.attribute(model, inputs, targets, *arguments, instances=[70, 71, 72, 73], cache=cache)
+
+
+def test_a_model_of_another_vocabulary_is_refused(tmp_path, monkeypatch):
+    model = models.Classifier("torch", "word_cnn", None, 2, {}, vocabulary_digest="aaaa")
+    card = {"vocabulary_digest": "bbbb"}
+    monkeypatch.setattr(instances.models, "load", lambda *_: model)
+    monkeypatch.setattr(instances.datasets, "load", lambda *_: SimpleNamespace(card=card))
+    with pytest.raises(ShapelineError, match=r"w\.safetensors: it was trained on another vocabulary \(aaaa\)"):
+        instances.bench("w.safetensors", "d/arrays.npz", {"features": {"kind": "word"}}, "cpu")
+
+
+def test_documents_of_unequal_length_come_back_in_the_order_of_the_inputs():
+    """A bag of words: the score of a word is its own weight, whatever method; padding is no feature."""
+    weights = np.array([0.0, 1.0, -2.0, 3.0, 0.5])
+
+    def probability(ids):
+        return 1 / (1 + np.exp(-weights[np.asarray(ids, int)].sum(1)))
+
+    documents = np.array([[3, 1, 2, 0, 0], [4, 0, 0, 0, 0], [2, 2, 1, 3, 4], [1, 3, 2, 0, 0]])
+    for method in ("shapley", "kernel_shap", "l_shapley"):
+        found = shapeline.explain(
+            probability, documents, method, reference="pad", features="word", value="log_odds", target=1
+        )
+        assert found.scores.shape == (4, 5)
+        for scores, ids in zip(found.scores, documents, strict=True):
+            kept = ids != 0
+            assert scores[: kept.sum()] == pytest.approx(weights[ids[kept]], abs=1e-5)
+            assert np.isnan(scores[kept.sum() :]).all()
+
+
+def test_a_method_without_a_design_for_one_length_fails_on_those_instances_alone():
+    features = Features("word", (25,), np.arange(25, dtype=np.int32))
+    model = models.wrap(lambda ids: np.full((len(ids), 2), 0.5))
+    arguments = [model, np.ones((2, 25), np.int32), np.zeros(2, int), {"method": "shapley"}, features]
+    (found,) = attribution.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability")
+    assert found.status == ["no design"] * 2 and "at most d = 20" in found.error[0]
+    with pytest.raises(ShapelineError, match="at most d = 20"):
+        attribution.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability", on_error="fail")

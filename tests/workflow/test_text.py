@@ -26,7 +26,7 @@ def experiment(model: str, kind: str, **more) -> dict:
         "reference": "pad",
         "instances": {"count": 6},
         "methods": METHODS,
-        "metrics": {"cost": {}, "efficiency": {}},
+        "metrics": {"cost": {}},
         **more,
     }
 
@@ -97,7 +97,7 @@ def rows(checkout, name: str, label: str) -> pd.DataFrame:
 
 def test_every_text_experiment_reaches_its_report(texts):
     for name, framework in (("yahoo", "tensorflow"), ("agnews", "torch"), ("sentence", "torch")):
-        assert (texts.path / f"results/reports/{name}.html").stat().st_size > 1e5
+        assert "Agreement between methods" in (texts.path / f"results/reports/{name}.html").read_text()
         for label in METHODS:
             file = next((texts.path / f"results/{name}/scores/{label}").iterdir())
             assert scores.metadata(file)["framework"] == framework

@@ -28,6 +28,7 @@ COMMON = (
     "occlusion",
     "random",
 )
+ENOUGH = 10  # instances for a curve beside those of other experiments
 styled = matplotlib.rc_context(STYLE)
 
 

@@ -78,7 +78,7 @@ class Model(Strict):
     framework: Literal["torch", "tensorflow"] | None = Field(
         None, description="tensorflow for the architectures of text, torch for the others."
     )
-    sizes: dict[str, int | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
+    sizes: dict[str, int | float | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
     training: Training = Training()
 
 

@@ -79,11 +79,11 @@ CSS = f"""
 .document p {{ margin-top: 4px; }}
 .document .flag {{ color: #9a3a00; font-weight: 600; }}
 table.sentence td {{ vertical-align: middle; padding: 5px 10px 5px 0; }}
-table.sentence td.word {{ padding: 5px 3px; text-align: center; white-space: nowrap; }}
+table.sentence td.word {{ padding: 5px 1px; text-align: center; white-space: nowrap; }}
 table.sentence td.flow {{ line-height: 1.9; min-width: 280px; }}
 table.sentence small {{ display: block; font-size: 11px; color: #595959; padding-top: 2px; }}
-table.sentence th.number, table.sentence td.number {{ padding: 5px 0 5px 14px; }}
-table.sentence th.number {{ max-width: 108px; }}
+table.sentence th.number, table.sentence td.number {{ padding: 5px 0 5px 8px; }}
+table.sentence th.number {{ max-width: 84px; }}
 @media screen and (max-width: 900px) {{ .explained {{ grid-template-columns: minmax(0, 1fr); }} }}
 @media print {{
   .words {{ font-size: 9pt; }} .words.long {{ font-size: 7.6pt; line-height: 1.7; }}
@@ -249,9 +249,18 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
             prediction=str(card["classes"][row["prediction"]]),
             probability=row["probability"],
             unknown=None if known is None else np.array([word not in known for word in text], bool),
+            note=_cut(row["text"], len(text), card["unit"]),
         )
         for place, (row, text) in enumerate(zip(picked.to_dict("records"), texts, strict=True))
     ]
+
+
+def _cut(document: str, kept: int, unit: str) -> str:
+    """What a reader must know of a document that is longer than the model's input."""
+    whole = len(datasets.text.words_of(document, unit, len(document) + 1))
+    if whole == kept:
+        return ""
+    return f"cut to its {'last' if unit == 'word' else 'first'} {number(kept)} of {number(whole)} words"
 
 
 def document_page(documents: Iterable[Document], unit: str = "nats", labels: Sequence[str] | None = None) -> HTML:
