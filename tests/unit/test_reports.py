@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from shapeline import findings, reports
+from shapeline import comparison_plots, findings, reports
 from shapeline.errors import ShapelineError
 from tests.fixtures.result_folder import METHODS, build
 
@@ -49,7 +49,7 @@ def rendered(tmp_path_factory):
         parameters = {kind: build(Path(kind), kind, labels) for kind, labels in LABELS.items()}
         for kind, given in parameters.items():
             reports.render(REPORT, given, f"reports/{kind}.html", f"reports/{kind}.ipynb", {"settings_digest": "0123"})
-        reports.overview([f"reports/{kind}.ipynb" for kind in parameters], "reports/index.html")
+        comparison_plots.write_index([f"reports/{kind}.ipynb" for kind in parameters], "reports/index.html")
     finally:
         os.chdir(before)
     return root
@@ -136,6 +136,16 @@ def test_the_kernel_is_this_interpreter_whatever_is_installed(tmp_path, monkeypa
     assert f"given {sys.executable}" in page and "noise" not in page
     assert "<title>A title &amp; more</title>" in page
     assert os.environ["JUPYTER_PATH"] == str(tmp_path / "share") and "JUPYTER_RUNTIME_DIR" not in os.environ
+
+
+def test_reports_rendered_at_once_share_no_sockets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cell = new_code_cell("from ipykernel.connect import get_connection_info\nprint(get_connection_info())")
+    reports.render(notebook(tmp_path / "where.ipynb", cell), {}, tmp_path / "a.html", tmp_path / "a.ipynb")
+    written = (tmp_path / "a.ipynb").read_text().replace('\\"', '"')
+    place = re.search(r'"ip": "([^"]+)"', written)[1]
+    assert os.path.basename(os.path.dirname(place)).startswith("shapeline-")
+    assert not list(tmp_path.glob("kernel-ipc*"))
 
 
 def test_a_failing_cell_is_one_line_and_leaves_the_last_report(tmp_path):

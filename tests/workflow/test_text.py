@@ -10,6 +10,8 @@ from shapeline import scores
 from tests.fixtures import text_files
 from tests.workflow.conftest import copy_repository
 
+pytestmark = pytest.mark.xdist_group("texts")  # one run of the three serves them all
+
 SENTENCE = "It is not heartwarming or entertaining. It just sucks."
 METHODS = {
     "exact": {"method": "shapley"},

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from shapeline import jobs, reports
+from shapeline import jobs
+from shapeline.comparison_plots import write_index
 
 jobs.start(snakemake)
 theory = Path(snakemake.input.theory).name
 pages = {theory: "Theory: the papers' statements, checked numerically"}
-reports.overview(snakemake.input.notebooks, snakemake.output.html, pages)
+write_index(snakemake.input.notebooks, snakemake.output.html, pages)

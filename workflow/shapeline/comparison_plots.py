@@ -1,8 +1,10 @@
 """What is compared across methods and experiments: agreement, contexts, known words, models, curves side by side."""
 
 import html
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -11,7 +13,7 @@ import seaborn
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
-from shapeline import findings, plots
+from shapeline import findings, plots, reports
 from shapeline.findings import Results, interval, number, scalars
 from shapeline.metrics.compare import compare
 from shapeline.plots import FEW, STYLE, WIDTH, Style, figure, heading, note, table, together
@@ -49,6 +51,17 @@ def comparisons(results: Results) -> HTML:
     return together(*parts)
 
 
+def write_index(notebooks: Iterable[Path | str], html: Path | str, pages: Mapping[str, str] | None = None) -> None:
+    """Write the index of executed notebooks, each beside its page, from the parameters they were run with.
+
+    pages: link -> title of other pages.
+    """
+    kept = {Path(one).stem: json.loads(Path(one).read_text())["metadata"]["papermill"] for one in notebooks}
+    results = {name: findings.load(**papermill["parameters"]) for name, papermill in kept.items()}
+    entries = [{**findings.headline(one), "link": f"{name}.html"} for name, one in results.items()]
+    reports.index(entries, html, pages, overview(list(results.values())).data)
+
+
 def overview(results: Sequence[Results]) -> HTML:
     """Models and data of all experiments, beside the paper's (table 1), and their masking curves (figure 2)."""
     rows = [_row_of(one) for one in results]
@@ -78,7 +91,7 @@ def _row_of(one: Results) -> dict:
         "train": sum(counts.get("train", {}).values()) + sum(counts.get("validation", {}).values()),
         "test": sum(counts.get("test", {}).values()),
         "mean_length": card.get("mean_words"),
-        "model": one.model_card["architecture"],
+        "model": one.model_card.get("architecture", "none"),
         "parameters": one.model_card.get("parameters"),
         "accuracy": one.model_card.get("test_accuracy"),
         "note": "; ".join(card.get("notes") or []),

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shapeline import files
@@ -135,14 +135,14 @@ def _execute(notebook: Path, parameters: dict):
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
-    with _kernel() as (name, transport):
+    with _kernel() as (name, connection):
         try:
             return papermill.execute_notebook(
                 *(str(notebook), None, parameters),
                 kernel_name=name,
                 language="python",
                 progress_bar=False,
-                config=Config({"KernelManager": {"transport": transport}}),
+                config=Config({"KernelManager": connection}),
             )
         except PapermillExecutionError as error:
             number = error.cell_index + (0 if parameters else 1)  # from 1, without the cell that papermill adds
@@ -154,11 +154,12 @@ def _execute(notebook: Path, parameters: dict):
 
 
 @contextlib.contextmanager
-def _kernel() -> Iterator[tuple[str, str]]:
+def _kernel() -> Iterator[tuple[str, dict[str, str]]]:
     """A kernel description for this very interpreter, in a folder of its own: its name, and how to talk to it.
 
     The machine's 'python3' kernel may belong to another environment, and the user's IPython profile may run anything.
-    Sockets in the folder need no network ports, which reports rendered at once would race for.
+    Sockets in the folder need no network ports, nor the default's names in the working folder: reports that are
+    rendered at once would race for either.
     """
     names = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR")
     before = {name: os.environ.get(name) for name in names}
@@ -179,8 +180,9 @@ def _kernel() -> Iterator[tuple[str, str]]:
         os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [folder, before["JUPYTER_PATH"]]))
         os.environ["JUPYTER_RUNTIME_DIR"] = folder
         try:
-            # 107 bytes is the longest name of a socket; the kernel's own part takes about 50.
-            yield KERNEL, "ipc" if os.name == "posix" and len(folder) < 55 else "tcp"
+            # 107 bytes is the longest name of a socket.
+            short = os.name == "posix" and len(folder) < 90
+            yield KERNEL, {"transport": "ipc", "ip": f"{folder}/kernel"} if short else {"transport": "tcp"}
         finally:
             for name, value in before.items():
                 if value is None:
@@ -234,16 +236,6 @@ def _write(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def overview(notebooks: Iterable[Path | str], html: Path | str, pages: Mapping[str, str] | None = None) -> None:
-    """Write the index of executed notebooks, each beside its page, from the parameters they were run with."""
-    from shapeline import comparison_plots, findings
-
-    kept = {Path(one).stem: json.loads(Path(one).read_text())["metadata"]["papermill"] for one in notebooks}
-    results = {name: findings.load(**papermill["parameters"]) for name, papermill in kept.items()}
-    entries = [{**findings.headline(one), "link": f"{name}.html"} for name, one in results.items()]
-    index(entries, html, pages, comparison_plots.overview(list(results.values())).data)
-
-
 def index(
     entries: Sequence[Mapping[str, object]],
     html: Path | str,
@@ -252,7 +244,7 @@ def index(
 ) -> None:
     """Write the page that links every report, with one headline row an experiment; pages: link -> title of others.
 
-    entries: as made by `findings.headline` with link: title, link, accuracy or r2, instances, best, control,
+    entries: as made by `findings.headline`, and a link: title, link, accuracy or r2, instances, best, control,
     control_wins, error, evaluations, rows, failures; what is None is shown as a dash. below: HTML after the table.
     """
     head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in COLUMNS.items())
