@@ -1,0 +1,51 @@
+"""One model in two frameworks is explained alike: the same weights give the same scores, by every method."""
+
+import numpy as np
+import pytest
+
+from shapeline import attribution, methods, models
+from shapeline.engine import Form
+from shapeline.features import Features
+from shapeline.references import Reference
+
+LENGTH, WORDS = 12, 8
+SIZES = {"word_cnn": {"filters": 16, "hidden": 8, "embedding": 6}, "bilstm": {"units": 5, "embedding": 6, "classes": 3}}
+OF_MODELS = [name for name, method in methods.METHODS.items() if method.family in ("coalitions", "gradients")]
+
+
+@pytest.fixture(scope="module", params=sorted(SIZES))
+def twins(request, tmp_path_factory):
+    """The same weights, larger than untrained ones so that scores are far from 0, loaded in both frameworks."""
+    file = tmp_path_factory.mktemp("twins") / "w.safetensors"
+    built = models.build(request.param, seed=1, vocabulary=50, length=LENGTH, **SIZES[request.param])
+    for weight in built.module.parameters():
+        weight.data *= 3
+    models.save(built, file)
+    return [models.load(file, framework=framework) for framework in ("torch", "tensorflow")]
+
+
+@pytest.mark.parametrize("form", ["plain", "windows"])
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_scores_are_equal(twins, name, form):
+    if form == "windows" and not hasattr(twins[0].module, "window_size"):
+        pytest.skip("a recurrent model has no local receptive field")
+    rng = np.random.default_rng(0)
+    documents = np.zeros((3, LENGTH), np.int32)
+    documents[:, :WORDS] = rng.integers(1, 50, (3, WORDS))
+    cells = np.where(np.arange(LENGTH) < WORDS, np.arange(LENGTH), -1).astype(np.int32)
+    features, reference = Features("word", (WORDS,), cells), Reference(np.zeros((1, LENGTH), np.int32))
+    budget = 4.0 if methods.METHODS[name].sampled else None
+    targets = twins[0].log_probs(documents).argmax(1)
+    one, other = (
+        attribution.attribute(
+            *(model, documents, targets, {"method": name}, features, reference),
+            budgets=[budget],
+            seed=5,
+            form=Form(form, 64),
+            on_error="fail",
+        )[0]
+        for model in twins
+    )
+    assert np.abs(one.scores - other.scores).max() < 1e-4
+    assert (one.evaluations == other.evaluations).all()
+    assert name == "random" or np.abs(one.scores).max() > 1e-2
