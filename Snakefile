@@ -45,6 +45,7 @@ rule train:
         weights=[
             plan.model_files(CONFIG, CONFIG.experiments[name].model)["weights"]
             for name in CONFIG.run
+            if CONFIG.experiments[name].model
         ],
 
 

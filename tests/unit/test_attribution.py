@@ -284,3 +284,27 @@ def test_a_method_without_a_design_for_one_length_fails_on_those_instances_alone
     assert found.status == ["no design"] * 2 and "at most d = 20" in found.error[0]
     with pytest.raises(ShapelineError, match="at most d = 20"):
         attribution.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability", on_error="fail")
+
+
+def test_a_snapshot_below_the_minimum_fails_alone():
+    features = Features("word", (4,), np.arange(4, dtype=np.int32))
+    model = models.wrap(lambda ids: np.full((len(ids), 2), 0.5))
+    arguments = [model, np.ones((2, 4), np.int32), np.zeros(2, int), {"method": "kernel_shap"}, features]
+    small, full = attribution.attribute(*arguments, Reference(np.zeros((1, 4), np.int32)), "probability", [1, 8])
+    assert small.status == ["no design"] * 2 and full.status == ["ok"] * 2
+
+
+def test_the_cache_of_other_texts_is_another(tmp_path):
+    """Texts of one's own are numbered -1, -2, ... whatever they say; the file of the instances tells them apart."""
+    files = SimpleNamespace(user=[], reference=[])
+    for name in ("weights", "arrays", "dataset_card", "instances"):
+        (tmp_path / name).write_text("same")
+        setattr(files, name, str(tmp_path / name))
+    settings = {"features": "word", "reference": "pad", "seed": 0}
+
+    def key():
+        return attribution.cache_of(str(tmp_path / "values"), files, [], settings, engine.Form(), "cpu").folder
+
+    before = key()
+    (tmp_path / "instances").write_text("another sentence")
+    assert key() != before

@@ -395,3 +395,15 @@ def test_filling_is_exact():
     out = torch.empty(40, 33)
     torch_engine.filler(reference, rows)(-present.int(), out)
     np.testing.assert_array_equal(out, torch.where(present, rows, reference))
+
+
+def test_an_image_model_with_windows_of_its_own_is_calibrated_as_any(caplog):
+    class Swin(torch.nn.Module):
+        window_size = 7
+
+        def forward(self, rows):
+            return rows.flatten(1)[:, :2]
+
+    images = np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32)
+    form = engine.calibrate(models.wrap(Swin()), images, Reference(np.zeros((1, 1, 8, 8), np.float32)))
+    assert form.name != "windows"

@@ -131,6 +131,7 @@ def test_instances_with_different_features_share_the_fractions():
         [(coarse, np.array([1])), (fine, np.array([0]))],
         Reference(np.zeros((1, 3), np.float32)),
         fractions=[0.5],
+        varies=True,
     )
     masking = found[found["quantity"] == "masking"]
     assert sorted(masking["x"].unique()) == [0, 0.5, 1]

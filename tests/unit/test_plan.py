@@ -125,3 +125,26 @@ def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, 
         ):
             names = " ".join(os.path.basename(file) for file in files)
             assert re.search(own, names) and not re.search(other, names)
+
+
+def test_texts_of_ones_own_are_what_is_sharded(default):
+    experiment = default["experiments"]["reviews"]
+    experiment["instances"], experiment["shards"] = {"texts": ["good", "bad"]}, 8
+    del experiment["metrics"]["decisive"]
+    assert plan.shards(config.load(default), "reviews") == 2
+    experiment["instances"]["count"] = 3
+    with pytest.raises(ShapelineError, match=r"reviews\.instances\.count: texts of one's own are all explained"):
+        config.load(default)
+
+
+def test_a_rival_on_words_tracks_the_method_that_sets_its_budget(root, monkeypatch, default):
+    monkeypatch.chdir(root)
+    default["experiments"]["reviews"]["methods"]["rival"] = {"method": "kernel_shap", "rival_of": "l_shapley"}
+    files = plan.attribute_code(config.load(default), "reviews", "rival")
+    assert "workflow/shapeline/designs/local.py" in files and "workflow/shapeline/designs/sampled.py" in files
+
+
+def test_a_budget_too_small_for_any_document_is_told_before_any_job(default):
+    default["experiments"]["reviews"]["budget"] = 1
+    with pytest.raises(ShapelineError, match=r"reviews\.budget: 1 x d is too few for kernel_shap: set 2"):
+        config.load(default)

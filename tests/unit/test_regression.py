@@ -321,7 +321,7 @@ def test_instances_hold_numbers(prepared):
     np.testing.assert_array_equal(found["label"], Y[found["instance"]])
     np.testing.assert_allclose(found["prediction"], model.predict(data.inputs[found["row"]]), rtol=1e-6)
     np.testing.assert_array_equal(findings.chosen(found, 3)["instance"], found["instance"][:3])
-    results = SimpleNamespace(dataset_card=data.card)
+    results = SimpleNamespace(dataset_card=data.card, model_card={"architecture": "mlp"})
     row = {"instance": 5, "prediction": 152.1234, "label": 151.0}
     assert findings.instance_name(results, row) == "predicted 152.1\ntrue 151.0\ninstance 5"
     broken = instances.Bench(models.wrap(lambda rows: rows[:, 0] * np.nan, "regression"), data, None, stand.reference)

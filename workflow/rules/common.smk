@@ -66,18 +66,26 @@ def script_file(name):
 
 
 def dataset_files(experiment):
-    return plan.prepared(plan.dataset_of(CONFIG, experiment))
+    files = plan.prepared(plan.dataset_of(CONFIG, experiment))
+    return {"arrays": files["arrays"], "dataset_card": files["card"]}
 
 
 def model_inputs(experiment):
-    """What it takes to load an experiment's model and data."""
+    """What it takes to load an experiment's model, if it has one, and data."""
     model = CONFIG.experiments[experiment].model
+    if model is None:
+        return dataset_files(experiment)
     return {
         **dataset_files(experiment),
         **plan.model_files(CONFIG, model),
         "user": plan.user_file(CONFIG.models[model].source),
         "reference": plan.reference_file(CONFIG, experiment),
     }
+
+
+def model_card(experiment):
+    model = CONFIG.experiments[experiment].model
+    return plan.model_files(CONFIG, model)["card"] if model else []
 
 
 def measure_inputs(experiment, metric, label):

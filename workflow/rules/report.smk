@@ -5,17 +5,10 @@ rule render_report:
         measured=lambda w: plan.paired_files(CONFIG, w.experiment),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         arrays=lambda w: dataset_files(w.experiment)["arrays"],
-        dataset_card=lambda w: dataset_files(w.experiment)["card"],
-        model_card=lambda w: plan.model_files(
-            CONFIG, CONFIG.experiments[w.experiment].model
-        )["card"],
-        notebook="notebooks/report.ipynb",
-        code=plan.sources(
-            "shapeline.comparison_plots",
-            "shapeline.plots",
-            "shapeline.reports",
-            "shapeline.text_plots",
-        ),
+        dataset_card=lambda w: dataset_files(w.experiment)["dataset_card"],
+        model_card=lambda w: model_card(w.experiment),
+        notebook=lambda w: f"notebooks/{CONFIG.experiments[w.experiment].report.notebook}.ipynb",
+        code=lambda w: plan.report_code(CONFIG, w.experiment),
         script=script_file("render_report"),
     output:
         html=f"{RESULTS}/reports/{{experiment}}.html",

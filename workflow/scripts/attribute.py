@@ -8,11 +8,13 @@ device = jobs.start(snakemake)
 from shapeline import attribution, instances, plan, scores
 
 settings, wildcards = snakemake.params.settings, snakemake.wildcards
-stand = instances.bench(snakemake.input.weights, snakemake.input.arrays, settings, device)
+stand = instances.bench(snakemake.input.get("weights"), snakemake.input.arrays, settings, device)
 form = instances.form_for(snakemake.input.instances, stand, device)
 selected = instances.read(snakemake.input.instances)
-code = plan.sources("shapeline.instances", *plan.FRAMEWORK_CODE[stand.model.framework])
-cache = attribution.cache_of(snakemake.resources.values, snakemake.input, code, settings, form, device)
+cache = None
+if stand.model:
+    code = plan.sources("shapeline.instances", *plan.FRAMEWORK_CODE[stand.model.framework])
+    cache = attribution.cache_of(snakemake.resources.values, snakemake.input, code, settings, form, device)
 share = attribution.shard(selected, int(wildcards.shard), int(wildcards.shards))
 rows = attribution.explain_rows(
     stand,

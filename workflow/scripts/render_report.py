@@ -14,7 +14,7 @@ parameters = {
     "experiment": snakemake.wildcards.experiment,
     "root": str(Path(given.instances).parent),
     "settings_json": json.dumps({**settings, **shown, "settings_digest": digest(settings)}),
-    "model_card": given.model_card,
+    "model_card": given.model_card or "",
     "dataset_card": given.dataset_card,
     "dataset": str(Path(given.arrays).parent),
     "instances": given.instances,

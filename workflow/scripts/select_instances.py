@@ -8,8 +8,9 @@ device = jobs.start(snakemake)
 from shapeline import instances
 
 settings = snakemake.params.settings
-stand = instances.bench(snakemake.input.weights, snakemake.input.arrays, settings, device)
+stand = instances.bench(snakemake.input.get("weights"), snakemake.input.arrays, settings, device)
 selected = instances.select(stand, settings["seed"], **settings.get("instances", {}))
-form = instances.calibrate(stand)
-jobs.log.info("form %s, batch %d: %s evaluations/s", form.name, form.batch, f"{form.rate:,.0f}")
-instances.write(snakemake.output.instances, selected, {device: form}, {"settings_digest": digest(settings)})
+forms = {device: instances.calibrate(stand)} if stand.model else {}
+for form in forms.values():
+    jobs.log.info("form %s, batch %d: %s evaluations/s", form.name, form.batch, f"{form.rate:,.0f}")
+instances.write(snakemake.output.instances, selected, forms, {"settings_digest": digest(settings)})

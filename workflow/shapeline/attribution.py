@@ -15,6 +15,7 @@ import pandas as pd
 import shapeline
 from shapeline import engine, methods
 from shapeline import features as feature_kinds
+from shapeline.datasets import Dataset
 from shapeline.designs.build import build
 from shapeline.designs.design import Design, unique_rows
 from shapeline.errors import MethodFailure, ShapelineError
@@ -27,6 +28,7 @@ from shapeline.value_cache import Cache, key_of
 NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
 PLANNED = ("budget", "snapshots", "rival_of", "rival")  # keys of a method entry that say how much to spend
 CHUNK = 32  # instances between two progress lines
+DATA_CHUNK = 256  # of a method that reads all the data once a chunk
 CHUNK_VALUES = 1_000_000  # values of a chunk: 8 MB, and seconds between two progress lines
 
 
@@ -36,8 +38,8 @@ class Explanation:
 
     scores (n, *feature shape), NaN where the method failed; evaluations (n,) coalitions whose value was asked for;
     seconds (n,) wall time, the design's construction shared out; target (n,) explained class, 0 of a regression;
-    value_full and value_empty (n,) values of the whole input and of the reference; status and error (n,) "ok" or why
-    not.
+    value_full and value_empty (n,) values of the whole input and of the reference, NaN without a model; status and
+    error (n,) "ok" or why not.
     """
 
     scores: np.ndarray
@@ -49,15 +51,16 @@ class Explanation:
     status: list[str] = field(default_factory=list)
     error: list[str | None] = field(default_factory=list)
     extra: list[dict] = field(default_factory=list)  # what a method says of each instance beside its scores
+    flag: list[str | None] = field(default_factory=list)  # what is to be known of an explanation that did not fail
 
 
 def attribute(
-    model: Classifier,
+    model: Classifier | None,
     inputs: np.ndarray,
     targets: np.ndarray,
     settings: dict,
     features: Features,
-    reference: Reference,
+    reference: Reference | None,
     value: str = "log_probability",
     budgets: Sequence[float | None] = (None,),
     seed: int = 0,
@@ -66,40 +69,54 @@ def attribute(
     on_error: str = "record",
     progress: Callable[[int, int], None] | None = None,
     cache: Cache | None = None,
+    dataset: Dataset | None = None,
+    device: str = "cpu",
 ) -> list[Explanation]:
     """Explain inputs (n, *input shape) for targets (n,) by the method of `settings` ({"method": name, ...parameters}).
 
     budgets: multiples of d, for sampled methods; an Explanation for each. A coalition that several budgets use is
     evaluated once, and `seconds` are shared out by evaluations. seed: of this label and repeat; one design serves all
     instances. instances: ids that seed what is drawn an instance (positions by default). cache: of this model, data,
-    features, reference and value; `evaluations` are what the method asks, `seconds` what was spent. Raises
+    features, reference and value; `evaluations` are what the method asks, `seconds` what was spent. dataset: whose
+    training part the methods of labelled points read; where one does not ask it, the model may be None. Raises
     ShapelineError for a model that returns NaN, and for any failure when on_error is "fail".
     """
     began = time.perf_counter()
     method = methods.METHODS[settings["method"]]
     parameters = {key: setting for key, setting in settings.items() if key not in PLANNED}
+    if method.family == "data" and dataset is None:
+        raise ShapelineError(f"{settings['method']} needs labelled points: run it in an experiment of the workflow")
     results = [blank(len(inputs), features, targets) for _ in budgets]
-    try:
-        if features.d == 0:
-            raise NO_FEATURES
-        spend = [rival.evaluations / features.d] if (rival := _rival(settings, features)) else budgets
-        designs = [design_of(parameters, features, budget, seed) for budget in spend] if method.is_design else []
-    except ShapelineError as error:
-        # Where d differs by instance, that some have no design (2^d coalitions) says nothing of the others.
-        if on_error == "fail" or not feature_kinds.varies(features.kind):
-            raise
-        for result in results:
+    designs, designed = [], []
+    for budget, result in zip(budgets, results, strict=True):
+        try:
+            if features.d == 0:
+                raise NO_FEATURES
+            if method.is_design:
+                rival = _rival(settings, features)
+                spend = rival.evaluations / features.d if rival else budget
+                designs.append(design_of(parameters, features, spend, seed))
+            designed.append(result)
+        except ShapelineError as error:
+            # Where d differs by instance, that some have no design (2^d coalitions) says nothing of the others.
+            if on_error == "fail" or not feature_kinds.varies(features.kind):
+                raise
             result.status = [getattr(error, "status", "no design")] * len(inputs)
             result.error = [str(error)] * len(inputs)
+    if not designed:
         return results
     masks, columns = _union(designs, features.d)
     evaluated = len(masks)
     masks, full, empty = _with_ends(masks)
     ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
     spent = np.full(len(inputs), (time.perf_counter() - began) / max(len(inputs), 1))
-    step = max(1, min(CHUNK, CHUNK_VALUES // len(masks)))
+    step = max(1, min(DATA_CHUNK if method.measure else CHUNK, CHUNK_VALUES // len(masks)))
+    function = None if designs else methods.function_of(method.function_for(model and model.framework))
+    measure = methods.function_of(method.measure) if method.measure else None
 
     def values_of(part: slice) -> np.ndarray:
+        if model is None:
+            return np.full((part.stop - part.start, len(masks)), np.nan)
         if cache is None or not designs:
             return engine.values(model, inputs[part], reference, masks, features, value, targets[part], form)
 
@@ -111,7 +128,7 @@ def attribute(
                 raise engine.by_id(error, ids[part][rows]) from None
 
         values, reused = cache.values(ids[part], targets[part], masks, evaluate)
-        for extra, number in zip(results[-1].extra[part], reused, strict=True):
+        for extra, number in zip(designed[-1].extra[part], reused, strict=True):
             extra["reused"] = int(number)  # of all budgets together
         return values
 
@@ -120,16 +137,18 @@ def attribute(
         values = values_of(part)
         found = [(d.attribute(values[:, own]), d.evaluations, {}) for d, own in zip(designs, columns, strict=True)]
         if not designs:
+            if measure:
+                began = time.perf_counter()  # the values of the ends are not the method's
+            own = {key: setting for key, setting in parameters.items() if key != "method"}
             available = {
                 **{**parameters, "d": features.d, "features": features, "reference": reference, "seed": seed},
                 **{"model": model, "inputs": inputs[part], "targets": targets[part], "instances": ids[part]},
+                **{"measure": measure, "parameters": own, "dataset": dataset, "device": device},
             }
-            scores, evaluations, *said = methods.call(
-                methods.function_of(method.function_for(model.framework)), available
-            )
+            scores, evaluations, *said = methods.call(function, available)
             found = [(scores, evaluations, *(said or [{}]))]
         spent[part] += (time.perf_counter() - began) / len(inputs[part])
-        for result, (scores, evaluations, said) in zip(results, found, strict=True):
+        for result, (scores, evaluations, said) in zip(designed, found, strict=True):
             result.scores[part] = np.reshape(scores, (-1, *features.shape))
             result.evaluations[part] = evaluations
             result.value_full[part], result.value_empty[part] = values[:, full], values[:, empty]
@@ -137,7 +156,10 @@ def attribute(
             result.seconds[part] = spent[part] * share
             for name, numbers in said.items():
                 for i, number in zip(range(part.start, part.stop), numbers, strict=True):
-                    result.extra[i][name] = float(number)
+                    if name == "flag":
+                        result.flag[i] = number
+                    else:
+                        result.extra[i][name] = float(number)
 
     for start in range(0, len(inputs), step):
         part = slice(start, min(start + step, len(inputs)))
@@ -150,14 +172,14 @@ def attribute(
                 try:
                     explain_part(slice(i, i + 1))
                 except MethodFailure as failure:
-                    for result in results:
+                    for result in designed:
                         result.status[i], result.error[i] = failure.status, str(failure)
         except ShapelineError as error:
             raise engine.by_id(error, ids[part]) from None
         if progress:
             progress(part.stop, part.stop * len(masks))
     if len(designs) > 1:
-        for extra in results[-1].extra:
+        for extra in designed[-1].extra:
             extra["evaluated"] = evaluated  # coalitions of all budgets together
     return results
 
@@ -181,7 +203,8 @@ def cache_of(folder: str, files, code: Sequence[str], settings: dict, form: engi
     if not folder:
         return None
     facts = {name: settings.get(name) for name in ("features", "reference", "value", "seed")}
-    decisive = [files.weights, files.arrays, *files.user, *files.reference, *code]
+    # The instances, for texts of one's own have numbers that say nothing of what they are.
+    decisive = [files.weights, files.arrays, files.dataset_card, files.instances, *files.user, *files.reference, *code]
     return Cache(folder, key_of(decisive, {**facts, "form": form.name, "device": device}))
 
 
@@ -208,15 +231,16 @@ def explain_rows(
     budgets = [*settings["method"].get("snapshots", ()), settings.get("budget")]
     frames, done, made = [], 0, 0
     inputs = stand.inputs(share)
+    regression = share["prediction"].dtype.kind == "f"
     for features, positions in stand.buckets(inputs):
         part = share.iloc[positions].reset_index(drop=True)
-        if not frames and features.d:
+        if not frames and features.d and stand.model:
             _warm_up(stand, inputs[positions[:1]], features, form, settings.get("value", "log_probability"))
         for repeat in range(repeats):
             found = attribute(
                 stand.model,
                 inputs[positions],
-                np.zeros(len(part), int) if stand.model.task == "regression" else part["prediction"].to_numpy(),
+                np.zeros(len(part), int) if regression else part["prediction"].to_numpy(),
                 settings["method"],
                 features,
                 stand.reference,
@@ -228,6 +252,8 @@ def explain_rows(
                 on_error,
                 progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations)),
                 cache,
+                stand.dataset,
+                stand.device,
             )
             frames += [_rows(part, one, repeat, budget) for one, budget in zip(found, budgets, strict=True)]
             done += len(part)
@@ -257,27 +283,29 @@ def _rows(share: pd.DataFrame, found: Explanation, repeat: int, budget: float | 
             "value_empty": found.value_empty,
             "status": found.status,
             "error": found.error,
+            "flag": found.flag,
             "extra": [json.dumps(extra) if extra else None for extra in found.extra],
         }
     )
 
 
-def provenance(stand, settings: dict, form: engine.Form, device: str) -> dict:
-    """What a score file says of how it was made, beside its settings."""
-    framework = {"function": "torch"}.get(stand.model.framework, stand.model.framework)
-    versions = {name: importlib.metadata.version(name) for name in (framework, "numpy")}
+def provenance(stand, settings: dict, form: engine.Form | None, device: str) -> dict:
+    """What a score file says of how it was made, beside its settings; null for what only a model has."""
+    framework = stand.model and stand.model.framework
+    used = {"function": "torch"}.get(framework, framework) or ("torch" if device != "cpu" else None)
+    versions = {name: importlib.metadata.version(name) for name in (used, "numpy") if name}
     git = shutil.which("git")
     commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
     return {
         "method": settings["method"]["method"],
         "parameters": settings["method"],
         "features": _described(stand),
-        "reference": settings.get("reference", "mean"),
-        "value": settings.get("value", "log_probability"),
+        "reference": settings.get("reference", "mean") if framework else None,
+        "value": settings.get("value", "log_probability") if framework else None,
         "seed": settings["seed"],
         "versions": {**versions, "shapeline": shapeline.__version__},
-        "framework": stand.model.framework,
-        "form": asdict(form),
+        "framework": framework,
+        "form": asdict(form) if form else None,
         "device": device,
         "git_commit": commit or None,
     }
@@ -307,6 +335,7 @@ def blank(n: int, features: Features, targets: np.ndarray) -> Explanation:
         status=["ok"] * n,
         error=[None] * n,
         extra=[{} for _ in range(n)],
+        flag=[None] * n,
     )
 
 

@@ -64,15 +64,14 @@ def write_index(notebooks: Iterable[Path | str], html: Path | str, pages: Mappin
 
 def overview(results: Sequence[Results]) -> HTML:
     """Models and data of all experiments, beside the paper's (table 1), and their masking curves (figure 2)."""
-    rows = [_row_of(one) for one in results]
+    # A model serves several experiments.
+    rows = {(one.dataset_card["name"], one.model_card.get("name")): _row_of(one) for one in results}
     styles = plots.styles({label: entry for one in results for label, entry in one.labels.items() if label in COMMON})
-    titles = [one.experiment for one in results]
-    frames = {
-        title: one.metrics["log_odds"] for title, one in zip(titles, results, strict=True) if "log_odds" in one.metrics
-    }
+    drawn = [one for one in results if "log_odds" in one.metrics and len(one.instances) >= ENOUGH]
+    frames = {one.experiment: one.metrics["log_odds"] for one in drawn}
     return together(
         heading("Models and data", 2),
-        experiments_table({row["dataset"] + row["model"]: row for row in rows}.values()),
+        experiments_table(rows.values()),
         heading("Masking curves of all experiments", 2),
         figure(
             log_odds_grid(frames, styles),
@@ -221,7 +220,7 @@ def agreement_section(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]
         return note("No agreement to show: fewer than two methods explained the same instances.")
     caption = (
         "Mean over instances of the correlation between the scores of two methods; each pair's interval is in the "
-        "table. Scores without a sign, as saliency's, rank words by size alone and cannot fully agree with signed ones."
+        "table. Scores without a sign, as saliency's, rank by size alone and cannot fully agree with signed ones."
     )
     pairs = agreement_table(frame)
     return together(
@@ -323,7 +322,7 @@ def context_comparison(
     pairs: Iterable[tuple[str, str]],
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Masking area with context absent minus present, paired over instances, and how alike the two rank the words.
+    """Masking area with context absent minus present, paired over instances, and how alike the two rank the features.
 
     measured: label, instance, repeat, quantity, x, value, as the metric measured them (repeats are averaged first);
     scores_by_label as in `agreements`. One row a pair: absent, present, absent_area, present_area, mean, low, high (of
@@ -377,8 +376,8 @@ def context_section(frame: pd.DataFrame) -> HTML:
     return together(
         table(shown, text=["context present", "lower (better)"]),
         note(
-            "Words outside the window of a method are absent (padding) or present (kept). Differences are paired: each "
-            "instance is compared with itself, and the 95 % intervals are over instances."
+            "Features outside the window of a method are absent (at the reference) or present (kept). Differences are "
+            "paired: each instance is compared with itself, and the 95 % intervals are over instances."
         ),
     )
 

@@ -171,6 +171,9 @@ class Instances(Strict):
 
 
 class Report(Strict):
+    notebook: Literal["report", "influence"] = Field(
+        "report", description="The page: influence is that of measures which need labelled points alone."
+    )
     title: str | None = None
     instances_shown: Annotated[int, Field(ge=1, le=12)] = 4
     palette: Literal["colorblind", "deep", "muted"] = "colorblind"
@@ -188,7 +191,10 @@ Metrics = create_model(
 
 
 class Experiment(Strict):
-    model: str
+    model: str | None = Field(None, description="The model explained; or a dataset in its place.")
+    dataset: str | None = Field(
+        None, description="Explained without a model, by methods that need its labelled points alone."
+    )
     features: Features
     reference: Reference = "mean"
     value: Literal["log_probability", "probability", "logit", "expected_log_probability", "prediction"] = Field(
@@ -243,6 +249,7 @@ SMOKE = {
     },
 }
 SECTIONS = ("datasets", "models", "experiments")
+LARGE = 1000  # features, for what can be said of instances before they are seen
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -286,9 +293,14 @@ def framework_of(model: Model) -> str:
     return model.framework or ("tensorflow" if model.architecture in TEXT_ARCHITECTURES else "torch")
 
 
+def dataset_of(config: Config, experiment: Experiment) -> str:
+    """The name of the experiment's dataset: its own, or its model's."""
+    return experiment.dataset or config.models[experiment.model].dataset
+
+
 def feature_shape(config: Config, experiment: Experiment) -> tuple[int, ...] | None:
     """The shape of the experiment's features, None where only the user's own dataset function can tell."""
-    dataset = config.datasets[config.models[experiment.model].dataset]
+    dataset = config.datasets[dataset_of(config, experiment)]
     source = datasets.SOURCES.get(dataset.source)
     if source is None:
         return None
@@ -500,7 +512,12 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
                 f"and datasets.{model.dataset} has unit {unit}; set its unit"
             )
     for name, experiment in config.experiments.items():
-        if experiment.model not in names["models"]:
+        if (experiment.model is None) == (experiment.dataset is None) and ("experiments", name) not in mistaken:
+            yield f"experiments.{name}: give either model or dataset"
+        if experiment.dataset and experiment.dataset not in names["datasets"]:
+            hint = nearest(experiment.dataset, names["datasets"])
+            yield f"experiments.{name}.dataset: there is no dataset '{experiment.dataset}'.{hint}"
+        if experiment.model and experiment.model not in names["models"]:
             hint = nearest(experiment.model, names["models"])
             yield f"experiments.{name}.model: there is no model '{experiment.model}'.{hint}"
         yield from _impossible_experiment(config, name, experiment)
@@ -509,9 +526,14 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
 def _impossible_experiment(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
     where = f"experiments.{name}"
     model = config.models.get(experiment.model)
-    dataset = config.datasets.get(model.dataset) if model else None
+    dataset_name = experiment.dataset or (model.dataset if model else None)
+    dataset = config.datasets.get(dataset_name)
     source = datasets.SOURCES.get(dataset.source) if dataset else None
     kind = experiment.features.kind
+    without_model = experiment.model is None
+    if without_model and kind in features.TEXT_KINDS:
+        yield f"{where}.dataset: the tokens of a text are no points, so texts are explained by a model; give model"
+        return
     if source:
         fitting = features.FITTING[source.kind]
         if kind not in fitting:
@@ -523,12 +545,17 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
             fitting = "word" if unit == "word" else "character_run"
             yield f"{where}.features.kind: '{kind}' does not fit tokens of unit {unit}; use {fitting}"
             return
-        yield from _impossible_value(where, experiment, model.dataset, source.task == "regression")
+        if not without_model:
+            yield from _impossible_value(where, experiment, dataset_name, source.task == "regression")
         reference, _ = references.parse(canonical(experiment.reference))
-        if reference not in references.FITTING[source.kind]:
+        if reference not in references.FITTING[source.kind] and not without_model:
             allowed = ", ".join(references.FITTING[source.kind])
             yield f"{where}.reference: '{reference}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
-    if experiment.metrics.log_odds and (source.task == "regression" if source else experiment.value == "prediction"):
+    for metric in ("log_odds", "efficiency") if without_model else ():
+        if getattr(experiment.metrics, metric) is not None:
+            yield f"{where}.metrics.{metric}: it asks what the model says and there is no model; remove the metric"
+    regression = source.task == "regression" if source else experiment.value == "prediction"
+    if experiment.metrics.log_odds and regression and not without_model:
         yield f"{where}.metrics.log_odds: a regression model gives no probabilities and so no odds; remove the metric"
     try:
         file = references.file_of(canonical(experiment.reference))
@@ -536,6 +563,8 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
             yield f"{where}.reference.path: there is no file {file}"
     except ShapelineError as error:
         yield f"{where}.reference.path: {error}"
+    if experiment.instances.texts and "count" in experiment.instances.model_fields_set:
+        yield f"{where}.instances.count: texts of one's own are all explained; remove the count"
     if experiment.instances.texts and source and source.kind != "text":
         yield f"{where}.instances.texts: only a dataset of kind text takes them, not one of kind {source.kind}"
     shape = None
@@ -549,7 +578,10 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
         yield f"{where}.features: there is a single feature (d = 1), so nothing to share out; make the features smaller"
         return
     for label, entry in experiment.methods.items():
-        mistakes = list(_impossible_method(f"{where}.methods.{label}", entry, experiment, shape))
+        mistakes = [
+            *_impossible_method(f"{where}.methods.{label}", entry, experiment, shape),
+            *_impossible_data_method(f"{where}.methods.{label}", entry, experiment, source),
+        ]
         yield from mistakes
         if methods.METHODS[entry.method].minimum and not mistakes and not (entry.rival_of and shape is None):
             yield from _impossible_budget(config, name, label, d)
@@ -607,6 +639,22 @@ def _impossible_method(place: str, entry: Any, experiment: Experiment, shape: tu
         yield f"{place}.rival_of: '{rival}' has no fixed number of evaluations; give a budget instead"
 
 
+def _impossible_data_method(
+    place: str, entry: Any, experiment: Experiment, source: datasets.Source | None
+) -> Iterator[str]:
+    method = methods.METHODS[entry.method]
+    if method.asks_model and experiment.model is None:
+        free = ", ".join(name for name, other in methods.METHODS.items() if not other.asks_model)
+        yield f"{place}: {entry.method} asks a model and there is none; give model in place of dataset, or use {free}"
+    if method.family == "data" and experiment.features.kind in features.TEXT_KINDS:
+        yield f"{place}: {entry.method} compares points and the tokens of a text are none; remove it"
+    if getattr(entry, "mu", None) and entry.categorical:
+        yield f"{place}: the kernel of cosine distance (mu) takes no categorical columns; use rho"
+    for column in getattr(entry, "categorical", ()):
+        if isinstance(column, str) and source and column not in source.feature_names:
+            yield f"{place}.categorical: there is no column '{column}'.{nearest(column, source.feature_names)}"
+
+
 def _impossible_budget(config: Config, name: str, label: str, d: int | None) -> Iterator[str]:
     where = f"experiments.{name}"
     entry = config.experiments[name].methods[label]
@@ -623,9 +671,15 @@ def _impossible_budget(config: Config, name: str, label: str, d: int | None) -> 
         asked.append((f"{where}.methods.{label}.snapshots", smaller))
         if smaller >= budget:
             yield f"{where}.methods.{label}.snapshots: {smaller:g} is not below the budget of {budget:g}"
-    if d is None:
+    minimum = methods.function_of(methods.METHODS[entry.method].minimum)
+    if d is None:  # that of an instance; the smallest multiple of a large d is that of nearly all
+        least = methods.call(minimum, {**entry.model_dump(), "d": LARGE}) / LARGE
+        for place, multiple in asked:
+            if multiple < 0.9 * least:
+                enough = math.ceil(10 * least) / 10
+                yield f"{place}: {multiple:g} x d is too few for {entry.method}: set {enough:g} or more"
         return
-    least = methods.call(methods.function_of(methods.METHODS[entry.method].minimum), {**entry.model_dump(), "d": d})
+    least = methods.call(minimum, {**entry.model_dump(), "d": d})
     for place, multiple in asked:
         count = evaluations(multiple, d)
         if count < least:
@@ -640,10 +694,9 @@ def _shrunk(config: Config) -> Config:
     small = config.model_dump(exclude_defaults=True)
     small["results"] = f"{config.results}/smoke"
     for experiment in small["experiments"].values():
-        experiment["instances"] = {
-            **experiment.get("instances", {}),
-            "count": min(16, experiment.get("instances", {}).get("count", 16)),
-        }
+        chosen = experiment.get("instances", {})
+        if "texts" not in chosen:
+            experiment["instances"] = {**chosen, "count": min(16, chosen.get("count", 16))}
     for model in small["models"].values():
         training = model.get("training", {})
         model["training"] = {**training, "epochs": min(2, training.get("epochs") or 2)}

@@ -35,6 +35,7 @@ BACKENDS = {
     "function": "shapeline.torch_engine",
     "tensorflow": "shapeline.tf_engine",
 }
+WINDOWED = ("window_size", "windows", "from_pooled")  # what a module of tokens with a local receptive field declares
 WINDOWS = {"torch": "shapeline.torch_windows", "tensorflow": "shapeline.tf_windows"}
 
 
@@ -149,7 +150,8 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
     if len(inputs) == 0:
         raise ShapelineError("engine: calibration needs one or more inputs")
     form = _backend(model).calibrate(model, inputs, shared_reference(reference, inputs))
-    if model.task == "classification" and 0 < getattr(model.module, "window_size", 0) <= WIDEST:
+    declared = inputs.dtype == np.int32 and all(hasattr(model.module, name) for name in WINDOWED)
+    if declared and model.task == "classification" and model.module.window_size <= WIDEST:
         form = _with_windows(model, inputs[:1], shared_reference(reference, inputs), form)
     log.info("form %s, %d rows a call: %s rows/s", form.name, form.batch, f"{form.rate:,.0f}")
     return form

@@ -89,8 +89,8 @@ def load(
 
     `settings_json` holds labels (label -> {method, family, parameters, is_control}) and their order (or labels as a
     list of such entries, each with its label), budget, features, reference, value, exact, and title, instances_shown,
-    palette (or those three under `report`). Raises ShapelineError when a file is missing, except a metric's, which its
-    section then mentions in one line.
+    palette (or those three under `report`). model_card: "" where there is no model. Raises ShapelineError when a file
+    is missing, except a metric's, which its section then mentions in one line.
     """
     settings = json.loads(settings_json)
     settings = {**settings.pop("report", {}), **settings}
@@ -108,7 +108,7 @@ def load(
         root=root,
         settings=settings,
         labels=labels,
-        model_card=json.loads(_present(model_card, experiment).read_text(encoding="utf-8")),
+        model_card=json.loads(_present(model_card, experiment).read_text(encoding="utf-8")) if model_card else {},
         dataset_card=card,
         dataset=datasets.load(dataset),
         features=None
@@ -254,13 +254,13 @@ def evaluations(results: Results) -> pd.Series:
 def headlines(results: Results) -> list[str]:
     """What the experiment found, in sentences made from its numbers."""
     found = headline(results)
-    regression = found["r2"] is not None
+    regression = found["r2"] is not None or not results.model_card
     known = results.instances[results.instances["label"] >= 0]  # of a text of one's own the class is not
     right = f"; the model is right on {share((known['label'] == known['prediction']).mean())} of them"
     sentences = []
     if found["accuracy"] is not None:
         sentences.append(f"The model classifies {share(found['accuracy'])} of the test part correctly.")
-    if regression:
+    if found["r2"] is not None:
         error = number(results.model_card.get("test_rmse"))
         sentences.append(f"On the test part the model's predictions have R² {found['r2']:.2f} and RMSE {error}.")
     told = right if len(known) and not regression else ""
@@ -269,6 +269,8 @@ def headlines(results: Results) -> list[str]:
         sentences.append(_area_sentence(found))
     sentences += _error_sentences(results, found)
     counted = f"{number(found['evaluations'])} model evaluations were spent on {number(found['rows'])} explanations"
+    if not results.model_card:
+        counted = f"No model was asked: {number(found['rows'])} explanations come from labelled points alone"
     failed = (
         "; none failed." if not found["failures"] else f"; {number(found['failures'])} failed (see the health table)."
     )
@@ -405,7 +407,9 @@ def facts(entries: Mapping[str, object]) -> pd.DataFrame:
 
 
 def model_facts(card: Mapping) -> pd.DataFrame:
-    """The model card as facts."""
+    """The model card as facts; of an experiment without a model, that it has none."""
+    if not card:
+        return facts({"model": "none: labelled points alone"})
     accuracy, parameters = card.get("test_accuracy"), card.get("n_parameters", card.get("parameters"))
     epochs, best = len(card.get("history") or []), card.get("best_epoch")
     return facts(
@@ -518,7 +522,11 @@ def scores_of(frame: pd.DataFrame, instances: Sequence[int]) -> list[np.ndarray 
 
 
 def instance_name(results: Results, row: Mapping) -> str:
-    """Class, prediction, its probability and the number of an instance, a line each; of a regression both numbers."""
+    """Class, prediction, its probability and the number of an instance, a line each; of a regression both numbers;
+    without a model its label."""
+    if not results.model_card:
+        classes, label = results.dataset_card.get("classes"), row["label"]
+        return f"{classes[label] if classes else number(label, 4, whole=False)}\ninstance {row['instance']}"
     if results.dataset_card.get("task") == "regression":
         numbers = (number(row[key], 4, whole=False) for key in ("prediction", "label"))
         return "predicted {}\ntrue {}\ninstance {}".format(*numbers, row["instance"])

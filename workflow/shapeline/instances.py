@@ -20,17 +20,18 @@ from shapeline.seeds import seed_of
 
 @dataclass(frozen=True)
 class Bench:
-    """A model on its device with the data, features and reference of an experiment.
+    """A model on its device with the data, features and reference of an experiment; None and None without a model.
 
     features: None where they depend on the instance; `buckets` makes them from feature_settings.
     """
 
-    model: Classifier
+    model: Classifier | None
     dataset: Dataset
     features: Features | None
-    reference: Reference
+    reference: Reference | None
     feature_settings: dict | str | None = None
     folder: Path | None = None  # of the prepared dataset
+    device: str = "cpu"
 
     def buckets(self, inputs: np.ndarray) -> list[tuple[Features, np.ndarray]]:
         """Groups of the inputs that share their features: (features, positions)."""
@@ -48,10 +49,22 @@ class Bench:
         return found
 
 
-def bench(weights: str, arrays: str, settings: dict, device: str) -> Bench:
-    """Load the model and the prepared data; settings: features and reference (default mean), seed."""
+def bench(weights: str | None, arrays: str, settings: dict, device: str) -> Bench:
+    """Load the prepared data and, where there are weights, the model.
+
+    settings: features and reference (default mean), seed.
+    """
     dataset = datasets.load(Path(arrays).parent)
     kind = settings["features"]
+    shared = {
+        "dataset": dataset,
+        "features": None if feature_kinds.varies(kind) else feature_kinds.build(kind, dataset.card),
+        "feature_settings": kind,
+        "folder": Path(arrays).parent,
+        "device": device,
+    }
+    if not weights:
+        return Bench(model=None, reference=None, **shared)
     model = models.load(weights, device)
     read, made = model.vocabulary_digest, dataset.card.get("vocabulary_digest")
     if read != made:
@@ -59,14 +72,8 @@ def bench(weights: str, arrays: str, settings: dict, device: str) -> Bench:
             f"model {weights}: it was trained on another vocabulary ({read}) than that of {arrays} ({made}); "
             "remove the weights and train it again"
         )
-    return Bench(
-        model=model,
-        dataset=dataset,
-        features=None if feature_kinds.varies(kind) else feature_kinds.build(kind, dataset.card),
-        reference=references.build(settings.get("reference", "mean"), dataset, settings["seed"]),
-        feature_settings=kind,
-        folder=Path(arrays).parent,
-    )
+    reference = references.build(settings.get("reference", "mean"), dataset, settings["seed"])
+    return Bench(model=model, reference=reference, **shared)
 
 
 def select(
@@ -76,8 +83,8 @@ def select(
 
     Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability, and
     text where the inputs are documents; of a regression label and prediction are numbers in the target's units, and
-    there is no probability. `texts` are explained in their place: instances -1, -2, ..., label -1.
-    Raises ShapelineError when the split has fewer.
+    there is no probability. Without a model there is none either, and the prediction is the label. `texts` are
+    explained in their place: instances -1, -2, ..., label -1. Raises ShapelineError when the split has fewer.
     """
     if texts:
         rows = np.full(len(texts), -1)
@@ -87,6 +94,9 @@ def select(
         chosen = {"instance": stand.dataset.ids[rows], "row": rows, "label": stand.dataset.labels[rows]}
         if stand.dataset.card["kind"] == "text":
             chosen["text"] = datasets.documents(stand.folder, chosen["instance"])
+    if stand.model is None:
+        labels = chosen["label"] if chosen["label"].dtype.kind == "f" else chosen["label"].astype(np.int32)
+        return pd.DataFrame(chosen).assign(label=labels, prediction=labels)
     if stand.model.task == "regression":
         return _predicted(stand, pd.DataFrame(chosen))
     selected = pd.DataFrame(chosen).astype({"label": np.int32})
@@ -133,8 +143,10 @@ def read(path: str) -> pd.DataFrame:
     return pq.read_table(path).to_pandas()
 
 
-def form_for(path: str, stand: Bench, device: str) -> engine.Form:
-    """The form recorded for this kind of device; on another kind it is calibrated now."""
+def form_for(path: str, stand: Bench, device: str) -> engine.Form | None:
+    """The form recorded for this kind of device; on another kind it is calibrated now. None without a model."""
+    if stand.model is None:
+        return None
     recorded = scores.metadata(path)["forms"].get(device)
     return engine.Form(**recorded) if recorded else calibrate(stand)
 
@@ -157,6 +169,7 @@ def for_metric(files, rows: pd.DataFrame, device: str, progress=None) -> dict:
         "model": stand.model,
         "inputs": inputs,
         "buckets": stand.buckets(inputs),
+        "varies": stand.features is None,
         "reference": stand.reference,
         "form": form_for(files.instances, stand, device),
         "seed": settings["seed"],

@@ -2,7 +2,8 @@
 
 A method's function names, as its arguments, what it needs: `d`, `shape`, `graph`, `budget` and `seed` for a design;
 `model`, `inputs`, `targets`, `reference`, `features`, `value`, `instances` for one that makes scores itself; and its
-own parameters. It returns a `Design`, or `(scores (n, d), evaluations per instance)`.
+own parameters. It returns a `Design`, or `(scores (n, d), evaluations per instance)`, and perhaps a third thing:
+name -> a number an instance, with "flag" a text or None.
 """
 
 import importlib
@@ -114,6 +115,43 @@ class IntegratedGradients(Parameters):
     steps: int = Field(50, ge=2, description="Points on the path from the reference to the input.")
 
 
+class OfPoints(Parameters):
+    categorical: list[int | str] = Field(
+        [],
+        description="Columns, by name or number from 0, that count as 1 where equal to the instance's value, else 0.",
+    )
+    dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the products.")
+
+
+class Mim(OfPoints):
+    method: Literal["mim"]
+    alpha: Literal["constant", "inverse", "inverse_square", "gaussian"] = Field(
+        "inverse_square", description="Weight of a labelled point by its distance."
+    )
+    width: float = Field(1.0, gt=0, description="Of the gaussian, in the data's units.")
+
+
+class Parzen(OfPoints):
+    method: Literal["parzen"]
+    sigma: float = Field(gt=0, description="Width of the Gaussian kernel, in the data's units.")
+
+
+class DataLime(OfPoints):
+    method: Literal["data_lime"]
+    rho: float = Field(3.0, gt=0, description="Width of the Euclidean kernel, in the data's units.")
+    mu: float | None = Field(None, gt=0, description="Width of the kernel of cosine distance, in place of rho.")
+    ridge: float = Field(1.0, gt=0)
+
+
+class Qii(Parameters):
+    method: Literal["qii"]
+    permutations: int = Field(1000, ge=1, description="Orders an instance, above 12 features; up to 12 it is exact.")
+
+
+class Counterfactual(Parameters):
+    method: Literal["counterfactual"]
+
+
 @dataclass(frozen=True)
 class Method:
     """One registry entry; `function` is "module:function" inside the package, imported only when it runs."""
@@ -125,6 +163,8 @@ class Method:
     control: bool = False
     exact: bool = False  # enumerates 2^d coalitions
     grid: bool = False  # needs features that lie on a grid
+    measure: str | None = None  # "module:function" that the function of a data method is given as `measure`
+    asks_model: bool = True
 
     @property
     def sampled(self) -> bool:
@@ -134,7 +174,7 @@ class Method:
     def is_fixed_cost(self) -> bool:
         return self.is_design and not self.sampled
 
-    def function_for(self, framework: str) -> str:
+    def function_for(self, framework: str | None) -> str:
         """ "module:function" for a model of this framework."""
         return self.function.format(framework="tf" if framework == "tensorflow" else "torch")
 
@@ -168,13 +208,42 @@ METHODS: dict[str, Method] = {
         "coalitions", "shapeline.designs.surrogate:lime", Lime, minimum="shapeline.designs.surrogate:lime_minimum"
     ),
     "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", Occlusion, control=True),
-    "random": Method("coalitions", "shapeline.controls:random", Random, control=True),
+    "random": Method("coalitions", "shapeline.controls:random", Random, control=True, asks_model=False),
     "saliency": Method("gradients", "shapeline.gradients.{framework}_gradients:saliency", Saliency),
     "gradient_x_input": Method(
         "gradients", "shapeline.gradients.{framework}_gradients:gradient_x_input", GradientXInput, control=True
     ),
     "integrated_gradients": Method(
         "gradients", "shapeline.gradients.{framework}_gradients:integrated_gradients", IntegratedGradients
+    ),
+    "mim": Method(
+        "data",
+        "shapeline.data_methods:around_points",
+        Mim,
+        measure="shapeline.influence.mim:mim",
+        asks_model=False,
+    ),
+    "parzen": Method(
+        "data",
+        "shapeline.data_methods:around_points",
+        Parzen,
+        measure="shapeline.influence.parzen:parzen",
+        asks_model=False,
+    ),
+    "data_lime": Method(
+        "data",
+        "shapeline.data_methods:around_points",
+        DataLime,
+        measure="shapeline.influence.local_linear:data_lime",
+        asks_model=False,
+    ),
+    "qii": Method("data", "shapeline.data_methods:of_outputs", Qii, measure="shapeline.influence.qii:qii"),
+    "counterfactual": Method(
+        "data",
+        "shapeline.data_methods:of_pairs",
+        Counterfactual,
+        measure="shapeline.influence.counterfactual:counterfactual",
+        asks_model=False,
     ),
 }
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from shapeline import engine, methods, models, references
 from shapeline import features as feature_kinds
-from shapeline.attribution import Explanation, attribute
+from shapeline.attribution import PLANNED, Explanation, attribute
 from shapeline.errors import ShapelineError, nearest
 from shapeline.features import Features
 from shapeline.models import Classifier
@@ -117,6 +117,9 @@ def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> eng
 def _checked_settings(method: str, parameters: dict) -> dict:
     if method not in methods.METHODS:
         raise ShapelineError(f"unknown method '{method}'.{nearest(method, methods.METHODS)}")
+    for key in PLANNED:
+        if key in parameters:
+            raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
     settings = {"method": method, **parameters}
     try:
         methods.METHODS[method].parameters.model_validate(settings)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shapeline import datasets, methods, metrics, references
 from shapeline.config import Config, budget_of, canonical, feature_shape, framework_of
+from shapeline.config import dataset_of as dataset_name
 from shapeline.errors import ShapelineError
 from shapeline.seeds import digest
 
@@ -48,10 +49,8 @@ def metric_names(config: Config, experiment: str) -> list[str]:
 def shards(config: Config, experiment: str) -> int:
     """Score files a label: from counts only, so that paths are the same on every machine."""
     entry = config.experiments[experiment]
-    number = entry.shards or config.shards
-    return (
-        math.ceil(entry.instances.count / INSTANCES_A_SHARD) if number == "auto" else min(number, entry.instances.count)
-    )
+    number, count = entry.shards or config.shards, len(entry.instances.texts or ()) or entry.instances.count
+    return math.ceil(count / INSTANCES_A_SHARD) if number == "auto" else min(number, count)
 
 
 # --- paths --------------------------------------------------------------------------------------------------------
@@ -62,7 +61,7 @@ def prepared(dataset: str) -> dict[str, str]:
 
 
 def dataset_of(config: Config, experiment: str) -> str:
-    return config.models[config.experiments[experiment].model].dataset
+    return dataset_name(config, config.experiments[experiment])
 
 
 def raw_files(config: Config, dataset: str) -> list[str]:
@@ -84,7 +83,8 @@ def score_files(config: Config, experiment: str, label: str) -> list[str]:
 
 def values_folder(config: Config, experiment: str) -> str:
     """Where an experiment's jobs share values of coalitions; "" where they do not."""
-    return f"{config.results}/{experiment}/values" if config.experiments[experiment].cache else ""
+    entry = config.experiments[experiment]
+    return f"{config.results}/{experiment}/values" if entry.cache and entry.model else ""
 
 
 def metric_files(config: Config, experiment: str, metric: str) -> list[str]:
@@ -126,15 +126,19 @@ def prepare_settings(config: Config, dataset: str) -> dict:
 
 def train_settings(config: Config, model: str) -> dict:
     framework = framework_of(config.models[model])
-    named = {} if framework == "torch" else {"framework": framework}
+    named = {"framework": None if framework == "torch" else framework}  # torch written out is no other setting
     return canonical({**canonical(config.models[model]), **named, "seed": config.seed})
 
 
 def select_settings(config: Config, experiment: str) -> dict:
     entry = config.experiments[experiment]
-    return canonical(
-        {"instances": entry.instances, "reference": entry.reference, "features": entry.features, "seed": config.seed}
-    )
+    reference = {"reference": entry.reference} if entry.model else _without_model(config, experiment)
+    return canonical({"instances": entry.instances, **reference, "features": entry.features, "seed": config.seed})
+
+
+def _without_model(config: Config, experiment: str) -> dict:
+    """What stands in the settings of an experiment without a model for what only a model needs."""
+    return {"dataset": dataset_of(config, experiment)}
 
 
 def attribute_settings(config: Config, experiment: str, label: str) -> dict:
@@ -144,9 +148,8 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
     settings = {
         "method": method,
         "features": entry.features,
-        "reference": entry.reference,
-        "value": entry.value,
         "seed": config.seed,
+        **({"reference": entry.reference, "value": entry.value} if entry.model else _without_model(config, experiment)),
     }
     if methods.METHODS[method.method].sampled:
         settings |= {"repeats": None if entry.repeats == 1 else entry.repeats}
@@ -181,10 +184,12 @@ def report_settings(config: Config, experiment: str) -> dict:
     return canonical(
         {
             "report": entry.report,
-            "budget": float(entry.budget),
+            **(
+                {"budget": float(entry.budget), "reference": entry.reference, "value": entry.value}
+                if entry.model
+                else _without_model(config, experiment)
+            ),
             "features": entry.features,
-            "reference": entry.reference,
-            "value": entry.value,
             "repeats": entry.repeats,
             "exact": getattr(entry.metrics.error, "reference", None),
             "labels": described,
@@ -211,9 +216,15 @@ def sources(*modules: str) -> list[str]:
     return sorted(os.path.relpath(file) for file in found)
 
 
-def environment(config: Config, model: str) -> str:
-    """The conda environment of the jobs that ask a model."""
-    return f"../../envs/{framework_of(config.models[model])}.yaml"
+def environment(config: Config, model: str | None) -> str:
+    """The conda environment of the jobs that ask a model, or labelled points in its place."""
+    return f"../../envs/{framework_of(config.models[model]) if model else 'torch'}.yaml"
+
+
+def framework_code(config: Config, experiment: str) -> list[str]:
+    """Modules of the framework of an experiment's model; none without a model."""
+    model = config.experiments[experiment].model
+    return FRAMEWORK_CODE[framework_of(config.models[model])] if model else []
 
 
 def prepare_code(config: Config, dataset: str) -> list[str]:
@@ -232,27 +243,33 @@ def train_code(config: Config, model: str) -> list[str]:
 def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
     entry = config.experiments[experiment].methods[label]
     fit = ["shapeline.surrogate_lasso"] if getattr(entry, "keep", None) else []
-    framework = framework_of(config.models[config.experiments[experiment].model])
-    function = methods.METHODS[entry.method].function_for(framework)
-    return sources(
-        "shapeline.instances", "shapeline.attribution", function.split(":")[0], *fit, *FRAMEWORK_CODE[framework]
-    )
+    model = config.experiments[experiment].model
+    method = methods.METHODS[entry.method]
+    functions = [method.function_for(framework_of(config.models[model]) if model else None), method.measure]
+    if getattr(entry, "rival_of", None):  # its count of evaluations is the budget
+        functions.append(methods.METHODS[config.experiments[experiment].methods[entry.rival_of].method].function)
+    modules = [function.split(":")[0] for function in functions if function]
+    return sources("shapeline.instances", "shapeline.attribution", *modules, *fit, *framework_code(config, experiment))
 
 
 def select_code(config: Config, experiment: str) -> list[str]:
-    framework = framework_of(config.models[config.experiments[experiment].model])
-    return sources("shapeline.instances", *FRAMEWORK_CODE[framework])
+    return sources("shapeline.instances", *framework_code(config, experiment))
 
 
 def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     entry = metrics.METRICS[metric]
-    framework = framework_of(config.models[config.experiments[experiment].model])
     modules = ["shapeline.scores"]
     if entry.asks_model:
-        modules = ["shapeline.instances", *FRAMEWORK_CODE[framework]]
+        modules = ["shapeline.instances", *framework_code(config, experiment)]
     elif entry.asks_documents:
         modules = ["shapeline.instances"]
     return sources(*modules, entry.function.split(":")[0])
+
+
+def report_code(config: Config, experiment: str) -> list[str]:
+    own = ["shapeline.influence_plots"] if config.experiments[experiment].report.notebook == "influence" else []
+    shared = ("comparison_plots", "plots", "reports", "text_plots")
+    return sources(*(f"shapeline.{module}" for module in shared), *own)
 
 
 def user_file(reference: str | None) -> list[str]:
@@ -313,9 +330,10 @@ def _expected(config: Config) -> Iterator[tuple[str, dict]]:
     yield f"{config.results}/reports/theory.ipynb", {"seed": config.seed}
     for experiment in config.experiments:
         model = config.experiments[experiment].model
-        dataset = config.models[model].dataset
+        dataset = dataset_of(config, experiment)
         yield prepared(dataset)["card"], prepare_settings(config, dataset)
-        yield model_files(config, model)["card"], train_settings(config, model)
+        if model:
+            yield model_files(config, model)["card"], train_settings(config, model)
         yield f"{config.results}/{experiment}/instances.parquet", select_settings(config, experiment)
         for label in labels(config, experiment):
             for path in score_files(config, experiment, label):

@@ -206,6 +206,8 @@ def header(results: Results) -> HTML:
         "failed rows": number(found["failures"]),
     }
     facts.pop("test R²" if found["r2"] is None else "test accuracy")
+    if not results.model_card:
+        facts.pop("test accuracy")
     cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
     items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings.headlines(results))
     return HTML(
@@ -634,6 +636,8 @@ def explanations(results: Results) -> HTML:
         signs = "speaks for the predicted class, blue against it"
         if results.dataset_card.get("task") == "regression":
             signs = "raises the prediction, blue lowers it"
+        elif not results.model_card:
+            signs = "speaks for the picture's own label, blue against it"
         caption = (
             f"Red {signs} (saliency has no sign). Every map is scaled by its "
             "own largest magnitude, written below it: compare places within a map, not colours between maps."

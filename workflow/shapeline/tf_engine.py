@@ -13,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 
 from shapeline.engine import (
     CALIBRATION_SECONDS,
-    PREDICTION,
     TOLERANCE,
     Form,
     as_array,
     check_finite,
     masked_rows,
+    score,
     shared_reference,
 )
 from shapeline.errors import MethodFailure, ShapelineError, nearest
@@ -93,38 +93,12 @@ def values(
             outputs = runner.outputs(block, (instance, coalition, background))
             outputs = outputs.reshape(stop - start, last - first, M, -1)
             of_block = targets[start:stop], None if full is None else full[start:stop]
-            result[start:stop, first:last] = _score(outputs, *of_block, value)
+            result[start:stop, first:last] = score(outputs, *of_block, value)
             check_finite(model, result, start, stop, first, last, value)
             evaluations += (stop - start) * (last - first)
             if progress:
                 progress(stop if last == K else 0, evaluations)
     return result
-
-
-def _score(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
-    """Logits (a, b, M, classes) of a block to values (a, b); `full` (a, classes): probabilities on the input."""
-    index = targets.reshape(-1, 1, 1, 1)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # check_finite names what is not finite
-        outputs = outputs.astype(np.float64)
-        if value in ("logit", PREDICTION):
-            return np.take_along_axis(outputs, index, 3).mean((2, 3))
-        log_probs = log_softmax(outputs, axis=3)
-        if value in ("log_probability", "probability"):
-            log_probs = np.take_along_axis(log_probs, index, 3)
-        average = log_probs[:, :, 0]
-        if log_probs.shape[2] > 1:
-            average = logsumexp(log_probs, axis=2) - math.log(log_probs.shape[2])
-        if value == "log_probability":
-            return average[..., 0]
-        if value == "probability":
-            return np.exp(average[..., 0])
-        if value == "log_odds":
-            of_target = np.take_along_axis(average, index[..., 0], 2)[..., 0]
-            others = average.copy()
-            np.put_along_axis(others, index[..., 0], -np.inf, 2)
-            return of_target - logsumexp(others, axis=2)
-        full = full[:, None]
-        return np.where(full > 0, full * average, 0.0).sum(2)  # 0 log 0 is 0
 
 
 def _block(runner: "_Runner", masks: np.ndarray, n: int, M: int, own: bool, classes: int) -> tuple[int, int]:
@@ -330,7 +304,7 @@ def _timer(model: Classifier, form: Form, inputs: np.ndarray, reference: Referen
     def run() -> float:
         start = time.perf_counter()
         outputs = runner.outputs(block, (zero, np.arange(batch, dtype=np.int32), zero))
-        _score(outputs.reshape(1, batch, 1, -1), zero[:1], None, "log_probability")
+        score(outputs.reshape(1, batch, 1, -1), zero[:1], None, "log_probability")
         return (time.perf_counter() - start) / batch if runner.limit >= batch else math.inf
 
     return run

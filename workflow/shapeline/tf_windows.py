@@ -1,7 +1,6 @@
 """The shortcut of windows.py for TensorFlow models on the processor."""
 
 import functools
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from shapeline import windows
 from shapeline.features import Features
 from shapeline.models.classifier import Classifier
-from shapeline.models.tensorflow_setup import tf
+from shapeline.models.tensorflow_setup import tf, threads
 
 
 def values(
@@ -21,7 +20,7 @@ def values(
         model.module.window_size,
         lambda ids: of_windows(ids).numpy(),
         lambda pooled: from_pooled(pooled).numpy(),
-        tf.config.threading.get_intra_op_parallelism_threads() or len(os.sched_getaffinity(0)),
+        threads(),
     )
     return windows.values(local, inputs, rows, masks, features.cells)
 

@@ -34,30 +34,36 @@ TEST_FRACTION = 0.3
 TEXT_SETTINGS = ("unit", "length", "vocabulary")
 SETTINGS = ("source", "classes", "path", "validation", "test", "seed", *TEXT_SETTINGS)
 RETURNED_TEXT = ("texts", "labels", "split", "class_names", "kind", "decisive")
-RETURNED = ("inputs", *RETURNED_TEXT, "feature_names", "groups", "scale", "task")
+RETURNED = ("inputs", *RETURNED_TEXT, "feature_names", "groups", "categories", "scale", "task")
 TASKS = ("classification", "regression")
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One official file: its name, where it is published, and the checksum that makes it official (md5 or sha256)."""
+    """One official file: its name, where it is published, and the checksum that makes it official (md5 or sha256).
+
+    Without a checksum none is published, and any content is taken. page: where a person gets a file that has no urls.
+    """
 
     name: str
     urls: tuple[str, ...]
     md5: str | None = None
     sha256: str | None = None
     size: int | None = None
+    page: str = ""
 
     @property
     def algorithm(self) -> str:
-        return "sha256" if self.sha256 else "md5"
+        return "md5" if self.md5 and not self.sha256 else "sha256"
 
     @property
     def checksum(self) -> str:
         return self.sha256 or self.md5 or ""
 
     def problem(self, path: Path) -> str:
-        """What is wrong with the file at `path` ("" when its checksum is the official one)."""
+        """What is wrong with the file at `path` ("" when its checksum is the official one, or there is none)."""
+        if not self.checksum:
+            return ""
         found = file_digest(path, self.algorithm)
         if found == self.checksum:
             return ""
@@ -70,8 +76,10 @@ class Source:
     """Where a dataset comes from and what is in it, known before anything is read.
 
     official_test: the split is the source's own. optional: files that a local copy may lack. unpacked: what a folder
-    holds that is the unpacked archive. synthetic: made here. unit, vocabulary: of a text, unless its entry says else.
-    task: "regression" where the labels are numbers, and then there are no classes.
+    holds that is the unpacked archive, or the name of the only file, which a path may then name. synthetic: made here.
+    unit, vocabulary: of a text, unless its entry says else. task: "regression" where the labels are numbers, and then
+    there are no classes. balanced: of each part as many records of every chosen class as of its rarest are kept, drawn
+    by seed.
     """
 
     name: str
@@ -91,6 +99,7 @@ class Source:
     unit: str | None = None
     vocabulary: int = text.VOCABULARY
     task: str = "classification"
+    balanced: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +207,115 @@ SOURCES: dict[str, Source] = {
         licence="CC BY-SA 3.0",
         citation="Y. LeCun, C. Cortes, C. J. C. Burges (1998). The MNIST database of handwritten digits.",
         official_test=True,
+    ),
+    "fer": Source(
+        name="fer",
+        kind="image",
+        input_shape=(1, 48, 48),
+        classes=("happy", "sad"),
+        files=(
+            # As other libraries recorded the checksum of the challenge's file.
+            RemoteFile(
+                "fer2013.csv",
+                (),
+                md5="f8428a1edbd21e88f42c73edd2a14f95",
+                page="https://www.kaggle.com/c/challenges-in-representation-learning-facial-expression-recognition-"
+                "challenge/data",
+            ),
+        ),
+        module="shapeline.datasets.fer",
+        licence="Kaggle's terms of the challenge; not for redistribution",
+        citation="I. J. Goodfellow, D. Erhan, P. L. Carrier, A. Courville, et al. (2013). Challenges in Representation "
+        "Learning: A report on three machine learning contests. ICONIP.",
+        official_test=True,
+        unpacked=("train", "test"),
+        balanced=True,
+    ),
+    "ssl": Source(
+        name="ssl",
+        kind="table",
+        input_shape=(14,),
+        classes=(),
+        files=(
+            RemoteFile(
+                "Strategic_Subject_List.csv",
+                ("https://data.cityofchicago.org/api/views/4aki-r3np/rows.csv?accessType=DOWNLOAD",),
+            ),
+        ),
+        module="shapeline.datasets.ssl",
+        licence="terms of use of the City of Chicago",
+        citation="Chicago Police Department (2017). Strategic Subject List - Historical. Chicago Data Portal.",
+        feature_names=(
+            "age",
+            "shooting victim",
+            "battery or assault victim",
+            "violent arrests",
+            "gang affiliation",
+            "narcotics arrests",
+            "criminal trend",
+            "weapon arrests",
+            "is female",
+            "race",
+            "weapon in 10 years",
+            "drug in 10 years",
+            "on parole",
+            "last contact",
+        ),
+        groups={
+            "used by the algorithm": (
+                "age",
+                "shooting victim",
+                "battery or assault victim",
+                "violent arrests",
+                "gang affiliation",
+                "narcotics arrests",
+                "criminal trend",
+                "weapon arrests",
+            ),
+            "not used": (
+                "is female",
+                "race",
+                "weapon in 10 years",
+                "drug in 10 years",
+                "on parole",
+                "last contact",
+            ),
+        },
+        unpacked=("Strategic_Subject_List.csv",),
+        task="regression",
+    ),
+    "compas": Source(
+        name="compas",
+        kind="table",
+        input_shape=(9,),
+        classes=(),
+        files=(
+            RemoteFile(
+                "compas-scores-two-years.csv",
+                ("https://raw.githubusercontent.com/propublica/compas-analysis/master/compas-scores-two-years.csv",),
+            ),
+        ),
+        module="shapeline.datasets.compas",
+        licence="none stated; cite ProPublica",
+        citation="J. Angwin, J. Larson, S. Mattu, L. Kirchner (2016). Machine Bias. ProPublica.",
+        feature_names=(
+            "age",
+            "priors",
+            "juvenile felonies",
+            "juvenile misdemeanors",
+            "other juvenile offences",
+            "days from screening to arrest",
+            "is female",
+            "race",
+            "felony charge",
+        ),
+        groups={
+            "person": ("age", "is female", "race"),
+            "record": ("priors", "juvenile felonies", "juvenile misdemeanors", "other juvenile offences"),
+            "charge": ("days from screening to arrest", "felony charge"),
+        },
+        unpacked=("compas-scores-two-years.csv",),
+        task="regression",
     ),
     "imdb": Source(
         name="imdb",
@@ -499,13 +617,26 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
         relabelled = np.full(len(names), -1, np.int64)
         relabelled[chosen] = np.arange(len(chosen))
         class_names, kept = [names[index] for index in chosen], np.flatnonzero(relabelled[labels] >= 0)
+        if entry and entry.balanced:
+            unbalanced, kept = len(kept), _balanced(labels, split, kept, seed)
+            content["odd"]["left_out_to_balance"] = unbalanced - len(kept)
+            content["notes"].append("as many of each class as of the rarest, in each part, drawn by seed")
         labels = relabelled[labels]
     if content["kind"] == "text":
         inputs, described, documents = _encoded(content, kept, split[kept] == TRAIN)
         described["synthetic"] = entry.synthetic if entry else None
+        # The card is an input of the jobs that read the documents, whose file has no rule of its own.
+        hashed = hashlib.sha256()
+        for one in documents["text"]:
+            hashed.update(one.encode() + b"\0")
+        for flags in documents.get("decisive", ()):
+            hashed.update(flags.tobytes() + b"\2")
+        described["documents_digest"] = hashed.hexdigest()
         content["odd"]["truncated"] = int((content["tokens"].sizes[content["ids"][kept]] > inputs.shape[1]).sum())
     else:
-        inputs, described, documents = content["inputs"][kept], {"task": "regression"} if regression else {}, None
+        inputs, documents = content["inputs"][kept], None
+        described = {"task": "regression"} if regression else {}
+        described |= {key: content[key] for key in ("notes", "categorical", "categories") if content[key]}
     arrays = {
         "inputs": inputs,
         "labels": labels[kept],
@@ -524,10 +655,10 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
         "groups": content["groups"],
         "licence": entry.licence if entry else "",
         "citation": entry.citation if entry else "",
-        "urls": [url for file in entry.files for url in file.urls] if entry else [],
+        "urls": [url for file in entry.files for url in file.urls or (file.page,)] if entry else [],
         "records": {
             "read": content["read"],
-            "skipped_other_classes": len(labels) - len(kept),
+            "skipped_other_classes": int((labels < 0).sum()) if class_names else 0,
             **content["odd"],
         },
         "settings": dict(settings),
@@ -621,8 +752,8 @@ def _read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.P
 def local_files(entry: Source, folder: Path) -> dict[str, Path]:
     """Official name -> path of the files in a local folder, with or without .gz; a missing one is a ShapelineError.
 
-    Where the source is one archive, a path may name that archive, whatever it is called, and a folder may be what it
-    unpacks to: then the archive's name has that folder.
+    Where the source is one file, a path may name it, whatever it is called; where that is an archive, a folder may be
+    what it unpacks to: then the archive's name has that folder.
     """
     if entry.unpacked:
         return {entry.files[0].name: _archive_or_folder(entry, folder)}
@@ -652,8 +783,9 @@ def _archive_or_folder(entry: Source, path: Path) -> Path:
     for folder in (path, *sorted(child for child in path.iterdir() if child.is_dir())):
         if all((folder / part).exists() for part in entry.unpacked):
             return folder
-    needed = " and ".join(entry.unpacked)
-    raise ShapelineError(f"dataset key 'path': {path} holds neither {name} nor {needed}, which {entry.name} needs.")
+    needed = " and ".join(part for part in entry.unpacked if part != name)
+    absent = f"neither {name} nor {needed}" if needed else f"no {name}"
+    raise ShapelineError(f"dataset key 'path': {path} holds {absent}, which {entry.name} needs.")
 
 
 def _checked(where: str, records: dict, entry: Source | None) -> dict:
@@ -696,21 +828,55 @@ def _checked(where: str, records: dict, entry: Source | None) -> dict:
     if len(labels) != len(inputs):
         raise ShapelineError(f"{where}: {len(labels)} labels for {len(inputs)} inputs.")
     groups = records.get("groups") or (entry.groups if entry else {})
+    categories = _categories(where, records.get("categories") or {}, inputs, feature_names)
+    skipped = records.get("skipped", {})
     inputs, scale, odd = _stored(where, inputs, kind, records.get("scale"), feature_names)
     return {
         "inputs": inputs,
         "labels": labels,
         "split": _split(where, records.get("split"), len(labels)),
         "ids": np.arange(len(labels)),
-        "read": len(labels),
+        "read": len(labels) + sum(skipped.values()),
         "class_names": class_names,
         "feature_names": feature_names,
         "groups": {str(name): [str(column) for column in members] for name, members in groups.items()},
         "kind": kind,
         "task": task,
         "scale": scale,
-        "odd": {"odd_outside_unit_range": odd},
+        "odd": {"odd_outside_unit_range": odd, **skipped},
+        "notes": list(records.get("notes", [])),
+        "categorical": [feature_names.index(name) for name in categories],
+        "categories": categories,
     }
+
+
+def _categories(where: str, categories: dict, inputs: np.ndarray, names: list[str]) -> dict[str, list[str]]:
+    """Of each column of codes 0, 1, 2, ... what they stand for, in the order of the columns."""
+    checked = {str(name): [str(value) for value in values] for name, values in categories.items()}
+    for name, values in checked.items():
+        if name not in names:
+            raise ShapelineError(f"{where}: categories of '{name}', which is no column.{nearest(name, names)}")
+        strange = ~np.isin(inputs[:, names.index(name)], np.arange(len(values)))
+        if strange.any():
+            record = int(np.argmax(strange))
+            raise ShapelineError(
+                f"{where}: record {record}, column '{name}' is {inputs[record, names.index(name)]}; it has "
+                f"{len(values)} categories, so its codes are 0 to {len(values) - 1}."
+            )
+    return {name: checked[name] for name in names if name in checked}
+
+
+def _balanced(labels: np.ndarray, split: np.ndarray, kept: np.ndarray, seed: int) -> np.ndarray:
+    """Those of the kept records that leave each part with as many of every class as of its rarest."""
+    drawn = []
+    for part, name in enumerate(PARTS):
+        here = kept[split[kept] == part]
+        members = {label: here[labels[here] == label] for label in np.unique(labels[kept]).tolist()}
+        least = min(len(records) for records in members.values())
+        for label, records in members.items():
+            generator = np.random.default_rng(seed_of("balance", seed, name, label))
+            drawn.append(generator.permutation(records)[:least])
+    return np.sort(np.concatenate(drawn))
 
 
 def _checked_texts(where: str, records: dict, entry: Source | None, settings: dict) -> dict:

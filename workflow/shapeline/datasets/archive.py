@@ -1,7 +1,8 @@
-"""Files of a gzipped tar archive or of a folder, one after the other; nothing is ever unpacked to disk."""
+"""Files of a tar archive (gzip, xz) or of a folder, one after the other; nothing is ever unpacked to disk."""
 
 import contextlib
 import gzip
+import lzma
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,15 +23,23 @@ def opened(path: Path, wanted: Callable[[str], bool]) -> Iterator[Iterator[tuple
         if path.is_dir():
             yield _of_folder(path, wanted)
         else:
-            with gzip.open(path) as unzipped:
+            with _unzipped(path) as unzipped:
                 yield _of_archive(path, unzipped, wanted)
-                # To the end: a cut between two members shows only there, and so does the checksum of gzip.
+                # To the end: a cut between two members shows only there, and so does the checksum.
                 while unzipped.read(1 << 20):
                     pass
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise ShapelineError(f"{path}: the archive is truncated or damaged ({error}); get it again.") from error
     except OSError as error:
         raise ShapelineError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from error
+
+
+def _unzipped(path: Path) -> BinaryIO:
+    with open(path, "rb") as stream:
+        start = stream.read(6)
+    if start[:2] == b"PK":
+        raise ShapelineError(f"{path}: a zip archive; unpack it and name the folder that it unpacks to.")
+    return lzma.open(path) if start == b"\xfd7zXZ\x00" else gzip.open(path)
 
 
 def _of_folder(folder: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, BinaryIO]]:
@@ -42,7 +51,7 @@ def _of_folder(folder: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[st
 
 
 def _of_archive(path: Path, unzipped: BinaryIO, wanted: Callable[[str], bool]) -> Iterator[tuple[str, BinaryIO]]:
-    # Members are visited in their order, so that the gzip file is only ever read forwards.
+    # Members are visited in their order, so that the file is only ever read forwards.
     with tarfile.open(fileobj=unzipped, mode="r:") as archive:
         while (member := archive.next()) is not None:
             name = PurePosixPath(member.name)

@@ -55,7 +55,7 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
         problem = file.problem(destination) if destination.is_file() else "is not a file"
         if problem:
             raise ShapelineError(f"{destination}: {problem}; delete it, or put the official file there.")
-        log.info("%s: already at %s, checksum verified", label, destination)
+        log.info("%s: already at %s, %s", label, destination, _verified(file, destination))
         return destination
     destination.parent.mkdir(parents=True, exist_ok=True)
     part = destination.with_name(destination.name + ".part")
@@ -70,28 +70,39 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
     if folder is not None:
         problem = _copy(folder, part, file)
         if not problem:
-            return _finish(label, folder, part, destination)
+            return _finish(label, file, folder, part, destination)
         tried.append(f"{folder}: {problem}")
     for url in urls:
         problem = _download(label, url, part, file)
         if not problem:
-            return _finish(label, url, part, destination)
+            return _finish(label, file, url, part, destination)
         log.warning("%s: %s: %s", label, url, problem)
         tried.append(f"{url}: {problem}")
+    if not file.urls:
+        beside = f" Tried: {'; '.join(tried)}." if tried else ""
+        raise ShapelineError(
+            f"{label}: its host asks for a log-in, so it cannot be fetched. Get it at {file.page} and place it at "
+            f"{destination}, or name a copy by the dataset's key 'path'.{beside}"
+        )
     size = f", {file.size:,} bytes" if file.size is not None else ""
+    expected = f"{file.algorithm} {file.checksum}" if file.checksum else "any content: no checksum is published"
     network = f"offline is set, so nothing was downloaded from {' or '.join(file.urls)}" if offline else ""
     reasons = "; ".join(filter(None, [*tried, network]))
-    kept = f" (it goes on from the {part.stat().st_size:,} bytes in {part})" if part.exists() else ""
+    kept = f" (it goes on from the {part.stat().st_size:,} bytes in {part})" if part.exists() and file.checksum else ""
     raise ShapelineError(
-        f"{label}: could not be fetched (expected {file.algorithm} {file.checksum}{size}). Tried: {reasons}. "
+        f"{label}: could not be fetched (expected {expected}{size}). Tried: {reasons}. "
         f"Run again{kept}, or place the file by hand at {destination}."
     )
 
 
-def _finish(label: str, origin: Path | str, part: Path, destination: Path) -> Path:
+def _finish(label: str, file: RemoteFile, origin: Path | str, part: Path, destination: Path) -> Path:
     os.replace(part, destination)
-    log.info("%s: from %s, checksum verified", label, origin)
+    log.info("%s: from %s, %s", label, origin, _verified(file, destination))
     return destination
+
+
+def _verified(file: RemoteFile, path: Path) -> str:
+    return "checksum verified" if file.checksum else f"no checksum is published; sha256 {file_digest(path, 'sha256')}"
 
 
 def _copy(origin: Path, part: Path, file: RemoteFile) -> str:
@@ -114,6 +125,8 @@ def _download(label: str, url: str, part: Path, file: RemoteFile) -> str:
     """Download one URL to `part`, going on from what is there; returns what is wrong, "" when nothing is."""
     problem = ""
     for _ in range(ATTEMPTS):
+        if not file.checksum:
+            part.unlink(missing_ok=True)  # nothing would tell that two pieces do not belong together
         resumed = part.exists()
         problem, again = _transfer(label, url, part, file)
         if not problem:

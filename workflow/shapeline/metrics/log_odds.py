@@ -24,18 +24,19 @@ def measure(
     seed: int = 0,
     fractions: list[float] | None = None,
     progress=None,
+    varies: bool = False,
 ) -> pd.DataFrame:
     """Change of log-odds(target) from the whole input, in nats, per instance and fraction (Chen et al. 2018, §5).
 
     rows: score rows that succeeded, in the order of inputs (n, *input shape); buckets: features and the positions of
-    the rows that have them. Quantities: `masking` (top fraction x
-    at the reference; lower is better), `insertion` (all but the top fraction at the reference; higher is better), and
+    the rows that have them; varies: whether d differs by instance. Quantities: `masking` (top fraction x at the
+    reference; lower is better), `insertion` (all but the top fraction at the reference; higher is better), and
     their areas over x in [0, 1] by the trapezoidal rule. Ties are broken at random, by a seed an instance.
     """
     frames, done, made = [], 0, 0
     for features, positions in buckets:
         d = features.d
-        if len(buckets) > 1:  # curves of instances with different d share their fractions
+        if varies:  # curves of instances with different d share their fractions
             x = np.r_[0.0, sorted({*(fractions or FRACTIONS), 1.0})]
             counts = np.maximum(np.round(x * d), x > 0).astype(int)
         else:

@@ -1,7 +1,6 @@
 """Training a Keras classifier on TensorFlow: what `training` leaves to the framework."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ from shapeline import models
 from shapeline.errors import ShapelineError
 from shapeline.models import keras_models
 from shapeline.models.classifier import Classifier
-from shapeline.models.tensorflow_setup import keras, tf
+from shapeline.models.tensorflow_setup import keras, tf, threads  # noqa: F401 (training asks for the threads)
 from shapeline.models.training import MOMENTUM, Settings, r_squared, variance
 
 
@@ -108,10 +107,6 @@ def initialise_weights(classifier: Classifier, seed: int) -> None:
     again = models.build(classifier.architecture, "tensorflow", seed=seed, **classifier.sizes)
     for variable, drawn in zip(classifier.module.variables, again.module.variables, strict=True):
         variable.assign(drawn)
-
-
-def threads() -> int:
-    return tf.config.threading.get_intra_op_parallelism_threads() or len(os.sched_getaffinity(0))
 
 
 def versions() -> dict[str, Any]:

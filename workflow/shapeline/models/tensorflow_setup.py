@@ -35,4 +35,11 @@ with _quiet():
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)
 
-__all__ = ["keras", "tf"]
+
+def threads() -> int:
+    """Threads that an operation may use: those that the job was given, else the processor's."""
+    given = tf.config.threading.get_intra_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0))
+    return given or len(os.sched_getaffinity(0))
+
+
+__all__ = ["keras", "tf", "threads"]

@@ -1,0 +1,314 @@
+"""Influence measures as methods: hand-computed scores of the training part, honest counts, and what needs no model."""
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shapeline import attribution, config, data_methods, instances, methods, plan
+from shapeline.attribution import attribute
+from shapeline.datasets import Dataset
+from shapeline.errors import ShapelineError
+from shapeline.features import Features
+from shapeline.instances import Bench
+from shapeline.models import Classifier
+
+DATA = [name for name, method in methods.METHODS.items() if method.family == "data"]
+COLUMNS = Features("column", (2,), np.array([0, 1], np.int32), ("a", "b"))
+BOTH = Features("group", (1,), np.array([0, 0], np.int32))
+
+
+def records(inputs, labels, split, task="classification", kind="table") -> Dataset:
+    """Records whose ids run backwards from 90, so that an id is no position."""
+    inputs = np.asarray(inputs, np.float32)
+    card = {"kind": kind, "task": task, "feature_names": ["a", "b"], "classes": ["no", "yes"]}
+    return Dataset(inputs, np.asarray(labels), np.asarray(split, np.uint8), 90 - np.arange(len(inputs)), card)
+
+
+# Two training points, one of validation that must not count, and the point explained: (0, 0) with label 1 and id 87.
+CROSS = records([[1, 0], [0, 2], [0.1, 0.1], [0, 0]], [1, 0, 0, 1], [0, 0, 1, 2])
+
+
+def explained(method: str, dataset: Dataset = CROSS, features: Features = COLUMNS, model=None, **parameters):
+    (found,) = attribute(
+        model,
+        dataset.inputs[-1:],
+        np.array([0]),  # a prediction, which the measures do not ask
+        {"method": method, **parameters},
+        features,
+        None,
+        instances=dataset.ids[-1:],
+        dataset=dataset,
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [({}, [1, -0.5]), ({"alpha": "constant"}, [1, -2]), ({"alpha": "gaussian", "width": 2.0}, None)],
+)
+def test_mim_by_hand(parameters, expected):
+    expected = expected or [np.exp(-1 / 8), -2 * np.exp(-1 / 2)]
+    found = explained("mim", dtype="float64", **parameters)
+    assert found.scores[0] == pytest.approx(expected, rel=1e-9)
+    assert found.evaluations.tolist() == [0] and found.flag == [None] and np.isnan(found.value_full).all()
+    assert explained("mim", features=BOTH, **parameters).scores[0] == pytest.approx([sum(expected)], rel=1e-5)
+
+
+def test_parzen_by_hand():
+    weights = np.exp([-1 / 8, -4 / 8]) / np.exp([-1 / 8, -4 / 8]).sum()
+    expected = [weights[0] * (1 - weights[0]) / 4, -weights[1] * weights[0] * 2 / 4]
+    assert explained("parzen", sigma=2.0, dtype="float64").scores[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_data_lime_is_the_weighted_ridge_fit():
+    weights = np.exp(-np.array([1.0, 4.0]) / (2 * 1.5**2))  # sqrt(exp(-r^2 / rho^2))
+    rows = np.array([[1, 0, 1], [0, 2, 1]])  # y - x and the intercept
+    normal = rows.T @ (weights[:, None] * rows) + np.diag([0.5, 0.5, 0])
+    expected = np.linalg.solve(normal, rows.T @ (weights * [1, -1]))[:2]
+    found = explained("data_lime", rho=1.5, ridge=0.5, dtype="float64")
+    assert found.scores[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_regression_takes_the_values_as_labels():
+    data = records([[1, 0], [0, 2], [0, 0]], [5.0, 2.0, 3.0], [0, 0, 2], "regression")
+    assert explained("mim", data).scores[0] == pytest.approx([2, -0.5], rel=1e-5)  # (5 - 3) / 1, 2 (2 - 3) / 4
+
+
+@pytest.mark.filterwarnings("ignore:mim. all labels are equal")
+def test_pixels_are_summed_over_a_patch():
+    inputs = np.zeros((2, 1, 2, 2), np.float32)
+    inputs[0] = [[[1, 2], [3, 4]]]
+    data = records(inputs, [1, 1], [0, 2], kind="image")
+    halves = Features("patch", (2, 1), np.array([[[0, 0], [1, 1]]], np.int32))
+    found = explained("mim", data, halves, alpha="constant")
+    assert found.scores[0] == pytest.approx(np.array([[3], [7]])) and found.scores.shape == (1, 2, 1)
+
+
+def test_a_categorical_column_is_named_or_numbered():
+    by_name = explained("mim", categorical=["b"], alpha="constant").scores[0]
+    assert by_name == pytest.approx(explained("mim", categorical=[1], alpha="constant").scores[0])
+    assert by_name == pytest.approx([1, 1])  # the second row differs in b: (0 - 1) times the sign -1
+    with pytest.raises(ShapelineError, match=r"there is no column 'c'.*Allowed: a, b"):
+        explained("mim", categorical=["c"])
+
+
+def test_counterfactual_counts_pairs_that_differ_in_one_cell():
+    rows, split = [[0, 0], [1, 0], [1, 1], [7, 7]], [0, 0, 0, 2]
+    found = explained("counterfactual", records(rows, [0, 1, 1, 1], split))
+    assert found.scores[0] == pytest.approx([2 / 3, 0]) and found.flag == [None]
+    found = explained("counterfactual", records(rows, [0.0, 3.0, 5.0, 9.0], split, "regression"))
+    assert found.scores[0] == pytest.approx([2, 4 / 3])
+    # Class 0 against the rest: the other two are alike, whatever their numbers.
+    found = explained("counterfactual", records(rows, [1, 0, 2, 0], split))
+    assert found.scores[0] == pytest.approx([2 / 3, 2 / 3])
+    with pytest.warns(UserWarning, match="too sparse"):
+        found = explained("counterfactual")
+    assert not found.scores.any() and found.flag == [data_methods.NO_PAIRS]
+
+
+def plane(task: str) -> Classifier:
+    """0.1 + 0.2 a + 0.3 b: the prediction, or the probability of the second class."""
+    return Classifier("function", "plane", lambda rows: 0.1 + rows @ np.array([0.2, 0.3]), 2, task=task)
+
+
+def qii(dataset: Dataset, features: Features, task: str, target: int = 0, **parameters):
+    parameters = {"permutations": 10, **parameters}
+    given = plane(task), dataset.inputs[-1:], np.array([target]), dataset.ids[-1:], dataset, features, 0, parameters
+    return data_methods.of_outputs(methods.function_of(methods.METHODS["qii"].measure), *given)
+
+
+def test_qii_of_a_plane_is_its_slope_times_the_distance_from_the_mean():
+    expected = np.array([0.2, 0.3]) * ([0, 0] - CROSS.inputs[:2].mean(0))
+    data = records(CROSS.inputs, [5.0, 2.0, 1.0, 3.0], CROSS.split, "regression")
+    scores, asked = qii(data, COLUMNS, "regression")
+    assert scores[0] == pytest.approx(expected, abs=1e-6) and asked.tolist() == [2 * 2**2]
+    for target, sign in ((0, -1), (1, 1)):
+        assert qii(CROSS, COLUMNS, "classification", target)[0][0] == pytest.approx(sign * expected, abs=1e-6)
+    scores, asked = qii(CROSS, BOTH, "classification", 1)  # the features are the players
+    assert scores[0] == pytest.approx([expected.sum()], abs=1e-6) and asked.tolist() == [2 * 2]
+
+
+def test_qii_draws_orders_above_12_features_and_counts_them():
+    inputs = np.random.default_rng(0).random((5, 1, 13, 2))
+    inputs[4] = inputs[3]
+    data = records(inputs, [0, 1, 0, 1, 0], [0, 0, 0, 2, 2], kind="image")
+    rows = Features("patch", (13, 1), np.repeat(np.arange(13, dtype=np.int32), 2).reshape(1, 13, 2))
+    total = Classifier("function", "sum", lambda rows: rows.reshape(len(rows), -1).mean(1), 2)
+    given = total, data.inputs[3:], np.array([1, 1]), data.ids[3:], data, rows, 0, {"permutations": 4000}
+    scores, asked = data_methods.of_outputs(methods.function_of(methods.METHODS["qii"].measure), *given)
+    exact = (data.inputs[3:] - data.inputs[:3].mean(0)).sum((1, 3)) / 26
+    assert asked.tolist() == [14 * 4000] * 2
+    assert scores == pytest.approx(exact, abs=2e-3)
+    assert np.abs(scores[0] - scores[1]).max() > 1e-6  # each instance has its own draw
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rows_say_where_no_neighbour_carries_weight():
+    stand = Bench(None, CROSS, COLUMNS, None)
+    chosen = instances.select(stand, 0, 1)
+    assert chosen.to_dict("records") == [{"instance": 87, "row": 3, "label": 1, "prediction": 1}]
+    settings = {"method": {"method": "parzen", "sigma": 0.01}, "features": {"kind": "column"}, "seed": 0}
+    row = attribution.explain_rows(stand, chosen, settings, "parzen", None).iloc[0]
+    assert row["flag"] == "no neighbour carries weight" and row["extra"] is None and not row["scores"].any()
+    assert row["target"] == 1 and row["status"] == "ok" and pd.isna(row["value_full"]) and pd.isna(row["value_empty"])
+    about = attribution.provenance(stand, settings, None, "cpu")
+    assert about["framework"] is about["form"] is about["reference"] is about["value"] is None
+
+
+def test_instances_do_not_depend_on_the_others_of_their_shard():
+    random = np.random.default_rng(0)
+    data = records(random.normal(size=(60, 2)), random.integers(0, 2, 60), np.repeat([0, 2], 30))
+    stand = Bench(None, data, COLUMNS, None)
+    chosen = instances.select(stand, 0, 20)
+    for entry in ({"method": "mim"}, {"method": "parzen", "sigma": 1.0}, {"method": "data_lime"}):
+        settings = {"method": {**entry, "dtype": "float64"}, "features": {"kind": "column"}, "seed": 0}
+        whole, part = (attribution.explain_rows(stand, some, settings, "x", None) for some in (chosen, chosen[7:12]))
+        assert np.stack(part["scores"]) == pytest.approx(np.stack(whole["scores"])[7:12], rel=1e-6)
+
+
+def test_texts_and_calls_without_data_are_refused():
+    with pytest.raises(ShapelineError, match="tokens of a text are no points"):
+        explained("mim", records(CROSS.inputs, CROSS.labels, CROSS.split, kind="text"))
+    with pytest.raises(ShapelineError, match="mim needs labelled points"):
+        attribute(None, CROSS.inputs, np.zeros(4, int), {"method": "mim"}, COLUMNS, None)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_parameters_and_defaults_are_those_of_the_measure(name):
+    assert {"mim", "parzen", "data_lime", "qii", "counterfactual"} == set(DATA)
+    given = inspect.signature(methods.function_of(methods.METHODS[name].measure)).parameters
+    fields = {key: field for key, field in methods.METHODS[name].parameters.model_fields.items() if key != "method"}
+    ours = {"predict", "points", "X", "labels", "point_labels", "regression", "device", "seed"}
+    assert set(given) - ours == set(fields)
+    for key, field in fields.items():
+        default = given[key].default
+        assert field.is_required() == (default is inspect.Parameter.empty)
+        assert field.is_required() or field.default == (list(default) if key == "categorical" else default)
+
+
+# --- configuration and plan ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def raw(default) -> dict:
+    """The default configuration with an experiment that has a dataset in place of a model."""
+    default["experiments"]["faces"] = {
+        "dataset": "digits38",
+        "features": {"kind": "pixel"},
+        "instances": {"count": 300},
+        "methods": {"mim": {"method": "mim"}, "parzen": {"method": "parzen", "sigma": 2.0}, "r": {"method": "random"}},
+        "metrics": {"cost": {}, "error": {"reference": "mim"}},
+        "report": {"notebook": "influence"},
+        "cache": True,
+    }
+    return default
+
+
+def lines(raw: dict) -> list[str]:
+    with pytest.raises(ShapelineError) as failure:
+        config.load(raw)
+    return str(failure.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "digits_cnn"}, ["experiments.faces: give either model or dataset"]),
+        ({"dataset": None}, ["experiments.faces: give either model or dataset"]),
+        ({"dataset": "digit38"}, ["experiments.faces.dataset: there is no dataset 'digit38'", "'digits38'"]),
+        ({"dataset": "reviews", "features": {"kind": "word"}}, ["experiments.faces.dataset", "give model"]),
+        ({"metrics": {"log_odds": {}}}, ["faces.metrics.log_odds", "there is no model; remove the metric"]),
+        ({"metrics": {"efficiency": {}}}, ["faces.metrics.efficiency", "there is no model; remove the metric"]),
+        ({"methods": {"k": {"method": "kernel_shap"}}}, ["faces.methods.k: kernel_shap asks a model", "mim, parzen"]),
+        ({"methods": {"q": {"method": "qii"}}}, ["faces.methods.q: qii asks a model"]),
+        ({"methods": {"p": {"method": "parzen"}}}, ["experiments.faces.methods.p.sigma: is missing"]),
+        ({"methods": {"p": {"method": "mim", "alpha": "cubic"}}}, ["faces.methods.p.alpha: unknown value 'cubic'"]),
+        (
+            {"methods": {"p": {"method": "data_lime", "mu": 0.1, "categorical": [0]}}},
+            ["faces.methods.p: the kernel of cosine distance"],
+        ),
+        (
+            {
+                "dataset": "breast_cancer",
+                "features": {"kind": "column"},
+                "methods": {"m": {"method": "mim", "categorical": ["mean radiu"]}},
+            },
+            ["faces.methods.m.categorical: there is no column 'mean radiu'", "'mean radius'"],
+        ),
+    ],
+)
+def test_mistakes_are_one_line(raw, change, words):
+    raw["experiments"]["faces"] |= {"metrics": {"cost": {}}} | change
+    found = lines(raw)
+    assert len(found) == 1, found
+    assert all(word in found[0] for word in words), found
+
+
+def test_words_are_no_points(default):
+    default["experiments"]["reviews"]["methods"]["mim"] = {"method": "mim"}
+    (line,) = lines(default)
+    assert "experiments.reviews.methods.mim: mim compares points" in line
+
+
+def test_data_methods_stand_beside_those_of_the_model(default):
+    for name in ("digits", "cancer"):
+        default["experiments"][name]["methods"] |= {
+            "mim": {"method": "mim"},
+            "parzen": {"method": "parzen", "sigma": 1.0},
+            "data_lime": {"method": "data_lime", "mu": 0.1},
+            "qii": {"method": "qii"},
+            "counterfactual": {"method": "counterfactual"},
+        }
+    loaded = config.load(default)
+    assert plan.report_settings(loaded, "digits")["labels"]["qii"]["family"] == "data"
+
+
+def test_no_job_of_an_experiment_without_a_model_names_one(raw, root, monkeypatch):
+    monkeypatch.chdir(root)
+    loaded = config.load(raw)
+    assert plan.dataset_of(loaded, "faces") == "digits38" and plan.values_folder(loaded, "faces") == ""
+    for settings in (
+        plan.select_settings(loaded, "faces"),
+        plan.attribute_settings(loaded, "faces", "mim"),
+        plan.report_settings(loaded, "faces"),
+    ):
+        assert settings["dataset"] == "digits38" and not {"reference", "value", "budget"} & set(settings)
+    outputs = dict(plan._expected(loaded))
+    assert "results/faces/scores/mim/1-of-2.parquet" in outputs
+    assert plan.environment(loaded, None) == "../../envs/torch.yaml"
+
+
+def names(files: list[str]) -> set[str]:
+    return {Path(file).stem for file in files}
+
+
+def test_a_label_tracks_its_own_measure_and_no_framework(raw, root, monkeypatch):
+    monkeypatch.chdir(root)
+    raw["experiments"]["digits"]["methods"] |= {"mim": {"method": "mim"}, "q": {"method": "qii"}}
+    loaded = config.load(raw)
+    measures = {"mim", "parzen", "local_linear", "qii", "counterfactual"}
+    frameworks = {"torch_engine", "torch_models", "tf_engine", "keras_models", "torch_gradients", "tf_gradients"}
+    mim, parzen = (names(plan.attribute_code(loaded, "faces", label)) for label in ("mim", "parzen"))
+    assert mim & measures == {"mim"} and parzen & measures == {"parzen"}
+    assert {"data_methods", "neighbours", "labels", "arrays"} <= mim & parzen
+    assert not mim & frameworks and not names(plan.select_code(loaded, "faces")) & frameworks
+    assert "qii" in names(plan.attribute_code(loaded, "digits", "q"))
+    assert {"mim", "torch_engine"} <= names(plan.attribute_code(loaded, "digits", "mim"))
+    assert not names(plan.attribute_code(loaded, "digits", "lime")) & (measures | {"data_methods"})
+    assert "influence_plots" in names(plan.report_code(loaded, "faces")) - names(plan.report_code(loaded, "digits"))
+
+
+def test_an_edited_reference_or_value_changes_nothing_without_a_model(raw):
+    before = plan.attribute_settings(config.load(raw), "faces", "mim")
+    raw["experiments"]["faces"] |= {"value": "prediction", "reference": "zero", "budget": 9}
+    assert plan.attribute_settings(config.load(raw), "faces", "mim") == before
+    raw["experiments"]["faces"]["dataset"] = "smoke"
+    assert plan.attribute_settings(config.load(raw), "faces", "mim") != before
+
+
+def test_influence_too_small_for_a_score_file_is_none():
+    found = explained("parzen", sigma=0.115, dtype="float64")  # exp(-113) between the two rows
+    assert 0 < np.abs(found.scores).max() < 1e-40 and found.flag == [data_methods.EMPTY]

@@ -1,0 +1,113 @@
+"""Facial expressions (FER2013, Goodfellow et al. 2013), happy and sad: class folders of pictures, or fer2013.csv."""
+
+import io
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from shapeline.datasets import PARTS, archive, columns
+from shapeline.errors import ShapelineError
+
+log = logging.getLogger(__name__)
+
+CSV = "fer2013.csv"
+CLASSES = ("happy", "sad")
+EMOTIONS = {"3": "happy", "4": "sad"}  # of the seven in the csv
+FOLDERS = {"train": 0, "test": 2}
+USAGES = {"Training": 0, "PublicTest": 2, "PrivateTest": 2}
+PICTURES = (".jpg", ".jpeg", ".png")
+SIDE = 48
+OTHER, UNREADABLE = "left_out_other_expressions", "left_out_unreadable"
+
+
+def read(paths: dict[str, Path]) -> dict:
+    """Happy and sad faces (n, 1, 48, 48) uint8, labels 0 happy and 1 sad, and the official split.
+
+    Order: training first; of folders then happy first and by file name, of the csv by row. A picture that cannot be
+    decoded is named in a warning, left out and counted. paths: official file name -> csv, folder with
+    {train,test}/{happy,sad}, or a tar of either. Raises ShapelineError.
+    """
+    (path,) = paths.values()
+    skipped = Counter({OTHER: 0, UNREADABLE: 0})
+    if path.suffix.lower() == ".csv":
+        with columns.opened(path) as stream:
+            faces = list(_of_rows(str(path), stream, skipped))
+    else:
+        faces = []
+        with archive.opened(path, lambda name: name.split("/")[-1] == CSV or _place(name) is not None) as files:
+            for name, stream in files:
+                if _place(name) is None:
+                    faces += _of_rows(f"{path}: {name}", stream, skipped)
+                else:
+                    faces += _of_picture(path, name, stream.read(), skipped)
+    if skipped[UNREADABLE]:
+        log.warning("%s: %d picture(s) left out", path, skipped[UNREADABLE])
+    # Stable, so that rows stay in their order.
+    faces.sort(key=lambda face: face[0])
+    split = np.array([order[0] for order, _, _ in faces], np.uint8)
+    labels = np.array([label for _, label, _ in faces], np.int64)
+    for part in FOLDERS.values():
+        for label, name in enumerate(CLASSES):
+            if not ((split == part) & (labels == label)).any():
+                layout = "{train,test}/{happy,sad}/*.jpg"
+                raise ShapelineError(
+                    f"{path}: holds no {name} face of the {PARTS[part]} part; fer wants {layout} or {CSV}."
+                )
+    return {
+        "inputs": np.stack([pixels for _, _, pixels in faces])[:, None],
+        "labels": labels,
+        "split": split,
+        "skipped": dict(skipped),
+    }
+
+
+def _place(name: str) -> tuple[int, str, str] | None:
+    """Part, class and file name of a picture; None for all else."""
+    part, folder, file = ([""] * 3 + name.split("/"))[-3:]
+    known = part in FOLDERS and file.lower().endswith(PICTURES)
+    return (FOLDERS[part], folder, file) if known else None
+
+
+def _of_picture(path: Path, name: str, content: bytes, skipped: Counter) -> Iterator[tuple]:
+    """(order, label, pixels) of one picture; nothing of another class, or where it cannot be decoded."""
+    from PIL import Image
+
+    part, folder, file = _place(name)
+    if folder not in CLASSES:
+        skipped[OTHER] += 1
+        return
+    try:
+        pixels = np.asarray(Image.open(io.BytesIO(content)).convert("L"))
+    except (OSError, SyntaxError) as error:  # SyntaxError: a broken png
+        log.warning("%s: %s cannot be decoded (%s), left out", path, name, error)
+        skipped[UNREADABLE] += 1
+        return
+    if pixels.shape != (SIDE, SIDE):
+        height, width = pixels.shape
+        raise ShapelineError(f"{path}: {name} has {height}x{width} pixels, expected {SIDE}x{SIDE}.")
+    label = CLASSES.index(folder)
+    yield (part, label, file), label, pixels
+
+
+def _of_rows(where: str, stream: BinaryIO, skipped: Counter) -> Iterator[tuple]:
+    """(order, label, pixels) of the rows of fer2013.csv or icml_face_data.csv."""
+    for line, (emotion, text, usage) in columns.rows(where, stream, ("emotion", "pixels", "usage")):
+        if usage not in USAGES:
+            raise ShapelineError(f"{where}, line {line}: the usage '{usage}' is not one of {', '.join(USAGES)}.")
+        if emotion not in tuple("0123456"):
+            raise ShapelineError(f"{where}, line {line}: the emotion '{emotion}' is not one of 0 to 6.")
+        if emotion not in EMOTIONS:
+            skipped[OTHER] += 1
+            continue
+        try:
+            pixels = np.array(text.split(), np.int64)
+        except (ValueError, OverflowError):
+            pixels = np.array([-1])
+        if len(pixels) != SIDE**2 or pixels.min() < 0 or pixels.max() > 255:
+            found = len(text.split())
+            raise ShapelineError(f"{where}, line {line}: {found:,} pixels; expected {SIDE**2:,} numbers from 0 to 255.")
+        yield (USAGES[usage], 0, ""), CLASSES.index(EMOTIONS[emotion]), pixels.astype(np.uint8).reshape(SIDE, SIDE)
