@@ -34,6 +34,15 @@ ENOUGH = 10  # instances for a curve beside those of other experiments
 styled = matplotlib.rc_context(STYLE)
 
 
+def explanations(results: Results) -> HTML:
+    """The scores of a few instances: words in colour for a text, else as `plots` draws them."""
+    if results.dataset_card["kind"] != "text":
+        return plots.explanations(results)
+    from shapeline import text_plots  # it draws on this module
+
+    return text_plots.explanations(results)
+
+
 def comparisons(results: Results) -> HTML:
     """How alike the methods are; where they were run both ways, what context changes; the words known to decide."""
     ids = results.instances["instance"]

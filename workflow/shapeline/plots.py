@@ -622,12 +622,7 @@ def _name_points(axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Map
 
 
 def explanations(results: Results) -> HTML:
-    """The scores of a few instances by all labels side by side: maps for an image, words in colour for a text, a table
-    of features otherwise."""
-    if results.dataset_card["kind"] == "text":
-        from shapeline import text_plots  # it draws on this module
-
-        return text_plots.explanations(results)
+    """The scores of a few instances by all labels side by side: maps for an image, a table of features otherwise."""
     picked = findings.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
     values = {label: findings.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
     names = [findings.instance_name(results, row) for row in picked.to_dict("records")]
