@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 VALUES = ("log_probability", "probability", "logit", "log_odds", "expected_log_probability")
 PREDICTION = "prediction"  # the one value of a regression model
 TOLERANCE = 1e-5  # largest difference in log-probability that a form may show against the plain model
-CALIBRATION_SECONDS = 5.0  # after which no other candidate is tried; a small model on a quiet machine takes under one
+CALIBRATION_SECONDS = 3.0  # after which no other candidate is tried; a small model on a quiet machine takes under one
 # By name, so that a job's tracked files (plan.sources) hold the backend of its own framework alone.
 BACKENDS = {
     "torch": "shapeline.torch_engine",
