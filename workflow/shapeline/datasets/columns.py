@@ -1,8 +1,6 @@
 """Named columns of a CSV file with a header; a fault is told with file and line."""
 
 import contextlib
-import csv
-import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from shapeline.datasets.text import csv_lines
 from shapeline.errors import ShapelineError, nearest
 
 
@@ -90,21 +89,13 @@ def rows(where: str, stream: BinaryIO, names: tuple[str, ...]) -> Iterator[tuple
     Names are those of the header in lower case with an underscore for every run of other characters; of equal names the
     first column counts. Raises ShapelineError for a missing column, a row of another width, and text that is no CSV.
     """
-    lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "replace", newline=""), strict=True)
-    positions, width = None, 0
-    while True:
-        line = lines.line_num + 1
-        try:
-            row = next(lines, None)
-        except csv.Error as error:
-            raise ShapelineError(f"{where}, line {line}: not readable as CSV ({error}); get the file again.") from error
-        if positions is None:
-            positions, width = _positions(where, row or [], names), len(row or [])
-        elif row is None:
-            return
-        elif row:
-            if len(row) != width:
-                raise ShapelineError(f"{where}, line {line}: {len(row)} column(s), but its header has {width}.")
+    lines = csv_lines(where, stream, "replace")
+    _, header = next(lines, (1, []))
+    positions = _positions(where, header, names)
+    for line, row in lines:
+        if row and len(row) != len(header):
+            raise ShapelineError(f"{where}, line {line}: {len(row)} column(s), but its header has {len(header)}.")
+        if row:
             yield line, [row[position].strip() for position in positions]
 
 

@@ -180,15 +180,7 @@ def rows(where: str, stream: BinaryIO, columns: tuple[str, ...], n_classes: int)
     Bytes that are no UTF-8 stay as surrogates. Raises ShapelineError with file and line for another number of columns,
     a label out of range, and quotes that do not close.
     """
-    lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline=""), strict=True)
-    while True:
-        line = lines.line_num + 1
-        try:
-            row = next(lines, None)
-        except csv.Error as error:
-            raise ShapelineError(f"{where}, line {line}: not readable as CSV ({error}); get the file again.") from error
-        if row is None:
-            return
+    for line, row in csv_lines(where, stream, "surrogateescape"):
         if not row:
             continue  # an empty line
         if len(row) != len(columns):
@@ -199,3 +191,20 @@ def rows(where: str, stream: BinaryIO, columns: tuple[str, ...], n_classes: int)
         if not (label.isdecimal() and 1 <= int(label) <= n_classes):
             raise ShapelineError(f"{where}, line {line}: the label '{row[0]}' is not one of 1 to {n_classes}.")
         yield int(label) - 1, row[1:]
+
+
+def csv_lines(where: str, stream: BinaryIO, errors: str) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of each row of a UTF-8 CSV file, empty ones too; errors: what becomes of other bytes.
+
+    Raises ShapelineError with file and line for text that is no CSV.
+    """
+    lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", errors, newline=""), strict=True)
+    while True:
+        line = lines.line_num + 1
+        try:
+            row = next(lines, None)
+        except csv.Error as error:
+            raise ShapelineError(f"{where}, line {line}: not readable as CSV ({error}); get the file again.") from error
+        if row is None:
+            return
+        yield line, row
