@@ -191,6 +191,14 @@ def test_health_counts_zero_scores_and_ties(results):
     assert row(table, "random")["zero scores"] == "75 %" and row(table, "random")["ties at the cut"] == "100 %"
 
 
+def test_health_tells_what_methods_flagged_and_is_silent_otherwise(results):
+    assert "flagged" not in findings.health(results)
+    flags = ["no neighbour"] * 5 + [None] * 7
+    marked = {**results.scores, "random": results.scores["random"].assign(flag=flags)}
+    table = findings.health(dataclasses.replace(results, scores=marked))
+    assert row(table, "random")["flagged"] == "5 no neighbour" and row(table, "lime")["flagged"] == "none"
+
+
 def test_ties_are_found_at_the_cut_and_nowhere_else():
     values = np.array([[5, 4, 3, 2, 1.0], [5, 5, 3, 2, 1], [5, 3, 3, 2, 1], [-1, -1, -2, -3, -4]])
     assert findings.ties(values, cut=0.2).tolist() == [False, True, False, True]

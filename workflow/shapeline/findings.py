@@ -315,14 +315,19 @@ def best_by_budget(results: Results) -> pd.DataFrame:
 
 
 def health(results: Results) -> pd.DataFrame:
-    """One row a label: rows, failures by status, efficiency gap, zero scores, ties at the cut, evaluations spent."""
-    return pd.DataFrame([_health(results, label, frame) for label, frame in results.scores.items()])
+    """One row a label: rows, failures by status, efficiency gap, zero scores, ties at the cut, evaluations spent.
+
+    What methods flag stands beside the failures where any flagged an instance.
+    """
+    table = pd.DataFrame([_health(results, label, frame) for label, frame in results.scores.items()])
+    return table if table["flagged"].ne("none").any() else table.drop(columns="flagged")
 
 
 def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     fine = good(frame)
     values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
     failed = frame.loc[frame["status"] != "ok", "status"].value_counts()
+    flagged = fine["flag"].value_counts()
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
     gap = float(np.median(np.abs([row.sum() for row in values] - total))) if len(fine) else math.nan
     entry = results.labels[label]
@@ -332,6 +337,7 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
         "label": label,
         "rows": number(len(frame)),
         "failures": "⚠ " + _listed(failed, first=False) if len(failed) else "none",
+        "flagged": _listed(flagged, first=False) if len(flagged) else "none",
         f"efficiency gap, median ({results.value_unit})": ("⚠ " if broken else "")
         + number(0.0 if gap < 1e-12 else gap),
         "should be 0": "yes" if promised else "no",

@@ -200,10 +200,10 @@ def _pair(results: Results) -> dict[str, list]:
 def health(results: Results) -> HTML:
     """The health table and how to read it; without the columns that only a model's values fill."""
     if results.model_card:
-        return together(table(findings.health(results), text=["failures"]), plots.health_note(results))
+        return together(table(findings.health(results), text=["failures", "flagged"]), plots.health_note(results))
     kept = ["label", "rows", "failures", "zero scores", "ties at the cut"]
     return together(
-        table(findings.health(results)[kept], text=["failures"]),
+        table(findings.health(results)[kept], text=["failures", "flagged"]),
         note(
             f"Ties at the cut: points whose top {share(findings.CUT)} of the features is no clear set, because "
             "influences are equal. A ⚠ marks a failure."
