@@ -140,12 +140,12 @@ def test_instances_with_different_features_share_the_fractions():
 
 
 def test_ties_are_broken_by_instance_not_by_position():
-    from shapeline.metrics.log_odds import _ranks
+    from shapeline.metrics.log_odds import ranked
 
-    ranks = _ranks(np.zeros((200, 3)), np.arange(200), seed=0)
+    ranks = ranked(np.zeros((200, 3)), np.arange(200), seed=0)
     assert sorted(set(ranks[:, 0])) == [0, 1, 2]
     assert (np.sort(ranks, 1) == np.arange(3)).all()
-    assert (_ranks(np.zeros((1, 3)), np.array([7]), 0) == ranks[7]).all()
+    assert (ranked(np.zeros((1, 3)), np.array([7]), 0) == ranks[7]).all()
 
 
 def measured(values, label="a", name="rmse") -> pd.DataFrame:
@@ -184,3 +184,25 @@ def test_compare_pairs_the_labels():
     widths = both["high"] - both["low"]
     assert widths.iloc[0] == pytest.approx(widths.iloc[1])
     assert (both["low"].iloc[1] - both["low"].iloc[0]) == pytest.approx(1)
+
+
+def test_compare_includes_the_draw_of_the_design_from_three_repeats_on():
+    random = np.random.default_rng(0)
+    effects = np.array([-1.0, 0.0, 1.0, 2.0])  # of a draw, the same for all instances
+    rows = [(i, r, effects[r] + random.normal(0, 0.1)) for i in range(50) for r in range(4)]
+    frame = pd.DataFrame(rows, columns=["instance", "repeat", "value"])
+    frame = frame.assign(label="a", quantity="area", x=np.nan)
+    wide = compare(frame).iloc[0]
+    few = compare(frame[frame["repeat"] < 2]).iloc[0]
+    assert few["high"] - few["low"] < 0.1  # two draws are held fixed
+    spread = 4 * np.std(effects) / np.sqrt(4)
+    assert wide["high"] - wide["low"] == pytest.approx(spread, rel=0.15)
+    assert wide["mean"] == pytest.approx(frame["value"].mean())
+
+
+def test_compare_over_draws_leaves_out_what_is_missing():
+    frame = pd.DataFrame(
+        {"instance": [1, 1, 1, 2, 2, 2], "repeat": [0, 1, 2] * 2, "value": [1.0, 1, 1, 3, np.nan, 3]}
+    ).assign(label="a", quantity="area", x=np.nan)
+    found = compare(frame).iloc[0]
+    assert (found["low"], found["high"], found["n"]) == (1.0, 3.0, 2)

@@ -1,0 +1,132 @@
+"""Paired statistics against scipy, by hand, and on simulated data whose answer is known."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from shapeline import statistics
+
+
+def table(*columns, names="abcdefgh"):
+    return pd.DataFrame(dict(zip(names, map(np.asarray, columns), strict=False)))
+
+
+def test_by_label_averages_repeats_and_keeps_common_instances():
+    measured = pd.DataFrame(
+        [
+            ("a", 1, 0, "area", math.nan, 1.0),
+            ("a", 1, 1, "area", math.nan, 3.0),
+            ("a", 2, 0, "area", math.nan, 5.0),
+            ("b", 1, 0, "area", math.nan, 7.0),
+            ("b", 2, 0, "area", math.nan, math.inf),
+            ("b", 1, 0, "area", 0.5, 100.0),
+            ("c", 1, 0, "area", math.nan, math.nan),
+        ],
+        columns=["label", "instance", "repeat", "quantity", "x", "value"],
+    )
+    found = statistics.by_label(measured, "area")
+    assert found.to_dict() == {"a": {1: 2.0}, "b": {1: 7.0}}
+
+
+def test_pairs_agree_with_scipy_on_random_data_with_ties():
+    random = np.random.default_rng(0)
+    values = table(random.integers(0, 5, 60), random.integers(0, 6, 60), random.integers(1, 7, 60)).astype(float)
+    found = statistics.pairs(values, "lower")
+    assert len(found) == 3 and list(found["better"])[0] == values.mean().idxmin()
+    for row in found.itertuples():
+        first, second = values[row.better], values[row.worse]
+        moved = (first - second)[first != second]
+        assert row.p == pytest.approx(stats.wilcoxon(moved).pvalue)
+        assert row.difference == pytest.approx(first.mean() - second.mean()) and row.difference <= 0
+        assert row.low <= row.difference <= row.high
+        greater = stats.rankdata(np.abs(moved))[moved < 0].sum()
+        assert row.effect == pytest.approx(2 * greater / stats.rankdata(np.abs(moved)).sum() - 1)
+        interval = stats.bootstrap((first - second,), np.mean, method="percentile", n_resamples=4000, rng=1)
+        assert row.low == pytest.approx(interval.confidence_interval.low, abs=0.06)
+        assert row.high == pytest.approx(interval.confidence_interval.high, abs=0.06)
+    smallest = found["p"].idxmin()
+    assert found["p_holm"][smallest] == pytest.approx(min(1, 3 * found["p"][smallest]))
+    assert (found["p_holm"] >= found["p"]).all()
+
+
+def test_pairs_say_which_is_better_in_either_direction_and_equal_ones_are_never_told_apart():
+    values = table(np.arange(20.0), np.arange(20.0) + 1, np.arange(20.0))
+    lower = statistics.pairs(values, "lower").set_index(["better", "worse"])
+    assert lower.loc[("a", "b"), "effect"] == 1 and lower.loc[("a", "b"), "wins"] == 1
+    assert lower.loc[("a", "b"), "needed"] == 6
+    same = lower.loc[("a", "c")]
+    assert (same["p"], same["effect"], same["wins"], same["needed"]) == (1.0, 0.0, 0.5, math.inf)
+    higher = statistics.pairs(values, "higher")
+    assert list(higher["better"])[:2] == ["b", "b"] and higher["effect"][0] == 1
+
+
+def test_one_label_has_no_pairs():
+    assert len(statistics.pairs(table([1.0, 2.0]))) == 0
+
+
+def test_false_positives_stay_at_five_percent():
+    random, runs = np.random.default_rng(1), 400
+    wrong = 0
+    for _ in range(runs):
+        found = statistics.pairs(table(random.normal(size=30), random.normal(size=30)))
+        wrong += found["p"][0] < 0.05
+    low, high = stats.binom.interval(0.999, runs, 0.05)
+    assert low <= wrong <= high
+
+
+def test_needed_instances_give_the_promised_power():
+    random = np.random.default_rng(2)
+    n = int(statistics.needed(random.normal(0.5, 1, 100_000)))
+    drawn = random.normal(0.5, 1, (600, n))
+    power = np.mean([stats.wilcoxon(row).pvalue < 0.05 for row in drawn])
+    assert 0.74 <= power <= 0.88 and 30 <= n <= 40
+
+
+def test_average_ranks_and_critical_difference_of_a_published_example():
+    # Demsar (2006), Table 6: four classifiers on 14 data sets, average ranks 3.143, 2.000, 2.893, 1.964; CD 1.25.
+    auc = np.array(
+        [
+            [0.763, 0.768, 0.771, 0.798],
+            [0.599, 0.591, 0.590, 0.569],
+            [0.954, 0.971, 0.968, 0.967],
+            [0.628, 0.661, 0.654, 0.657],
+            [0.882, 0.888, 0.886, 0.898],
+            [0.936, 0.931, 0.916, 0.931],
+            [0.661, 0.668, 0.609, 0.685],
+            [0.583, 0.583, 0.563, 0.625],
+            [0.775, 0.838, 0.866, 0.875],
+            [1.000, 1.000, 1.000, 1.000],
+            [0.940, 0.962, 0.965, 0.962],
+            [0.619, 0.666, 0.614, 0.669],
+            [0.972, 0.981, 0.9751, 0.975],
+            [0.957, 0.978, 0.946, 0.970],
+        ]
+    )
+    average, critical, p = statistics.critical_difference(table(*auc.T), "higher")
+    assert average[["a", "b", "c", "d"]].round(3).tolist() == [3.143, 2.0, 2.893, 1.964]
+    assert critical == pytest.approx(1.25, abs=0.005)
+    assert p == pytest.approx(stats.friedmanchisquare(*auc.T).pvalue) and p < 0.05
+    assert statistics.cliques(average, critical) == [("d", "a")]
+    assert statistics.cliques(average, 1.0) == [("d", "c"), ("c", "a")]
+    assert statistics.cliques(average, 0.01) == []
+
+
+def test_kendall_w_by_hand_and_through_friedman():
+    assert statistics.kendall_w([[1, 2, 3], [1, 2, 3]]) == 1
+    assert statistics.kendall_w([[1, 2, 3], [3, 2, 1]]) == 0
+    table_of = np.random.default_rng(3).integers(0, 4, (6, 5))
+    chi = stats.friedmanchisquare(*table_of.T).statistic
+    assert statistics.kendall_w(table_of) == pytest.approx(chi / (6 * 4))
+    assert math.isnan(statistics.kendall_w([[1, 1], [2, 2]]))
+
+
+def test_variance_shares_find_what_was_put_in():
+    random = np.random.default_rng(4)
+    values = random.normal(0, 2, (3000, 1)) + random.normal(0, 1, (1, 300)) + random.normal(0, 1, (3000, 300))
+    found = statistics.variance_shares(values)
+    assert found["instances"] == pytest.approx(4 / 6, abs=0.05)
+    assert found["draws"] == pytest.approx(1 / 6, abs=0.05) and found["rest"] == pytest.approx(1 / 6, abs=0.05)
+    assert math.isnan(statistics.variance_shares(values[:, :1])["rest"])

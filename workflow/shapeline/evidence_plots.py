@@ -1,0 +1,308 @@
+"""Which method to trust: for each question an experiment asked, the best at what it costs, and the tests behind it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.figure import Figure
+
+from shapeline import findings, plots, statistics
+from shapeline.findings import Results, number, scalars, share
+from shapeline.plots import INK, STYLE, WIDTH, Style, figure, heading, note, table, together
+
+SURE = 0.05
+ENOUGH = 6  # instances: with fewer no signed-rank test can be significant
+styled = matplotlib.rc_context(STYLE)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A scalar quantity that ranks methods: of which metric, which way is better, and its words."""
+
+    metric: str
+    quantity: str
+    better: str
+    title: str
+    unit: str
+
+
+QUESTIONS = (
+    Question("localization", "auprc", "higher", "Finding the annotated objects: area under precision and recall", ""),
+    Question("decisive", "f1", "higher", "Finding the words that decide: F1", ""),
+    Question("error", "rmse", "lower", "Closeness to the true values: RMSE", "{value}"),
+    Question("log_odds", "masking_area", "lower", "Faithfulness by masking: area under the log-odds curve", "nats"),
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The answer of one experiment to a question: values (instances, labels), all pairs, evaluations an instance."""
+
+    question: Question
+    values: pd.DataFrame
+    pairs: pd.DataFrame
+    evaluations: pd.Series
+    unit: str
+
+    def told_apart(self, one: str, other: str) -> float:
+        """Holm-corrected p of two labels."""
+        rows = self.pairs[(self.pairs["better"] == one) & (self.pairs["worse"] == other)]
+        rows = rows if len(rows) else self.pairs[(self.pairs["better"] == other) & (self.pairs["worse"] == one)]
+        return float(rows["p_holm"].iloc[0])
+
+
+def evidence(results: Results, seed: int = 0) -> list[Evidence]:
+    """What the experiment's metrics say, a question each; those without two labels on six common instances are out."""
+    found = []
+    spent = findings.evaluations(results)
+    for question in QUESTIONS:
+        measured = results.measured.get(question.metric)
+        if measured is None or measured.empty:
+            continue
+        values = statistics.by_label(measured[measured["label"].isin(list(results.labels))], question.quantity)
+        if values.shape[1] > 1 and len(values) >= ENOUGH:
+            unit = question.unit.format(value=results.value_unit)
+            found.append(Evidence(question, values, statistics.pairs(values, question.better, seed), spent, unit))
+    return found
+
+
+def choices(one: Evidence) -> pd.DataFrame:
+    """What to take at most so many evaluations an instance, a row where the answer changes.
+
+    Columns: evaluations, best, mean, next, difference, low, high, p_holm (of best and next; nothing where alone), equal
+    (labels not told apart from the best), chosen (the cheapest of these and the best).
+    """
+    labels = statistics.order(one.values, one.question.better)
+    spent = one.evaluations.reindex(labels).fillna(0.0)
+    rows: list[dict] = []
+    for most in sorted(spent.unique()):
+        affordable = [label for label in labels if spent[label] <= most]
+        best, *others = affordable
+        equal = [label for label in others if one.told_apart(best, label) >= SURE]
+        chosen = min((best, *equal), key=lambda label: (spent[label], affordable.index(label)))
+        row = {"evaluations": most, "best": best, "mean": one.values[best].mean(), "equal": equal, "chosen": chosen}
+        if others:
+            pair = one.pairs[(one.pairs["better"] == best) & (one.pairs["worse"] == others[0])].iloc[0]
+            row |= {"next": others[0], **{key: pair[key] for key in ("difference", "low", "high", "p_holm")}}
+        if not rows or (row["chosen"], row["best"]) != (rows[-1]["chosen"], rows[-1]["best"]):
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def section(results: Results) -> HTML | None:
+    """For every question: the recommendation, average ranks with the critical difference, every method against the
+    best; nothing where no metric ranks methods on enough instances."""
+    found = evidence(results)
+    if not found:
+        return None
+    parts = [
+        heading("Which method to trust", 2),
+        note(
+            "Methods are compared on the same instances, pair by pair: Wilcoxon's signed-rank test, corrected for the "
+            "number of pairs (Holm). Of methods that these instances cannot tell apart, the cheapest is recommended. A "
+            "metric answers its own question only; where two disagree, decide which question is yours."
+        ),
+    ]
+    for one in found:
+        drawn = plots.styles_of(results)
+        parts += [heading(one.question.title), recommendation(one), choices_table(one)]
+        parts += [
+            figure(
+                cost_plane(one, scalars(results.metrics.get(one.question.metric), one.question.quantity), drawn),
+                f"{one.question.title}, against evaluations per instance",
+                "Means with 95 % intervals against what they cost. The line joins the methods that no cheaper one beats.",
+            ),
+            figure(
+                rank_diagram(one, drawn),
+                "Average ranks of the methods with the critical difference",
+                f"Average rank over {number(len(one.values))} instances, 1 the best. A bar joins methods whose ranks "
+                "differ by less than Nemenyi's critical difference at 5 %, which is stricter than the pairwise tests.",
+            ),
+            against_best(one),
+        ]
+    parts.append(variances(results))
+    return together(*parts)
+
+
+def recommendation(one: Evidence) -> HTML:
+    """The last row of the choices, in a sentence."""
+    row = choices(one).iloc[-1]
+    spent = number(one.evaluations.get(row["chosen"], np.nan))
+    mean = f"{number(row['mean'], whole=False)} {one.unit}".strip()
+    text = f"Whatever the cost, the best mean is that of {row['best']} ({mean})"
+    if row["chosen"] == row["best"]:
+        others = f", though {_named(row['equal'])} cannot be told from it" if len(row["equal"]) else ""
+        return note(f"{text}{others}. Recommended: {row['chosen']}, {spent} evaluations an instance.")
+    return note(
+        f"{text}, but {number(len(row['equal']))} cheaper or dearer cannot be told from it on these instances. "
+        f"Recommended: {row['chosen']}, {spent} evaluations an instance."
+    )
+
+
+def choices_table(one: Evidence) -> HTML:
+    """`choices` for reading."""
+    shown = pd.DataFrame(
+        {
+            "evaluations at most": number(row["evaluations"], 6),
+            "recommended": row["chosen"],
+            "best mean": row["best"],
+            f"its mean{f' ({one.unit})' if one.unit else ''}": number(row["mean"], whole=False),
+            "next": row.get("next") if isinstance(row.get("next"), str) else "–",
+            "difference (95 % interval)": _difference(row),
+            "p (Holm)": probability(row.get("p_holm", np.nan)),
+        }
+        for row in choices(one).to_dict("records")
+    )
+    return table(shown, "What to take for what it costs", text=["recommended", "best mean", "next"])
+
+
+def against_best(one: Evidence) -> HTML:
+    """Every label against the best one, with its effect and the instances it takes to tell the two apart."""
+    best = statistics.order(one.values, one.question.better)[0]
+    rows = one.pairs[one.pairs["better"] == best]
+    unit = f" ({one.unit})" if one.unit else ""
+    shown = pd.DataFrame(
+        {
+            f"{best} against": row["worse"],
+            f"difference{unit} (95 % interval)": _difference(row),
+            "p (Holm)": probability(row["p_holm"]),
+            "effect": f"{row['effect']:+.2f}".replace("-", "−"),
+            "better on": share(row["wins"]),
+            "instances needed": number(row["needed"]) if np.isfinite(row["needed"]) else "–",
+        }
+        for row in rows.to_dict("records")
+    )
+    return together(
+        table(shown),
+        note(
+            "Effect: rank-biserial correlation of the pairs, 1 where the best method wins on every instance. Instances "
+            "needed: for a power of 80 % at p = 0.05, without correction."
+        ),
+    )
+
+
+def variances(results: Results) -> HTML | None:
+    """How the variance of each sampled label's metric splits between instances and draws of the design."""
+    rows = []
+    for question in QUESTIONS:
+        measured = results.measured.get(question.metric)
+        if measured is None:
+            continue
+        measured = measured[(measured["quantity"] == question.quantity) & measured["x"].isna()]
+        for label, own in measured.groupby("label"):
+            wide = own.pivot_table(index="instance", columns="repeat", values="value").dropna()
+            shares = statistics.variance_shares(wide.to_numpy()) if wide.shape[1] > 1 else {}
+            if shares and np.isfinite(shares["rest"]):
+                rows.append({"question": question.title.split(":")[0], "label": label, "draws": number(wide.shape[1])})
+                rows[-1] |= {
+                    "between instances": share(shares["instances"]),
+                    "between draws": share(shares["draws"]),
+                    "rest": share(shares["rest"]),
+                }
+    if not rows:
+        return None
+    return together(
+        table(pd.DataFrame(rows), "Where the variance comes from", text=["label"]),
+        note("Two-way layout of instances and draws of the design; the rest is what a draw does to single instances."),
+    )
+
+
+@styled
+def cost_plane(one: Evidence, rows: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """A quantity against evaluations per instance, every point named, the best at each cost joined by a line.
+
+    rows: mean, low, high by label, as `scalars` gives them.
+    """
+    rows = rows.loc[[label for label in styles if label in rows.index and label in one.values]]
+    if rows.empty:
+        return None
+    spent = one.evaluations.reindex(rows.index).fillna(0.0).to_numpy()
+    sign = 1 if one.question.better == "higher" else -1
+    drawing = Figure(figsize=(WIDTH, 4.2), layout="constrained")
+    axes = drawing.subplots()
+    plots.evaluations_axis(axes, spent.max())
+    if one.question.better == "lower" and plots.wide(rows):
+        axes.set_yscale("log")
+    by_cost = np.lexsort([-sign * rows["mean"], spent])
+    best = np.maximum.accumulate(sign * rows["mean"].to_numpy()[by_cost])
+    leads = by_cost[sign * rows["mean"].to_numpy()[by_cost] >= best]
+    axes.plot(spent[leads], rows["mean"].to_numpy()[leads], color="#b0b0b0", linewidth=1.2, zorder=0)
+    for across, (label, row) in zip(spent, rows.iterrows(), strict=True):
+        style = styles[label]
+        axes.plot([across, across], [row["low"], row["high"]], color=style.colour, linewidth=1.8)
+        axes.plot(across, row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5)
+    what = one.question.title.split(": ")[-1]
+    axes.set_ylabel(f"{what}{f' ({one.unit})' if one.unit else ''}\n{one.question.better} is better")
+    plots.name_points(axes, spent, rows, styles)
+    return drawing
+
+
+@styled
+def rank_diagram(one: Evidence, styles: Mapping[str, Style]) -> Figure | None:
+    """Average ranks on a line, methods named left and right, a bar over each group within the critical difference."""
+    average, critical, p = statistics.critical_difference(one.values, one.question.better)
+    k = len(average)
+    if k < 3:
+        return None
+    half = (k + 1) // 2
+    groups = statistics.cliques(average, critical)
+    top = 1.0 + 0.34 * (len(groups) + 1)
+    drawing = Figure(figsize=(WIDTH, 0.62 + 0.24 * (half + 1.6 * top)), layout="constrained")
+    axes = drawing.subplots()
+    axes.set(xlim=(0.6 - 0.42 * k, k + 0.4 + 0.42 * k), ylim=(half + 0.8, -top - 0.4))
+    axes.axis("off")
+    axes.plot([1, k], [0, 0], color=INK, linewidth=1)
+    for rank in range(1, k + 1):
+        axes.plot([rank, rank], [0, -0.16], color=INK, linewidth=1)
+        axes.text(rank, -0.25, str(rank), ha="center", va="bottom", fontsize=8.5, color=INK)
+    for place, (label, rank) in enumerate(average.items()):
+        left, style = place < half, styles[label]
+        row = place + 1 if left else k - place
+        edge = 0.7 if left else k + 0.3
+        axes.plot([rank, rank, edge], [0, row, row], color=style.colour, linewidth=0.9)
+        axes.plot(rank, 0, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6)
+        name = f"{label}  {rank:.1f}" if left else f"{rank:.1f}  {label}"
+        axes.text(
+            edge + (-0.08 if left else 0.08),
+            row,
+            name,
+            ha="right" if left else "left",
+            va="center",
+            fontsize=9,
+            color=style.ink,
+        )
+    for level, (first, last) in enumerate(groups):
+        height = -0.85 - 0.34 * (level + 1)
+        axes.plot([average[first] - 0.04, average[last] + 0.04], [height] * 2, color=INK, linewidth=3.2)
+    height = -0.85 - 0.34 * (len(groups) + 1)
+    axes.plot([1, 1 + critical], [height] * 2, color="#8a8a8a", linewidth=1.2, marker="|")
+    axes.text(
+        1 + critical + 0.15,
+        height,
+        f"critical difference {critical:.2f}; all ranks equal: p {'= ' if p >= 0.001 else ''}{probability(p)} (Friedman)",
+        va="center",
+        fontsize=8.5,
+        color="#5f5f5f",
+    )
+    return drawing
+
+
+def probability(p: float) -> str:
+    """A p-value for reading."""
+    if not np.isfinite(p):
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def _difference(row: Mapping) -> str:
+    if not np.isfinite(row.get("difference", np.nan)):
+        return "–"
+    mean, low, high = (number(row[key], whole=False) for key in ("difference", "low", "high"))
+    return f"{mean} ({low} to {high})"
+
+
+def _named(labels: list[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"

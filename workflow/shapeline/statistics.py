@@ -1,0 +1,171 @@
+"""Paired statistics: which of two methods is better, how surely, and how many instances it takes to tell.
+
+Tests and corrections are scipy's and statsmodels'; what is here arranges them over labels and explains what they hold
+fixed. A table of values is (instances, labels): one number each, repeats averaged.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from shapeline.seeds import seed_of
+
+LEVEL = 0.95
+POWER = 0.8
+RESAMPLES = 2000
+CHUNK = 1 << 22  # numbers drawn at a time
+
+
+def by_label(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """A scalar quantity as (instances, labels), repeats averaged; instances that one label lacks are left out.
+
+    measured: label, instance, repeat, quantity, x, value. Labels without a finite value are left out too.
+    """
+    rows = measured[(measured["quantity"] == quantity) & measured["x"].isna()]
+    rows = rows.assign(value=rows["value"].replace([np.inf, -np.inf], np.nan))
+    wide = rows.pivot_table(index="instance", columns="label", values="value", aggfunc="mean")
+    return wide.dropna(axis=1, how="all").dropna()
+
+
+def pairs(values: pd.DataFrame, better: str = "lower", seed: int = 0) -> pd.DataFrame:
+    """Every pair of labels compared on the same instances, the better mean first.
+
+    values: (n, labels); better: "lower" or "higher". Columns: better, worse; difference (their means', better less
+    worse) with low and high, its 95 % paired bootstrap interval over instances; p (Wilcoxon signed-rank, two-sided;
+    1 where all are equal), p_holm (Holm 1979, over all pairs of the table); effect (matched-pairs rank-biserial
+    correlation, 1 where the better wins everywhere; Kerby 2014); wins (share of instances, ties half); n; needed
+    (instances for a power of 0.8 at p = 0.05, by the t test over the Wilcoxon's efficiency of 3/pi; inf where equal).
+    """
+    labels = order(values, better)
+    firsts, seconds = zip(*itertools.combinations(labels, 2), strict=True) if len(labels) > 1 else ((), ())
+    first, second = values[list(firsts)].to_numpy(), values[list(seconds)].to_numpy()
+    differences = first - second  # (n, pairs)
+    sign = 1 if better == "higher" else -1
+    low, high = _intervals(differences, seed)
+    tested = [_signed_ranks(sign * column) for column in differences.T]
+    table = pd.DataFrame(
+        {
+            "better": firsts,
+            "worse": seconds,
+            "difference": differences.mean(0),
+            "low": low,
+            "high": high,
+            "p": [p for p, _ in tested],
+            "effect": [effect for _, effect in tested],
+            "wins": ((sign * differences > 0) + 0.5 * (differences == 0)).mean(0),
+            "n": len(values),
+            "needed": [needed(column) for column in differences.T],
+        }
+    )
+    table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"]))
+    return table
+
+
+def order(values: pd.DataFrame, better: str = "lower") -> list[str]:
+    """Labels by their mean, the best first; equal ones by name."""
+    means = values.mean().sort_index()
+    return list(means.sort_values(ascending=better == "lower", kind="stable").index)
+
+
+def holm(p: pd.Series) -> np.ndarray:
+    """p-values corrected for the number of them (Holm 1979)."""
+    from statsmodels.stats.multitest import multipletests  # a second and a half, which few callers need
+
+    return multipletests(p, method="holm")[1] if len(p) else np.zeros(0)
+
+
+def needed(differences: np.ndarray) -> float:
+    """Instances at which the paired differences (n,) would be told from 0 with a power of 0.8 at p = 0.05."""
+    from statsmodels.stats.power import TTestPower
+
+    spread, mean = differences.std(ddof=1) if len(differences) > 1 else math.nan, abs(differences.mean())
+    if not mean > 0 or math.isnan(spread):
+        return math.inf
+    if spread == 0 or mean / spread > 3:  # beyond the solver's reach; as few as a signed-rank test can tell from chance
+        return 6.0
+    if mean / spread < 1e-3:
+        return math.inf
+    found = TTestPower().solve_power(effect_size=mean / spread, alpha=1 - LEVEL, power=POWER)
+    return float(math.ceil(max(6.0, np.max(found) * math.pi / 3)))
+
+
+def ranks(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:
+    """Rank of each label on each instance, 1 the best, equal values sharing the mean of their ranks; (n, labels)."""
+    return values.rank(axis=1, ascending=better == "lower")
+
+
+def critical_difference(values: pd.DataFrame, better: str = "lower") -> tuple[pd.Series, float, float]:
+    """Average ranks (best first), Nemenyi's critical difference at 5 %, and Friedman's p (Demsar 2006, §3.2.2).
+
+    With fewer than three labels Friedman's test has no say: p is NaN.
+    """
+    n, k = values.shape
+    average = ranks(values, better).mean().sort_values(kind="stable")
+    critical = stats.studentized_range.ppf(LEVEL, k, np.inf) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
+    p = stats.friedmanchisquare(*values.to_numpy().T).pvalue if k > 2 and n > 1 else math.nan
+    return average, float(critical), float(p)
+
+
+def cliques(average: pd.Series, critical: float) -> list[tuple[str, str]]:
+    """The longest runs of labels whose average ranks lie within the critical difference: (best, worst) of each."""
+    found, names = [], list(average.index)
+    for start in range(len(names)):
+        end = int(np.flatnonzero(average.to_numpy() - average.iloc[start] < critical)[-1])
+        if end > start and (not found or end > found[-1][1]):
+            found.append((start, end))
+    return [(names[start], names[end]) for start, end in found]
+
+
+def kendall_w(table: np.ndarray) -> float:
+    """Kendall's coefficient of concordance of m raters' ranks of k things, (m, k) -> 0 to 1, corrected for ties."""
+    table = stats.rankdata(np.asarray(table, float), axis=1)
+    m, k = table.shape
+    tied = sum(float((counts**3 - counts).sum()) for counts in (np.unique(row, return_counts=True)[1] for row in table))
+    most = m**2 * (k**3 - k) - m * tied
+    return float(12 * ((table.sum(0) - m * (k + 1) / 2) ** 2).sum() / most) if most > 0 else math.nan
+
+
+def variance_shares(values: np.ndarray) -> dict[str, float]:
+    """How the variance of values (instances, draws) splits: between instances, between draws, and the rest.
+
+    Components of a two-way layout without replication, by the method of moments, negative ones 0; shares of their sum.
+    NaN with fewer than two of either.
+    """
+    n, R = values.shape
+    if n < 2 or R < 2:
+        return dict.fromkeys(("instances", "draws", "rest"), math.nan)
+    rows, columns, mean = values.mean(1), values.mean(0), values.mean()
+    rest = ((values - rows[:, None] - columns + mean) ** 2).sum() / ((n - 1) * (R - 1))
+    parts = {
+        "instances": max(0.0, rows.var(ddof=1) - rest / R),
+        "draws": max(0.0, columns.var(ddof=1) - rest / n),
+        "rest": float(rest),
+    }
+    total = sum(parts.values())
+    return {name: part / total if total > 0 else math.nan for name, part in parts.items()}
+
+
+def _signed_ranks(gains: np.ndarray) -> tuple[float, float]:
+    """Two-sided p of Wilcoxon's signed-rank test and the rank-biserial correlation of paired gains (n,)."""
+    gains = gains[gains != 0]
+    if len(gains) == 0:
+        return 1.0, 0.0
+    ranked = stats.rankdata(np.abs(gains))
+    effect = float((np.sign(gains) * ranked).sum() / ranked.sum())
+    return float(stats.wilcoxon(gains).pvalue), effect
+
+
+def _intervals(differences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """95 % percentile bootstrap interval of the mean of each column, all on the same resampled instances."""
+    n, columns = differences.shape
+    if not columns:
+        return np.zeros(0), np.zeros(0)
+    random, means = np.random.default_rng(seed_of(seed, "bootstrap")), []
+    step = max(1, CHUNK // n)
+    for start in range(0, RESAMPLES, step):
+        drawn = random.multinomial(n, np.full(n, 1 / n), size=min(step, RESAMPLES - start))
+        means.append(drawn @ differences / n)
+    return tuple(np.quantile(np.concatenate(means), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0))
