@@ -9,7 +9,7 @@ import pytest
 from shapeline import evidence_plots, plots, statistics
 from shapeline.evidence_plots import Evidence, Question
 
-QUESTION = Question("log_odds", "masking_area", "lower", "Faithfulness: area", "nats")
+QUESTION = Question("log_odds", "masking_area", "lower", "Faithfulness: area", "masking", "nats")
 
 
 def answer(columns: dict, evaluations: dict, question=QUESTION) -> Evidence:
@@ -54,7 +54,7 @@ def test_a_dear_method_is_recommended_where_it_is_surely_better():
 
 
 def test_direction_of_the_question_decides(one):
-    question = Question("decisive", "f1", "higher", "Words: F1", "")
+    question = Question("decisive", "f1", "higher", "Words: F1", "words", "")
     found = answer(dict(one.values.items()), dict(one.evaluations.items()), question)
     assert list(evidence_plots.choices(found)["chosen"]) == ["free"]
 

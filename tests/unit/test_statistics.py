@@ -35,7 +35,7 @@ def test_pairs_agree_with_scipy_on_random_data_with_ties():
     random = np.random.default_rng(0)
     values = table(random.integers(0, 5, 60), random.integers(0, 6, 60), random.integers(1, 7, 60)).astype(float)
     found = statistics.pairs(values, "lower")
-    assert len(found) == 3 and list(found["better"])[0] == values.mean().idxmin()
+    assert len(found) == 3 and found["better"].iloc[0] == values.mean().idxmin()
     for row in found.itertuples():
         first, second = values[row.better], values[row.worse]
         moved = (first - second)[first != second]

@@ -72,13 +72,30 @@ def write_index(notebooks: Iterable[Path | str], html: Path | str, pages: Mappin
 
 
 def overview(results: Sequence[Results]) -> HTML:
-    """Models and data of all experiments, beside the paper's (table 1), and their masking curves (figure 2)."""
+    """What to take where, the papers' claims, models and data beside the paper's (table 1), masking curves (figure 2),
+    and where the results come from."""
+    from shapeline import claims, evidence_plots  # they draw on this module's neighbours; other pages need neither
+
     # A model serves several experiments.
     rows = {(one.dataset_card["name"], one.model_card.get("name")): _row_of(one) for one in results}
     styles = plots.styles({label: entry for one in results for label, entry in one.labels.items() if label in COMMON})
     drawn = [one for one in results if "log_odds" in one.metrics and len(one.instances) >= ENOUGH]
     frames = {one.experiment: one.metrics["log_odds"] for one in drawn}
+    judged = claims.table(results)
+    tested = judged["verdict"] != claims.UNTESTABLE
     return together(
+        heading("Which method to trust", 2),
+        evidence_plots.overview(results),
+        heading("What the papers claim", 2),
+        table(judged[tested], text=judged.columns) if tested.any() else note("None of them can be judged by this run."),
+        note(
+            "Numbers are this run's, with their 95 % intervals. A claim about an order holds where the order is sure on "
+            "every comparison, fails where it is surely the other way round on one, and is undecided between."
+        ),
+        folded(
+            f"{number((~tested).sum())} claims that this run cannot judge, and why",
+            table(judged[~tested].drop(columns=["experiment", "verdict"]), text=judged.columns),
+        ),
         heading("Models and data", 2),
         experiments_table(rows.values()),
         heading("Masking curves of all experiments", 2),
@@ -87,6 +104,32 @@ def overview(results: Sequence[Results]) -> HTML:
             "Masking curves of the common labels, a panel an experiment",
             "Lower is better; bands are 95 % bootstrap intervals over instances. Controls are grey and dashed.",
         ),
+        heading("Where the results come from", 2),
+        table(_origins(results), text=["commit", "versions", "device", "frameworks"]),
+    )
+
+
+def folded(title: str, part: HTML) -> HTML:
+    """A part of a page that opens on a click."""
+    return HTML(f"<details><summary>{html.escape(title)}</summary>{part.data}</details>")
+
+
+def _origins(results: Sequence[Results]) -> pd.DataFrame:
+    """Commit, versions, devices and seed of every experiment, as its score files say."""
+
+    def told(one: Results, key: str) -> str:
+        every = (entry.get(key) for files in one.metadata.values() for entry in files)
+        return "; ".join(sorted({findings.plain(value) for value in every if value is not None})) or "–"
+
+    keys = {
+        "commit": "git_commit",
+        "versions": "versions",
+        "device": "device",
+        "frameworks": "framework",
+        "seed": "seed",
+    }
+    return pd.DataFrame(
+        {"experiment": one.experiment, **{name: told(one, key) for name, key in keys.items()}} for one in results
     )
 
 

@@ -1,6 +1,6 @@
 """Which method to trust: for each question an experiment asked, the best at what it costs, and the tests behind it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib
@@ -20,20 +20,30 @@ styled = matplotlib.rc_context(STYLE)
 
 @dataclass(frozen=True)
 class Question:
-    """A scalar quantity that ranks methods: of which metric, which way is better, and its words."""
+    """A scalar quantity that ranks methods: of which metric, which way is better, and its words, long and short."""
 
     metric: str
     quantity: str
     better: str
     title: str
+    short: str
     unit: str
 
 
 QUESTIONS = (
-    Question("localization", "auprc", "higher", "Finding the annotated objects: area under precision and recall", ""),
-    Question("decisive", "f1", "higher", "Finding the words that decide: F1", ""),
-    Question("error", "rmse", "lower", "Closeness to the true values: RMSE", "{value}"),
-    Question("log_odds", "masking_area", "lower", "Faithfulness by masking: area under the log-odds curve", "nats"),
+    Question(
+        "localization",
+        "auprc",
+        "higher",
+        "Finding the annotated objects: area under precision and recall",
+        "finding objects",
+        "",
+    ),
+    Question("decisive", "f1", "higher", "Finding the words that decide: F1", "finding words", ""),
+    Question("error", "rmse", "lower", "Closeness to the true values: RMSE", "error", "{value}"),
+    Question(
+        "log_odds", "masking_area", "lower", "Faithfulness by masking: area under the log-odds curve", "masking", "nats"
+    ),
 )
 
 
@@ -113,7 +123,7 @@ def section(results: Results) -> HTML | None:
             figure(
                 cost_plane(one, scalars(results.metrics.get(one.question.metric), one.question.quantity), drawn),
                 f"{one.question.title}, against evaluations per instance",
-                "Means with 95 % intervals against what they cost. The line joins the methods that no cheaper one beats.",
+                "Means with 95 % intervals against their cost. The line joins the methods that no cheaper one beats.",
             ),
             figure(
                 rank_diagram(one, drawn),
@@ -125,6 +135,40 @@ def section(results: Results) -> HTML | None:
         ]
     parts.append(variances(results))
     return together(*parts)
+
+
+def overview(results: Sequence[Results]) -> HTML:
+    """The recommendation of every experiment to every question it asked, with its margin and test; a note where none
+    was asked."""
+    rows = []
+    for result in results:
+        for one in evidence(result):
+            table_of = choices(one)
+            row, spent = table_of.iloc[-1], one.evaluations
+            within = table_of[table_of["evaluations"] <= (result.settings.get("budget") or 0) * result.d + 2]
+            rows.append(
+                {
+                    "experiment": result.experiment,
+                    "question": one.question.short,
+                    "recommended": f"{row['chosen']}, {number(spent.get(row['chosen'], np.nan), 6)} evaluations",
+                    "within the budget": within.iloc[-1]["chosen"] if len(within) else "–",
+                    "best mean": f"{row['best']} {number(row['mean'], whole=False)} {one.unit}".strip(),
+                    "next, and how far behind": _behind(row),
+                    "instances": number(len(one.values)),
+                }
+            )
+    if not rows:
+        return note("No experiment measured what would rank its methods on six instances or more.")
+    return together(
+        table(
+            pd.DataFrame(rows),
+            text=["question", "recommended", "within the budget", "best mean", "next, and how far behind"],
+        ),
+        note(
+            "The cheapest of the methods that cannot be told from the best one (Wilcoxon's signed-rank test on the "
+            "same instances, Holm's correction at 5 %), at any cost and within the experiment's budget. Controls take part."
+        ),
+    )
 
 
 def recommendation(one: Evidence) -> HTML:
@@ -282,7 +326,7 @@ def rank_diagram(one: Evidence, styles: Mapping[str, Style]) -> Figure | None:
     axes.text(
         1 + critical + 0.15,
         height,
-        f"critical difference {critical:.2f}; all ranks equal: p {'= ' if p >= 0.001 else ''}{probability(p)} (Friedman)",
+        f"critical difference {critical:.2f}; all ranks equal: p {_equals(p)} (Friedman)",
         va="center",
         fontsize=8.5,
         color="#5f5f5f",
@@ -302,6 +346,14 @@ def _difference(row: Mapping) -> str:
         return "–"
     mean, low, high = (number(row[key], whole=False) for key in ("difference", "low", "high"))
     return f"{mean} ({low} to {high})"
+
+
+def _behind(row: Mapping) -> str:
+    return f"{row['next']}: {_difference(row)}, p {_equals(row['p_holm'])}"
+
+
+def _equals(p: float) -> str:
+    return probability(p) if p < 0.001 else f"= {probability(p)}"
 
 
 def _named(labels: list[str]) -> str:

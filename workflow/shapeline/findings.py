@@ -1,5 +1,6 @@
 """What an experiment found: its files read once, its headline sentences, and its tables as data frames of text."""
 
+import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -36,13 +37,18 @@ class Results:
     labels: dict[str, dict]
     model_card: dict
     dataset_card: dict
-    dataset: datasets.Dataset
+    folder: str  # of the prepared dataset
     features: feature_kinds.Features | None  # None where each instance has its own
     instances: pd.DataFrame
     scores: dict[str, pd.DataFrame]
     metadata: dict[str, list[dict]]
     metrics: dict[str, pd.DataFrame]
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
+
+    @functools.cached_property
+    def dataset(self) -> datasets.Dataset:
+        """Read when first asked for: the index of many experiments shows none of their inputs."""
+        return datasets.load(self.folder)
 
     @property
     def exact(self) -> str | None:
@@ -101,7 +107,7 @@ def load(
             f"report of {experiment}: scores for {', '.join(unknown)}, which the settings do not name."
         )
     files = {label: [_present(path, experiment) for path in scores[label]] for label in labels if label in scores}
-    tables = {metric: pd.read_parquet(path) for metric, path in metrics.items() if Path(path).is_file()}
+    tables = {metric: score_files.read_table(path) for metric, path in metrics.items() if Path(path).is_file()}
     card = json.loads(_present(dataset_card, experiment).read_text(encoding="utf-8"))
     return Results(
         experiment=experiment,
@@ -110,16 +116,16 @@ def load(
         labels=labels,
         model_card=json.loads(_present(model_card, experiment).read_text(encoding="utf-8")) if model_card else {},
         dataset_card=card,
-        dataset=datasets.load(dataset),
+        folder=dataset,
         features=None
         if feature_kinds.varies(settings["features"])
         else feature_kinds.build(settings["features"], card),
-        instances=pd.read_parquet(_present(instances, experiment)),
+        instances=score_files.read_table(_present(instances, experiment)),
         scores={label: score_files.final(score_files.read(paths)) for label, paths in files.items()},
         metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
         metrics={metric: frame[frame["label"].isin(list(labels))] for metric, frame in tables.items()},
         measured={
-            metric: pd.concat(map(pd.read_parquet, paths), ignore_index=True)
+            metric: pd.concat(map(score_files.read_table, paths), ignore_index=True)
             for metric, paths in (measured or {}).items()
             if paths
         },
@@ -387,6 +393,8 @@ def cost(results: Results) -> pd.DataFrame:
     The empty and the full coalition are allowed on top of the budget.
     """
     each, budget, d = evaluations(results), results.settings.get("budget"), results.d
+    alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
+    timed = 1000 * scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
     seconds = pd.Series({label: frame["seconds"].sum() for label, frame in results.scores.items()}, dtype=float)
     rows = []
     for label, frame in results.scores.items():
@@ -398,7 +406,7 @@ def cost(results: Results) -> pd.DataFrame:
                 "evaluations per instance": number(each[label], digits=6),
                 "multiple of d": number(each[label] / d) if d else "–",
                 "budget": ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–",
-                "ms per instance": number(mean),
+                "ms per instance": interval(timed.loc[label]) if alone and label in timed.index else number(mean),
                 "seconds, total": number(seconds[label]),
                 "share of time": share(seconds[label] / seconds.sum()) if seconds.sum() > 0 else "–",
             }
@@ -428,10 +436,10 @@ def model_facts(card: Mapping) -> pd.DataFrame:
             "test R²": None if card.get("test_r2") is None else f"{card['test_r2']:.3f}",
             "test RMSE": None if card.get("test_rmse") is None else number(card["test_rmse"]),
             "epochs": f"{epochs}, the best was {best}" if epochs and best else epochs or None,
-            "training": _plain(card.get("training")),
+            "training": plain(card.get("training")),
             "training time": None if card.get("seconds") is None else f"{number(card['seconds'])} s",
             "seed": card.get("seed"),
-            "versions": _plain(card.get("versions")),
+            "versions": plain(card.get("versions")),
         }
     )
 
@@ -472,13 +480,13 @@ def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     every = [entry for files in results.metadata.values() for entry in files]
     known = {"experiment": results.experiment, "result folder": results.root}
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
-    shared = {key.replace("_", " "): "; ".join(sorted({_plain(entry.get(key)) for entry in every})) for key in keys}
-    kind = {"features": f"{_plain(results.settings['features'])}, d = {results.d}"}
+    shared = {key.replace("_", " "): "; ".join(sorted({plain(entry.get(key)) for entry in every})) for key in keys}
+    kind = {"features": f"{plain(results.settings['features'])}, d = {results.d}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {
             "label": label,
             "method": results.labels[label]["method"],
-            "parameters": _plain(results.labels[label].get("parameters")) or "defaults",
+            "parameters": plain(results.labels[label].get("parameters")) or "defaults",
             "shards": number(len(files)),
             "form of the model": "; ".join(sorted({_form(entry.get("form")) for entry in files})),
             "settings digest": "; ".join(sorted({str(entry.get("settings_digest", "–")) for entry in files})),
@@ -489,14 +497,15 @@ def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _form(form: object) -> str:
     """The form of the model in words, without the rate, which differs from run to run."""
-    return f"{form['name']}, batch {form['batch']}" if isinstance(form, Mapping) else _plain(form) or "–"
+    return f"{form['name']}, batch {form['batch']}" if isinstance(form, Mapping) else plain(form) or "–"
 
 
-def _plain(value: object) -> str:
+def plain(value: object) -> str:
+    """Settings as words: 'name value, name value'."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_plain(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {plain(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return " × ".join(_plain(item) for item in value)
+        return " × ".join(plain(item) for item in value)
     return "" if value is None else str(value)
 
 

@@ -1,0 +1,112 @@
+"""Claims of the papers: each check on results whose answer is known, and the table of all of them."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shapeline import claims
+
+
+def measured(**columns):
+    rows = []
+    for label, values in columns.items():
+        rows += [(label, i, 0, "masking_area", np.nan, value) for i, value in enumerate(values)]
+    return pd.DataFrame(rows, columns=["label", "instance", "repeat", "quantity", "x", "value"])
+
+
+def scored(scores, seconds=1.0, evaluations=10):
+    n = len(scores)
+    return pd.DataFrame(
+        {
+            "instance": range(n),
+            "repeat": 0,
+            "budget": np.nan,
+            "status": "ok",
+            "scores": [np.asarray(row, float) for row in scores],
+            "seconds": seconds,
+            "evaluations": evaluations,
+        }
+    )
+
+
+@pytest.fixture
+def results():
+    noise = np.random.default_rng(0).normal(0, 0.1, 30)
+    directions = np.random.default_rng(1).normal(size=(30, 4))
+    return SimpleNamespace(
+        experiment="imdb",
+        model_card={"test_accuracy": 0.9, "parameters": 351_002, "rows": {"test": 1000}},
+        dataset_card={},
+        instances=pd.DataFrame({"instance": range(30)}),
+        measured={"log_odds": measured(good=-2 + noise, same=-2 - noise, poor=-1 + 2 * noise)},
+        scores={
+            "good": scored(directions, 0.1),
+            "poor": scored(directions + 0.01, 2.0),
+            "other": scored(-directions, 0.1, 16),
+        },
+    )
+
+
+def test_accuracy_holds_where_its_interval_reaches_the_claim(results):
+    assert claims.accuracy(0.91)(results).verdict == "holds"
+    assert claims.accuracy(0.95)(results).verdict == "fails"
+    assert "90 % (88" in claims.accuracy(0.91)(results).found
+
+
+def test_parameters_are_counted_exactly(results):
+    assert claims.parameters(351_002)(results).verdict == "holds"
+    assert claims.parameters(351_003)(results).verdict == "fails"
+
+
+def test_beats_holds_fails_or_stays_open(results):
+    assert claims.beats("good", "poor")(results).verdict == "holds"
+    assert claims.beats("poor", "good")(results).verdict == "fails"
+    assert claims.beats("good", "same")(results).verdict == "undecided"
+    assert claims.beats("good", "poor", "same")(results).verdict == "undecided"
+    assert claims.beats("good", "poor")(results).found.startswith(("ahead by: poor 1.0", "ahead by: poor 0.9"))
+    assert claims.beats("poor", "good")(results).found.startswith(("ahead by: good −1.0", "ahead by: good −0.9"))
+    assert claims.beats("good", "poor", better="higher")(results).verdict == "fails"
+    assert claims.beats("good", "absent")(results) == claims.Finding("no scores of absent", "not testable here")
+    assert claims.beats("good", "poor", metric="localization")(results).verdict == "not testable here"
+
+
+def test_faster_compares_seconds_of_the_same_instances(results):
+    assert claims.faster("good", "poor", 10)(results) == claims.Finding("20.0 times (20.0 to 20.0)", "holds")
+    assert claims.faster("good", "poor", 30)(results).verdict == "fails"
+    assert claims.faster("good", "absent")(results).verdict == "not testable here"
+
+
+def test_alike_is_the_mean_cosine(results):
+    assert claims.alike("good", "poor", 0.94)(results).verdict == "holds"
+    assert claims.alike("good", "other", 0.94)(results).found.startswith("-1.000")
+    assert claims.alike("good", "other", 0.94)(results).verdict == "fails"
+
+
+def test_bounds_and_seconds(results):
+    assert claims.at_most("other", lambda d: 4 * d, "4 d")(results).verdict == "holds"
+    assert claims.at_most("other", lambda d: 3 * d, "3 d")(results).verdict == "fails"
+    assert claims.seconds("poor", 5.0)(results).verdict == "holds"
+    assert claims.seconds("poor", 1.0)(results).verdict == "fails"
+
+
+def test_the_table_has_every_claim_and_says_why_one_cannot_be_tested(results):
+    table = claims.table([results])
+    assert len(table) == len(claims.CLAIMS) >= 30
+    first = table.iloc[0]
+    assert (first["experiment"], first["found here"], first["verdict"]) == ("imdb", "351,002", "holds")
+    assert table["verdict"].isin({"holds", "⚠ fails", "undecided", "not testable here"}).all()
+    assert "yahoo is not among these reports" in set(table["found here"])
+    assert all(dataclasses.is_dataclass(claim) and claim.experiments for claim in claims.CLAIMS)
+
+
+def test_claims_ask_experiments_that_are_configured(root):
+    import yaml
+
+    named = set()
+    for file in ("config.yaml", "config.paper.yaml"):
+        named |= set(yaml.safe_load((root / file).read_text())["experiments"])
+    missing = {claim.experiments[0] for claim in claims.CLAIMS} - named
+    assert not missing, f"no configuration defines {sorted(missing)}"
