@@ -9,6 +9,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("SHAPELINE_DATA", ROOT.parent / "shared" / "data"))
+# shap's loops, compiled anew in each process for many seconds: a test is faster without.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 
 @pytest.fixture(scope="session")

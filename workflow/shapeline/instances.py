@@ -1,12 +1,13 @@
 """Which instances an experiment explains, and all that is needed to ask its model about them."""
 
+import dataclasses
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shapeline import datasets, engine, models, references, scores
 from shapeline import features as feature_kinds
@@ -38,6 +39,11 @@ class Bench:
         if self.features is not None:
             return [(self.features, np.arange(len(inputs)))]
         return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs)
+
+    def with_features(self, settings: dict) -> "Bench":
+        """The same with other features."""
+        own = None if feature_kinds.varies(settings) else feature_kinds.build(settings, self.dataset.card)
+        return dataclasses.replace(self, features=own, feature_settings=settings)
 
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
         """Inputs (n, *input_shape) of selected instances; a text of one's own, at row -1, becomes its tokens."""
@@ -77,23 +83,35 @@ def bench(weights: str | None, arrays: str, settings: dict, device: str) -> Benc
 
 
 def select(
-    stand: Bench, seed: int, count: int = 100, split: str = "test", texts: list[str] | None = None
+    stand: Bench,
+    seed: int,
+    count: int = 100,
+    split: str = "test",
+    texts: list[str] | None = None,
+    label: int | str | None = None,
+    correct: bool = False,
+    objects: int | None = None,
+    or_all: bool = False,
 ) -> pd.DataFrame:
     """Ids, labels and predictions of `count` instances drawn by seed; a larger count adds to a smaller one.
 
-    Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability, and
-    text where the inputs are documents; of a regression label and prediction are numbers in the target's units, and
-    there is no probability. Without a model there is none either, and the prediction is the label. `texts` are
-    explained in their place: instances -1, -2, ..., label -1. Raises ShapelineError when the split has fewer.
+    label, correct, objects: only instances of that class, only those predicted correctly, only pictures with so many
+    objects of their class. or_all: where there are fewer, all of them. Columns: instance (id in the source), row
+    (position in the prepared arrays), label, prediction, probability, text where the inputs are documents, and objects
+    where the dataset knows them; of a regression label and prediction are numbers in the target's units, and there is
+    no probability. Without a model there is none either, and the prediction is the label. `texts` are explained in
+    their place: instances -1, -2, ..., label -1. Raises ShapelineError when the split has fewer, or none at all.
     """
     if texts:
         rows = np.full(len(texts), -1)
         chosen = {"instance": -1 - np.arange(len(texts)), "row": rows, "label": rows, "text": texts}
     else:
-        rows = _drawn(stand, seed, count, split)
+        rows = _drawn(stand, seed, count, split, label, correct, objects, or_all)
         chosen = {"instance": stand.dataset.ids[rows], "row": rows, "label": stand.dataset.labels[rows]}
         if stand.dataset.card["kind"] == "text":
             chosen["text"] = datasets.documents(stand.folder, chosen["instance"])
+        if stand.dataset.card.get("truth"):
+            chosen["objects"] = datasets.objects(stand.folder, chosen["instance"], chosen["label"])
     if stand.model is None:
         labels = chosen["label"] if chosen["label"].dtype.kind == "f" else chosen["label"].astype(np.int32)
         return pd.DataFrame(chosen).assign(label=labels, prediction=labels)
@@ -101,7 +119,7 @@ def select(
         return _predicted(stand, pd.DataFrame(chosen))
     selected = pd.DataFrame(chosen).astype({"label": np.int32})
     log_probs = stand.model.log_probs(stand.inputs(selected))
-    bad = np.flatnonzero(~np.isfinite(log_probs).all(1))
+    bad = np.flatnonzero(np.isnan(log_probs).any(1))  # -inf is what a function that gives P = 0 says
     if len(bad):
         raise ShapelineError(
             f"model '{stand.model.architecture}' returns {log_probs[bad[0]].tolist()} "
@@ -121,14 +139,48 @@ def _predicted(stand: Bench, selected: pd.DataFrame) -> pd.DataFrame:
     return selected.assign(prediction=predictions)
 
 
-def _drawn(stand: Bench, seed: int, count: int, split: str) -> np.ndarray:
-    candidates = np.flatnonzero(stand.dataset.split == datasets.PARTS.index(split))
-    if count > len(candidates):
-        raise ShapelineError(
-            f"instances.count: {count} asked, the {split} split has {len(candidates)}; lower the count"
-        )
+def _drawn(
+    stand: Bench,
+    seed: int,
+    count: int,
+    split: str,
+    label: int | str | None,
+    correct: bool,
+    objects: int | None,
+    or_all: bool,
+) -> np.ndarray:
+    """Rows of `count` instances: the first that fit, of all in the split in an order drawn by seed."""
+    dataset = stand.dataset
+    candidates = np.flatnonzero(dataset.split == datasets.PARTS.index(split))
     order = np.random.default_rng(seed_of(seed, "instances")).permutation(candidates)
+    told = ""
+    if label is not None:
+        index = datasets.class_index("instances.label", label, dataset.card["classes"])
+        order = order[dataset.labels[order] == index]
+        told = f" of class '{dataset.card['classes'][index]}'"
+    if objects is not None:
+        order = order[datasets.objects(stand.folder, dataset.ids[order], dataset.labels[order]) == objects]
+        told += f" with {objects} object(s)"
+    if correct:
+        order = _correct(stand, order, count)
+        told += " that are predicted correctly"
+    if count > len(order) and not (or_all and len(order)):
+        raise ShapelineError(
+            f"instances.count: {count} asked, the {split} split has {len(order)}{told}; lower the count"
+        )
     return np.sort(order[:count])
+
+
+def _correct(stand: Bench, rows: np.ndarray, count: int) -> np.ndarray:
+    """The rows that the model predicts correctly, asked `count` at a time until there are so many."""
+    right: list[np.ndarray] = []
+    for start in range(0, len(rows), count):
+        asked = rows[start : start + count]
+        predicted = stand.model.log_probs(stand.dataset.inputs[asked]).argmax(1)
+        right.append(asked[predicted == stand.dataset.labels[asked]])
+        if sum(map(len, right)) >= count:
+            break
+    return np.concatenate([*right, rows[:0]])
 
 
 def write(path: str, selected: pd.DataFrame, forms: dict[str, engine.Form], metadata: dict) -> None:
@@ -140,32 +192,45 @@ def write(path: str, selected: pd.DataFrame, forms: dict[str, engine.Form], meta
 
 
 def read(path: str) -> pd.DataFrame:
-    return pq.read_table(path).to_pandas()
+    return scores.read_table(path)
 
 
-def form_for(path: str, stand: Bench, device: str) -> engine.Form | None:
-    """The form recorded for this kind of device; on another kind it is calibrated now. None without a model."""
+def form_for(path: str, stand: Bench, device: str, settings: dict | None = None) -> engine.Form | None:
+    """The form recorded for this kind of device; on another kind it is calibrated now. None without a model.
+
+    settings: of the job; their precision and compile ask for another form.
+    """
     if stand.model is None:
         return None
     recorded = scores.metadata(path)["forms"].get(device)
-    return engine.Form(**recorded) if recorded else calibrate(stand)
+    form = engine.Form(**recorded) if recorded else calibrate(stand)
+    precision, compiled = (settings or {}).get("precision", "float32"), (settings or {}).get("compile", False)
+    if precision == "float32" and not compiled:
+        return form
+    return engine.asked(stand.model, _training_inputs(stand), stand.reference, form, precision, compiled)
 
 
 def calibrate(stand: Bench) -> engine.Form:
     """Calibrate on training inputs, which are there whatever the count of instances."""
-    training = np.flatnonzero(stand.dataset.split == datasets.TRAIN)[:64]
-    return engine.calibrate(stand.model, stand.dataset.inputs[training], stand.reference)
+    return engine.calibrate(stand.model, _training_inputs(stand), stand.reference)
 
 
-def for_metric(files, rows: pd.DataFrame, device: str, progress=None) -> dict:
+def _training_inputs(stand: Bench) -> np.ndarray:
+    return stand.dataset.inputs[np.flatnonzero(stand.dataset.split == datasets.TRAIN)[:64]]
+
+
+def for_metric(files, rows: pd.DataFrame, device: str, progress=None, others: list[str] | None = None) -> dict:
     """What a metric that asks the model needs, for score rows that succeeded; files: the job's input.
 
+    others: names of references beside the experiment's own, which come as `references`, by name.
     The features, reference and seed are those that the scores were made with.
     """
     settings = scores.metadata(files.scores[0])["settings"]
     stand = bench(files.weights, files.arrays, settings, device)
     inputs = stand.inputs(read(files.instances).set_index("instance").loc[rows["instance"]])
+    named = {name: references.build(name, stand.dataset, settings["seed"]) for name in others or ()}
     return {
+        **({"references": named} if named else {}),
         "model": stand.model,
         "inputs": inputs,
         "buckets": stand.buckets(inputs),
@@ -177,9 +242,44 @@ def for_metric(files, rows: pd.DataFrame, device: str, progress=None) -> dict:
     }
 
 
+def randomised(files, rows: pd.DataFrame) -> dict:
+    """The scores of randomised models, by how many layers were drawn, and of images the features of the score rows;
+    files: the job's input."""
+    settings = scores.metadata(files.scores[0])["settings"]
+    stand = bench(None, files.arrays, settings, "cpu")
+
+    def variant(path: str) -> str:
+        return Path(path).parent.name.partition("@")[2]
+
+    layers = {variant(card): len(json.loads(Path(card).read_text())["drawn"]) for card in files.randomised_cards}
+    shards: dict[int, list[str]] = {}
+    for path in files.randomised:
+        shards.setdefault(layers[variant(path)], []).append(path)
+    found = {count: scores.read(paths) for count, paths in shards.items()}
+    needs = {"randomised": {count: frame[frame["status"] == "ok"] for count, frame in found.items()}}
+    if stand.dataset.card["kind"] == "image":
+        inputs = stand.inputs(read(files.instances).set_index("instance").loc[rows["instance"]])
+        needs["buckets"] = stand.buckets(inputs)
+    return needs
+
+
 def known_words(files, rows: pd.DataFrame) -> dict:
     """The decisive words and the classes of the documents that score rows explain; files: the job's input."""
     ids = rows["instance"].unique()
     flags = datasets.decisive(Path(files.arrays).parent, ids)
     chosen = read(files.instances).set_index("instance")["label"]
     return {"decisive": dict(zip(ids, flags, strict=True)), "labels": chosen.to_dict()}
+
+
+def known_pixels(files, rows: pd.DataFrame) -> dict:
+    """The pixels that decide the class each score row explains, and the features that scores are of; files: the job's
+    input."""
+    settings = scores.metadata(files.scores[0])["settings"]
+    stand = bench(None, files.arrays, settings, "cpu")
+    inputs = stand.inputs(read(files.instances).set_index("instance").loc[rows["instance"]])
+    return {
+        "truth": datasets.truth(stand.folder, rows["instance"].to_numpy(), rows["target"].to_numpy()),
+        "buckets": stand.buckets(inputs),
+        "method": settings["method"],
+        "seed": settings["seed"],
+    }

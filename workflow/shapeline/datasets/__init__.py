@@ -5,6 +5,8 @@ user's own function; everything after it (checks, classes, splits, files) is her
 needs only numpy: the configuration imports it before any job.
 """
 
+import contextlib
+import dataclasses
 import hashlib
 import importlib
 import importlib.util
@@ -21,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import text
+from shapeline.datasets import pictures, regions, text
+from shapeline.datasets.regions import objects, truth  # noqa: F401 (stand here for others)
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import digest, seed_of
 
@@ -32,9 +35,14 @@ TRAIN, VALIDATION, TEST = range(3)
 VALIDATION_FRACTION = 0.1
 TEST_FRACTION = 0.3
 TEXT_SETTINGS = ("unit", "length", "vocabulary")
-SETTINGS = ("source", "classes", "path", "validation", "test", "seed", *TEXT_SETTINGS)
+COLUMN_SETTINGS = ("target", "text", "task", "columns", "categorical")  # of a file of one's own
+SETTINGS = (
+    *("source", "classes", "path", "validation", "test", "seed", "count"),
+    *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *pictures.KEYS),
+)
 RETURNED_TEXT = ("texts", "labels", "split", "class_names", "kind", "decisive")
-RETURNED = ("inputs", *RETURNED_TEXT, "feature_names", "groups", "categories", "scale", "task")
+RETURNED_TRUTH = ("masks", "boxes", "box_names")
+RETURNED = ("inputs", *RETURNED_TEXT, "feature_names", "groups", "categories", "scale", "task", *RETURNED_TRUTH)
 TASKS = ("classification", "regression")
 
 
@@ -79,7 +87,9 @@ class Source:
     holds that is the unpacked archive, or the name of the only file, which a path may then name. synthetic: made here.
     unit, vocabulary: of a text, unless its entry says else. task: "regression" where the labels are numbers, and then
     there are no classes. balanced: of each part as many records of every chosen class as of its rarest are kept, drawn
-    by seed.
+    by seed. truth: "masks" or "boxes" where it is known where in a picture its class is. count: how many records are
+    made where an entry does not say; None where an entry cannot say. local: the records are a user's own, at the
+    entry's path; input_shape and classes are empty where only they tell.
     """
 
     name: str
@@ -100,6 +110,19 @@ class Source:
     vocabulary: int = text.VOCABULARY
     task: str = "classification"
     balanced: bool = False
+    truth: str | None = None
+    count: int | None = None
+    local: bool = False
+
+
+# What training may start from, by the name that a model's `weights` gives it; fetched as if of a source "weights".
+WEIGHTS = {
+    "imagenet": RemoteFile(
+        "resnet18-f37072fd.pth",
+        ("https://download.pytorch.org/models/resnet18-f37072fd.pth",),
+        sha256="f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+    )
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +230,59 @@ SOURCES: dict[str, Source] = {
         licence="CC BY-SA 3.0",
         citation="Y. LeCun, C. Cortes, C. J. C. Burges (1998). The MNIST database of handwritten digits.",
         official_test=True,
+    ),
+    "cifar10": Source(
+        name="cifar10",
+        kind="image",
+        input_shape=(3, 32, 32),
+        classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        files=(
+            RemoteFile(
+                "cifar-10-binary.tar.gz",
+                ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+                sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+                size=170_052_171,
+            ),
+        ),
+        module="shapeline.datasets.cifar10",
+        licence="none stated; cite Krizhevsky 2009",
+        citation="A. Krizhevsky (2009). Learning Multiple Layers of Features from Tiny Images. University of Toronto.",
+        official_test=True,
+        unpacked=(*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
+    ),
+    "image_folder": Source(
+        name="image_folder",
+        kind="image",
+        input_shape=(),
+        classes=(),
+        files=(),
+        module="shapeline.datasets.image_folder",
+        licence="",
+        citation="",
+        local=True,
+    ),
+    "table_file": Source(
+        name="table_file",
+        kind="table",
+        input_shape=(),
+        classes=(),
+        files=(),
+        module="shapeline.datasets.table_file",
+        licence="",
+        citation="",
+        local=True,
+    ),
+    "text_file": Source(
+        name="text_file",
+        kind="text",
+        input_shape=(400,),
+        classes=(),
+        files=(),
+        module="shapeline.datasets.text_file",
+        licence="",
+        citation="",
+        unit="word",
+        local=True,
     ),
     "fer": Source(
         name="fer",
@@ -423,6 +499,57 @@ SOURCES: dict[str, Source] = {
         unit="word",
         vocabulary=500,
     ),
+    "crosses": Source(
+        name="crosses",
+        kind="image",
+        input_shape=(3, 100, 120),
+        classes=("no cross", "cross"),
+        files=(),
+        module="shapeline.datasets.crosses",
+        licence="MIT, as this package",
+        citation="Synthetic: made by shapeline.datasets.crosses, after the description in J. Teneggi, A. Luster, "
+        "J. Sulam (2021). Fast Hierarchical Games for Image Explanations.",
+        official_test=True,
+        synthetic=True,
+        truth="masks",
+        count=8000,
+    ),
+    "malaria": Source(
+        name="malaria",
+        kind="image",
+        input_shape=(3, 1200, 1600),
+        classes=("no trophozoite", "trophozoite"),
+        files=(RemoteFile("malaria.zip", ("https://data.broadinstitute.org/bbbc/BBBC041/malaria.zip",)),),
+        module="shapeline.datasets.malaria",
+        licence="CC BY-NC-SA 3.0",
+        citation="Image set BBBC041v1 of the Broad Bioimage Benchmark Collection: V. Ljosa, K. L. Sokolnicki, "
+        "A. E. Carpenter (2012). Annotated high-throughput microscopy image sets for validation. Nature Methods 9.",
+        official_test=True,
+        optional=("test.json",),
+        unpacked=("images",),
+        truth="boxes",
+    ),
+    "lisa": Source(
+        name="lisa",
+        kind="image",
+        input_shape=(3, 960, 1280),
+        classes=("no green light", "green light"),
+        files=(
+            RemoteFile(
+                "lisa-traffic-light-dataset.zip",
+                (),
+                page="https://www.kaggle.com/datasets/mbornoe/lisa-traffic-light-dataset",
+            ),
+        ),
+        module="shapeline.datasets.lisa",
+        licence="CC BY-NC-SA 4.0",
+        citation="M. B. Jensen, M. P. Philipsen, A. Møgelmose, T. B. Moeslund, M. M. Trivedi (2016). Vision for "
+        "Looking at Traffic Lights: Issues, Survey, and Perspectives. IEEE Transactions on Intelligent Transportation "
+        "Systems 17(7).",
+        official_test=True,
+        unpacked=("Annotations",),
+        truth="boxes",
+    ),
 }
 
 
@@ -433,6 +560,30 @@ def source_named(name: str) -> Source:
             f"source '{name}': unknown.{nearest(name, SOURCES)} Or name your own as path/to/file.py:function."
         )
     return SOURCES[name]
+
+
+def source_for(settings: dict) -> Source | None:
+    """The source of a dataset entry as its keys and its file's header tell; None for a user's own function."""
+    entry = SOURCES.get(settings["source"])
+    if entry is None or not (entry.local and entry.kind == "table"):
+        return entry
+    names = ()
+    with contextlib.suppress(ShapelineError):  # told by check()
+        names = _columns_of(settings) or ()
+    return dataclasses.replace(
+        entry, task=settings.get("task") or entry.task, feature_names=names, input_shape=(len(names),) if names else ()
+    )
+
+
+def _columns_of(settings: dict) -> tuple[str, ...] | None:
+    from shapeline.datasets import table_file
+
+    return table_file.columns_of(settings) if settings.get("path") else None
+
+
+def remote_files(source: str) -> tuple[RemoteFile, ...]:
+    """The official files of a source, or of "weights"; an unknown source is a ShapelineError."""
+    return tuple(WEIGHTS.values()) if source == "weights" else source_named(source).files
 
 
 def is_own(source: str) -> bool:
@@ -484,7 +635,8 @@ def check(source: str, settings: dict) -> None:
     """Check a dataset entry without reading any data: names, ranges, impossible combinations.
 
     settings: any of source, classes, path, validation, test, seed and, for a text, unit ("word" or "character"),
-    length (tokens a document) and vocabulary (words known, padding and unknown counted). Raises ShapelineError.
+    length (tokens a document) and vocabulary (words known, padding and unknown counted), and for a source that takes
+    them the keys of pictures (see pictures.decode). Raises ShapelineError.
     """
     for key in settings:
         if key not in SETTINGS:
@@ -501,6 +653,14 @@ def check(source: str, settings: dict) -> None:
     seed = settings.get("seed", 0)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise ShapelineError(f"dataset key 'seed': {seed!r} is not a whole number.")
+    count = settings.get("count")
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+        raise ShapelineError(f"dataset key 'count': {count!r} is not a whole number of records, 1 or more.")
+    if count is not None and (is_own(source) or source_named(source).count is None):
+        counted = ", ".join(name for name, known in SOURCES.items() if known.count is not None)
+        raise ShapelineError(f"dataset key 'count': source '{source}' has its own records; only {counted} takes it.")
+    pictures.check(settings)
+    _refuse_picture_settings(source, settings)
     if is_own(source):
         text.settings_of(settings)
         return
@@ -513,13 +673,40 @@ def check(source: str, settings: dict) -> None:
     # A local copy may lack the official training file, and then the rest is split by `test`.
     if entry.official_test and "test" in settings and not (local and entry.optional):
         raise ShapelineError(f"dataset key 'test': source '{source}' has an official test part; remove the key.")
-    if not entry.files and local:
+    if entry.count is not None and "validation" in settings:
+        raise ShapelineError(f"dataset key 'validation': source '{source}' makes a validation part; remove the key.")
+    if entry.local and not local:
+        raise ShapelineError(
+            f"dataset key 'path': source '{source}' reads data of your own; name their file, folder or archive."
+        )
+    if entry.local:
+        _check_columns(entry, settings)
+    if not (entry.files or entry.local) and local:
         origin = "is made by this package" if entry.synthetic else "comes with scikit-learn"
         raise ShapelineError(f"dataset key 'path': source '{source}' {origin}; remove the key.")
     if entry.task == "regression":
         _refuse_classes(source, settings)
-    else:
+    elif entry.classes:
         chosen_classes(source, entry.classes, settings.get("classes"))
+
+
+def _check_columns(entry: Source, settings: dict) -> None:
+    """Check that the columns which an entry names are in its file, where there is one."""
+    from shapeline.datasets import table_file
+
+    if settings.get("task") not in (None, *TASKS):
+        raise ShapelineError(f"dataset key 'task': {settings['task']!r} is unknown.{nearest(settings['task'], TASKS)}")
+    if entry.kind == "table":
+        _columns_of(settings)
+        if settings.get("task") == "regression":
+            _refuse_classes(entry.name, settings)
+    elif entry.kind == "text":
+        table_file.checked_names(settings, ("text", "target"))
+
+
+def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
+    """The shape of one input of a dataset entry; None where only the pictures themselves tell."""
+    return pictures.shape_of(settings) or entry.input_shape or None
 
 
 def text_settings(entry: Source | None, settings: dict) -> text.Settings:
@@ -544,6 +731,16 @@ def _refuse_text_settings(source: str, kind: str, settings: dict) -> None:
             raise ShapelineError(f"dataset key '{key}': source '{source}' is of kind {kind}, not text; remove the key.")
 
 
+def _refuse_picture_settings(source: str, settings: dict) -> None:
+    given = [key for key in (*pictures.KEYS, *COLUMN_SETTINGS) if settings.get(key) is not None]
+    taken = ()
+    if given and not is_own(source):
+        taken = inspect.signature(importlib.import_module(source_named(source).module).read).parameters
+    for key in given:
+        if key not in taken:
+            raise ShapelineError(f"dataset key '{key}': source '{source}' does not take it; remove the key.")
+
+
 def _refuse_classes(source: str, settings: dict) -> None:
     if settings.get("classes") is not None:
         raise ShapelineError(f"dataset key 'classes': source '{source}' is of regression, it has none; remove the key.")
@@ -559,12 +756,7 @@ def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> li
         classes = list(range(len(names)))
     chosen = []
     for item in classes:
-        if isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(names):
-            index = int(item)
-        elif isinstance(item, str) and item in names:
-            index = names.index(item)
-        else:
-            raise ShapelineError(f"classes of source '{where}': {item!r} is not one of them.{nearest(item, names)}")
+        index = class_index(f"classes of source '{where}'", item, names)
         if index in chosen:
             raise ShapelineError(f"classes of source '{where}': '{names[index]}' is listed twice.")
         chosen.append(index)
@@ -573,11 +765,20 @@ def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> li
     return chosen
 
 
+def class_index(where: str, item: int | str, names: list[str]) -> int:
+    """The place among the classes of one that is given by index or name; another is a ShapelineError."""
+    if isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(names):
+        return int(item)
+    if isinstance(item, str) and item in names:
+        return names.index(item)
+    raise ShapelineError(f"{where}: {item!r} is not one of them.{nearest(item, names)}")
+
+
 def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike], folder: str | os.PathLike) -> dict:
     """Read a source, choose its classes, split it, and write arrays.npz and card.json into `folder`.
 
     Of a text also documents.parquet: id, text, and where they are known the decisive words; its vocabulary is that of
-    the training part of the chosen classes.
+    the training part of the chosen classes. Where the reader says where in a picture its class is, also truth.npz.
 
     source: a name of SOURCES or path/to/file.py:function. raw_files: the official files, in any order, verified by
     checksum (ignored where settings["path"] names a local copy, which is not). Returns the card. The same arguments
@@ -634,9 +835,20 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
         described["documents_digest"] = hashed.hexdigest()
         content["odd"]["truncated"] = int((content["tokens"].sizes[content["ids"][kept]] > inputs.shape[1]).sum())
     else:
-        inputs, documents = content["inputs"][kept], None
+        # Not copied where all are kept: large pictures fill the memory.
+        inputs = content["inputs"] if len(kept) == len(content["inputs"]) else content["inputs"][kept]
+        documents = None
         described = {"task": "regression"} if regression else {}
-        described |= {key: content[key] for key in ("notes", "categorical", "categories") if content[key]}
+        described |= {
+            key: content[key] for key in ("notes", "categorical", "categories", "columns", "missing") if content[key]
+        }
+        if entry and entry.synthetic:
+            described["synthetic"] = True
+    marked = content.get("truth") and regions.arrays(content["truth"], kept, content["ids"][kept])
+    if marked:
+        described |= regions.described(marked)
+        for name, number in content["truth"]["odd"].items():  # beside those that the reader counted
+            content["odd"][name] = content["odd"].get(name, 0) + number
     arrays = {
         "inputs": inputs,
         "labels": labels[kept],
@@ -664,7 +876,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
         "settings": dict(settings),
         **described,
     }
-    _write(Path(folder), arrays, card, documents)
+    _write(Path(folder), arrays, card, documents, marked)
     return card
 
 
@@ -732,7 +944,7 @@ def _read_own(source: str, settings: dict) -> dict:
 
 
 def _read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.PathLike]) -> dict:
-    """Call the module of the source with {file name: path}."""
+    """Call the module of the source with {file name: path} and the keys of the entry that are its parameters."""
     if settings.get("path") is not None:
         paths = local_files(entry, expand(settings["path"]))
     else:
@@ -746,15 +958,20 @@ def _read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.P
             # A file placed by hand never went through fetch, so this is the first look at it.
             if problem := file.problem(path):
                 raise ShapelineError(f"{path}: {problem}; delete it, and fetch it again or replace it by hand.")
-    return importlib.import_module(entry.module).read(paths)
+    read = importlib.import_module(entry.module).read
+    return read(paths, **{key: settings[key] for key in inspect.signature(read).parameters if key in settings})
 
 
 def local_files(entry: Source, folder: Path) -> dict[str, Path]:
     """Official name -> path of the files in a local folder, with or without .gz; a missing one is a ShapelineError.
 
     Where the source is one file, a path may name it, whatever it is called; where that is an archive, a folder may be
-    what it unpacks to: then the archive's name has that folder.
+    what it unpacks to: then the archive's name has that folder. A user's own has the source's name.
     """
+    if entry.local:
+        if not folder.exists():
+            raise ShapelineError(f"dataset key 'path': there is no file or folder {folder}.")
+        return {entry.name: folder}
     if entry.unpacked:
         return {entry.files[0].name: _archive_or_folder(entry, folder)}
     if not folder.is_dir():
@@ -828,9 +1045,10 @@ def _checked(where: str, records: dict, entry: Source | None) -> dict:
     if len(labels) != len(inputs):
         raise ShapelineError(f"{where}: {len(labels)} labels for {len(inputs)} inputs.")
     groups = records.get("groups") or (entry.groups if entry else {})
-    categories = _categories(where, records.get("categories") or {}, inputs, feature_names)
+    missing = records.get("missing")
+    categories = _categories(where, records.get("categories") or {}, inputs, feature_names, missing is not None)
     skipped = records.get("skipped", {})
-    inputs, scale, odd = _stored(where, inputs, kind, records.get("scale"), feature_names)
+    inputs, scale, odd = _stored(where, inputs, kind, records.get("scale"), feature_names, missing is not None)
     return {
         "inputs": inputs,
         "labels": labels,
@@ -843,20 +1061,26 @@ def _checked(where: str, records: dict, entry: Source | None) -> dict:
         "kind": kind,
         "task": task,
         "scale": scale,
-        "odd": {"odd_outside_unit_range": odd, **skipped},
+        "truth": regions.checked(where, records, labels, class_names, inputs.shape[2:]) if kind == "image" else None,
+        "odd": {"odd_outside_unit_range": odd, **skipped, **records.get("odd", {})},
         "notes": list(records.get("notes", [])),
         "categorical": [feature_names.index(name) for name in categories],
         "categories": categories,
+        "columns": records.get("columns"),
+        "missing": missing,
     }
 
 
-def _categories(where: str, categories: dict, inputs: np.ndarray, names: list[str]) -> dict[str, list[str]]:
-    """Of each column of codes 0, 1, 2, ... what they stand for, in the order of the columns."""
+def _categories(
+    where: str, categories: dict, inputs: np.ndarray, names: list[str], missing: bool
+) -> dict[str, list[str]]:
+    """Of each column of codes 0, 1, 2, ... what they stand for, in the order of the columns; perhaps NaN where missing."""
     checked = {str(name): [str(value) for value in values] for name, values in categories.items()}
     for name, values in checked.items():
         if name not in names:
             raise ShapelineError(f"{where}: categories of '{name}', which is no column.{nearest(name, names)}")
-        strange = ~np.isin(inputs[:, names.index(name)], np.arange(len(values)))
+        codes = inputs[:, names.index(name)]
+        strange = ~(np.isin(codes, np.arange(len(values))) | (np.isnan(codes) if missing else False))
         if strange.any():
             record = int(np.argmax(strange))
             raise ShapelineError(
@@ -999,8 +1223,11 @@ def _document_column(folder: Path, ids: Iterable[int], column: str) -> list:
     return [found[record] for record in ids]
 
 
-def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, names: list[str]) -> tuple:
-    """The inputs as uint8 (images) or float32, their scale, and how many records leave [0, 1] (images)."""
+def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, names: list[str], missing: bool) -> tuple:
+    """The inputs as uint8 (images) or float32, their scale, and how many records leave [0, 1] (images).
+
+    missing: whether cells may be NaN, which then is what is missing.
+    """
     if kind == "image" and inputs.dtype == np.uint8:
         scale = 255 if scale is None else scale
     elif kind == "image" and inputs.dtype.kind in "iu" and scale is None:
@@ -1008,7 +1235,7 @@ def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, name
     else:
         scale = 1 if scale is None else scale
         inputs = inputs.astype(np.float32)
-        bad = np.argwhere(~np.isfinite(inputs))
+        bad = np.argwhere(np.isinf(inputs) if missing else ~np.isfinite(inputs))
         if len(bad):
             record, *cell = bad[0].tolist()
             place = f"column '{names[cell[0]]}'" if kind == "table" else f"cell {tuple(cell)}"
@@ -1136,12 +1363,15 @@ def _counts(where: str, names: list[str], labels: np.ndarray, split: np.ndarray)
     return counts
 
 
-def _write(folder: Path, arrays: dict[str, np.ndarray], card: dict, documents: dict | None = None) -> None:
+def _write(
+    folder: Path, arrays: dict[str, np.ndarray], card: dict, documents: dict | None = None, marked: dict | None = None
+) -> None:
     """Write all files under temporary names and rename them, so that a killed job leaves nothing half-written."""
     folder.mkdir(parents=True, exist_ok=True)
     array_file, card_file, document_file = folder / "arrays.npz", folder / "card.json", folder / "documents.parquet"
-    array_part, card_part, document_part = (
-        file.with_name(file.name + ".part") for file in (array_file, card_file, document_file)
+    truth_file = folder / regions.FILE
+    array_part, card_part, document_part, truth_part = (
+        file.with_name(file.name + ".part") for file in (array_file, card_file, document_file, truth_file)
     )
     try:
         with open(array_part, "wb") as stream:
@@ -1151,16 +1381,22 @@ def _write(folder: Path, arrays: dict[str, np.ndarray], card: dict, documents: d
 
             # Small row groups, in the order of the ids, so that a few documents are read without the others.
             pyarrow.parquet.write_table(pyarrow.table(documents), document_part, row_group_size=10_000)
+        if marked is not None:
+            with open(truth_part, "wb") as stream:
+                np.savez(stream, **marked)
         card_part.write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         # Without the old card, a kill between the renames can never pair it with the new arrays.
         card_file.unlink(missing_ok=True)
         document_file.unlink(missing_ok=True)
+        truth_file.unlink(missing_ok=True)
         os.replace(array_part, array_file)
+        if marked is not None:
+            os.replace(truth_part, truth_file)
         if documents is not None:
             os.replace(document_part, document_file)
         os.replace(card_part, card_file)
     except OSError as error:
         raise ShapelineError(f"prepared dataset {folder}: cannot be written ({error.strerror or error}).") from error
     finally:
-        for part in (array_part, card_part, document_part):
+        for part in (array_part, card_part, document_part, truth_part):
             part.unlink(missing_ok=True)

@@ -1,9 +1,11 @@
-"""Files of a tar archive (gzip, xz) or of a folder, one after the other; nothing is ever unpacked to disk."""
+"""Files of a tar archive (plain, gzip, xz), a zip or a folder, one after the other; nothing is unpacked to disk."""
 
 import contextlib
 import gzip
 import lzma
+import stat
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
@@ -11,41 +13,63 @@ from typing import BinaryIO
 
 from shapeline.errors import ShapelineError
 
+ZIP = b"PK\x03\x04", b"PK\x05\x06"  # a tar may begin with PK, the name of its first member
+END = 1024  # zero bytes, with which a tar ends
+DAMAGES = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError),
+    NotImplementedError,  # a way of compression that zipfile does not know
+)
+
 
 @contextlib.contextmanager
 def opened(path: Path, wanted: Callable[[str], bool]) -> Iterator[Iterator[tuple[str, BinaryIO]]]:
     """Iterates over (name, stream) of the wanted files: of an archive in its own order, of a folder by name.
 
-    A stream lasts until the next one. A member that is a link, a device or climbs out of the archive is refused,
-    wanted or not, and so is an archive that ends early or fails its checksum: ShapelineError, here or at the end.
+    A stream lasts until the next one. `wanted` is asked of each name once, of a folder inside with a / at its end. A
+    member that is a link, a device or climbs out of the archive is refused, wanted or not, and so is an archive that
+    ends early or fails its checksum: ShapelineError, here or at the end.
     """
     try:
         if path.is_dir():
             yield _of_folder(path, wanted)
+            return
+        start, end = _ends(path)
+        if start[:4] in ZIP:
+            with zipfile.ZipFile(path) as archive:
+                yield _of_zip(path, archive, wanted)
         else:
-            with _unzipped(path) as unzipped:
+            with _unzipped(path, start, end) as unzipped:
                 yield _of_archive(path, unzipped, wanted)
                 # To the end: a cut between two members shows only there, and so does the checksum.
                 while unzipped.read(1 << 20):
                     pass
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+    except DAMAGES as error:
         raise ShapelineError(f"{path}: the archive is truncated or damaged ({error}); get it again.") from error
     except OSError as error:
         raise ShapelineError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from error
 
 
-def _unzipped(path: Path) -> BinaryIO:
+def _ends(path: Path) -> tuple[bytes, bytes]:
     with open(path, "rb") as stream:
         start = stream.read(6)
-    if start[:2] == b"PK":
-        raise ShapelineError(f"{path}: a zip archive; unpack it and name the folder that it unpacks to.")
-    return lzma.open(path) if start == b"\xfd7zXZ\x00" else gzip.open(path)
+        stream.seek(max(0, stream.seek(0, 2) - END))
+        return start, stream.read()
+
+
+def _unzipped(path: Path, start: bytes, end: bytes) -> BinaryIO:
+    if start == b"\xfd7zXZ\x00":
+        return lzma.open(path)
+    if start[:2] == b"\x1f\x8b":
+        return gzip.open(path)
+    if end != bytes(END):  # a plain tar has no checksum, and tarfile takes one that is cut between members for whole
+        raise tarfile.ReadError("neither a zip nor a tar with its end")
+    return open(path, "rb")
 
 
 def _of_folder(folder: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, BinaryIO]]:
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
-        if wanted(name) and file.is_file():
+        if wanted(f"{name}/" if file.is_dir() else name) and file.is_file():
             with open(file, "rb") as stream:
                 yield name, stream
 
@@ -54,11 +78,25 @@ def _of_archive(path: Path, unzipped: BinaryIO, wanted: Callable[[str], bool]) -
     # Members are visited in their order, so that the file is only ever read forwards.
     with tarfile.open(fileobj=unzipped, mode="r:") as archive:
         while (member := archive.next()) is not None:
-            name = PurePosixPath(member.name)
-            if name.is_absolute() or ".." in name.parts:
-                raise ShapelineError(f"{path}: the member '{member.name}' climbs out of the archive; get it again.")
-            if not (member.isfile() or member.isdir()):
-                raise ShapelineError(f"{path}: the member '{member.name}' is a link or a device; get it again.")
-            if member.isfile() and wanted(member.name):
+            _refuse(path, member.name, not (member.isfile() or member.isdir()))
+            if wanted(f"{member.name}/" if member.isdir() else member.name) and member.isfile():
                 yield member.name, archive.extractfile(member)
             archive.members.clear()  # it remembers every member, and there may be 100,000
+
+
+def _of_zip(path: Path, archive: zipfile.ZipFile, wanted: Callable[[str], bool]) -> Iterator[tuple[str, BinaryIO]]:
+    for member in archive.infolist():
+        _refuse(path, member.filename, stat.S_ISLNK(member.external_attr >> 16))
+        if wanted(member.filename) and not member.is_dir():
+            if member.flag_bits & 1:
+                raise ShapelineError(f"{path}: the member '{member.filename}' has a password; unpack it first.")
+            with archive.open(member) as stream:
+                yield member.filename, stream
+
+
+def _refuse(path: Path, name: str, odd: bool) -> None:
+    parts = PurePosixPath(name)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise ShapelineError(f"{path}: the member '{name}' climbs out of the archive; get it again.")
+    if odd:
+        raise ShapelineError(f"{path}: the member '{name}' is a link or a device; get it again.")

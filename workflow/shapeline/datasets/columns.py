@@ -83,13 +83,13 @@ def read(path: Path, names: tuple[str, ...]) -> Columns:
     return Columns(str(path), np.array(lines), texts)
 
 
-def rows(where: str, stream: BinaryIO, names: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
+def rows(where: str, stream: BinaryIO, names: tuple[str, ...], delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """(line, cells of the named columns) of each row, without spaces around.
 
     Names are those of the header in lower case with an underscore for every run of other characters; of equal names the
     first column counts. Raises ShapelineError for a missing column, a row of another width, and text that is no CSV.
     """
-    lines = csv_lines(where, stream, "replace")
+    lines = csv_lines(where, stream, "replace", delimiter)
     _, header = next(lines, (1, []))
     positions = _positions(where, header, names)
     for line, row in lines:

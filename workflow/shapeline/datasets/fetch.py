@@ -10,12 +10,14 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from shapeline.datasets import RemoteFile, expand, file_digest, source_named
+from shapeline.datasets import RemoteFile, expand, file_digest, remote_files
 from shapeline.errors import ShapelineError, nearest
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 3  # per URL; each goes on where the one before stopped
+ATTEMPTS = 4  # per URL; each goes on where the one before stopped
+BACK_OFF = 1.0  # seconds before the second attempt, then twice as long each time
+BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that a later request may not get
 TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 18
 REPORT_EVERY = 5.0  # seconds between two lines of progress
@@ -36,12 +38,12 @@ def fetch(
     offline: no network at all. Raises ShapelineError, one line: the file, expected and found checksum, the places
     tried, and where to place the file by hand.
     """
-    source = source_named(source_name)
-    names = [file.name for file in source.files]
+    files = remote_files(source_name)
+    names = [file.name for file in files]
     if file_name not in names:
         hint = nearest(file_name, names) if names else " It needs none."
         raise ShapelineError(f"source '{source_name}' has no file '{file_name}'.{hint}")
-    file = source.files[names.index(file_name)]
+    file = files[names.index(file_name)]
     destination = Path(destination)
     try:
         return _fetch(source_name, file, destination, mirror, offline)
@@ -124,7 +126,11 @@ def _copy(origin: Path, part: Path, file: RemoteFile) -> str:
 def _download(label: str, url: str, part: Path, file: RemoteFile) -> str:
     """Download one URL to `part`, going on from what is there; returns what is wrong, "" when nothing is."""
     problem = ""
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            wait = BACK_OFF * 2 ** (attempt - 1)
+            log.info("%s: %s; once more in %.3g s", label, problem, wait)
+            time.sleep(wait)
         if not file.checksum:
             part.unlink(missing_ok=True)  # nothing would tell that two pieces do not belong together
         resumed = part.exists()
@@ -142,7 +148,8 @@ def _download(label: str, url: str, part: Path, file: RemoteFile) -> str:
 
 
 def _transfer(label: str, url: str, part: Path, file: RemoteFile) -> tuple[str, bool]:
-    """One request; returns what went wrong ("" when all bytes came) and whether to ask again."""
+    """One request; returns what went wrong ("" when all bytes came) and whether to ask again: not where the server
+    says plainly that it will not give the file."""
     have = part.stat().st_size if part.exists() else 0
     if file.size is not None and have >= file.size:
         return "", False  # complete but not verified when the last call was stopped; too long fails the checksum
@@ -154,9 +161,11 @@ def _transfer(label: str, url: str, part: Path, file: RemoteFile) -> tuple[str, 
     except urllib.error.HTTPError as error:
         error.close()
         # 416: there is nothing after what we have, so the checksum decides.
-        return ("", False) if have and error.code == 416 else (f"HTTP {error.code} {error.reason}", False)
+        if have and error.code == 416:
+            return "", False
+        return f"HTTP {error.code} {error.reason}", error.code in BUSY
     except (*NETWORK_ERRORS, ValueError) as error:
-        return f"no connection ({getattr(error, 'reason', None) or error})", False
+        return f"no connection ({getattr(error, 'reason', None) or error})", not isinstance(error, ValueError)
     with response:
         continues = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if have and not continues:

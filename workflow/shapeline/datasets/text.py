@@ -193,12 +193,12 @@ def rows(where: str, stream: BinaryIO, columns: tuple[str, ...], n_classes: int)
         yield int(label) - 1, row[1:]
 
 
-def csv_lines(where: str, stream: BinaryIO, errors: str) -> Iterator[tuple[int, list[str]]]:
+def csv_lines(where: str, stream: BinaryIO, errors: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of each row of a UTF-8 CSV file, empty ones too; errors: what becomes of other bytes.
 
     Raises ShapelineError with file and line for text that is no CSV.
     """
-    lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", errors, newline=""), strict=True)
+    lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", errors, newline=""), strict=True, delimiter=delimiter)
     while True:
         line = lines.line_num + 1
         try:

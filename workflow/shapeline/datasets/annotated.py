@@ -1,0 +1,125 @@
+"""Pictures in files whose objects are boxes in files of annotations: what malaria and lisa share."""
+
+import io
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from shapeline.datasets import archive, pictures, regions
+from shapeline.errors import ShapelineError
+
+log = logging.getLogger(__name__)
+
+MISSING, UNREADABLE, CROPPED = "left_out_missing", "left_out_unreadable", "boxes_cropped_away"
+NAMED = 10  # of the pictures left out, in the card
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What is known of one picture before it is read.
+
+    where: the file that names it, for messages. boxes: category, top, left, bottom, right in the picture's own pixels,
+    half-open. part: of the official split, an index of PARTS, or None. sides: height and width, where they are told.
+    """
+
+    where: str
+    boxes: list[tuple[int, int, int, int, int]]
+    part: int | None = None
+    sides: tuple[int, int] | None = None
+
+
+def read(
+    path: Path, asked: dict[str, Annotation], key: Callable[[str], str], size: list[int], fit: str, on_corrupt: str
+) -> dict:
+    """The pictures asked for, (n, 3, height, width) uint8, with their boxes in the pixels that they then have.
+
+    path: folder or archive. asked: name -> annotation, in the order of the records. key: the name of a file in `path`,
+    "" for what is no picture. size, fit: see pictures.decode; boxes go with their picture, and cover each pixel that
+    they touch. on_corrupt: "skip" leaves out, names and counts pictures that are missing or cannot be decoded, "stop"
+    is a ShapelineError. Returns the dictionary of a reader, with `kept`, the positions in `asked`, and without labels.
+    """
+    rows = {name: row for row, name in enumerate(asked)}
+    inputs = np.zeros((len(asked), 3, *size), np.uint8)
+    boxes: list[np.ndarray | None] = [None] * len(asked)
+    counts, unreadable, resized = Counter({regions.CLIPPED: 0, regions.EMPTY: 0}), [], 0
+    with archive.opened(path, lambda name: key(name) in rows) as files:
+        for name, stream in files:
+            row, annotation = rows[key(name)], asked[key(name)]
+            where, content = f"{path}: {name}", stream.read()
+            if boxes[row] is not None:
+                raise ShapelineError(f"{where} is there twice; remove one.")
+            try:
+                inputs[row] = pictures.decode(where, content, size, fit)
+            except pictures.Undecodable as error:
+                if on_corrupt == "stop":
+                    raise ShapelineError(f"{error}; replace it, or set on_corrupt: skip.") from error
+                log.warning("%s, left out", error)
+                unreadable.append(key(name))
+                continue
+            sides = _sides(content)
+            if annotation.sides not in (None, sides):
+                told, found = ("x".join(map(str, one)) for one in (annotation.sides, sides))
+                raise ShapelineError(f"{where} has {found} pixels and {annotation.where} says {told}; get it again.")
+            boxes[row], odd = fitted(annotation.boxes, sides, size, fit)
+            counts.update(odd)
+            resized += sides != tuple(size)
+    kept = np.array([row for row, found in enumerate(boxes) if found is not None], np.int64)
+    missing = [name for name, row in rows.items() if boxes[row] is None and name not in unreadable]
+    if missing and (on_corrupt == "stop" or not len(kept)):
+        more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
+        remedy = "put it there" if not len(kept) else "put it there, or set on_corrupt: skip"
+        first = asked[missing[0]].where
+        raise ShapelineError(f"{path}: {first} names the picture {missing[0]}, which is missing{more}; {remedy}.")
+    if not len(kept):
+        raise ShapelineError(f"{path}: no picture can be decoded.")
+    notes = [f"{resized} picture(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
+    for what, names in (("missing", missing), ("cannot be decoded", unreadable)):
+        if names:
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            notes.append(f"{what} and left out: {', '.join(names[:NAMED])}{more}")
+            log.warning("%s: %d picture(s) left out: %s", path, len(names), what)
+    return {
+        "inputs": inputs if len(kept) == len(inputs) else inputs[kept],
+        "boxes": [boxes[row] for row in kept],
+        "kept": kept,
+        "skipped": {MISSING: len(missing), UNREADABLE: len(unreadable)},
+        "odd": dict(counts),
+        "notes": notes,
+    }
+
+
+def fitted(boxes: list, sides: tuple[int, int], size: list[int], fit: str) -> tuple[np.ndarray, Counter]:
+    """Boxes (k, 5) of a picture of `sides` in the pixels of one of `size`, and how many were clipped or left out.
+
+    Each covers all pixels that it touches. fit: as the picture, see pictures.decode.
+    """
+    inside, counts = regions.clip(np.array(boxes, np.int64).reshape(-1, 5), *sides)
+    scale = np.array(size) / sides
+    if fit == "crop":
+        scale = np.full(2, scale.max())
+    start = (np.array(sides) - np.array(size) / scale) / 2  # of the part of the picture that stays
+    corners = (inside[:, 1:].reshape(-1, 2, 2) - start) * scale
+    # A corner that falls on the edge of a pixel must not move to the next by rounding of the last digit.
+    corners[:, 0], corners[:, 1] = np.floor(corners[:, 0] + 1e-6), np.ceil(corners[:, 1] - 1e-6)
+    moved = np.column_stack([inside[:, 0], corners.reshape(-1, 4).astype(np.int64)])
+    seen, _ = regions.clip(moved, *size)
+    if fit == "crop":
+        counts[CROPPED] = len(moved) - len(seen)
+    return seen, counts
+
+
+def file_name(path: str) -> str:
+    """The name of a picture's file without folders; "" for what is none."""
+    file = PurePosixPath(path)
+    return file.name if file.suffix.lower() in pictures.SUFFIXES else ""
+
+
+def _sides(content: bytes) -> tuple[int, int]:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as picture:
+        return picture.height, picture.width

@@ -1,0 +1,141 @@
+"""One's own pictures: a folder, or an archive of one, with a folder for each class."""
+
+import logging
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from shapeline.datasets import PARTS, TEST, TRAIN, archive, pictures
+from shapeline.errors import ShapelineError
+
+log = logging.getLogger(__name__)
+
+# Folders above the class folders, which then are the split.
+SPLITS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
+LAYOUT = "<class>/<picture>, or train|validation|test/<class>/<picture>, all at one depth"
+UNREADABLE = "left_out_unreadable"
+NAMED = 10  # of the pictures left out, in the card
+
+
+def read(
+    paths: dict[str, Path],
+    size: list[int] | None = None,
+    fit: str = "resize",
+    color: str = "rgb",
+    on_corrupt: str = "stop",
+) -> dict:
+    """Pictures (n, channels, height, width) uint8, labels and class names (the folders' in alphabetical order).
+
+    Also the split, where train, validation and test folders stand above the classes. Order: by part, class and file
+    name, however they are stored. paths: any name -> folder or archive. size, fit, color: see pictures.decode; without
+    a size all pictures must have the same. on_corrupt: "skip" leaves out, names and counts what cannot be decoded.
+    Raises ShapelineError.
+    """
+    (path,) = paths.values()
+    found: dict[PurePosixPath, np.ndarray] = {}
+    folders: set[tuple[str, ...]] = set()
+    others, unreadable = set(), []
+
+    def wanted(name: str) -> bool:
+        file = PurePosixPath(name)
+        hidden = any(part.startswith(".") or part == "__MACOSX" for part in file.parts)
+        is_folder = name.endswith("/")
+        folder = file.parts if is_folder else file.parts[:-1]
+        if folder and not hidden:
+            folders.add(folder)
+        if is_folder:
+            return False
+        is_picture = not hidden and file.suffix.lower() in pictures.SUFFIXES
+        if not is_picture:
+            others.add(file)
+        return is_picture
+
+    with archive.opened(path, wanted) as files:
+        for name, stream in files:
+            where = f"{path}: {name}"
+            try:
+                pixels = pictures.decode(where, stream.read(), size, fit, color)
+            except pictures.Undecodable as error:
+                if on_corrupt == "stop":
+                    remedy = "replace or remove it, or set on_corrupt: skip"
+                    raise ShapelineError(f"{error}; {remedy}.") from error
+                log.warning("%s, left out", error)
+                unreadable.append(name)
+                continue
+            if found and pixels.shape != (first := next(iter(found.values()))).shape:
+                sizes = " and ".join(f"{one.shape[1]}x{one.shape[2]}" for one in (pixels, first))
+                raise ShapelineError(
+                    f"{where} has other sides than {next(iter(found))} ({sizes} pixels); set size: [height, width]."
+                )
+            found[PurePosixPath(name)] = pixels
+    if not found:
+        raise ShapelineError(f"{path}: holds no picture ({', '.join(pictures.SUFFIXES)}); the layout is {LAYOUT}.")
+    parts = _parts(path, list(found), folders)
+    names = sorted({file.parent.name for file in found})
+    if len(names) < 2:
+        raise ShapelineError(f"{path}: holds one class folder, '{names[0]}'; a classifier needs two or more.")
+    notes = []
+    if len(set(parts.values())) == 1:
+        (part,) = set(parts.values())
+        notes += [f"all pictures lie in {part}, so the parts are drawn"] if part else []
+        parts = None
+    else:
+        _check_split(path, set(parts.values()))
+    if others:
+        log.warning("%s: %d file(s) that are no pictures are ignored", path, len(others))
+        notes.append(f"{len(others)} file(s) that are no pictures ignored")
+    if unreadable:
+        more = f" and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
+        notes.append(f"cannot be decoded and left out: {', '.join(sorted(unreadable)[:NAMED])}{more}")
+    order = sorted(found, key=lambda file: (SPLITS[parts[file]] if parts else 0, file.parts[-2:], file))
+    return {
+        "inputs": np.stack([found[file] for file in order]),
+        "labels": np.array([names.index(file.parent.name) for file in order]),
+        "class_names": names,
+        "split": np.array([SPLITS[parts[file]] for file in order], np.uint8) if parts else None,
+        "skipped": {UNREADABLE: len(unreadable)},
+        "notes": notes,
+    }
+
+
+def _place(folder: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Of a class folder: the folders above split and class, and the name of the split, "" without one."""
+    part = folder[-2].lower() if len(folder) > 1 and folder[-2].lower() in SPLITS else ""
+    return (folder[:-2] if part else folder[:-1]), part
+
+
+def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]) -> dict[PurePosixPath, str]:
+    """The split folder of each picture, "" where there are none.
+
+    folders: all, with pictures or not. Raises ShapelineError for pictures at several depths, and for a class folder or
+    a split folder without any.
+    """
+    layouts: dict[tuple, PurePosixPath] = {}
+    for file in files:
+        if len(file.parts) == 1:
+            raise ShapelineError(f"{path}: {file} lies in no class folder; the layout is {LAYOUT}.")
+        root, part = _place(file.parts[:-1])
+        layouts.setdefault((root, bool(part)), file)
+    if len(layouts) > 1:
+        one, other = list(layouts.values())[:2]
+        raise ShapelineError(f"{path}: {one} and {other} lie in two layouts; give one, {LAYOUT}.")
+    ((root, split),) = layouts
+    filled = {file.parts[:-1] for file in files}
+    filled |= {folder[:-1] for folder in filled}
+    for folder in sorted(folders):
+        above, part = _place(folder)
+        is_class = (above, bool(part)) == (root, split)
+        is_split = split and folder[:-1] == root and folder[-1].lower() in SPLITS
+        if (is_class or is_split) and folder not in filled:
+            raise ShapelineError(
+                f"{path}: the folder {'/'.join(folder)} holds no picture ({', '.join(pictures.SUFFIXES)}) that can be "
+                "read; fill it or remove it."
+            )
+    return {file: _place(file.parts[:-1])[1] for file in files}
+
+
+def _check_split(path: Path, found: set[str]) -> None:
+    for needed in (TRAIN, TEST):
+        if needed not in {SPLITS[part] for part in found}:
+            listed = " and ".join(sorted(found))
+            raise ShapelineError(f"{path}: holds {listed} but no {PARTS[needed]} folder; rename one, or remove them.")

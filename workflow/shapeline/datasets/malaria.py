@@ -1,0 +1,140 @@
+"""Malaria (BBBC041, Ljosa et al. 2012): blood smears with a box around each cell; positive with a trophozoite."""
+
+import json
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from shapeline.datasets import TEST, TRAIN, VALIDATION, annotated, archive, regions
+from shapeline.datasets.annotated import Annotation
+from shapeline.errors import ShapelineError, nearest
+from shapeline.seeds import seed_of
+
+HEIGHT, WIDTH = 1200, 1600  # of the training pictures; those of the official test are 1383x1944
+# Files of annotations: the part that their pictures are for. annotations.json is that of a sample, without parts.
+PARTS = {"training.json": TRAIN, "test.json": TEST, "annotations.json": None}
+CLASSES = ("no trophozoite", "trophozoite")
+CATEGORIES = ("trophozoite", "ring", "schizont", "gametocyte", "leukocyte", "red blood cell", "difficult")
+BOX_NAMES = (CLASSES[0], *CATEGORIES)  # the classes first: a trophozoite is class 1 and category 1
+CROP, CROPS = 200, 8  # side of a crop in pixels, wider than any cell; how many show each trophozoite
+SIDES = (("minimum", "r"), ("minimum", "c"), ("maximum", "r"), ("maximum", "c"))
+
+
+def read(paths: dict[str, Path], size: list[int] | None = None, fit: str = "resize", on_corrupt: str = "stop") -> dict:
+    """Slides (n, 3, 1200, 1600) uint8 or of `size`, labels 1 with a trophozoite, the official split and all boxes.
+
+    Order: training first, then as annotated. boxes: of each slide (k, 5), category (of BOX_NAMES), top, left, bottom,
+    right. paths: official file name -> malaria.zip, or its folder with training.json, test.json and the pictures
+    anywhere below; or a sample's, annotations.json in their place, without a split. size, fit, on_corrupt: see
+    annotated.read. Raises ShapelineError.
+    """
+    (path,) = paths.values()
+    found: dict[str, list] = {}
+    with archive.opened(path, lambda name: PurePosixPath(name).name in PARTS) as files:
+        for name, stream in files:
+            if PurePosixPath(name).name in found:
+                raise ShapelineError(f"{path}: {name} is there twice; remove one.")
+            found[PurePosixPath(name).name] = _annotations(path, name, stream.read())
+    if not {"training.json", "annotations.json"} & set(found):
+        raise ShapelineError(f"{path}: holds no training.json; malaria wants it, test.json and the folder images.")
+    if "training.json" in found:
+        found.pop("annotations.json", None)
+    asked: dict[str, Annotation] = {}
+    for name in filter(found.get, PARTS):
+        for picture, annotation in found[name]:
+            if picture in asked:
+                raise ShapelineError(f"{annotation.where} names the picture {picture} a second time.")
+            asked[picture] = annotation
+    records = annotated.read(path, asked, annotated.file_name, size or [HEIGHT, WIDTH], fit, on_corrupt)
+    parts = [annotation.part for annotation in asked.values()]
+    return {
+        **records,
+        "box_names": BOX_NAMES,
+        "labels": np.array([(boxes[:, 0] == 1).any() for boxes in records["boxes"]], np.int64),
+        "split": np.array(parts, np.uint8)[records["kept"]] if TEST in parts else None,
+    }
+
+
+def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
+    """Crops (n, 3, 200, 200) uint8 of slides, half of them round a trophozoite and half of background, by slide.
+
+    For a few slides that all have trophozoites, from which no classifier can learn; name this function as a dataset's
+    source. path: as of read(). held_out: the slide for the test; the next one is for validation. The background is
+    drawn by seed where no trophozoite is. boxes: of all trophozoites in sight.
+    """
+    slides = read({"slides": Path(path)})
+    random = np.random.default_rng(seed_of("malaria crops", seed))
+    inputs, labels, found, split = [], [], [], []
+    for number, (slide, boxes) in enumerate(zip(slides["inputs"], slides["boxes"], strict=True)):
+        boxes = boxes[boxes[:, 0] == 1]
+        highest = np.array(slide.shape[1:]) - CROP
+        for top, left in [*_around(boxes, highest, random), *_beside(boxes, highest, random)]:
+            seen, _ = regions.clip(boxes - [0, top, left, top, left], CROP, CROP)
+            inputs.append(slide[:, top : top + CROP, left : left + CROP])
+            labels.append(int(len(seen) > 0))
+            found.append(seen)
+            place = (number - held_out) % len(slides["inputs"])
+            split.append({0: TEST, 1: VALIDATION}.get(place, TRAIN))
+    return {
+        "inputs": np.stack(inputs),
+        "labels": labels,
+        "class_names": CLASSES,
+        "split": split,
+        "boxes": found,
+        "box_names": CLASSES,
+    }
+
+
+def _around(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
+    """Corners (top, left) of crops that hold a box whole, or its middle where it is wider than a crop."""
+    middle, sides = (boxes[:, 1:3] + boxes[:, 3:5]) // 2, boxes[:, 3:5] - boxes[:, 1:3]
+    room = np.maximum(CROP - sides, 0) // 2
+    shifts = random.integers(-room, room, size=(CROPS, *room.shape), endpoint=True)
+    return list((middle - CROP // 2 + shifts).clip(0, highest).reshape(-1, 2))
+
+
+def _beside(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
+    """As many corners of crops that no box reaches into."""
+    drawn = random.integers(highest, size=(100 * CROPS * len(boxes), 2), endpoint=True)
+    apart = (drawn[:, None] >= boxes[:, 3:5]) | (drawn[:, None] + CROP <= boxes[:, 1:3])
+    return list(drawn[apart.any(axis=2).all(axis=1)][: CROPS * len(boxes)])
+
+
+def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annotation]]:
+    """(picture, annotation) of each entry of a file of annotations."""
+    where = f"{path}: {name}"
+    try:
+        entries = json.loads(content)
+    except ValueError as error:
+        raise ShapelineError(f"{where}: no JSON ({error}); get it again.") from error
+    if not isinstance(entries, list) or not entries:
+        raise ShapelineError(f"{where}: holds no list of pictures; get it again.")
+    part = PARTS[PurePosixPath(name).name]
+    annotations = []
+    for number, entry in enumerate(entries):
+        try:
+            image = entry["image"]
+            picture = image if isinstance(image, str) else image["pathname"]
+            shape = {} if isinstance(image, str) else image.get("shape", {})
+            sides = (shape["r"], shape["c"]) if shape else None
+            objects = [
+                (one["category"], *(one["bounding_box"][end][axis] for end, axis in SIDES)) for one in entry["objects"]
+            ]
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ShapelineError(
+                f"{where}, entry {number}: not in the official form ({error!r}); get it again."
+            ) from error
+        boxes = []
+        for category, *corners in objects:
+            if category not in CATEGORIES:
+                raise ShapelineError(
+                    f"{where}, picture {picture}: the category '{category}' is unknown.{nearest(category, CATEGORIES)}"
+                )
+            if not all(type(corner) is int for corner in corners):
+                raise ShapelineError(f"{where}, picture {picture}: a box of {corners}; its corners are whole numbers.")
+            boxes.append((BOX_NAMES.index(category), *corners))
+        file = annotated.file_name(str(picture))
+        if not file:
+            raise ShapelineError(f"{where}, entry {number}: '{picture}' names no picture.")
+        annotations.append((file, Annotation(name, boxes, part, sides)))
+    return annotations

@@ -1,0 +1,74 @@
+"""Pictures in files: decoded as they are seen, in colour or grey, and brought to one size."""
+
+import io
+import struct
+
+import numpy as np
+
+from shapeline.errors import ShapelineError, nearest
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+KEYS = ("size", "fit", "color", "on_corrupt")  # of a dataset's entry, where its source is pictures in files
+WORDS = {"fit": ("resize", "crop"), "color": ("rgb", "grey"), "on_corrupt": ("stop", "skip")}
+MODES = {"rgb": "RGB", "grey": "L"}
+GREY, COLOUR, ALPHA = ("L", "1", "LA"), ("RGB", "P", "PA", "RGBA"), ("LA", "PA", "RGBA")
+
+
+class Undecodable(ShapelineError):
+    """The content of a file is no whole picture."""
+
+
+def check(settings: dict) -> None:
+    """Check the keys of KEYS in a dataset's settings, without reading any picture; raises ShapelineError."""
+    for key, words in WORDS.items():
+        if settings.get(key) is not None and settings[key] not in words:
+            raise ShapelineError(f"dataset key '{key}': {settings[key]!r} is unknown.{nearest(settings[key], words)}")
+    size = settings.get("size")
+    if size is None:
+        if settings.get("fit") is not None:
+            raise ShapelineError("dataset key 'fit': it says how pictures get their size; add size: [height, width].")
+        return
+    if not isinstance(size, list | tuple) or len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
+        raise ShapelineError(f"dataset key 'size': {size!r} is not [height, width] in pixels.")
+
+
+def shape_of(settings: dict) -> tuple[int, int, int] | None:
+    """Channels, height and width that the settings give to every picture; None without `size`."""
+    size = settings.get("size")
+    return size and (1 if settings.get("color") == "grey" else 3, *size)
+
+
+def decode(
+    where: str, content: bytes, size: tuple[int, int] | None = None, fit: str = "resize", color: str = "rgb"
+) -> np.ndarray:
+    """A JPEG or PNG file as (channels, height, width) uint8, turned as its camera says.
+
+    where: the file, for messages. size: height and width it is brought to, by area-weighted bilinear interpolation;
+    None leaves it. fit: "resize" changes the ratio of its sides, "crop" cuts off what is too long, half of it at either
+    end. color: "rgb", where a grey picture is refused, or "grey", which turns colours to luma. Raises ShapelineError,
+    and Undecodable (which is one) where the content is no whole picture.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        picture = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
+        picture.load()
+        picture = ImageOps.exif_transpose(picture)
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError) as error:
+        reason = "neither JPEG nor PNG" if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        raise Undecodable(f"{where} cannot be decoded ({reason})") from error
+    if picture.mode not in (*GREY, *COLOUR):
+        raise ShapelineError(f"{where} is of mode {picture.mode}; save it as RGB or grey, 8 bits a channel.")
+    if picture.mode in GREY and color == "rgb":
+        raise ShapelineError(f"{where} is grey and colour is expected; set color: grey, or save the picture as RGB.")
+    if (picture.mode in ALPHA or "transparency" in picture.info) and picture.convert("RGBA").getextrema()[3][0] < 255:
+        raise ShapelineError(f"{where} is transparent and no background is known; save it without transparency.")
+    picture = picture.convert(MODES[color])
+    if size is not None:
+        height, width = size
+        if fit == "crop":
+            picture = ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)
+        elif picture.size != (width, height):
+            picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(picture)
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(np.moveaxis(pixels, 2, 0))
