@@ -1,7 +1,26 @@
+rule convert_weights:
+    input:
+        raw=lambda w: plan.weights_file(CONFIG, w.model),
+        code=plan.sources("shapeline.models.torch_weights"),
+        script=script_file("convert_weights"),
+    output:
+        start=f"{RESULTS}/models/{{model}}/start.safetensors",
+    log:
+        f"{RESULTS}/logs/convert_weights/{{model}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/convert_weights/{{model}}.tsv"
+    conda:
+        "../../envs/torch.yaml"
+    threads: 1
+    script:
+        "../scripts/convert_weights.py"
+
+
 rule train_model:
     input:
         arrays=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["arrays"],
         card=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["card"],
+        start=lambda w: plan.start_file(CONFIG, w.model),
         code=lambda w: plan.train_code(CONFIG, w.model),
         script=script_file("train_model"),
     output:
@@ -16,8 +35,31 @@ rule train_model:
     threads: 2
     resources:
         gpu=GPU,
+        jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
+        framework=lambda w: plan.job_framework(CONFIG, w.model),
     params:
         settings=lambda w: plan.train_settings(CONFIG, w.model),
     script:
         "../scripts/train_model.py"
+
+
+rule randomise_model:
+    input:
+        weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
+        code=lambda w: plan.randomise_code(CONFIG, w.model),
+        script=script_file("randomise_model"),
+    output:
+        weights=f"{RESULTS}/models/{{model}}@{{variant}}/weights.safetensors",
+        card=f"{RESULTS}/models/{{model}}@{{variant}}/card.json",
+    log:
+        f"{RESULTS}/logs/randomise_model/{{model}}@{{variant}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/randomise_model/{{model}}@{{variant}}.tsv"
+    conda:
+        lambda w: plan.environment(CONFIG, w.model)
+    threads: 1
+    params:
+        settings=lambda w: plan.randomise_settings(CONFIG, w.variant),
+    script:
+        "../scripts/randomise_model.py"

@@ -1,4 +1,4 @@
-"""Train a model on the prepared data; store its weights and its card."""
+"""Train a model on the prepared data, or measure one that is ready; store its weights and its card."""
 
 import json
 from pathlib import Path
@@ -9,12 +9,18 @@ device = jobs.start(snakemake)
 
 from shapeline import datasets, models
 from shapeline.files import atomic
-from shapeline.models import training
+from shapeline.models import ready, training
 
 settings = snakemake.params.settings
 dataset = datasets.load(Path(snakemake.input.arrays).parent)
 model = models.for_dataset(settings, dataset.card)
-card = training.fit(model, dataset, settings.get("training", {}), settings["seed"], device)
+start = snakemake.input.get("start")
+if start:
+    models.start_from(model, start[0])
+if ready.suffix_of(settings.get("source")):
+    card = ready.measured(model, dataset)
+else:
+    card = training.fit(model, dataset, settings.get("training", {}), settings["seed"], device, initialise=not start)
 models.save(model, snakemake.output.weights)
 with atomic(snakemake.output.card) as path:
     own = {"name": snakemake.wildcards.model, "training": card.pop("settings"), "settings": settings}

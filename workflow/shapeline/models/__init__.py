@@ -9,11 +9,15 @@ from typing import Any
 
 from shapeline import datasets
 from shapeline.errors import ShapelineError, nearest
-from shapeline.models import weights
+from shapeline.models import ready, weights
 from shapeline.models.classifier import MODULES, Classifier, backend
 
 # The builders' names, so that a configuration can be checked without importing a framework.
-ARCHITECTURES = ("bilstm", "char_cnn", "digits_cnn", "mlp", "mnist_cnn", "word_cnn")
+ARCHITECTURES = (
+    *("bilstm", "char_cnn", "cifar_cnn", "crosses_cnn", "digits_cnn"),
+    *("mlp", "mnist_cnn", "resnet18", "word_cnn"),
+)
+TORCH_ONLY = ("cifar_cnn", "crosses_cnn", "resnet18")
 FRAMEWORKS = tuple(MODULES)
 KINDS = ("function", "logits", "predict_proba", "probabilities", "regression")
 # Sizes below which a network has no output left, and what to use instead; every other whole number is at least 1.
@@ -21,21 +25,27 @@ SMALLEST = {
     "mlp": {"classes": (1, "")},  # a regression
     "mnist_cnn": {"side": (16, "use digits_cnn")},
     "digits_cnn": {"side": (2, "use larger images")},
+    "cifar_cnn": {"side": (22, "use mnist_cnn or digits_cnn")},
+    "crosses_cnn": {side: (20, "use larger images") for side in ("height", "width")},
     "word_cnn": {"length": (3, "it reads three words at a time")},
     "char_cnn": {"length": (123, "pad the documents to 123 characters or more")},
 }
 
-__all__ = ["ARCHITECTURES", "FRAMEWORKS", "KINDS", "Classifier", "build", "for_dataset", "load", "save", "wrap"]
+__all__ = [
+    *("ARCHITECTURES", "FRAMEWORKS", "KINDS", "Classifier"),
+    *("build", "for_dataset", "load", "save", "start_from", "wrap"),
+]
 
 
 def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes: Any) -> Classifier:
     """A new classifier with weights drawn from `seed`, by the name of its architecture and framework.
 
-    `sizes`: mnist_cnn and digits_cnn: classes, channels, side; mlp: inputs, hidden, classes; word_cnn: vocabulary,
-    length, embedding, filters, hidden, classes, dropout; char_cnn: alphabet, length, classes, hidden, dropout; bilstm:
-    vocabulary, length, embedding, units, classes, dropout. The defaults are the papers'. An architecture may also be
-    one's own, "path/to/file.py:function"; the function gets the sizes and returns a torch module, or a Keras model
-    that has its weights, that gives logits. Raises ShapelineError for an unknown architecture, framework or size.
+    `sizes`: mnist_cnn, digits_cnn and cifar_cnn: classes, channels, side; crosses_cnn: classes, channels, height,
+    width, dropout; resnet18: classes, channels; mlp: inputs, hidden, classes; word_cnn: vocabulary, length, embedding,
+    filters, hidden, classes, dropout; char_cnn: alphabet, length, classes, hidden, dropout; bilstm: vocabulary, length,
+    embedding, units, classes, dropout. The defaults are the papers'. An architecture may also be one's own,
+    "path/to/file.py:function"; the function gets the sizes and returns a torch module, or a Keras model that has its
+    weights, that gives logits. Raises ShapelineError for an unknown architecture, framework or size.
     """
     if framework not in FRAMEWORKS:
         raise ShapelineError(f"models: unknown framework '{framework}'.{nearest(framework, FRAMEWORKS)}")
@@ -62,13 +72,21 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     """A new classifier for a dataset, from a model's settings and the dataset's card.
 
-    settings: architecture (a name) or source ("path/to/file.py:function"), and optionally framework (torch), sizes and
-    seed. What the card knows (classes, channels, side, inputs, input_shape; of a text length, vocabulary, the number
-    of token ids, and alphabet, one fewer) is given to builders that take it, unless sizes say otherwise. Raises
-    ShapelineError when the inputs do not fit the architecture.
+    settings: architecture (a name) or source ("path/to/file.py:function", or the file of a model that is ready,
+    models/ready.py), and optionally framework (torch), sizes and seed. What the card knows (classes, channels, side, height and width, inputs, input_shape; of a text length,
+    vocabulary, the number of token ids, and alphabet, one fewer) is given to builders that take it, unless sizes say
+    otherwise. Raises ShapelineError when the inputs do not fit the architecture.
     """
+    if ready.suffix_of(settings.get("source")):
+        return ready.for_dataset(settings, card)
     architecture, framework = settings.get("architecture") or settings["source"], settings.get("framework", "torch")
     shape = tuple(card["input_shape"])
+    if card.get("missing"):
+        raise ShapelineError(
+            f"models: '{architecture}' takes no missing cells, and the dataset has some "
+            f"({', '.join(card['missing'])}); fill them, or give a pipeline that does"
+        )
+    accepted = _sizes(_builder(architecture, framework))
     regression = card.get("task") == "regression"
     known: dict[str, Any] = {"classes": 1 if regression else len(card["classes"]), "input_shape": list(shape)}
     if card.get("kind") == "text":
@@ -80,11 +98,13 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         known["channels"] = shape[0]
         if shape[1] == shape[2]:
             known["side"] = shape[1]
-    accepted = _sizes(_builder(architecture, framework))
+        if "height" in accepted:  # without one, `width` is a size of another kind
+            known |= {"height": shape[1], "width": shape[2]}
     if regression and architecture in ARCHITECTURES and architecture != "mlp":
         raise ShapelineError(f"models: '{architecture}' is for classes, and the dataset is of regression; use mlp")
     if architecture in ARCHITECTURES:
-        for name, kind in (("inputs", "a table"), ("side", "square images"), ("length", "text")):
+        kinds = {"inputs": "a table", "side": "square images", "channels": "images", "length": "text"}
+        for name, kind in kinds.items():
             if name in accepted and name not in known:
                 found = "text" if "length" in known else f"of shape {shape}"
                 raise ShapelineError(f"models: '{architecture}' is for {kind}, but the inputs are {found}")
@@ -166,7 +186,8 @@ def save(classifier: Classifier, path: str | Path) -> None:
 
     Raises ShapelineError for a wrapped model, whose architecture has no name to build it from.
     """
-    if classifier.framework not in FRAMEWORKS or not _is_named(classifier.architecture):
+    is_ready = ready.suffix_of(classifier.architecture) is not None
+    if not is_ready and (classifier.framework not in FRAMEWORKS or not _is_named(classifier.architecture)):
         raise ShapelineError(f"models: '{classifier.architecture}' is a wrapped model; only built models can be saved")
     metadata = {
         "framework": classifier.framework,
@@ -178,7 +199,8 @@ def save(classifier: Classifier, path: str | Path) -> None:
         metadata["task"] = classifier.task
     if classifier.vocabulary_digest is not None:
         metadata["vocabulary_digest"] = classifier.vocabulary_digest
-    weights.write(Path(path), backend(classifier.framework).state(classifier.module), metadata)
+    arrays = ready.arrays_of(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
+    weights.write(Path(path), arrays, metadata)
 
 
 def load(path: str | Path, device: str = "cpu", framework: str | None = None) -> Classifier:
@@ -188,6 +210,8 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     not fit it.
     """
     metadata, arrays = weights.read(Path(path))
+    if ready.suffix_of(metadata["architecture"]):
+        return ready.restored(metadata, arrays).to(device)
     classifier = build(metadata["architecture"], framework or metadata["framework"], **metadata["sizes"])
     classifier.n_classes, classifier.task = metadata["classes"], metadata["task"]
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
@@ -197,6 +221,23 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     return classifier.to(device)
 
 
+def start_from(classifier: Classifier, path: str | Path) -> None:
+    """Put in the weights of a safetensors file with the model's names and shapes, to train on from them.
+
+    The last layer stays as it is where the file has other classes; counts of batches may be missing, which older files
+    lack. Raises ShapelineError when the file is missing or does not fit.
+    """
+    made_by = backend(classifier.framework)
+    own, found = made_by.state(classifier.module), weights.tensors(Path(path))
+    kept = [name for name in own if name.endswith("num_batches_tracked") and name not in found]
+    last = [name for name in [*own][-2:] if name in found]
+    if any(found[name].shape != own[name].shape for name in last):
+        kept += last
+    found |= {name: own[name] for name in kept}
+    weights.check_fit(found, own, str(path), classifier.architecture, "give weights of this architecture and its sizes")
+    made_by.set_state(classifier.module, found)
+
+
 def _is_named(architecture: str) -> bool:
     return architecture in ARCHITECTURES or ".py:" in architecture
 
@@ -204,6 +245,8 @@ def _is_named(architecture: str) -> bool:
 def _builder(architecture: str, framework: str) -> Callable[..., Any]:
     if not _is_named(architecture):
         raise ShapelineError(f"models: unknown architecture '{architecture}'.{nearest(architecture, ARCHITECTURES)}")
+    if architecture in TORCH_ONLY and framework != "torch":
+        raise ShapelineError(f"models: '{architecture}' is for torch alone; leave the framework out")
     if architecture in ARCHITECTURES:
         return getattr(backend(framework), architecture)
     return datasets.user_function(architecture)

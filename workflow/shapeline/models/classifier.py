@@ -33,6 +33,7 @@ class Classifier:
     sizes: dict[str, Any] = field(default_factory=dict)
     vocabulary_digest: str | None = None
     task: str = "classification"
+    most_rows: int | None = None  # of a call, once memory ran out: for the rest of the process
 
     @property
     def n_parameters(self) -> int:

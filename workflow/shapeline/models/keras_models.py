@@ -418,6 +418,21 @@ def _weights_of(layer: layers.Layer) -> list[tuple[str, keras.Variable, tuple[in
     return []
 
 
+def trained_layers(module: keras.Model) -> dict[str, list[str]]:
+    """The layers with something to train, from the input on, and the names in `state` of all that they hold."""
+    if hasattr(module, "parts"):
+        weights = {name: (name.rpartition(".")[0], weight) for name, (weight, _) in _weights(module).items()}
+    else:
+        weights = {
+            f"{index}.{weight.name}": (weight.path.rpartition("/")[0], weight)
+            for index, weight in enumerate(module.weights)
+        }
+    layers: dict[str, list[str]] = {}
+    for name, (layer, _) in weights.items():
+        layers.setdefault(layer, []).append(name)
+    return {layer: names for layer, names in layers.items() if any(weights[name][1].trainable for name in names)}
+
+
 def n_parameters(module: keras.Model) -> int:
     """Number of trainable parameters."""
     return sum(int(np.prod(weight.shape)) for weight in module.trainable_weights)

@@ -7,6 +7,7 @@ from_embedding(embed(ids), ids).
 
 import contextlib
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,9 @@ from torch import nn
 
 from shapeline.errors import ShapelineError
 from shapeline.models.classifier import not_predictions
+from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
+
+PASS_BYTES = 1 << 26  # of the inputs of one pass without gradients: what the layers make of them is tens of times that
 
 
 class Standardize(nn.Module):
@@ -325,7 +329,7 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
     inputs = torch.as_tensor(inputs)
     # Integers are tokens and stay so; int32 is what every part of the project gives them as.
     inputs = inputs.float() if inputs.is_floating_point() else inputs.int()
-    device = device_of(module)
+    device, batch = device_of(module), rows_of_a_pass(inputs, batch)
     parts = []
     with evaluation_mode(module):
         for start in range(0, len(inputs), batch):
@@ -333,6 +337,11 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
             logits = checked_logits(module(rows), len(rows), name, task).double()
             parts.append((logits if task == "regression" else torch.log_softmax(logits, dim=1)).cpu())
     return torch.cat(parts).numpy()
+
+
+def rows_of_a_pass(inputs: torch.Tensor, batch: int = 256) -> int:
+    """How many of the inputs (n, *input_shape) go through a model at once: `batch`, or as many as there is room for."""
+    return max(1, min(batch, PASS_BYTES // (4 * math.prod(inputs.shape[1:]))))
 
 
 def state(module: nn.Module) -> dict[str, np.ndarray]:
@@ -343,6 +352,15 @@ def state(module: nn.Module) -> dict[str, np.ndarray]:
 def set_state(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     """Put in the weights that `state` gave, of this module or of its twin."""
     module.load_state_dict({name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()})
+
+
+def trained_layers(module: nn.Module) -> dict[str, list[str]]:
+    """The layers with something to train, from the input on, and the names in `state` of all that they hold."""
+    trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    layers: dict[str, list[str]] = {}
+    for name in module.state_dict():
+        layers.setdefault(name.rpartition(".")[0], []).append(name)
+    return {layer: names for layer, names in layers.items() if trained & set(names)}
 
 
 def n_parameters(module: nn.Module) -> int:

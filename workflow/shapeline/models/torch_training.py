@@ -13,6 +13,8 @@ from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier
 from shapeline.models.training import MOMENTUM, Settings, r_squared, variance
 
+AXES = {"flip_horizontal": 3, "flip_vertical": 2}  # of pictures (n, channels, height, width)
+
 
 @contextlib.contextmanager
 def trainer(
@@ -38,6 +40,7 @@ class Trainer:
     def __init__(self, module: nn.Module, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
         self.module, self.device = module, torch_models.device_of(module)
         self.inputs, self.labels = self._tensors(inputs, labels)
+        self.flipped_axes = [AXES[name] for name in settings.augment]
         self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression
         for layer in module.modules():
             if isinstance(layer, torch_models.Rescale):
@@ -58,7 +61,7 @@ class Trainer:
         self.module.train()
         self.optimizer.param_groups[0]["lr"] = learning_rate
         rows = torch.from_numpy(rows).to(self.device)
-        loss = self._loss(self.module(self.inputs[rows]), self.labels[rows])
+        loss = self._loss(self.module(self._augmented(self.inputs[rows])), self.labels[rows])
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -68,11 +71,19 @@ class Trainer:
         """Accuracy (of a regression R²) and mean loss over all rows."""
         inputs, labels = self._tensors(inputs, labels)
         with torch_models.evaluation_mode(self.module):
-            outputs = torch.cat([self.module(rows) for rows in inputs.split(256)]).double()
+            parts = inputs.split(torch_models.rows_of_a_pass(inputs))
+            outputs = torch.cat([self.module(rows) for rows in parts]).double()
             loss = float(self._loss(outputs, labels))
             if self.variance is not None:
                 return r_squared(outputs.flatten().cpu().numpy(), labels.cpu().numpy()), loss
             return float((outputs.argmax(1) == labels).double().mean()), loss
+
+    def _augmented(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The pictures, each flipped or not by a coin's toss of its own along every axis of `augment`."""
+        for axis in self.flipped_axes:
+            flipped = torch.rand((len(inputs), 1, 1, 1), device=self.device) < 0.5
+            inputs = torch.where(flipped, inputs.flip(axis), inputs)
+        return inputs
 
     def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Mean cross-entropy; of a regression the mean squared error of standardised targets."""

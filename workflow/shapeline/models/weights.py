@@ -1,5 +1,6 @@
 """Files of weights: safetensors with the names and layouts of torch, whichever framework trained them."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ def write(path: Path, arrays: Arrays, metadata: Mapping[str, Any]) -> None:
     texts = ("framework", "architecture")
     stored = {key: value if key in texts else json.dumps(value, sort_keys=True) for key, value in metadata.items()}
     contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    stored["digest"] = digest_of(contiguous)
     with atomic(path) as partial:
         partial.write_bytes(safetensors.numpy.save(contiguous, stored))  # save_file lets only the owner read
 
@@ -34,16 +36,14 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     if not path.is_file():
         raise ShapelineError(f"models: no weights at {path}; train the model first")
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            stored = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}
-    except safetensors.SafetensorError as error:
-        raise ShapelineError(
-            f"models: {path} is not a safetensors file ({error}); weights are never unpickled, train the model again"
-        ) from error
+    stored, arrays = _opened(path, "train the model again")
     if not {"architecture", "classes", "sizes"} <= stored.keys():
         raise ShapelineError(f"models: {path} does not name its architecture; it was not written by shapeline")
+    if stored.get("digest") not in (None, digest_of(arrays)):
+        raise ShapelineError(
+            f"models: {path} is damaged (its arrays have another digest than it says); remove it and run again, "
+            "which trains the model anew"
+        )
     return {
         "framework": stored.get("framework", "torch"),
         "architecture": stored["architecture"],
@@ -54,15 +54,41 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     }, arrays
 
 
-def check_fit(found: Arrays, wanted: Arrays, source: str, architecture: str) -> None:
+def tensors(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of any safetensors file, by name. Raises ShapelineError when it is missing or no such file."""
+    if not path.is_file():
+        raise ShapelineError(f"models: there is no file {path}; place the weights there")
+    return _opened(path, "give a .pth or .safetensors file")[1]
+
+
+def _opened(path: Path, remedy: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}
+    except safetensors.SafetensorError as error:
+        raise ShapelineError(
+            f"models: {path} is not a safetensors file ({error}); weights are never unpickled, {remedy}"
+        ) from error
+
+
+def digest_of(arrays: Arrays) -> str:
+    """A digest of arrays by name, which tells that a bit of the file has changed; safetensors has none of its own."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+def check_fit(
+    found: Arrays, wanted: Arrays, source: str, architecture: str, remedy: str = "train the model again"
+) -> None:
     """ShapelineError with the first array of a file that the model lacks, misses or has in another shape."""
     where = f"models: {source} does not fit '{architecture}'"
     for name in sorted(found.keys() ^ wanted.keys()):
         reason = "the file lacks" if name in wanted else "the model has no"
-        raise ShapelineError(f"{where}: {reason} '{name}'; train the model again")
+        raise ShapelineError(f"{where}: {reason} '{name}'; {remedy}")
     for name, array in wanted.items():
         if found[name].shape != array.shape:
             raise ShapelineError(
-                f"{where}: '{name}' has shape {found[name].shape} and the model needs {array.shape}; "
-                "train the model again"
+                f"{where}: '{name}' has shape {found[name].shape} and the model needs {array.shape}; {remedy}"
             )

@@ -1,0 +1,48 @@
+"""A trained model whose last layers, or all, are drawn anew: what an explanation of it ought to notice."""
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.models import build
+from shapeline.models.classifier import Classifier, backend
+
+
+def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str]:
+    """Draw the last `layers` layers (None: all) anew, in place, as a new model's are; returns their names, last first.
+
+    Full and cascading randomisation of Adebayo et al. (2018, §3): with one seed the layers drawn for a smaller number
+    are the same for a larger one. What is not trained, such as the scale of a table's columns, is kept. Raises
+    ShapelineError when there are fewer layers, or when a user's builder gives the same weights whatever the seed.
+    """
+    made_by, name = backend(classifier.framework), classifier.architecture
+    found = layers_of(classifier)
+    count = len(found) if layers is None else layers
+    if count > len(found):
+        raise ShapelineError(
+            f"randomisation.layers: {count} asked, '{name}' has {len(found)} layers with weights "
+            f"({', '.join(found)}); ask for fewer, or full"
+        )
+    fresh = made_by.state(build(name, classifier.framework, seed=seed, **classifier.sizes).module)
+    kept = made_by.state(classifier.module)
+    chosen = list(found)[len(found) - count :]
+    drawn = {weight: fresh[weight] for layer in chosen for weight in found[layer]}
+    if all(np.array_equal(array, kept[weight]) for weight, array in drawn.items()):
+        raise ShapelineError(f"randomisation: '{name}' is built with the same weights whatever the seed; draw them")
+    made_by.set_state(classifier.module, {**kept, **drawn})
+    return chosen[::-1]
+
+
+def layers_of(classifier: Classifier) -> dict[str, list[str]]:
+    """The layers that are trained, from the input on, with the names of their weights.
+
+    A layer without a matrix or kernel, such as a batch normalisation, belongs to the one before it.
+    """
+    made_by = backend(classifier.framework)
+    arrays = made_by.state(classifier.module)
+    found: dict[str, list[str]] = {}
+    for layer, names in made_by.trained_layers(classifier.module).items():
+        if found and all(arrays[name].ndim < 2 for name in names):
+            found[list(found)[-1]] += names
+        else:
+            found[layer] = list(names)
+    return found
