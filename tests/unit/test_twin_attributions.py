@@ -10,7 +10,13 @@ from shapeline.references import Reference
 
 LENGTH, WORDS = 12, 8
 SIZES = {"word_cnn": {"filters": 16, "hidden": 8, "embedding": 6}, "bilstm": {"units": 5, "embedding": 6, "classes": 3}}
-OF_MODELS = [name for name, method in methods.METHODS.items() if method.family in ("coalitions", "gradients")]
+OF_MODELS = [
+    name
+    for name, method in methods.METHODS.items()
+    if method.family in ("coalitions", "hierarchical", "gradients")
+    and not method.torch_only
+    and "text" in (method.data or ("text",))
+]
 
 
 @pytest.fixture(scope="module", params=sorted(SIZES))

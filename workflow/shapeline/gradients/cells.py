@@ -1,6 +1,7 @@
 """What the gradients of every framework share: from input cells to features, and the path's ends and nodes."""
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 
@@ -53,13 +54,57 @@ def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
     return pooled(gradient, features, mean=True)
 
 
+def of_map(maps: np.ndarray, features: Features) -> np.ndarray:
+    """Mean of maps (n, height, width) over each feature's pixels -> (n, d)."""
+    return pooled(maps, Features(features.kind, features.shape, features.cells[0]), mean=True)
+
+
+def checked_layer(
+    model: Classifier, inputs: np.ndarray, layer: str | None, layers: Collection[str], convolutions: list[str]
+) -> str:
+    """The layer asked for, or the last convolution; ShapelineError where there is none or the inputs are no images."""
+    if inputs.ndim != 4:
+        raise ShapelineError(
+            f"grad_cam: the inputs of '{model.architecture}' have shape {inputs.shape[1:]} and are no images; "
+            "use saliency or integrated_gradients"
+        )
+    if layer is None and convolutions:
+        return convolutions[-1]
+    if layer is None or layer not in layers or layer == "":
+        asked = "no convolution" if layer is None else f"no layer '{layer}'"
+        found = ", ".join(convolutions) or "none"
+        raise ShapelineError(f"grad_cam: '{model.architecture}' has {asked}; its convolutions: {found}")
+    return layer
+
+
+def without_map(model: Classifier, layer: str, convolutions: list[str]) -> ShapelineError:
+    """The error of a layer that gives no maps."""
+    found = ", ".join(convolutions) or "none"
+    return ShapelineError(
+        f"grad_cam: layer '{layer}' of '{model.architecture}' gives no maps; its convolutions: {found}"
+    )
+
+
 def starts(inputs: np.ndarray, reference: Reference, features: Features) -> np.ndarray:
     """Where the paths to inputs (n, *input_shape) start, (n, M, *input_shape): the empty coalition of the engine.
 
     That is the reference's rows, but the input itself in cells that are never removed (padding, spaces).
     """
     rows = reference.of(inputs).astype(inputs.dtype)
+    if features.cells.min() >= 0:  # rows that the inputs share are not copied for each
+        return np.broadcast_to(rows, (len(inputs), *rows.shape[1:]))
     return np.where(features.cells < 0, inputs[:, None], rows)
+
+
+def upsampled(maps: np.ndarray, sides: tuple[int, int]) -> np.ndarray:
+    """Maps (n, height, width) at the sides of the input, (n, *sides), bilinear between the centres of their cells."""
+    return _stretch(maps.shape[1], sides[0]) @ maps @ _stretch(maps.shape[2], sides[1]).T
+
+
+def _stretch(before: int, after: int) -> np.ndarray:
+    """Weights (after, before) of linear interpolation; beyond the first and the last centre it is constant."""
+    places = ((np.arange(after) + 0.5) * before / after - 0.5).clip(0, before - 1)
+    return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(before)))
 
 
 def nodes(steps: int) -> tuple[np.ndarray, np.ndarray]:

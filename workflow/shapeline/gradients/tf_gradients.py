@@ -4,11 +4,12 @@ Of a regression model the prediction stands wherever log p_target is written.
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from shapeline.features import Features
+from shapeline.gradients import draws
 from shapeline.gradients.cells import absolute, check, nodes, pooled, rows_of_a_pass, starts
 from shapeline.models.classifier import Classifier
 from shapeline.models.tensorflow_setup import tf
@@ -84,6 +85,61 @@ def integrated_gradients(
         np.add.at(gained, instance, (at_nodes[-1] - at_nodes[-2]) / M)
     scores = pooled(of_cells, features)
     return scores, (steps + 2) * M, {"completeness_gap": np.abs(scores.sum(1) - gained)}
+
+
+def expected_gradients(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    features: Features,
+    reference: Reference,
+    instances: Sequence[int],
+    seed: int,
+    samples: int = 200,
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """(x - x0) · ∂ log p_target / ∂x at random points of random paths, averaged (Erion et al. 2021, eq. 4).
+
+    x0: a row of the reference drawn for each sample, the one row where there is one; draws by (seed, instance). Of
+    tokens, x and x0 are embeddings. As shap's GradientExplainer. Scores (n, d), evaluations (n,), and
+    {"completeness_gap": (n,)}: |sum of scores - (F(x) - mean F(x0) of the rows drawn)| of F = log p_target.
+    """
+    slope = _slope(model, inputs, targets, check(model, inputs, "tensorflow"))
+    return draws.expected(*slope, inputs, reference, features, instances, seed, samples)
+
+
+def smooth_grad(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    features: Features,
+    instances: Sequence[int],
+    seed: int,
+    samples: int = 50,
+    noise: float = 0.15,
+) -> tuple[np.ndarray, int]:
+    """Saliency of the mean gradient of noisy copies of an input (Smilkov et al. 2017); unsigned, and pooled alike.
+
+    noise: standard deviation as a fraction of the input's own range (of tokens, of their embeddings'), drawn by (seed,
+    instance). Scores (n, d), evaluations per instance.
+    """
+    slope = _slope(model, inputs, targets, check(model, inputs, "tensorflow"))
+    return draws.smooth(*slope, inputs, features, instances, seed, samples, noise), samples
+
+
+def _slope(
+    model: Classifier, inputs: np.ndarray, targets: np.ndarray, tokens: bool
+) -> tuple[draws.Points, draws.Gradient]:
+    """The model as `draws` asks it."""
+    step = _step(model, inputs, tokens)
+
+    def points_of(rows: np.ndarray) -> np.ndarray:
+        return _points(model, rows, tokens)
+
+    def gradient(at: np.ndarray, instance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found, of_target = step(at, *_arguments(instance, inputs, targets, tokens))
+        return found.numpy(), of_target.numpy()
+
+    return points_of, gradient
 
 
 def _gradients(

@@ -3,17 +3,16 @@
 Of a regression model the prediction stands wherever log p_target is written.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from torch import nn
 
 from shapeline.features import Features
+from shapeline.gradients import draws
 from shapeline.gradients.cells import absolute, check, pooled, rows_of_a_pass, starts
+from shapeline.gradients.torch_passes import differentiable, log_probs, points, tensor
 from shapeline.models.classifier import Classifier
-from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
 from shapeline.references import Reference
 
 
@@ -64,15 +63,15 @@ def integrated_gradients(
     origins = starts(inputs, reference, features)
     n, M = origins.shape[:2]
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
-    with _differentiable(model.module):
-        forward = _log_probs(model, tokens)
-        rows = rows_of_a_pass(_points(model, inputs[:1], tokens).shape)
+    with differentiable(model.module):
+        forward = log_probs(model, tokens)
+        rows = rows_of_a_pass(points(model, inputs[:1], tokens).shape)
         for first in range(0, n * M, rows):
             instance, background = np.divmod(np.arange(first, min(first + rows, n * M)), M)
-            x = _points(model, inputs[instance], tokens)
-            x0 = _points(model, origins[instance, background], tokens)
-            ids = _tensor(model, inputs[instance]) if tokens else None
-            target = _tensor(model, targets[instance]).long()
+            x = points(model, inputs[instance], tokens)
+            x0 = points(model, origins[instance, background], tokens)
+            ids = tensor(model, inputs[instance]) if tokens else None
+            target = tensor(model, targets[instance]).long()
             found = IntegratedGradients(forward).attribute(
                 x, x0, target, ids, n_steps=steps, method="gausslegendre", internal_batch_size=rows
             )
@@ -86,6 +85,68 @@ def integrated_gradients(
     return scores, (steps + 2) * M, {"completeness_gap": np.abs(scores.sum(1) - gained)}
 
 
+def expected_gradients(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    features: Features,
+    reference: Reference,
+    instances: Sequence[int],
+    seed: int,
+    samples: int = 200,
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """(x - x0) · ∂ log p_target / ∂x at random points of random paths, averaged (Erion et al. 2021, eq. 4).
+
+    x0: a row of the reference drawn for each sample, the one row where there is one; draws by (seed, instance). Of
+    tokens, x and x0 are embeddings. As shap's GradientExplainer. Scores (n, d), evaluations (n,), and
+    {"completeness_gap": (n,)}: |sum of scores - (F(x) - mean F(x0) of the rows drawn)| of F = log p_target.
+    """
+    tokens = check(model, inputs, "torch")
+    with differentiable(model.module):
+        slope = _slope(model, inputs, targets, tokens)
+        return draws.expected(*slope, inputs, reference, features, instances, seed, samples)
+
+
+def smooth_grad(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    features: Features,
+    instances: Sequence[int],
+    seed: int,
+    samples: int = 50,
+    noise: float = 0.15,
+) -> tuple[np.ndarray, int]:
+    """Saliency of the mean gradient of noisy copies of an input (Smilkov et al. 2017); unsigned, and pooled alike.
+
+    noise: standard deviation as a fraction of the input's own range (of tokens, of their embeddings'), drawn by (seed,
+    instance). Scores (n, d), evaluations per instance.
+    """
+    tokens = check(model, inputs, "torch")
+    with differentiable(model.module):
+        slope = _slope(model, inputs, targets, tokens)
+        return draws.smooth(*slope, inputs, features, instances, seed, samples, noise), samples
+
+
+def _slope(
+    model: Classifier, inputs: np.ndarray, targets: np.ndarray, tokens: bool
+) -> tuple[draws.Points, draws.Gradient]:
+    """The model as `draws` asks it."""
+    forward = log_probs(model, tokens)
+
+    def points_of(rows: np.ndarray) -> np.ndarray:
+        return points(model, rows, tokens).cpu().numpy()
+
+    def gradient(at: np.ndarray, instance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x = tensor(model, at).requires_grad_()
+        target = tensor(model, targets[instance]).long()
+        of_target = forward(x, tensor(model, inputs[instance]) if tokens else None).gather(1, target[:, None])[:, 0]
+        (found,) = torch.autograd.grad(of_target.sum(), x)
+        return found.cpu().numpy(), of_target.detach().cpu().numpy()
+
+    return points_of, gradient
+
+
 def _gradients(
     model: Classifier,
     inputs: np.ndarray,
@@ -94,45 +155,14 @@ def _gradients(
 ) -> np.ndarray:
     """What `reduced` makes of (∂ log p_target / ∂x, x), (n, *input shape) float64; x: the embedding of tokens."""
     tokens, parts = np.issubdtype(inputs.dtype, np.integer), []
-    with _differentiable(model.module):
-        forward = _log_probs(model, tokens)
-        rows = rows_of_a_pass(_points(model, inputs[:1], tokens).shape)
+    with differentiable(model.module):
+        forward = log_probs(model, tokens)
+        rows = rows_of_a_pass(points(model, inputs[:1], tokens).shape)
         for start in range(0, len(inputs), rows):
             own = inputs[start : start + rows]
-            x = _points(model, own, tokens).requires_grad_()
-            target = _tensor(model, targets[start : start + rows]).long()
-            log_probs = forward(x, _tensor(model, own) if tokens else None)
-            (gradient,) = torch.autograd.grad(log_probs.gather(1, target[:, None]).sum(), x)
+            x = points(model, own, tokens).requires_grad_()
+            target = tensor(model, targets[start : start + rows]).long()
+            of_classes = forward(x, tensor(model, own) if tokens else None)
+            (gradient,) = torch.autograd.grad(of_classes.gather(1, target[:, None]).sum(), x)
             parts.append(reduced(gradient, x.detach()).double().cpu().numpy())
     return np.concatenate(parts)
-
-
-def _tensor(model: Classifier, array: np.ndarray) -> torch.Tensor:
-    return torch.tensor(array, device=device_of(model.module))
-
-
-def _points(model: Classifier, rows: np.ndarray, tokens: bool) -> torch.Tensor:
-    """What is differentiated by: rows (n, *input shape) as float32, or the embedding (n, length, e) of tokens."""
-    if tokens:
-        return model.module.embed(_tensor(model, rows)).detach()
-    return _tensor(model, rows).float()
-
-
-def _log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
-    """From points, and the ids of tokens, to log-probabilities (n, classes) float64, or predictions (n, 1)."""
-
-    def forward(points: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
-        logits = model.module.from_embedding(points, ids) if tokens else model.module(points)
-        logits = checked_logits(logits, len(points), model.architecture, model.task).double()
-        return logits if model.task == "regression" else torch.log_softmax(logits, dim=1)
-
-    return forward
-
-
-@contextlib.contextmanager
-def _differentiable(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode with gradients; without cuDNN where it would refuse to go back through a recurrent layer."""
-    recurrent = any(isinstance(part, nn.RNNBase) for part in module.modules())
-    cudnn = torch.backends.cudnn.flags(enabled=False) if recurrent else contextlib.nullcontext()
-    with evaluation_mode(module), cudnn, torch.inference_mode(False), torch.enable_grad():
-        yield

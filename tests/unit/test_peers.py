@@ -1,0 +1,290 @@
+"""Other people's explainers: their values against ours where both are exact, and what they are counted to evaluate."""
+
+import copy
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from shapeline import attribution, config, engine, methods, models
+from shapeline import features as feature_kinds
+from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.features import Features
+from shapeline.peers import budgets
+from shapeline.peers.games import Game, explained, numpy_seeded
+from shapeline.references import Reference
+from tests.unit import twins
+
+pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
+
+INSTALLED = {name: importlib.util.find_spec(name) for name in ("shap", "lime")}
+needs_shap = pytest.mark.skipif(INSTALLED["shap"] is None, reason="shap is not installed: pip install .[peers]")
+needs_lime = pytest.mark.skipif(INSTALLED["lime"] is None, reason="lime is not installed: pip install .[peers]")
+MARKS = {"shap": needs_shap, "lime": needs_lime, "captum": ()}
+PEERS = {name: method for name, method in methods.METHODS.items() if method.family == "peers"}
+SAMPLED = [pytest.param(name, marks=MARKS[peer.package]) for name, peer in PEERS.items() if peer.sampled]
+OF_PIXELS = [one for one in SAMPLED if one.values[0] != "peer_lime_text"]
+
+RNG = np.random.default_rng(0)
+IMAGES, TARGETS = RNG.random((3, 1, 8, 8), dtype=np.float32), np.array([0, 2, 1])
+PATCHES = feature_kinds.build({"kind": "patch", "size": [4, 2]}, {"input_shape": [1, 8, 8]})  # d = 8
+ROWS = Reference(RNG.random((2, 1, 8, 8), dtype=np.float32))
+IDS = np.array([7, 3, 11])
+
+
+@pytest.fixture(scope="module")
+def model():
+    built = models.build("digits_cnn", seed=1, classes=3)
+    for weight in built.module.parameters():
+        weight.data *= 2
+    return built
+
+
+def explain(model, name, budget=None, seed=3, ids=IDS, part=slice(None), value="log_probability", **parameters):
+    (found,) = attribution.attribute(
+        *(model, IMAGES[part], TARGETS[part], {"method": name, **parameters}, PATCHES, ROWS, value),
+        budgets=[budget],
+        seed=seed,
+        instances=ids[part],
+        on_error="fail",
+    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def exact(model):
+    return explain(model, "shapley").scores
+
+
+@needs_shap
+@pytest.mark.parametrize("value", ["log_probability", "probability", "logit"])
+def test_shap_kernel_on_all_coalitions_is_exact(model, value):
+    found = explain(model, "peer_shap_kernel", budget=256 / 8, value=value)
+    np.testing.assert_allclose(found.scores, explain(model, "shapley", value=value).scores, atol=1e-6)
+    assert (found.evaluations == 256).all()
+
+
+@pytest.mark.parametrize("name", OF_PIXELS)
+def test_peers_come_near_the_exact_values(model, exact, name):
+    scale = np.abs(exact).mean()
+    few, many = (np.abs(explain(model, name, budget).scores - exact).mean() / scale for budget in (4, 100))
+    # LIME and the Owen values are no Shapley values; on this network they are near.
+    assert many < {"peer_lime_image": 0.5, "peer_shap_partition": 0.2}.get(name, 0.1)
+    assert many <= few
+
+
+@pytest.mark.parametrize("name", OF_PIXELS)
+def test_evaluations_are_counted_at_the_model_and_within_the_budget(model, name, monkeypatch):
+    counted, right = [0], engine.values
+
+    def counting(model, inputs, reference, masks, *others):
+        counted[0] += masks.shape[-2]
+        return right(model, inputs, reference, masks, *others)
+
+    monkeypatch.setattr(engine, "values", counting)
+    for budget in (4, 7, 20):
+        counted[0] = 0
+        found = explain(model, name, budget)
+        ends = 2  # of the one chunk, which attribution asks for
+        assert found.evaluations.sum() == counted[0] - ends
+        assert (found.evaluations <= budget * 8).all() and found.evaluations.min() >= min(0.7 * budget * 8, 40)
+
+
+@pytest.mark.parametrize("name", OF_PIXELS)
+def test_draws_are_an_instances_own_and_global_generators_stay(model, name):
+    before = np.random.get_state()[1].copy(), torch.get_rng_state().clone()
+    whole, part = explain(model, name, 4), explain(model, name, 4, part=slice(1, 3))
+    np.testing.assert_array_equal(np.random.get_state()[1], before[0])
+    assert torch.equal(torch.get_rng_state(), before[1])
+    np.testing.assert_allclose(part.scores, whole.scores[1:], atol=1e-6)
+    if name != "peer_shap_partition":  # it draws only to break ties
+        assert np.abs(explain(model, name, 4, seed=4).scores - whole.scores).max() > 1e-4
+
+
+@needs_shap
+def test_shap_partition_is_ours_where_it_follows_one_branch(model):
+    """Images are explained with the context fixed; the tree halves the longest side in both."""
+    theirs = explain(model, "peer_shap_partition", budget=200, fixed_context=0)
+    ours = explain(model, "partition", evaluations=1600)
+    np.testing.assert_allclose(theirs.scores, ours.scores, atol=1e-6)
+
+
+@needs_shap
+def test_the_tree_halves_the_longest_side():
+    from shapeline.peers.shap_methods import halves
+
+    tree = halves((2, 4))
+    members = {leaf: {leaf} for leaf in range(8)}
+    for row, (left, right, _, size) in enumerate(tree):
+        members[8 + row] = members[left] | members[right]
+        assert len(members[8 + row]) == size
+    assert {frozenset(members[child]) for child in tree[-1, :2]} == {frozenset({0, 1, 4, 5}), frozenset({2, 3, 6, 7})}
+    assert len(tree) == 7 and halves((5,))[-1, 3] == 5
+
+
+@needs_shap
+def test_shap_deep_is_our_deep_lift_and_shap_gradient_comes_near_ours(model):
+    np.testing.assert_allclose(explain(model, "peer_shap_deep").scores, explain(model, "deep_lift").scores, atol=1e-5)
+    assert (explain(model, "peer_shap_deep").evaluations == 4).all()
+    theirs, ours = explain(model, "peer_shap_gradient", samples=1500), explain(model, "integrated_gradients")
+    assert (theirs.evaluations == 1500).all()
+    assert np.abs(theirs.scores - ours.scores).mean() < 0.1 * np.abs(ours.scores).mean()
+
+
+@needs_shap
+def test_shap_explains_regressions_and_columns():
+    regression = twins.linear(np.array([[1.0, -2.0, 0.5, 0.25]], np.float32), np.array([0.5], np.float32))[0]
+    regression.task, regression.n_classes = "regression", 1
+    rows, origin = RNG.normal(size=(2, 4)).astype(np.float32), RNG.normal(size=(2, 4)).astype(np.float32)
+    columns = Features("column", (4,), np.arange(4, dtype=np.int32))
+    wanted = np.array([[1.0, -2.0, 0.5, 0.25]]) * (rows - origin.mean(0))
+    for name in ("peer_shap_deep", "peer_shap_kernel", "peer_shap_permutation", "peer_captum_shapley_sampling"):
+        (found,) = attribution.attribute(
+            *(regression, rows, np.zeros(2, int), {"method": name}, columns, Reference(origin), "prediction"),
+            budgets=[4.0 if PEERS[name].sampled else None],
+            on_error="fail",
+        )
+        np.testing.assert_allclose(found.scores, wanted, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", [one for one in SAMPLED if one.values[0] != "peer_lime_image"])
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_words_are_explained_in_either_framework(name, d):
+    """Every copy of a word has a score of its own, and a document of one word has what the model gains."""
+    ids = np.zeros((2, twins.LENGTH), np.int32)
+    ids[:, :d] = RNG.integers(1, twins.WORDS, (2, d))
+    cells = np.where(np.arange(twins.LENGTH) < d, np.arange(twins.LENGTH), -1).astype(np.int32)
+    words, pad = Features("word", (d,), cells), Reference(np.zeros((1, twins.LENGTH), np.int32))
+    found = []
+    for model in twins.text()[: 1 if PEERS[name].torch_only else 2]:
+        asked = model, ids, TARGETS[:2]
+        settings = {"method": name}
+        (theirs,) = attribution.attribute(*asked, settings, words, pad, budgets=[60.0], on_error="fail")
+        (exact,) = attribution.attribute(*asked, {"method": "shapley"}, words, pad, on_error="fail")
+        if name == "peer_lime_text":  # draws and weights of its own: no Shapley values, but much the same words
+            assert d < 7 or np.corrcoef(theirs.scores.ravel(), exact.scores.ravel())[0, 1] > 0.8
+        else:
+            near = 0.1 if name in ("peer_shap_kernel", "peer_shap_permutation") else 0.25
+            assert np.abs(theirs.scores - exact.scores).mean() < near * np.abs(exact.scores).mean() + 1e-6
+        found.append(theirs.scores)
+    np.testing.assert_allclose(found[0], found[-1], atol=1e-4)
+
+
+@needs_shap
+def test_a_rival_on_words_spends_what_the_fixed_method_does():
+    ids = RNG.integers(1, twins.WORDS, (2, twins.LENGTH)).astype(np.int32)
+    words = Features("word", (twins.LENGTH,), np.arange(twins.LENGTH, dtype=np.int32))
+    asked = twins.text()[0], ids, TARGETS[:2]
+    pad, fixed = Reference(np.zeros((1, twins.LENGTH), np.int32)), {"method": "l_shapley", "order": 1}
+    settings = {"method": "peer_shap_kernel", "rival_of": "l", "rival": fixed}
+    (theirs,) = attribution.attribute(*asked, settings, words, pad, on_error="fail")
+    (ours,) = attribution.attribute(*asked, fixed, words, pad, on_error="fail")
+    np.testing.assert_array_equal(theirs.evaluations, ours.evaluations)
+
+
+def game_of(table: dict) -> Game:
+    return Game(lambda masks: np.array([table[tuple(mask)] for mask in masks.astype(int)]), 2)
+
+
+def test_a_game_asks_for_each_end_at_most_once():
+    game = game_of({(0, 0): 1.0, (1, 1): 8.0, (1, 0): 3.0, (0, 1): 4.0})
+    np.testing.assert_array_equal(game(np.array([[1, 1], [1, 0], [1, 1], [0, 1.0]])), [8, 3, 8, 4])
+    assert game.evaluations == 3
+    assert game.gained() == 7 and game.evaluations == 4
+    np.testing.assert_array_equal(game(np.array([[0, 0], [1, 1]])), [1, 8])
+    assert game.evaluations == 4
+
+
+def test_too_few_evaluations_are_a_failure_of_the_instance_alone(model):
+    asked = model, IMAGES, TARGETS, ROWS, PATCHES, "log_probability", IDS, 0
+    with pytest.raises(MethodFailure, match="budget is 15 evaluations and the minimum for d = 8 is 16"):
+        explained(lambda game, seed: np.zeros(8), *asked, 15, budgets.kernel_minimum)
+
+
+def test_an_infinite_value_names_its_instance():
+    model = models.wrap(lambda rows: np.where(rows[:, :1] > 5, np.nan, np.full((len(rows), 2), 0.5)))
+    rows, columns = np.zeros((3, 2), np.float32), Features("column", (2,), np.arange(2, dtype=np.int32))
+    rows[1] = 9
+    asked = model, rows, np.zeros(3, int), Reference(np.zeros((1, 2), np.float32)), columns, "probability", IDS, 0
+    with pytest.raises(ShapelineError) as caught:
+        explained(lambda game, seed: game(np.eye(2)), *asked, 8, budgets.kernel_minimum)
+    assert caught.value.instance == 1 and "instance 1," in str(caught.value)
+
+
+def test_the_global_generator_is_put_back_after_a_failure():
+    before = np.random.get_state()[1].copy()
+    with pytest.raises(ValueError), numpy_seeded(5):
+        np.random.rand()
+        raise ValueError
+    np.testing.assert_array_equal(np.random.get_state()[1], before)
+
+
+def refused(raw: dict) -> list[str]:
+    with pytest.raises(ShapelineError) as caught:
+        config.load(raw)
+    return str(caught.value).splitlines()
+
+
+@pytest.fixture
+def entries(default):
+    """The raw configuration and the methods of an experiment on pictures that runs."""
+    raw = copy.deepcopy(default)
+    name = next(k for k, e in raw["experiments"].items() if e["features"]["kind"] == "patch" and k in raw["run"])
+    return raw, name, raw["experiments"][name]["methods"]
+
+
+def test_a_peer_that_is_not_installed_stops_the_run_alone(entries, model, monkeypatch):
+    raw, name, labels = entries
+    labels["theirs"] = {"method": "peer_shap_kernel"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package, right=importlib.util.find_spec: None)
+    command = "peer_shap_kernel runs shap, which is not installed: pip install -c constraints.txt '.[peers]'"
+    assert refused(raw) == [f"experiments.{name}.methods.theirs: {command}"]
+    with pytest.raises(ShapelineError) as caught:
+        explain(model, "peer_shap_kernel", 4)
+    assert str(caught.value) == command
+    raw["run"] = [other for other in raw["run"] if other != name]
+    config.load(raw)
+
+
+def test_impossible_entries_are_told(entries, monkeypatch):
+    raw, name, labels = entries
+    monkeypatch.setattr(methods, "missing", lambda method: None)
+    labels |= {
+        "text": {"method": "peer_lime_text"},
+        "steps": {"method": "peer_shap_permutation", "snapshots": [2.0]},
+        "few": {"method": "peer_shap_kernel", "budget": 1.0},
+    }
+    d = int(np.prod(config.feature_shape(config.load(entries_of(raw, name)), entry_of(raw, name))))
+    where = f"experiments.{name}.methods"
+    assert refused(raw) == [
+        f"{where}.text: peer_lime_text explains data of kind text, not of kind image; remove it",
+        f"{where}.steps.snapshots: peer_shap_permutation tells only its last estimate; "
+        "give labels with budgets of their own",
+        f"{where}.few.budget: 1 x d is {d} evaluations and peer_shap_kernel needs at least {2 * d} at d = {d}: "
+        "set 2 or more",
+    ]
+
+
+def entries_of(raw: dict, name: str) -> dict:
+    """The configuration without the labels that the tests added."""
+    raw = copy.deepcopy(raw)
+    for label in ("text", "steps", "few"):
+        raw["experiments"][name]["methods"].pop(label)
+    return raw
+
+
+def entry_of(raw: dict, name: str):
+    return config.load(entries_of(raw, name)).experiments[name]
+
+
+def test_nothing_of_a_library_is_imported_by_the_configuration(root):
+    import subprocess
+
+    code = "import sys; from shapeline import config, methods; [methods.function_of(m.minimum) for m in " + (
+        "methods.METHODS.values() if m.family == 'peers' and m.minimum]; print({'shap', 'lime', 'torch'} & "
+        "set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
+    assert ran.stdout.strip() == "set()", ran.stderr

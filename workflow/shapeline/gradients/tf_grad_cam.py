@@ -1,0 +1,95 @@
+"""Grad-CAM of a TensorFlow classifier (Selvaraju et al. 2017)."""
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from shapeline.features import Features
+from shapeline.gradients.cells import check, checked_layer, of_map, rows_of_a_pass, upsampled, without_map
+from shapeline.models.classifier import Classifier
+from shapeline.models.tensorflow_setup import keras, tf
+
+
+def grad_cam(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    features: Features,
+    layer: str | None = None,
+    signed: bool = False,
+) -> tuple[np.ndarray, int]:
+    """A layer's maps weighted by the mean of ∂ log p_target / ∂map over each, summed, and 0 where negative (eq. 1, 2).
+
+    inputs (n, channels, height, width), targets (n,) -> scores (n, d), evaluations per instance. layer: torch's name
+    of a layer of the package's own networks, Keras's of another; by default the last convolution. signed: negative
+    values are kept. The map is upsampled bilinearly and a feature's score is its mean over the feature's pixels, in its
+    own units. Raises ShapelineError for a layer that there is not, or that gives no maps.
+    """
+    check(model, inputs, "tensorflow")
+    if hasattr(model.module, "parts"):
+        layers = model.module.parts()
+    else:
+        layers = {part.name: part for part in model.module._flatten_layers(include_self=False)}
+    convolutions = [name for name, part in layers.items() if isinstance(part, keras.layers.Conv2D)]
+    layer = checked_layer(model, inputs, layer, layers, convolutions)
+    step = _step(model, layer, layers[layer], inputs.shape[1:])
+    rows, scores = rows_of_a_pass(inputs.shape[1:]), []
+    for start in range(0, len(inputs), rows):
+        part = slice(start, start + rows)
+        found = step(inputs[part].astype(np.float32), targets[part].astype(np.int32))
+        if found is None:
+            raise without_map(model, layer, convolutions)
+        maps = found.numpy().astype(np.float64)
+        maps = maps if signed else np.maximum(maps, 0)
+        scores.append(of_map(upsampled(maps, inputs.shape[2:]), features))
+    return np.concatenate(scores), 1
+
+
+def _step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:
+    """From images and targets to the layer's weighted maps (n, height, width), or None where it gives none.
+
+    Traced once for all numbers of rows, and kept while the module lives.
+    """
+    kept = _STEPS.setdefault(model.module, {})
+    regression = model.task == "regression"
+    if (name, shape, regression) in kept:
+        return kept[name, shape, regression]
+    alive, alive_layer = weakref.ref(model.module), weakref.ref(layer)
+    axes = (2, 3) if getattr(layer, "data_format", None) == "channels_first" else (1, 2)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, *shape]), tf.TensorSpec([None], tf.int32)])
+    def step(images, target):
+        with tf.GradientTape() as tape, _recorded(alive_layer(), tape) as outputs:
+            logits = tf.cast(alive()(images, training=False), tf.float64)
+            log_probs = tf.reshape(logits, [-1, 1]) if regression else tf.nn.log_softmax(logits)
+            log_probs = tf.gather(log_probs, target, batch_dims=1)
+        if not outputs or outputs[0].shape.rank != 4:
+            return None
+        gradient = tape.gradient(log_probs, outputs[0])
+        weights = tf.reduce_mean(gradient, axes, keepdims=True)
+        return tf.reduce_sum(weights * outputs[0], 6 - sum(axes))  # over the axis that is left: 3, or 1
+
+    kept[name, shape, regression] = step
+    return step
+
+
+@contextlib.contextmanager
+def _recorded(layer: keras.layers.Layer, tape: tf.GradientTape) -> Iterator[list[tf.Tensor]]:
+    """What the layer gives inside the block, watched by the tape; Keras has no hooks."""
+    outputs, call = [], layer.call
+
+    def recording(*arguments, **options):
+        outputs.append(call(*arguments, **options))
+        tape.watch(outputs[-1])
+        return outputs[-1]
+
+    layer.call = recording
+    try:
+        yield outputs
+    finally:
+        layer.call = call
+
+
+_STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()

@@ -1,0 +1,140 @@
+"""DeepLIFT (Shrikumar et al. 2017, rescale rule) of a torch classifier, averaged over reference rows.
+
+Every non-linear module is replaced, in one forward pass of inputs and references together, by the straight line through
+its two values, and autograd does the rest. The rules are our own because the libraries' for max-pooling do not add up:
+captum 0.9's convergence delta is as large as its scores, and shap 0.51's writes where overlapping windows should add.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from shapeline.errors import ShapelineError
+from shapeline.features import Features
+from shapeline.gradients.cells import check, nodes, pooled, rows_of_a_pass, starts
+from shapeline.gradients.torch_passes import differentiable, points, tensor
+from shapeline.models.classifier import Classifier
+from shapeline.models.torch_models import checked_logits
+from shapeline.references import Reference
+
+# Modules that act on each number alone.
+ELEMENTWISE = (
+    *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus),
+    *(nn.Sigmoid, nn.LogSigmoid, nn.Tanh, nn.Softsign, nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish, nn.Hardshrink),
+)
+POOLS = {nn.MaxPool1d: nn.functional.max_pool1d, nn.MaxPool2d: nn.functional.max_pool2d}
+WITHOUT_RULE = (nn.RNNBase, nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.LayerNorm, nn.GroupNorm, nn.MaxPool3d)
+EQUAL = 1e-6  # inputs nearer than this to their reference have the derivative in place of a slope
+
+
+def deep_lift(
+    model: Classifier, inputs: np.ndarray, targets: np.ndarray, features: Features, reference: Reference
+) -> tuple[np.ndarray, int, dict[str, np.ndarray]]:
+    """DeepLIFT's contributions to log p_target, averaged over the reference's M rows (shap's DeepExplainer).
+
+    inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
+    |sum of scores - (F(x) - mean F(x0))| of F = log p_target, or of the prediction of a regression model. The gap is
+    large where a network has a non-linear operation that is no module. Of logits, the multipliers are the mean
+    derivatives of log p_target on the straight line between the two (for two classes, the rescale rule). Raises
+    ShapelineError for a network with a module that has no rule, an LSTM say.
+    """
+    tokens = check(model, inputs, "torch")
+    for name, part in model.module.named_modules():
+        if isinstance(part, WITHOUT_RULE):
+            raise ShapelineError(
+                f"deep_lift: module '{name}' of '{model.architecture}' is a {type(part).__name__}, which has no rule; "
+                "use expected_gradients or integrated_gradients"
+            )
+    origins = starts(inputs, reference, features)
+    n, M = origins.shape[:2]
+    of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
+    with differentiable(model.module), _straightened(model.module):
+        rows = max(1, rows_of_a_pass(points(model, inputs[:1], tokens).shape) // 2)
+        for first in range(0, n * M, rows):
+            instance, background = np.divmod(np.arange(first, min(first + rows, n * M)), M)
+            x = points(model, inputs[instance], tokens).requires_grad_()
+            x0 = points(model, origins[instance, background], tokens)
+            target = tensor(model, targets[instance]).long()
+            both = torch.cat([x, x0])
+            ids = tensor(model, inputs[np.tile(instance, 2)]) if tokens else None
+            logits = model.module.from_embedding(both, ids) if tokens else model.module(both)
+            logits = checked_logits(logits, len(both), model.architecture, model.task).double()
+            multipliers, difference = head(logits.detach(), target, model.task)
+            (gradient,) = torch.autograd.grad((multipliers * logits[: len(x)]).sum(), x)
+            found = (gradient * (x - x0)).detach().double()
+            np.add.at(of_cells, instance, (found.sum(-1) if tokens else found).cpu().numpy() / M)
+            np.add.at(gained, instance, difference.cpu().numpy() / M)
+    scores = pooled(of_cells, features)
+    return scores, 2 * M, {"completeness_gap": np.abs(scores.sum(1) - gained)}
+
+
+def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Multipliers (m, classes) of the logits (2m, classes) of inputs and references, and what F gained (m,)."""
+    x, x0 = logits.chunk(2)
+    if task == "regression":
+        return torch.ones_like(x), (x - x0)[:, 0]
+    mean = torch.zeros_like(x)
+    for position, weight in zip(*nodes(50), strict=True):
+        mean += weight * torch.softmax(x0 + position * (x - x0), dim=1)
+    multipliers = nn.functional.one_hot(target, x.shape[1]) - mean
+    gained = (torch.log_softmax(x, dim=1) - torch.log_softmax(x0, dim=1)).gather(1, target[:, None])[:, 0]
+    return multipliers, gained
+
+
+@contextlib.contextmanager
+def _straightened(module: nn.Module) -> Iterator[None]:
+    """Inside the block, the non-linear modules keep their values but have the slopes of the rescale rule.
+
+    A call's rows are the inputs, then as many references.
+    """
+    given: dict[nn.Module, torch.Tensor] = {}
+
+    def before(part: nn.Module, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        given[part] = arguments[0]
+        return (arguments[0].clone(), *arguments[1:])  # a module that works in place leaves the original as it was
+
+    def after(part: nn.Module, _: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+        return (_line if isinstance(part, ELEMENTWISE) else _pooled_line)(part, given.pop(part), output)
+
+    parts = [part for part in module.modules() if isinstance(part, (*ELEMENTWISE, *POOLS))]
+    hooks = [part.register_forward_pre_hook(before) for part in parts]
+    hooks += [part.register_forward_hook(after) for part in parts]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """The output, with the slope between input and reference; its own derivative where the two are equal."""
+    apart = torch.sub(*given.detach().chunk(2))
+    slope = torch.sub(*output.detach().chunk(2)) / torch.where(apart.abs() < EQUAL, 1, apart)
+    line = output.detach() + slope.repeat(2, *[1] * (given.ndim - 1)) * (given - given.detach())
+    return torch.where((apart.abs() < EQUAL).repeat(2, *[1] * (given.ndim - 1)), output, line)
+
+
+def _pooled_line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """The output, whose change is that of the largest cell of the input, then that of the reference's.
+
+    Of a window the contribution is (max(y, y0) - y0) at the input's largest cell and (y - max(y, y0)) at the
+    reference's: one of them is 0 (Shrikumar et al.'s code for max-pooling).
+    """
+    pool = next(pool for kind, pool in POOLS.items() if isinstance(part, kind))
+    options = part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode
+    cells = given.flatten(2)
+    places = pool(given.detach(), *options, return_indices=True)[1].flatten(2)
+    of_input, of_reference = places.chunk(2)
+    y, y0 = output.detach().flatten(2).chunk(2)
+    largest = torch.maximum(y, y0)
+    apart = torch.sub(*cells.detach().chunk(2))
+    line = output.detach().flatten(2)
+    for place, change in ((of_input, largest - y0), (of_reference, y - largest)):
+        distance = apart.gather(2, place)
+        slope = torch.where(change == 0, 0, change / torch.where(distance == 0, 1, distance)).repeat(2, 1, 1)
+        moved = (cells - cells.detach()).gather(2, place.repeat(2, 1, 1))
+        line = line + slope * moved
+    return line.view_as(output)

@@ -1,0 +1,44 @@
+"""Grad-CAM of a torch classifier (Selvaraju et al. 2017)."""
+
+import numpy as np
+import torch
+from captum.attr import LayerGradCam
+from torch import nn
+
+from shapeline.features import Features
+from shapeline.gradients.cells import check, checked_layer, of_map, rows_of_a_pass, upsampled, without_map
+from shapeline.gradients.torch_passes import differentiable, log_probs, points, tensor
+from shapeline.models.classifier import Classifier
+
+
+def grad_cam(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    features: Features,
+    layer: str | None = None,
+    signed: bool = False,
+) -> tuple[np.ndarray, int]:
+    """A layer's maps weighted by the mean of ∂ log p_target / ∂map over each, summed, and 0 where negative (eq. 1, 2).
+
+    inputs (n, channels, height, width), targets (n,) -> scores (n, d), evaluations per instance. layer: the name of a
+    module, as in `named_modules`; by default the last convolution. signed: negative values are kept. The map is
+    upsampled bilinearly and a feature's score is its mean over the feature's pixels, in its own units. Raises
+    ShapelineError for a layer that there is not, or that gives no maps.
+    """
+    check(model, inputs, "torch")
+    modules = dict(model.module.named_modules())
+    convolutions = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)]
+    layer = checked_layer(model, inputs, layer, modules, convolutions)
+    rows, scores = rows_of_a_pass(inputs.shape[1:]), []
+    with differentiable(model.module):
+        cam = LayerGradCam(log_probs(model, tokens=False), modules[layer])
+        for start in range(0, len(inputs), rows):
+            part = slice(start, start + rows)
+            x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
+            found = cam.attribute(x, target, relu_attributions=not signed)
+            if not isinstance(found, torch.Tensor) or found.ndim != 4:
+                raise without_map(model, layer, convolutions)
+            maps = found.detach()[:, 0].double().cpu().numpy()
+            scores.append(of_map(upsampled(maps, inputs.shape[2:]), features))
+    return np.concatenate(scores), 1

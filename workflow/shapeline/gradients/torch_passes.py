@@ -1,0 +1,42 @@
+"""What the gradient methods of torch models share: tensors, what is differentiated by, and log-probabilities."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from shapeline.models.classifier import Classifier
+from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
+
+
+def tensor(model: Classifier, array: np.ndarray) -> torch.Tensor:
+    return torch.tensor(array, device=device_of(model.module))
+
+
+def points(model: Classifier, rows: np.ndarray, tokens: bool) -> torch.Tensor:
+    """What is differentiated by: rows (n, *input shape) as float32, or the embedding (n, length, e) of tokens."""
+    if tokens:
+        return model.module.embed(tensor(model, rows)).detach()
+    return tensor(model, rows).float()
+
+
+def log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
+    """From points, and the ids of tokens, to log-probabilities (n, classes) float64, or predictions (n, 1)."""
+
+    def forward(points: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
+        logits = model.module.from_embedding(points, ids) if tokens else model.module(points)
+        logits = checked_logits(logits, len(points), model.architecture, model.task).double()
+        return logits if model.task == "regression" else torch.log_softmax(logits, dim=1)
+
+    return forward
+
+
+@contextlib.contextmanager
+def differentiable(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode with gradients; without cuDNN where it would refuse to go back through a recurrent layer."""
+    recurrent = any(isinstance(part, nn.RNNBase) for part in module.modules())
+    cudnn = torch.backends.cudnn.flags(enabled=False) if recurrent else contextlib.nullcontext()
+    with evaluation_mode(module), cudnn, torch.inference_mode(False), torch.enable_grad():
+        yield

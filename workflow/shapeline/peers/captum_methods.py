@@ -1,0 +1,66 @@
+"""captum's explainers of functions; see games for what they are asked about."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from captum.attr import KernelShap, ShapleyValueSampling
+
+from shapeline.features import Features
+from shapeline.models.classifier import Classifier
+from shapeline.models.torch_models import seeded
+from shapeline.peers.budgets import kernel_minimum, permutation_minimum
+from shapeline.peers.games import BATCH, Game, explained
+from shapeline.references import Reference
+
+Scored = tuple[np.ndarray, np.ndarray]
+
+
+def kernel_shap(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    reference: Reference,
+    features: Features,
+    value: str,
+    instances: Sequence[int],
+    seed: int,
+    budget: int,
+) -> Scored:
+    """captum's KernelShap, BATCH perturbations a call (one at a time by default). Scores (n, d), evaluations (n,)."""
+
+    def explain(game: Game, seed: int) -> np.ndarray:
+        return _explain(KernelShap, game, seed, n_samples=budget, perturbations_per_eval=BATCH)
+
+    asked = model, inputs, targets, reference, features, value, instances, seed
+    return explained(explain, *asked, budget, kernel_minimum)
+
+
+def shapley_sampling(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    reference: Reference,
+    features: Features,
+    value: str,
+    instances: Sequence[int],
+    seed: int,
+    budget: int,
+) -> Scored:
+    """captum's ShapleyValueSampling: as many permutations as the budget pays for."""
+
+    def explain(game: Game, seed: int) -> np.ndarray:
+        permutations = (budget - 2) // (game.d - 1)
+        return _explain(ShapleyValueSampling, game, seed, n_samples=permutations, perturbations_per_eval=BATCH)
+
+    asked = model, inputs, targets, reference, features, value, instances, seed
+    return explained(explain, *asked, budget, permutation_minimum)
+
+
+def _explain(explainer: Callable, game: Game, seed: int, **settings: int) -> np.ndarray:
+    def forward(masks: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(game(masks.numpy()))
+
+    with seeded(seed):
+        found = explainer(forward).attribute(torch.ones(1, game.d), baselines=torch.zeros(1, game.d), **settings)
+    return found[0].double().numpy()

@@ -1,0 +1,95 @@
+"""lime's explainers of texts and images; see games for what they are asked about."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from lime import lime_image, lime_text
+
+from shapeline.features import Features
+from shapeline.models.classifier import Classifier
+from shapeline.peers.budgets import fit_minimum
+from shapeline.peers.games import BATCH, Game, explained
+from shapeline.references import Reference
+
+Scored = tuple[np.ndarray, np.ndarray]
+ABSENT = "ABSENT"
+
+lime_image.tqdm = iter  # its progress bar, which has no switch, would fill the log
+
+
+def text(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    reference: Reference,
+    features: Features,
+    value: str,
+    instances: Sequence[int],
+    seed: int,
+    budget: int,
+) -> Scored:
+    """LimeTextExplainer on places of words (bow=False), all of which score. Scores (n, d), evaluations (n,).
+
+    The library's own kernel, ridge and draws; the value that is fitted is the experiment's.
+    """
+
+    def explain(game: Game, seed: int) -> np.ndarray:
+        explainer = lime_text.LimeTextExplainer(
+            bow=False, mask_string=ABSENT, feature_selection="none", random_state=np.random.RandomState(seed)
+        )
+
+        def of_texts(texts: list[str]) -> np.ndarray:
+            return game(np.array([one.split() for one in texts]) != ABSENT)[:, None]
+
+        words = " ".join(f"word{place}" for place in range(game.d))
+        found = explainer.explain_instance(words, of_texts, labels=(0,), num_features=game.d, num_samples=budget)
+        return _scores(found.local_exp[0], game.d)
+
+    asked = model, inputs, targets, reference, features, value, instances, seed
+    return explained(explain, *asked, budget, fit_minimum)
+
+
+def image(
+    model: Classifier,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    reference: Reference,
+    features: Features,
+    value: str,
+    instances: Sequence[int],
+    seed: int,
+    budget: int,
+) -> Scored:
+    """LimeImageExplainer on the experiment's features as its segments, all of which score."""
+    segments = features.cells[0]
+    _, corners = np.unique(segments, return_index=True)
+
+    def explain(game: Game, seed: int) -> np.ndarray:
+        explainer = lime_image.LimeImageExplainer(feature_selection="none", random_state=np.random.RandomState(seed))
+
+        def of_images(images: np.ndarray) -> np.ndarray:
+            return game(images[..., 0].reshape(len(images), -1)[:, corners])[:, None]
+
+        found = explainer.explain_instance(
+            np.ones((*segments.shape, 3), np.uint8),
+            of_images,
+            labels=(0,),
+            top_labels=None,
+            hide_color=0,
+            num_features=game.d,
+            num_samples=budget,
+            batch_size=BATCH,
+            segmentation_fn=lambda _: segments,
+        )
+        return _scores(found.local_exp[0], game.d)
+
+    asked = model, inputs, targets, reference, features, value, instances, seed
+    return explained(explain, *asked, budget, fit_minimum)
+
+
+def _scores(found: list[tuple[int, float]], d: int) -> np.ndarray:
+    """The library's (feature, weight) pairs as scores (d,)."""
+    scores = np.zeros(d)
+    for feature, weight in found:
+        scores[feature] = weight
+    return scores
