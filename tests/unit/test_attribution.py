@@ -9,7 +9,8 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 import shapeline
-from shapeline import attribution, engine, instances, methods, models
+from shapeline import attribution, datasets, engine, instances, methods, models, references
+from shapeline import features as feature_kinds
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.features import Features
 from shapeline.instances import Bench
@@ -212,6 +213,51 @@ def test_scores_do_not_depend_on_shards_or_batch_size():
     assert np.stack(one["scores"]) == pytest.approx(np.stack(four["scores"]), abs=1e-5)
     first, second = (np.stack(one.loc[one["repeat"] == repeat, "scores"]) for repeat in (0, 1))
     assert not np.allclose(first, second)  # another repeat is another design
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> tuple[Bench, pd.DataFrame]:
+    """Digits in eight patches with a network, and twenty of them to explain."""
+    folder = tmp_path_factory.mktemp("digits")
+    datasets.prepare("digits", {"source": "digits", "classes": [3, 8], "seed": 0}, [], folder)
+    dataset = datasets.load(folder)
+    model = models.build("digits_cnn", side=8, channels=1, seed=0)
+    features = feature_kinds.build({"kind": "patch", "size": [2, 4]}, dataset.card)
+    stand = Bench(model, dataset, features, references.build("mean", dataset, 0), folder=folder)
+    return stand, instances.select(stand, seed=0, count=20)
+
+
+OF_EVERY_FAMILY = {
+    "exact": {"method": "banzhaf"},
+    "sampled": {"method": "kernel_shap"},
+    "gradient": {"method": "integrated_gradients"},
+    "hierarchical": {"method": "h_shap", "min_size": 1},
+    "data": {"method": "parzen", "sigma": 2.0},
+    "control": {"method": "random"},
+}
+
+
+@pytest.mark.parametrize("family", OF_EVERY_FAMILY)
+def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
+    stand, selected = pictures
+    settings = {"method": OF_EVERY_FAMILY[family], "budget": 4.0 if family == "sampled" else None, "seed": 0}
+
+    def rows(count: int) -> pd.DataFrame:
+        shares = [attribution.shard(selected, i, count) for i in range(count)]
+        assert min(map(len, shares)) >= 1
+        parts = [attribution.explain_rows(stand, share, settings, family, engine.Form("plain", 64)) for share in shares]
+        return pd.concat(parts, ignore_index=True)
+
+    one = rows(1)
+    assert (one["status"] == "ok").all()
+    found = np.stack(one["scores"])
+    assert np.ptp(found) > 0
+    for count in (3, 16):
+        split = rows(count)
+        pd.testing.assert_frame_equal(
+            one[["instance", "evaluations", "flag"]], split[["instance", "evaluations", "flag"]]
+        )
+        np.testing.assert_allclose(np.stack(split["scores"]), found, atol=1e-5 * np.ptp(found), rtol=1e-5)
 
 
 def test_a_cache_changes_no_number_and_is_told_of(tmp_path):

@@ -9,7 +9,7 @@ from shapeline import attribution, instances, plan, scores
 
 settings, wildcards = snakemake.params.settings, snakemake.wildcards
 stand = instances.bench(snakemake.input.get("weights"), snakemake.input.arrays, settings, device)
-form = instances.form_for(snakemake.input.instances, stand, device)
+form = instances.form_for(snakemake.input.instances, stand, device, settings)
 selected = instances.read(snakemake.input.instances)
 cache = None
 if stand.model:
@@ -20,7 +20,7 @@ rows = attribution.explain_rows(
     stand,
     share,
     settings,
-    wildcards.label,
+    plan.split_label(wildcards.label)[0],  # a randomised model gets the very draws of the trained one
     form,
     snakemake.resources.on_error,
     jobs.progress(len(share) * settings.get("repeats", 1)),
@@ -35,6 +35,7 @@ scores.write(
         "shard": f"{wildcards.shard} of {wildcards.shards}",
         "settings": settings,
         "settings_digest": digest(settings),
+        "cache": cache.folder.name if cache else None,
         **attribution.provenance(stand, settings, form, device),
     },
 )

@@ -4,9 +4,10 @@ import contextlib
 import importlib.metadata
 import json
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -18,6 +19,7 @@ from shapeline import features as feature_kinds
 from shapeline.datasets import Dataset
 from shapeline.designs.build import build
 from shapeline.designs.design import Design, unique_rows
+from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.features import Features
 from shapeline.models import Classifier
@@ -26,10 +28,19 @@ from shapeline.seeds import seed_of
 from shapeline.value_cache import Cache, key_of
 
 NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
-PLANNED = ("budget", "snapshots", "rival_of", "rival")  # keys of a method entry that say how much to spend
+# Keys of a method entry that say how much to spend, and on what.
+PLANNED = ("budget", "snapshots", "rival_of", "rival", "features")
 CHUNK = 32  # instances between two progress lines
 DATA_CHUNK = 256  # of a method that reads all the data once a chunk
 CHUNK_VALUES = 1_000_000  # values of a chunk: 8 MB, and seconds between two progress lines
+CHUNK_BYTES = 1 << 28  # of its inputs: some methods hold them all on the device
+# What `seconds` leave out, by timing; both end when the numbers are on the host, so that the device has finished.
+EXCLUDED = {
+    "batch": "loading, calibration, cutting superpixels and one warm-up call of the model (of a peer, one whole "
+    "warm-up explanation); a batch's time is shared out over its instances",
+    "per_instance": "loading, calibration, cutting superpixels and one whole warm-up explanation; instances are "
+    "explained one at a time",
+}
 
 
 @dataclass
@@ -71,6 +82,8 @@ def attribute(
     cache: Cache | None = None,
     dataset: Dataset | None = None,
     device: str = "cpu",
+    timing: str = "batch",
+    time_limit: float | None = None,
 ) -> list[Explanation]:
     """Explain inputs (n, *input shape) for targets (n,) by the method of `settings` ({"method": name, ...parameters}).
 
@@ -78,7 +91,9 @@ def attribute(
     evaluated once, and `seconds` are shared out by evaluations. seed: of this label and repeat; one design serves all
     instances. instances: ids that seed what is drawn an instance (positions by default). cache: of this model, data,
     features, reference and value; `evaluations` are what the method asks, `seconds` what was spent. dataset: whose
-    training part the methods of labelled points read; where one does not ask it, the model may be None. Raises
+    training part the methods of labelled points read; where one does not ask it, the model may be None. timing:
+    "per_instance" explains and times one instance after another. time_limit: seconds after which an instance has
+    failed, all budgets together; then too they are explained one after another, and in the main thread. Raises
     ShapelineError for a model that returns NaN, and for any failure when on_error is "fail".
     """
     began = time.perf_counter()
@@ -86,16 +101,22 @@ def attribute(
     parameters = {key: setting for key, setting in settings.items() if key not in PLANNED}
     if method.family == "data" and dataset is None:
         raise ShapelineError(f"{settings['method']} needs labelled points: run it in an experiment of the workflow")
+    if lacking := methods.missing(settings["method"]):
+        raise ShapelineError(lacking)
+    if method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework
+        raise ShapelineError(f"{settings['method']} needs a torch model and '{model.architecture}' is a tensorflow one")
     results = [blank(len(inputs), features, targets) for _ in budgets]
-    designs, designed = [], []
+    designs, designed, count = [], [], None
     for budget, result in zip(budgets, results, strict=True):
         try:
             if features.d == 0:
                 raise NO_FEATURES
+            rival = _rival(settings, features)
+            spend = rival.evaluations / features.d if rival else budget
             if method.is_design:
-                rival = _rival(settings, features)
-                spend = rival.evaluations / features.d if rival else budget
                 designs.append(design_of(parameters, features, spend, seed))
+            elif spend:
+                count = evaluations_of(spend, features.d)
             designed.append(result)
         except ShapelineError as error:
             # Where d differs by instance, that some have no design (2^d coalitions) says nothing of the others.
@@ -111,6 +132,7 @@ def attribute(
     ids = np.arange(len(inputs)) if instances is None else np.asarray(instances)
     spent = np.full(len(inputs), (time.perf_counter() - began) / max(len(inputs), 1))
     step = max(1, min(DATA_CHUNK if method.measure else CHUNK, CHUNK_VALUES // len(masks)))
+    step = 1 if timing == "per_instance" or time_limit else max(1, min(step, CHUNK_BYTES // max(1, inputs[:1].nbytes)))
     function = None if designs else methods.function_of(method.function_for(model and model.framework))
     measure = methods.function_of(method.measure) if method.measure else None
 
@@ -137,13 +159,13 @@ def attribute(
         values = values_of(part)
         found = [(d.attribute(values[:, own]), d.evaluations, {}) for d, own in zip(designs, columns, strict=True)]
         if not designs:
-            if measure:
-                began = time.perf_counter()  # the values of the ends are not the method's
+            began = time.perf_counter()  # the values of the ends are not the method's
             own = {key: setting for key, setting in parameters.items() if key != "method"}
             available = {
                 **{**parameters, "d": features.d, "features": features, "reference": reference, "seed": seed},
                 **{"model": model, "inputs": inputs[part], "targets": targets[part], "instances": ids[part]},
                 **{"measure": measure, "parameters": own, "dataset": dataset, "device": device},
+                **{"value": value, "form": form, "budget": count},
             }
             scores, evaluations, *said = methods.call(function, available)
             found = [(scores, evaluations, *(said or [{}]))]
@@ -154,26 +176,35 @@ def attribute(
             result.value_full[part], result.value_empty[part] = values[:, full], values[:, empty]
             share = evaluations / len(masks) if len(designs) > 1 else 1.0
             result.seconds[part] = spent[part] * share
-            for name, numbers in said.items():
+            if "seconds" in said:
+                result.seconds[part] = said["seconds"]
+            for name, numbers in ((name, one) for name, one in said.items() if name != "seconds"):
                 for i, number in zip(range(part.start, part.stop), numbers, strict=True):
                     if name == "flag":
                         result.flag[i] = number
                     else:
                         result.extra[i][name] = float(number)
 
+    def failed(i: int, failure: MethodFailure) -> None:
+        for result in designed:
+            result.status[i], result.error[i] = failure.status, str(failure)
+
     for start in range(0, len(inputs), step):
         part = slice(start, min(start + step, len(inputs)))
         try:
-            explain_part(part)
-        except MethodFailure:
+            with limited(time_limit):
+                explain_part(part)
+        except MethodFailure as failure:
             if on_error == "fail":
                 raise
+            if step == 1:
+                failed(start, failure)
+                continue
             for i in range(part.start, part.stop):  # find out which instances fail
                 try:
                     explain_part(slice(i, i + 1))
                 except MethodFailure as failure:
-                    for result in designed:
-                        result.status[i], result.error[i] = failure.status, str(failure)
+                    failed(i, failure)
         except ShapelineError as error:
             raise engine.by_id(error, ids[part]) from None
         if progress:
@@ -184,11 +215,36 @@ def attribute(
     return results
 
 
+@contextlib.contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Raise MethodFailure inside the block once it has taken so long; without a limit, do nothing.
+
+    The alarm is heard between two steps of Python: a single call of a library that hangs is not ended.
+    """
+    if seconds is None:
+        yield
+        return
+
+    def stop(*_) -> None:
+        raise MethodFailure("time limit", f"it took longer than the {seconds:g} s that time_limit allows an instance")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def design_of(parameters: dict, features: Features, budget: float | None, seed: int) -> Design:
     """The design of a method's parameters on these features; cached, so that equal settings make it once."""
     graph = None
-    fields = methods.METHODS[parameters["method"]].parameters.model_fields
-    if "graph" in fields and parameters.get("graph", "features") == "features":
+    method = methods.METHODS[parameters["method"]]
+    if (
+        "graph" in (*method.parameters.model_fields, *(method.takes or ()))
+        and parameters.get("graph", "features") == "features"
+    ):
         graph = feature_kinds.graph(features)
     return build(parameters, features.shape, budget, seed, graph)
 
@@ -203,6 +259,7 @@ def cache_of(folder: str, files, code: Sequence[str], settings: dict, form: engi
     if not folder:
         return None
     facts = {name: settings.get(name) for name in ("features", "reference", "value", "seed")}
+    facts["features"] = settings.get("method", {}).get("features", facts["features"])
     # The instances, for texts of one's own have numbers that say nothing of what they are.
     decisive = [files.weights, files.arrays, files.dataset_card, files.instances, *files.user, *files.reference, *code]
     return Cache(folder, key_of(decisive, {**facts, "form": form.name, "device": device}))
@@ -225,8 +282,13 @@ def explain_rows(
 ) -> pd.DataFrame:
     """Score rows (columns of scores.SCHEMA) of one label on the instances of a shard, every repeat.
 
-    stand: instances.Bench; settings: of the attribute job. Sampled designs are seeded by (seed, label, repeat).
+    stand: instances.Bench; settings: of the attribute job. Sampled designs are seeded by (seed, label, repeat). A
+    method with features of its own has its scores spread over the experiment's (features.spread).
     """
+    experiment_features = stand.features
+    if "features" in settings["method"]:
+        stand = stand.with_features(settings["method"]["features"])
+    timing, peer = settings.get("timing", "batch"), methods.METHODS[settings["method"]["method"]].family == "peers"
     repeats = settings.get("repeats", 1)
     budgets = [*settings["method"].get("snapshots", ()), settings.get("budget")]
     frames, done, made = [], 0, 0
@@ -234,27 +296,43 @@ def explain_rows(
     regression = share["prediction"].dtype.kind == "f"
     for features, positions in stand.buckets(inputs):
         part = share.iloc[positions].reset_index(drop=True)
-        if not frames and features.d and stand.model:
-            _warm_up(stand, inputs[positions[:1]], features, form, settings.get("value", "log_probability"))
-        for repeat in range(repeats):
-            found = attribute(
+
+        def explain(chosen: slice, repeat: int | str, progress=None, features=features, positions=positions, part=part):
+            few = part[chosen]
+            return attribute(
                 stand.model,
-                inputs[positions],
-                np.zeros(len(part), int) if regression else part["prediction"].to_numpy(),
+                inputs[positions[chosen]],
+                np.zeros(len(few), int) if regression else few["prediction"].to_numpy(),
                 settings["method"],
                 features,
                 stand.reference,
                 settings.get("value", "log_probability"),
                 budgets,
                 seed_of(settings["seed"], label, repeat),
-                part["instance"].to_numpy(),
+                few["instance"].to_numpy(),
                 form,
                 on_error,
-                progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations)),
+                progress,
                 cache,
                 stand.dataset,
                 stand.device,
+                timing,
+                None if repeat == "warm-up" else settings.get("time_limit"),
             )
+
+        if not frames and features.d and stand.model:
+            _warm_up(stand, inputs[positions[:1]], features, form, settings.get("value", "log_probability"))
+        if not frames and (timing == "per_instance" or peer):
+            explain(slice(1), "warm-up")  # peers are compiled as they run, for seconds that are no instance's
+        for repeat in range(repeats):
+            found = explain(
+                slice(None),
+                repeat,
+                progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations)),
+            )
+            if "features" in settings["method"]:
+                for one in found:
+                    one.scores = feature_kinds.spread(one.scores, features, experiment_features)
             frames += [_rows(part, one, repeat, budget) for one, budget in zip(found, budgets, strict=True)]
             done += len(part)
             made += sum(int(one.evaluations.sum()) for one in found)
@@ -293,7 +371,8 @@ def provenance(stand, settings: dict, form: engine.Form | None, device: str) -> 
     """What a score file says of how it was made, beside its settings; null for what only a model has."""
     framework = stand.model and stand.model.framework
     used = {"function": "torch"}.get(framework, framework) or ("torch" if device != "cpu" else None)
-    versions = {name: importlib.metadata.version(name) for name in (used, "numpy") if name}
+    peer = methods.METHODS[settings["method"]["method"]].package
+    versions = {name: importlib.metadata.version(name) for name in (used, "numpy", peer) if name}
     git = shutil.which("git")
     commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
     return {
@@ -303,6 +382,9 @@ def provenance(stand, settings: dict, form: engine.Form | None, device: str) -> 
         "reference": settings.get("reference", "mean") if framework else None,
         "value": settings.get("value", "log_probability") if framework else None,
         "seed": settings["seed"],
+        "timing": settings.get("timing", "batch"),
+        "seconds_exclude": EXCLUDED[settings.get("timing", "batch")],
+        "spread_from": settings["method"].get("features"),  # the method's own features, of which each cell has a share
         "versions": {**versions, "shapeline": shapeline.__version__},
         "framework": framework,
         "form": asdict(form) if form else None,

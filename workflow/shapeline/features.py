@@ -153,6 +153,18 @@ def buckets(settings: dict | str, card: dict, inputs: np.ndarray) -> list[tuple[
     return [(features, np.array(positions)) for features, positions in shared]
 
 
+def spread(scores: np.ndarray, features: Features, cells: Features) -> np.ndarray:
+    """Scores (n, *features.shape) as scores of finer features (n, *cells.shape): equal shares, so that sums stay.
+
+    Each of the finer ones lies within one of the features, as a pixel in its patch or superpixel.
+    """
+    owner = np.empty(cells.d, np.int64)
+    owner[cells.cells.ravel()] = features.cells.ravel()
+    shares = np.bincount(owner, minlength=features.d)
+    each = scores.reshape(len(scores), -1) / shares
+    return each[:, owner].reshape(len(scores), *cells.shape)
+
+
 def graph(features: Features) -> "networkx.Graph":
     """The features' own graph on the nodes 0..d-1: the grid of pixels or patches, the chain of words or runs.
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from shapeline import engine, hierarchy, torch_engine
 from shapeline.designs.design import one_of
-from shapeline.errors import ShapelineError
+from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.hierarchy import Evaluate, HShap
 from shapeline.models.classifier import Classifier
 from shapeline.references import Reference
@@ -166,6 +166,29 @@ def evaluator(
             log.warning("whole pictures are evaluated: on crops, log-probabilities differ by %.1e", difference)
             local = None
 
+    def crops(codes: Sequence[np.ndarray], owner: torch.Tensor) -> torch.Tensor:
+        """Logits as of `whole`, from crops; half the pairs at a time when memory runs out."""
+        nonlocal pairs
+        if len(owner) > pairs:
+            parts = [slice(start, start + pairs) for start in range(0, len(owner), pairs)]
+            return torch.cat([crops([code[part] for code in codes], owner[part]) for part in parts])
+        try:
+            return local.outputs(codes, owner)
+        except (RuntimeError, MemoryError) as error:
+            if not torch_engine._is_out_of_memory(error):
+                raise
+        if len(owner) == 1:
+            raise MethodFailure(
+                "out of memory",
+                f"h_shap: model '{model.architecture}' runs out of memory on a single coalition; "
+                "use a smaller model or input, or a device with more memory",
+            )
+        pairs = len(owner) // 2
+        log.warning("out of memory: going on with %d coalitions a call", pairs)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        return crops(codes, owner)
+
     block = max(pairs, CODE_BYTES // (16 * (n_rows + n_columns)))
 
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
@@ -177,9 +200,9 @@ def evaluator(
             codes = hierarchy.inside(rectangles, shifts[instances], np.arange(n_rows), np.arange(n_columns))
             groups = [np.arange(len(instances))] if local is None else local.alike(codes)
             order = np.concatenate(groups)
-            for part in (group[i : i + pairs] for group in groups for i in range(0, len(group), pairs)):
+            for part in [group[i : i + pairs] for group in groups for i in range(0, len(group), pairs)]:
                 owner, in_part = torch.from_numpy(owners[instances[part]]).to(device), [code[part] for code in codes]
-                outputs = whole(in_part, owner) if local is None else local.outputs(in_part, owner)
+                outputs = whole(in_part, owner) if local is None else crops(in_part, owner)
                 chosen = torch.from_numpy(targets[instances[part]]).to(device)
                 if multi_label:
                     # The sigmoid of a logit is the softmax of the two logits 0 and it.

@@ -1,8 +1,9 @@
 """The Parquet score file (schema version 1): write it whole or not at all, read a shard or one complete set."""
 
+import contextlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -59,12 +60,30 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
     """Write any table with its metadata to a temporary name, then rename: a killed job leaves no partial file."""
     with atomic(path) as partial:
         told = {**(table.schema.metadata or {}), KEY: json.dumps(metadata)}
-        pq.write_table(table.replace_schema_metadata(told), partial, compression="zstd")
+        pq.write_table(table.replace_schema_metadata(told), partial, compression="zstd", write_page_checksum=True)
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """The rows of any file of `write_table`. Raises ShapelineError for a damaged one: it has checksums and a footer."""
+    with _named(path):
+        return pq.read_table(path, page_checksum_verification=True).to_pandas()
 
 
 def metadata(path: str | Path) -> dict:
     """What the file says of itself: experiment, label, method, settings digest, versions and the like."""
-    return json.loads((pq.read_schema(path).metadata or {}).get(KEY, b"{}"))
+    with _named(path):
+        return json.loads((pq.read_schema(path).metadata or {}).get(KEY, b"{}"))
+
+
+@contextlib.contextmanager
+def _named(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # what a wrong bit may cause
+        reason = str(error).splitlines()[0]
+        raise ShapelineError(f"{path} is damaged ({reason}); remove it and run again, which makes it anew") from error
 
 
 def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
@@ -75,7 +94,12 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     """
     if isinstance(path, str | Path):
         path = _shards(Path(path)) if Path(path).is_dir() else [path]
-    frame = pd.concat([pq.read_table(shard).to_pandas() for shard in path], ignore_index=True)
+    frames = []
+    for shard in path:
+        frames.append(read_table(shard))
+        if list(frames[-1]) != SCHEMA.names:
+            raise ShapelineError(f"{shard} is no score file; remove it and run again, which makes it anew")
+    frame = pd.concat(frames, ignore_index=True)
     return frame.sort_values(["instance", "target", "repeat", "budget"], ignore_index=True)
 
 
