@@ -5,7 +5,7 @@ import sys
 sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
 
 from shapeline import metrics as registered_metrics
-from shapeline import plan
+from shapeline import estimates, plan, prune
 from shapeline.config import load
 from shapeline.errors import ShapelineError
 from shapeline.jobs import export_package, release_stale_locks, visible_devices
@@ -15,14 +15,17 @@ def read_config(raw):
     """The typed configuration; a mistake ends here, a line each, before any job."""
     try:
         settings = load(raw)
-        plan.check_records(settings)
+        if (
+            workflow.is_main_process
+        ):  # a job on a cluster reads the configuration once more
+            plan.check_records(settings)
     except ShapelineError as error:
         sys.exit(f"{error}")
     return settings
 
 
 export_package()
-if release_stale_locks():
+if workflow.is_main_process and release_stale_locks():
     print(
         "The last run was killed; its lock is removed and finished files are kept.",
         file=sys.stderr,
@@ -31,13 +34,17 @@ if release_stale_locks():
 CONFIG = read_config(config)
 RESULTS = CONFIG.results
 GPU = 0 if CONFIG.device == "cpu" else 1
+asked_gpus = workflow.global_resources.get("gpu").value
+if asked_gpus and workflow.is_main_process:
+    workflow.register_resource("gpu", asked_gpus * CONFIG.jobs_per_gpu)
 
 
 wildcard_constraints:
     dataset="|".join(CONFIG.datasets),
     model="|".join(CONFIG.models),
     experiment="|".join(CONFIG.experiments),  # `index` beside the reports is none
-    label=r"\w+",
+    label=r"\w+(@\w+)?",
+    variant=r"full|top\d+",
     metric="|".join(registered_metrics.METRICS),
     source=r"\w+",
     shard=r"\d+",
@@ -45,8 +52,8 @@ wildcard_constraints:
 
 
 onstart:
-    asked = workflow.resource_settings.resources.get("gpu")
-    if asked and GPU and not visible_devices():
+    print(estimates.line(CONFIG), file=sys.stderr)
+    if asked_gpus and GPU and not visible_devices():
         print(
             "No GPU is visible on this machine: running on the CPU.",
             file=sys.stderr,
@@ -70,14 +77,14 @@ def dataset_files(experiment):
     return {"arrays": files["arrays"], "dataset_card": files["card"]}
 
 
-def model_inputs(experiment):
-    """What it takes to load an experiment's model, if it has one, and data."""
-    model = CONFIG.experiments[experiment].model
+def model_inputs(experiment, label=""):
+    """What it takes to load an experiment's model, if it has one, and data; of label@variant the randomised model."""
+    model, variant = CONFIG.experiments[experiment].model, plan.split_label(label)[1]
     if model is None:
         return dataset_files(experiment)
     return {
         **dataset_files(experiment),
-        **plan.model_files(CONFIG, model),
+        **plan.model_files(CONFIG, f"{model}@{variant}" if variant else model),
         "user": plan.user_file(CONFIG.models[model].source),
         "reference": plan.reference_file(CONFIG, experiment),
     }
@@ -98,7 +105,14 @@ def measure_inputs(experiment, metric, label):
     if "reference" in parameters:
         files["truth"] = plan.score_files(CONFIG, experiment, parameters["reference"])
     asked = registered_metrics.METRICS[metric]
-    if asked.asks_model or asked.asks_documents:
+    if asked.asks_randomised:
+        files |= plan.randomised_files(CONFIG, experiment, label)
+    if (
+        asked.asks_model
+        or asked.asks_documents
+        or asked.asks_truth
+        or asked.asks_randomised
+    ):
         files |= {
             "instances": f"{RESULTS}/{experiment}/instances.parquet",
             **(model_inputs if asked.asks_model else dataset_files)(experiment),

@@ -13,8 +13,12 @@ rule measure:
     threads: 1
     resources:
         gpu=lambda w: GPU if registered_metrics.METRICS[w.metric].asks_model else 0,
+        jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=lambda w: (
             CONFIG.device if registered_metrics.METRICS[w.metric].asks_model else "cpu"
+        ),
+        framework=lambda w: plan.job_framework(
+            CONFIG, CONFIG.experiments[w.experiment].model
         ),
     params:
         settings=lambda w: plan.measure_settings(CONFIG, w.experiment, w.metric),

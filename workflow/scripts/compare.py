@@ -9,7 +9,7 @@ from shapeline.seeds import digest
 
 jobs.start(snakemake)
 settings = snakemake.params.settings
-measured = pd.concat([pd.read_parquet(path) for path in snakemake.input.measured], ignore_index=True)
+measured = pd.concat([scores.read_table(path) for path in snakemake.input.measured], ignore_index=True)
 compared = compare(measured, settings["seed"])
 scores.write_table(
     snakemake.output.compared,

@@ -18,11 +18,20 @@ if "reference" in needs:
 if metrics.METRICS[settings["metric"]].asks_model:
     from shapeline import instances
 
-    needs |= instances.for_metric(snakemake.input, rows, device, jobs.progress(len(rows)))
+    others = needs.pop("references", None)
+    needs |= instances.for_metric(snakemake.input, rows, device, jobs.progress(len(rows)), others)
 if metrics.METRICS[settings["metric"]].asks_documents:
     from shapeline import instances
 
     needs |= instances.known_words(snakemake.input, rows)
+if metrics.METRICS[settings["metric"]].asks_truth:
+    from shapeline import instances
+
+    needs |= instances.known_pixels(snakemake.input, rows)
+if metrics.METRICS[settings["metric"]].asks_randomised:
+    from shapeline import instances
+
+    needs = instances.randomised(snakemake.input, rows)  # its parameters say which files these are
 measured = metrics.measure(settings["metric"], rows, needs).assign(label=snakemake.wildcards.label)
 scores.write_table(
     snakemake.output.measured,

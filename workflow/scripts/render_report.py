@@ -10,6 +10,9 @@ jobs.start(snakemake)
 settings, given = snakemake.params.settings, snakemake.input
 by_label = {label: [path for path in given.scores if Path(path).parent.name == label] for label in settings["order"]}
 shown = settings.get("report", {})
+measured = {}
+for path in given.measured:
+    measured.setdefault(Path(path).parent.name, []).append(path)
 parameters = {
     "experiment": snakemake.wildcards.experiment,
     "root": str(Path(given.instances).parent),
@@ -20,7 +23,7 @@ parameters = {
     "instances": given.instances,
     "scores": by_label,
     "metrics": {Path(path).stem: path for path in given.metrics},
-    "measured": {"log_odds": list(given.measured)},
+    "measured": measured,
 }
 reports.render(
     given.notebook,

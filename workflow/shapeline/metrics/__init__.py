@@ -23,6 +23,19 @@ class LogOdds(Parameters):
         min_length=1,
         description="Fractions of the features masked (or kept); every count of features when d <= 20.",
     )
+    references: list[Literal["zero", "mean", "mean_image", "blur"]] | None = Field(
+        None,
+        min_length=1,
+        description="The areas are measured with these in place of absent features too, beside the experiment's own.",
+    )
+
+
+class Randomisation(Parameters):
+    layers: list[Annotated[int, Field(ge=1)] | Literal["full"]] = Field(
+        ["full"],
+        min_length=1,
+        description="Models compared with the trained one: so many last layers drawn anew, or all (full).",
+    )
 
 
 class Error(Parameters):
@@ -32,6 +45,14 @@ class Error(Parameters):
 
 class Decisive(Parameters):
     pass
+
+
+class Localization(Parameters):
+    pass
+
+
+class Ablation(Parameters):
+    sizes: int = Field(200, ge=2, description="At most so many numbers of features removed, from 1 to d.")
 
 
 class Efficiency(Parameters):
@@ -52,6 +73,8 @@ class Metric:
     quantities: dict[str, Literal["lower", "higher"]]
     asks_model: bool = False
     asks_documents: bool = False  # what the dataset knows of its documents
+    asks_truth: bool = False  # the pixels that decide the class
+    asks_randomised: bool = False  # the same scores of models whose layers were drawn anew
     reads_snapshots: bool = False
 
 
@@ -72,6 +95,27 @@ METRICS: dict[str, Metric] = {
     ),
     "decisive": Metric(
         "shapeline.metrics.decisive:measure", Decisive, "accuracy", {"f1": "higher"}, asks_documents=True
+    ),
+    "randomisation": Metric(
+        "shapeline.metrics.randomisation:measure",
+        Randomisation,
+        "axiom",
+        {"rank_correlation": "lower", "rank_correlation_absolute": "lower", "ssim": "lower"},
+        asks_randomised=True,
+    ),
+    "localization": Metric(
+        "shapeline.metrics.localization:measure",
+        Localization,
+        "accuracy",
+        dict.fromkeys(("f1", "f1_best", "f1_equal_area", "auprc", "iou", "iou_equal_area", "pointing"), "higher"),
+        asks_truth=True,
+    ),
+    "ablation": Metric(
+        "shapeline.metrics.ablation:measure",
+        Ablation,
+        "faithfulness",
+        dict.fromkeys(("logit", "probability", "logit_area", "probability_area"), "lower"),
+        asks_model=True,
     ),
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", Efficiency, "axiom", {"gap": "lower"}),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", Cost, "cost", {"evaluations": "lower", "seconds": "lower"}),

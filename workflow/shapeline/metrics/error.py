@@ -28,7 +28,7 @@ def _of_equal_length(both: pd.DataFrame, top: float) -> pd.DataFrame:
     k = max(1, int(np.ceil(top * mine.shape[1])))
     quantities = {
         "rmse": np.sqrt(((mine - true) ** 2).mean(1)),
-        "spearman": _correlation(_ranked(mine), _ranked(true)),
+        "spearman": correlation(ranked(mine), ranked(true)),
         "top_k_overlap": (_top(mine, k) & _top(true, k)).sum(1) / k,
     }
     keys = last[["instance", "repeat"]]
@@ -57,12 +57,12 @@ def _true(both: pd.DataFrame) -> np.ndarray:
     return np.stack(both["scores_true"].to_list()).astype(float)
 
 
-def _ranked(values: np.ndarray) -> np.ndarray:
+def ranked(values: np.ndarray) -> np.ndarray:
     """Ranks along each row, ties sharing their mean rank."""
     return pd.DataFrame(values).rank(axis=1).to_numpy()
 
 
-def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = (m - m.mean(1, keepdims=True) for m in (a, b))
     scale = np.sqrt((a**2).sum(1) * (b**2).sum(1))
     return np.divide((a * b).sum(1), scale, out=np.full(len(a), np.nan), where=scale > 0)

@@ -25,14 +25,26 @@ def measure(
     fractions: list[float] | None = None,
     progress=None,
     varies: bool = False,
+    references: dict[str, Reference] | None = None,
 ) -> pd.DataFrame:
     """Change of log-odds(target) from the whole input, in nats, per instance and fraction (Chen et al. 2018, §5).
 
     rows: score rows that succeeded, in the order of inputs (n, *input shape); buckets: features and the positions of
     the rows that have them; varies: whether d differs by instance. Quantities: `masking` (top fraction x at the
     reference; lower is better), `insertion` (all but the top fraction at the reference; higher is better), and
-    their areas over x in [0, 1] by the trapezoidal rule. Ties are broken at random, by a seed an instance.
+    their areas over x in [0, 1] by the trapezoidal rule. Ties are broken at random, by a seed an instance. references:
+    others whose areas are measured too, `masking_area_<name>` and `insertion_area_<name>`.
     """
+    shared = (rows, model, inputs, buckets)
+    parts = [_measure(*shared, reference, form, seed, fractions, progress, varies)]
+    for name, other in (references or {}).items():
+        areas = _measure(*shared, other, form, seed, fractions, progress, varies)
+        areas = areas[areas["quantity"].isin(("masking_area", "insertion_area"))]
+        parts.append(areas.assign(quantity=areas["quantity"] + f"_{name}"))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _measure(rows, model, inputs, buckets, reference, form, seed, fractions, progress, varies) -> pd.DataFrame:
     frames, done, made = [], 0, 0
     for features, positions in buckets:
         d = features.d
@@ -56,7 +68,7 @@ def measure(
 
 def _curves(rows, model, inputs, features, reference, form, seed, counts, progress) -> dict[str, np.ndarray]:
     """Masking and insertion curves (instances, counts) of instances that share their features."""
-    ranks = _ranks(scores.matrix(rows), rows["instance"].to_numpy(), seed)
+    ranks = ranked(scores.matrix(rows), rows["instance"].to_numpy(), seed)
     parts = []
     for start in range(0, len(rows), CHUNK):
         part = slice(start, start + CHUNK)
@@ -80,7 +92,7 @@ def _counts(fractions: list[float] | tuple[float, ...], d: int) -> np.ndarray:
     return np.unique(np.r_[0, np.maximum(1, np.round(np.asarray(fractions) * d)), d]).astype(int)
 
 
-def _ranks(values: np.ndarray, instances: np.ndarray, seed: int) -> np.ndarray:
+def ranked(values: np.ndarray, instances: np.ndarray, seed: int) -> np.ndarray:
     """Position of each feature in descending order of score (n, d); equal scores in random order."""
     chance = np.stack([np.random.default_rng(seed_of(seed, "ties", i)).random(values.shape[1]) for i in instances])
     order = np.lexsort((chance, -values), axis=1)

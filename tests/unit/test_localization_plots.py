@@ -1,0 +1,453 @@
+"""The localization report: rendered from a folder of synthetic maps on generated crosses, and its parts on arrays."""
+
+import dataclasses
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.ndimage import gaussian_filter, label
+
+from shapeline import datasets, findings, hierarchy, plan, reports, theory
+from shapeline import features as feature_kinds
+from shapeline import localization_plots as parts
+from shapeline import scores as score_files
+from shapeline.config import load
+from shapeline.metrics import localization
+from shapeline.metrics.compare import compare
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "localization.ipynb"
+SECTIONS = ["Health", "Model and data", "Maps", "How much of the true region is found", "F1 and runtime"]
+SECTIONS += ["The paper's claims", "Ablation", "The smallest leaf", "Nodes visited: theorem 3.2"]
+SECTIONS += ["Likeness to the Shapley map: theorem 3.4", "Cost", "How to read this report", "Provenance"]
+LABELS = {  # label: method, parameters, control, milliseconds
+    "h_shap": ("h_shap", {"min_size": 3}, False, 12),
+    "h_shap_12": ("h_shap", {"min_size": 12}, False, 5),
+    "h_shap_1": ("h_shap", {}, False, 20),
+    "h_shap_70": ("h_shap", {"min_size": 3, "mode": "relative", "threshold": 70.0}, False, 9),
+    "partition_500": ("partition", {}, False, 310),
+    "partition_64": ("partition", {"evaluations": 64}, False, 45),
+    "expected_gradients": ("expected_gradients", {}, False, 90),
+    "grad_cam": ("grad_cam", {}, False, 2),
+    "random": ("random", {}, True, 0.1),
+}
+SHAPE = (100, 120)
+
+
+def needs_part_of_a_cross(truth: np.ndarray):
+    """A game: 1 where enough of one of the true parts is kept, as of a model that must see most of an object."""
+    groups, count = label(truth, np.ones((3, 3)))
+    sizes = np.bincount(groups.ravel())[1:]
+
+    def game(masks: np.ndarray) -> np.ndarray:
+        kept = np.stack(
+            [(masks & (groups == part)).sum(axis=(1, 2)) for part in range(1, count + 1)] or [0 * masks[:, 0, 0]]
+        )
+        return (kept / np.maximum(sizes, 1)[:, None] >= 0.12).any(axis=0).astype(float)
+
+    return game
+
+
+def map_of(method: str, given: dict, truth: np.ndarray, image: np.ndarray, random) -> tuple[np.ndarray, dict]:
+    if method == "h_shap":
+        settings = {name: value for name, value in given.items() if name != "min_size"}
+        found = hierarchy.h_shap(needs_part_of_a_cross(truth), SHAPE, given.get("min_size", 1), **settings)
+        return found.saliency, {"visited_nodes": found.visited_nodes, "evaluations": found.evaluations}
+    if method == "random":
+        return random.normal(size=SHAPE), {}
+    ink = (image < 1).any(axis=0)
+    width = {"partition": 4.0, "grad_cam": 6.0, "expected_gradients": 0.8}[method]
+    noise = gaussian_filter(random.normal(size=SHAPE), width / 2)
+    return gaussian_filter(truth.astype(float), width) * 20 + 2 * noise * (ink if width < 1 else 1), {}
+
+
+def build(
+    folder: Path, labels: dict = LABELS, n: int = 10, timing: str = "per_instance", metrics=("localization", "ablation")
+) -> dict:
+    """Write a result folder in `folder` (relative to the working folder); returns the parameters of the notebook."""
+    data, root, model = folder / "prepared", folder / "crosses", folder / "model"
+    for place in (root / "metrics", model):
+        place.mkdir(parents=True)
+    datasets.prepare("crosses", {"count": 80}, [], data)
+    dataset, random = datasets.load(data), np.random.default_rng(0)
+    rows = np.flatnonzero(dataset.split == datasets.TEST)[:n]
+    ids, known = dataset.ids[rows], dataset.labels[rows].astype(np.int32)
+    pd.DataFrame({"instance": ids, "label": known, "prediction": known, "probability": 0.99}).to_parquet(
+        root / "instances.parquet"
+    )
+    truth = datasets.truth(data, ids, known)
+    card = {"name": "crosses", "architecture": "crosses_cnn", "n_parameters": 203_000, "test_accuracy": 0.994}
+    (model / "card.json").write_text(json.dumps(card))
+    files, measured, curves = {}, {}, []
+    features = feature_kinds.build("pixel", dataset.card)
+    for name, (method, given, _, milliseconds) in labels.items():
+        maps = [map_of(method, given, *pair, random) for pair in zip(truth, dataset.inputs[rows], strict=True)]
+        frame = pd.DataFrame(
+            {
+                "instance": ids,
+                "target": known,
+                "repeat": np.int16(0),
+                "budget": None,
+                "scores": [one.ravel().astype(np.float32) for one, _ in maps],
+                "evaluations": [told.get("evaluations", 500 if name == "partition_500" else 64) for _, told in maps],
+                "seconds": milliseconds / 1000 * random.uniform(0.8, 1.3, n),
+                "value_full": 0.99,
+                "value_empty": 0.01,
+                "status": "ok",
+                "error": None,
+                "flag": None,
+                "extra": [json.dumps(told) if told else None for _, told in maps],
+            }
+        )
+        path = root / "scores" / name / "0-of-1.parquet"
+        settings = {"method": {"method": method, **given}}
+        about = {"label": name, "method": method, "parameters": settings["method"], "settings": settings, "seed": 0}
+        excluded = {"seconds_exclude": "loading, and one warm-up explanation", "timing": timing}
+        score_files.write(path, frame, {**about, **excluded, "device": "cpu", "settings_digest": "0" * 16})
+        files[name] = [str(path)]
+        fine = score_files.read(path)
+        measured[name] = localization.measure(
+            fine, datasets.truth(data, fine["instance"], fine["target"]), [(features, np.arange(n))], settings["method"]
+        ).assign(label=name)
+        counts = np.unique(np.geomspace(1, 12_000, 40).astype(int))
+        fall = np.exp(-counts / (40 + 200 * random.random()))
+        curves += [
+            pd.DataFrame(
+                {
+                    "label": name,
+                    "quantity": kind,
+                    "x": counts.astype(float),
+                    "mean": fall**power,
+                    "low": fall**power - 0.05,
+                    "high": fall**power + 0.05,
+                }
+            )
+            for kind, power in (("logit", 1), ("probability", 2))
+        ]
+        curves += [
+            pd.DataFrame(
+                [
+                    {
+                        "label": name,
+                        "quantity": f"{kind}_area",
+                        "x": np.nan,
+                        "mean": fall.mean(),
+                        "low": fall.mean() - 0.05,
+                        "high": fall.mean() + 0.05,
+                    }
+                ]
+            )
+            for kind in ("logit", "probability")
+        ]
+    written = {name: root / "metrics" / f"{name}.parquet" for name in metrics}
+    pairs = {}
+    if "localization" in metrics:
+        compare(pd.concat(measured.values())).to_parquet(written["localization"])
+        (root / "metrics" / "localization").mkdir()
+        pairs = {"localization": [str(root / "metrics" / "localization" / f"{name}.parquet") for name in labels]}
+        for name, path in zip(labels, pairs["localization"], strict=True):
+            measured[name].to_parquet(path)
+    if "ablation" in metrics:
+        pd.concat(curves).assign(n=n).to_parquet(written["ablation"])
+    described = {
+        name: {"method": method, "family": "hierarchical", "parameters": given, "is_control": control}
+        for name, (method, given, control, _) in labels.items()
+    }
+    stated = {
+        "report": {"title": "Crosses, synthetic maps", "instances_shown": 3, "notebook": "localization"},
+        **{"labels": described, "order": list(labels), "budget": 4.0, "features": {"kind": "pixel"}},
+        **{"reference": "mean", "value": "probability", "timing": timing},
+    }
+    return {
+        **{"experiment": "crosses", "root": str(root), "settings_json": json.dumps(stated, sort_keys=True)},
+        **{"model_card": str(model / "card.json"), "dataset_card": str(data / "card.json"), "dataset": str(data)},
+        **{"instances": str(root / "instances.parquet"), "scores": files, "measured": pairs},
+        "metrics": {name: str(path) for name, path in written.items()},
+    }
+
+
+def shown(page: str) -> str:
+    return re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.S)
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """The folder of the page, and what it was made from."""
+    root, before = tmp_path_factory.mktemp("root"), Path.cwd()
+    os.chdir(root)
+    try:
+        given = build(Path("made"))
+        reports.render(NOTEBOOK, given, "reports/crosses.html", "reports/crosses.ipynb")
+        results = findings.load(**given)
+        truth = parts.truth_of(results)
+        assert len(results.dataset.ids)  # read while its path, which is relative, leads somewhere
+    finally:
+        os.chdir(before)
+    return root, results, truth
+
+
+# ------------------------------------------------------------------------------------------------------- the page
+
+
+def test_the_page_has_every_section_and_every_label(rendered):
+    page = (rendered[0] / "reports/crosses.html").read_text()
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == SECTIONS
+    text = shown(page)
+    assert all(name in text for name in LABELS)
+    assert "Traceback" not in text and "None" not in text and "nan" not in text.split()
+    assert "The data are synthetic (crosses)." in text and "no figures" not in text.lower()
+    assert "marking every leaf that touches a true pixel would give" in text
+    assert not re.search(r"<script|<link|<iframe|@import|url\(", page)
+    assert page.count("<img") == page.count(' alt="') == 11 and ' alt=""' not in page
+
+
+def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = build(
+        Path("made"), {name: LABELS[name] for name in ("grad_cam", "random")}, n=3, timing="batch", metrics=()
+    )
+    card = json.loads(Path(given["dataset_card"]).read_text())
+    del card["truth"]
+    Path(given["dataset_card"]).write_text(json.dumps(card))
+    results = findings.load(**given)
+    truth = parts.truth_of(results)
+    assert truth is None
+    assert "true region" not in parts.header(results, truth).data
+    assert "<img" in parts.maps_section(results, truth).data
+    said = [
+        parts.scores_section(results, truth),
+        parts.runtime_section(results),
+        parts.ablation_section(results, truth),
+        parts.claims_section(results),
+        parts.sizes_section(results, truth),
+        parts.visits_section(results, truth),
+        parts.cosines_section(results, truth),
+    ]
+    assert all(one.data.startswith('<p class="note">') and one.data.count("<p") == 1 for one in said)
+    assert parts.masking_section(results).data == ""
+
+
+def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    assert all(len(cell["source"]) <= 10 for cell in code)
+    default["experiments"]["digits"]["report"] = {"notebook": "localization"}
+    os.chdir(root)
+    tracked = plan.report_code(load(default), "digits")
+    assert "workflow/shapeline/localization_plots.py" in tracked and "workflow/shapeline/theory.py" in tracked
+
+
+def test_the_page_is_given_the_measurements_that_it_pairs(default):
+    default["datasets"]["crosses"] = {"source": "crosses"}
+    default["models"]["crosses"] = {"dataset": "crosses", "architecture": "crosses_cnn"}
+    experiment = {"model": "crosses", "features": {"kind": "pixel"}, "methods": {"random": {"method": "random"}}}
+    experiment |= {"metrics": {"localization": {}}, "instances": {"count": 2}}
+    default["experiments"] = {"found": {**experiment, "report": {"notebook": "localization"}}}
+    default["run"] = ["found"]
+    config = load(default)
+    assert plan.paired_files(config, "found") == ["results/found/metrics/localization/random.parquet"]
+
+
+# -------------------------------------------------------------------------------------------------------- numbers
+
+
+def test_the_truth_is_that_of_the_class_explained(rendered):
+    _, results, truth = rendered
+    assert (truth.any(axis=(1, 2)) == (results.instances["label"] == 1)).all()
+    other = {name: frame.assign(target=1 - frame["target"]) for name, frame in results.scores.items()}
+    assert (parts.targets(dataclasses.replace(results, scores=other)) == 1 - results.instances["label"]).all()
+
+
+def test_the_paired_table_is_that_of_the_differences(rendered):
+    _, results, _ = rendered
+    page = parts.paired_section(results).data
+    measured = results.measured["localization"]
+    f1 = measured[measured["quantity"] == "f1"].pivot(index="instance", columns="label", values="value").dropna()
+    for other in ("partition_500", "random"):
+        row = re.search(rf">{other}</td><td[^>]*>([^<]*)</td>", page)[1]
+        assert row.startswith(f"{(f1['h_shap'] - f1[other]).mean():.2f} (")
+    best = measured[measured["quantity"] == "f1_best"].pivot(index="instance", columns="label", values="value").dropna()
+    lost = best["h_shap"] - best["expected_gradients"]
+    second = page[page.index("best threshold: h_shap") :]
+    assert lost.max() < 0 and f"{lost.mean():.2f} (".replace("-", "−") in second and "0 %" in second
+
+
+def test_claims_are_judged_by_the_numbers(rendered):
+    _, results, _ = rendered
+
+    def verdicts(**factors) -> list[str]:
+        changed = {
+            name: frame.assign(seconds=frame["seconds"] * factors.get(name, 1))
+            for name, frame in results.scores.items()
+        }
+        return [one["verdict"] for one in parts.claims(dataclasses.replace(results, scores=changed))]
+
+    assert verdicts() == ["confirmed", "refuted", "confirmed", "confirmed"]
+    here = [one["here"] for one in parts.claims(results)]
+    assert here[0].startswith("h_shap 0.") and "best rival expected_gradients" in here[0]
+    assert "partition_500 (m = 500)" in here[2] and "grad_cam faster than h_shap;" in here[3]
+    assert verdicts(partition_500=0.5)[2] == "confirmed for 3 of 4"  # h_shap_1 takes 20 ms to 155
+    assert verdicts(partition_500=0.001)[2:] == ["refuted", "refuted"]
+    assert verdicts(partition_64=0.25)[3] == "confirmed for 2 of 4"  # 11 ms, of which two labels take less
+    few = {name: frame for name, frame in results.scores.items() if name == "random"}
+    assert parts.claims(dataclasses.replace(results, scores=few)) == []
+
+
+def test_seconds_have_an_interval_where_each_picture_was_timed_alone(rendered):
+    _, results, _ = rendered
+    alone = parts.seconds(results)
+    taken = results.scores["grad_cam"]["seconds"]
+    assert alone["mean"]["grad_cam"] == pytest.approx(taken.mean())
+    assert taken.min() < alone["low"]["grad_cam"] < taken.mean() < alone["high"]["grad_cam"] < taken.max()
+    batch = parts.seconds(dataclasses.replace(results, settings={**results.settings, "timing": "batch"}))
+    assert batch["mean"].equals(alone["mean"]) and batch[["low", "high"]].isna().all(axis=None)
+
+
+def test_only_labels_that_differ_in_min_size_alone_are_a_group(rendered):
+    _, results, _ = rendered
+    assert parts.size_groups(results) == [{12: "h_shap_12", 3: "h_shap", 1: "h_shap_1"}]
+
+
+def test_boxes_lie_around_the_connected_parts():
+    truth = np.zeros((8, 9), bool)
+    truth[1, 1] = truth[2, 2] = True  # corners connect
+    truth[5:7, 6:9] = True
+    assert parts.boxes_of(truth) == [(1, 1, 3, 3), (5, 6, 7, 9)]
+    assert parts.boxes_of(np.zeros((3, 3), bool)) == []
+
+
+def test_a_large_map_is_reduced_to_the_largest_magnitudes():
+    values = np.zeros((1000, 700))
+    values[501, 699], values[0, 0], values[1, 1] = -3.0, 1.0, -2.0
+    small = parts.reduced(values)
+    assert small.shape == (334, 234) and small.min() == -3 == small[167, 233] and small[0, 0] == -2
+    assert np.count_nonzero(small) == 2
+    values = np.random.default_rng(0).normal(size=(100, 120))
+    assert np.array_equal(parts.reduced(values), values)
+    values[:, 0] = np.nan  # of no feature
+    assert np.array_equal(parts.reduced(values), values, equal_nan=True)
+
+
+def test_the_enlarged_square_stays_in_the_picture():
+    truth = np.zeros((40, 60), bool)
+    truth[0:4, 56:60] = True
+    assert parts.zoomed(truth) == ((0, 12), (48, 60))
+    truth[0:30, 10:20] = True
+    assert parts.zoomed(truth)[0] == (0, 40)  # larger than the picture: all of that side
+
+
+# ------------------------------------------------------------------------------------------------------- theorems
+
+
+@pytest.mark.parametrize(("height", "width", "size"), [(16, 16, 1), (13, 9, 2), (5, 31, 3), (100, 120, 3)])
+def test_visits_of_an_or_are_those_of_h_shap_on_it(height, width, size):
+    random = np.random.default_rng(height)
+    truth = random.random((6, height, width)) < 0.02
+    truth[0] = False
+    truth[1] = True
+    expected = [
+        hierarchy.h_shap(lambda masks, one=one: (masks & one).any(axis=(1, 2)).astype(float), (height, width), size)
+        for one in truth[: 6 if height < 50 else 3]
+    ]
+    assert list(parts.or_visits(truth, size))[: len(expected)] == [one.visited_nodes for one in expected]
+
+
+def test_visits_of_independent_pixels_agree_with_the_theorem():
+    truth = np.random.default_rng(0).random((3000, 8, 8)) < 0.05
+    visited = parts.or_visits(truth, 1)
+    error = visited.std() / len(visited) ** 0.5
+    assert visited.mean() == pytest.approx(theory.expected_visited_nodes(64, 4, 0.05), abs=4 * error)
+    share, leaves = parts.leaf_shares(truth, 1)
+    assert leaves == 64 and np.allclose(share, truth.mean(axis=(1, 2)))
+
+
+def test_cosines_by_hand_and_above_the_bound(rendered):
+    _, results, truth = rendered
+    found = parts.cosines(results, truth, "h_shap")
+    having = truth.any(axis=(1, 2))
+    assert len(found) == having.sum() and (found["ideal"] >= found["bound"] - 1e-12).all()
+    maps = score_files.matrix(results.scores["h_shap"])  # rows in order of instance, as the instances are
+    one, wanted = maps[having][0], truth[having][0].ravel()
+    assert found["cosine"][0] == pytest.approx(one @ wanted / np.linalg.norm(one) / np.linalg.norm(wanted))
+    oracle = hierarchy.h_shap(
+        lambda masks: (masks & truth[having][0]).any(axis=(1, 2)).astype(float), SHAPE, 3
+    ).saliency.ravel()
+    assert found["ideal"][0] == pytest.approx(oracle @ wanted / np.linalg.norm(oracle) / np.linalg.norm(wanted))
+    assert found["bound"][0] == pytest.approx(max(1 / 4, (wanted.sum() / 12_000) ** 0.5))
+    assert (parts.cosines(results, truth, "h_shap_1")["bound"] == 1).all()
+
+
+def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendered):
+    _, results, _ = rendered
+    assert parts.plain_labels(results) == ["h_shap", "h_shap_12", "h_shap_1"]
+    shifted = {**results.labels, "h_shap": {"method": "h_shap", "parameters": {"min_size": 3, "shifts": [[0, 1]]}}}
+    assert parts.plain_labels(dataclasses.replace(results, labels=shifted)) == ["h_shap_12", "h_shap_1"]
+
+
+# -------------------------------------------------------------------------------------------------------- figures
+
+
+def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
+    _, results, _ = rendered
+    frame = parts.measured(results)
+    drawing = parts.dots(frame, parts.styles_of(results))
+    panels = {axes.get_title(loc="left"): axes for axes in drawing.axes}
+    assert set(panels) == {title for title, _ in parts.PANELS.values()}
+    names = [text.get_text() for text in panels["F1, as published"].get_yticklabels()]
+    means = findings.scalars(frame, "f1")["mean"]
+    assert names == list(means.sort_values(ascending=False).index)
+    marks = {
+        line.get_marker(): line
+        for line in panels["F1, as published"].lines
+        if line.get_marker() in "|>" and len(line.get_xdata()) > 1
+    }
+    for marker, name in zip("|>", parts.CEILINGS, strict=True):
+        tops = findings.scalars(frame, name)["mean"]
+        drawn = dict(zip(marks[marker].get_ydata(), marks[marker].get_xdata(), strict=True))
+        assert drawn == {names.index(one): value for one, value in tops.items()}
+        assert set(tops.index) == {"h_shap", "h_shap_12", "h_shap_1", "h_shap_70"}
+
+
+def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered):
+    _, results, _ = rendered
+    time = parts.seconds(results)
+    drawing = parts.runtime_plane(parts.measured(results), time, parts.styles_of(results), "f1", "F1")
+    axes = drawing.axes[0]
+    assert axes.get_xscale() == "log" and {text.get_text() for text in axes.texts} >= set(LABELS)
+    level = [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
+    assert len(level) == len(LABELS)
+    names = {text.get_text(): text for text in axes.texts}
+    for line in level:  # no name lies on a bar
+        ends = axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]))
+        for text in names.values():
+            box = text.get_window_extent()
+            assert not (box.x0 < ends[1, 0] and box.x1 > ends[0, 0] and box.y0 < ends[0, 1] < box.y1)
+    time[["low", "high"]] = np.nan
+    axes = parts.runtime_plane(parts.measured(results), time, parts.styles_of(results), "f1", "F1").axes[0]
+    assert not [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
+
+
+def test_ablated_pictures_are_filled_where_the_scores_are_positive(rendered, monkeypatch):
+    _, results, truth = rendered
+    seen = {}
+
+    def grid(names, labels, draw, columns):
+        from matplotlib.figure import Figure
+
+        for name in (None, *labels):
+            axes = Figure().subplots()
+            draw(axes, 0, name)
+            seen[name] = axes.images[0].get_array()
+        return Figure()
+
+    monkeypatch.setattr(parts.plots, "picture_grid", grid)
+    parts.ablated_pictures(results, truth)
+    place = int(np.flatnonzero(truth.any(axis=(1, 2)))[0])
+    scores = score_files.matrix(results.scores["h_shap"])[place].reshape(SHAPE)
+    mean = results.dataset.part("train").inputs.mean(axis=(0, 2, 3))
+    assert np.allclose(seen["h_shap"][scores > 0], mean, atol=1e-3)
+    assert np.array_equal(seen["h_shap"][scores <= 0], seen[None][scores <= 0])

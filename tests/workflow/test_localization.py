@@ -1,0 +1,38 @@
+"""Crosses at a tiny size, from made pictures to the localization page."""
+
+import numpy as np
+import pandas as pd
+
+LABELS = {"h_shap": {"method": "h_shap", "min_size": 12}, "random": {"method": "random"}}
+TINY = {
+    "run": ["crosses"],
+    "datasets": {"crosses": {"source": "crosses", "count": 64}},
+    "models": {"crosses": {"dataset": "crosses", "architecture": "crosses_cnn", "training": {"epochs": 1}}},
+    "experiments": {
+        "crosses": {
+            "model": "crosses",
+            "features": {"kind": "pixel"},
+            "value": "probability",
+            "timing": "per_instance",
+            "instances": {"count": 4, "label": "cross"},
+            "methods": LABELS,
+            "metrics": {"localization": {}, "ablation": {"sizes": 4}, "cost": {}},
+            "report": {"notebook": "localization", "instances_shown": 2},
+        }
+    },
+}
+
+
+def test_crosses_become_a_page_on_where_they_are(fresh):
+    fresh.configure(TINY)
+    fresh.snakemake("crosses", "--cores", "2")
+    folder = fresh.path / "results" / "crosses" / "metrics"
+    for label in LABELS:
+        found = pd.read_parquet(folder / "localization" / f"{label}.parquet")
+        ceilings = {"ceiling_touching", "ceiling_best"} & set(found["quantity"])
+        assert len(ceilings) == (2 if label == "h_shap" else 0) and set(found.groupby("quantity").size()) == {4}
+        curves = pd.read_parquet(folder / "ablation" / f"{label}.parquet")
+        assert sorted(curves.loc[curves["quantity"] == "probability", "x"].unique()) == [1, 23, 524, 12_000]
+        assert np.isfinite(curves.loc[curves["quantity"] == "probability_area", "value"]).all()
+    page = (fresh.path / "results" / "reports" / "crosses.html").read_text()
+    assert "Traceback" not in page and page.count("<img") >= 3 and "random" in page

@@ -1,0 +1,97 @@
+"""Ablation: how the explained class's logit and probability fall as the top positive features are removed."""
+
+import numpy as np
+import pandas as pd
+
+from shapeline import engine, scores
+from shapeline.errors import ShapelineError
+from shapeline.features import Features
+from shapeline.metrics.log_odds import ranked
+from shapeline.models import Classifier
+from shapeline.references import Reference
+
+SIZES = 200
+CHUNK_BYTES = 1 << 26  # of the masks given to the engine at a time
+OUTPUTS = ("logit", "probability")
+
+
+def measure(
+    rows: pd.DataFrame,
+    model: Classifier,
+    inputs: np.ndarray,
+    buckets: list[tuple[Features, np.ndarray]],
+    reference: Reference,
+    form: engine.Form | None = None,
+    seed: int = 0,
+    sizes: int = SIZES,
+    progress=None,
+    varies: bool = False,
+) -> pd.DataFrame:
+    """Logit and probability of the target, as a share of the whole input's, without the top k positive features.
+
+    (Teneggi et al. 2021, §5.1 and figure F.2.) rows: score rows that succeeded, in the order of inputs (n, *input
+    shape); buckets: features and the positions of the rows that have them; varies: whether d differs by instance, which
+    changes nothing here, for d is then that of the instance with the most. k runs over at most `sizes` whole numbers
+    from 1 to d, evenly on a logarithmic axis; only features of positive score are removed, so a curve is level once
+    all of its own are gone. Quantities `logit` and `probability` (x = k) and, lower is better, `logit_area` and
+    `probability_area`: their means over the logarithmic axis. Where the logit of the whole input is not positive, its
+    shares mean nothing and are NaN. Equal scores are removed in random order, by a seed an instance. The model is asked
+    twice, for the engine gives one of the two at a time.
+    """
+    most = max(features.d for features, _ in buckets)
+    counts = np.unique(np.round(np.geomspace(1, most, sizes)).astype(int))
+    along = np.log(counts / counts[0]) / max(np.log(counts[-1] / counts[0]), 1e-300)
+    frames, done, made = [], 0, 0
+    for features, positions in buckets:
+        part = rows.iloc[positions].reset_index(drop=True)
+        positive = np.array([(np.asarray(one) > 0).sum() for one in part["scores"]])
+        # Of like numbers of positive features together, so that few masks are asked for beyond an instance's own.
+        order = np.argsort(positive, kind="stable")
+        step = max(1, CHUNK_BYTES // ((_needed(positive, counts) + 1) * features.d))
+        for some in (order[start : start + step] for start in range(0, len(order), step)):
+            curves = _curves(
+                part.iloc[some], positive[some], model, inputs[positions[some]], features, reference, form, seed, counts
+            )
+            keys = part.iloc[some][["instance", "repeat"]]
+            for name, curve in curves.items():
+                each = keys.loc[keys.index.repeat(len(counts))]
+                frames.append(
+                    each.assign(quantity=name, x=np.tile(counts.astype(float), len(keys)), value=curve.ravel())
+                )
+                area = np.trapezoid(curve, along, axis=1) if len(counts) > 1 else curve[:, 0]
+                frames.append(keys.assign(quantity=f"{name}_area", x=np.nan, value=area))
+            done, made = done + len(some), made + len(OUTPUTS) * len(some) * (_needed(positive[some], counts) + 1)
+            if progress:
+                progress(done, made)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _needed(positive: np.ndarray, counts: np.ndarray) -> int:
+    """How many of the counts differ for these instances: later ones remove no more than all positive features."""
+    most = positive.max()
+    return int(np.searchsorted(counts, most)) + 1 if most else 0
+
+
+def _curves(rows, positive, model, inputs, features, reference, form, seed, counts) -> dict[str, np.ndarray]:
+    """Shares of the whole input's logit and probability, each (instances, counts)."""
+    place = ranked(scores.matrix(rows), rows["instance"].to_numpy(), seed)
+    targets = rows["target"].to_numpy()
+    needed = np.r_[0, counts[: _needed(positive, counts)]]  # the first mask removes nothing
+    removed = np.minimum(needed, positive[:, None])
+    step = max(1, CHUNK_BYTES // (len(rows) * features.d))
+    found = {name: [] for name in OUTPUTS}
+    for start in range(0, len(needed), step):
+        masks = place[:, None, :] >= removed[:, start : start + step, None]
+        for name, parts in found.items():
+            try:
+                parts.append(engine.values(model, inputs, reference, masks, features, name, targets, form))
+            except ShapelineError as error:
+                raise engine.by_id(error, rows["instance"].to_numpy()) from None
+    curves = {}
+    for name, parts in found.items():
+        values = np.concatenate(parts, axis=1)
+        whole = values[:, :1]
+        share = np.divide(values, whole, out=np.full(values.shape, np.nan), where=whole > 0)
+        # Level after the last mask that differs.
+        curves[name] = share[:, np.minimum(np.arange(len(counts)) + 1, share.shape[1] - 1)]
+    return curves

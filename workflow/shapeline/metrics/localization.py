@@ -1,0 +1,140 @@
+"""Accuracy against known regions: how well the scores find the pixels that decide the explained class."""
+
+import numpy as np
+import pandas as pd
+
+from shapeline.errors import ShapelineError
+from shapeline.features import Features
+from shapeline.seeds import seed_of
+
+MARKED = 1e-6  # a pixel is marked above it, as published
+CHUNK_PIXELS = 4_000_000  # of the maps sorted at a time: 32 MB, a few times
+
+
+def measure(
+    rows: pd.DataFrame,
+    truth: np.ndarray,
+    buckets: list[tuple[Features, np.ndarray]],
+    method: dict | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Scores as maps of pixels against the true pixels of the explained class (Teneggi et al. 2021, §5.2).
+
+    rows: score rows that succeeded; truth (n, height, width) bool, theirs; buckets: features and the positions of the
+    rows that have them. Each pixel has the score of its feature. Quantities, all in [0, 1], higher is better:
+    `f1` and `iou` of the pixels above 1e-6, as published; `f1_best` at the best threshold of the instance;
+    `f1_equal_area` and `iou_equal_area` of as many top pixels as are true, equal scores at the cut drawn by a seed an
+    instance; `auprc`, the average precision; `pointing`, 1 where the pixel of the highest score is true (of several
+    equally high ones: the share that is). NaN, which is left out of means and of their n, where no pixel is true.
+
+    method: settings of the label. For h_shap there are also the most that any choice of its leaves can reach:
+    `ceiling_touching`, F1 of all leaves that hold a true pixel, and `ceiling_best`, F1 of the best set of leaves.
+    Raises ShapelineError where the truth does not fit the rows.
+    """
+    if len(truth) != len(rows):
+        raise ShapelineError(f"localization: {len(truth)} true regions for {len(rows)} explanations; prepare again.")
+    frames = []
+    for features, positions in buckets:
+        part = rows.iloc[positions]
+        owner = features.cells.reshape(-1, *truth.shape[1:])[0].ravel()  # channels share their pixels' features
+        step = max(1, CHUNK_PIXELS // owner.size)
+        for start in range(0, len(part), step):
+            some = part.iloc[start : start + step]
+            wanted = truth[positions[start : start + step]].reshape(len(some), -1)
+            values = np.stack(some["scores"].to_list())
+            # A pixel of no feature has no score: 0.
+            maps = np.concatenate([values, np.zeros((len(some), 1), values.dtype)], axis=1)[:, owner]
+            found = quantities(maps, wanted, [seed_of(seed, "ties", one) for one in some["instance"]])
+            found |= ceilings(truth[positions[start : start + step]], method or {}, features)
+            keys = some[["instance", "repeat"]]
+            frames += [keys.assign(quantity=name, x=np.nan, value=value) for name, value in found.items()]
+    return pd.concat(frames, ignore_index=True)
+
+
+def quantities(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[str, np.ndarray]:
+    """All that compares maps (n, pixels) with true pixels (n, pixels) bool, each (n,); seeds (n,) for equal scores."""
+    total = truth.sum(axis=1)
+    n_pixels = maps.shape[1]
+    order = np.argsort(-maps, axis=1, kind="stable")
+    ordered, hit = np.take_along_axis(maps, order, 1), np.take_along_axis(truth, order, 1)
+    # A threshold cuts only where the score changes, so only the ends of runs of equal scores count.
+    end = np.concatenate([ordered[:, 1:] < ordered[:, :-1], np.ones((len(maps), 1), bool)], axis=1)
+    hits, taken = hit.cumsum(axis=1), np.arange(1, n_pixels + 1)
+    before = np.maximum.accumulate(np.where(end, hits, 0), axis=1)
+    gained = np.diff(before, axis=1, prepend=0)  # true pixels in the run that ends here
+    marked = maps > MARKED
+    found = (marked & truth).sum(axis=1)
+    equal = _top_hits(ordered, hits, total, seeds)
+    with np.errstate(invalid="ignore", divide="ignore"):  # where no pixel is true, all become NaN
+        result = {
+            "f1": 2 * found / (marked.sum(axis=1) + total),
+            "f1_best": np.where(end, 2 * hits / (taken + total[:, None]), 0).max(axis=1),
+            "f1_equal_area": equal / total,
+            "auprc": (gained * hits / taken).sum(axis=1) / total,
+            "iou": found / (marked.sum(axis=1) + total - found),
+            "iou_equal_area": equal / (2 * total - equal),
+            "pointing": _first_run(end, hits),
+        }
+    return {name: np.where(total > 0, value, np.nan) for name, value in result.items()}
+
+
+def _first_run(end: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    """The share of true pixels among those of the highest score, (n,)."""
+    last = end.argmax(axis=1)
+    return np.take_along_axis(hits, last[:, None], 1)[:, 0] / (last + 1)
+
+
+def _top_hits(ordered: np.ndarray, hits: np.ndarray, total: np.ndarray, seeds: list[int]) -> np.ndarray:
+    """True pixels among the `total` top ones of each row, those of equal scores at the cut drawn at random, (n,)."""
+    cut = np.take_along_axis(ordered, np.maximum(total - 1, 0)[:, None], 1)
+    above, upto = (ordered > cut).sum(axis=1), (ordered >= cut).sum(axis=1)
+    counted = np.concatenate([np.zeros((len(hits), 1), int), hits], axis=1)
+    sure, possible = (np.take_along_axis(counted, ends[:, None], 1)[:, 0] for ends in (above, upto))
+    # How many of a random choice of equals are true, without making the choice.
+    drawn = [
+        np.random.default_rng(seed).hypergeometric(good, equals - good, places)
+        for seed, good, equals, places in zip(
+            seeds, possible - sure, upto - above, np.maximum(total - above, 0), strict=True
+        )
+    ]
+    return sure + np.array(drawn, int)
+
+
+def ceilings(truth: np.ndarray, method: dict, features: Features) -> dict[str, np.ndarray]:
+    """The two ceilings of F1 for the leaves of an h_shap label and truth (n, height, width); none for another label.
+
+    Cycle spinning averages over partitions, and superpixels and patches have trees of their own: no such leaves there.
+    """
+    if method.get("method") != "h_shap" or {"shifts", "features"} & set(method) or features.kind != "pixel":
+        return {}
+    touching, best = leaf_ceilings(truth, method.get("min_size", 1))
+    return {"ceiling_touching": touching, "ceiling_best": best}
+
+
+def leaf_ceilings(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """F1 of marking every leaf with a true pixel, and of the best set of leaves; each (n,), NaN without true pixels.
+
+    truth (n, height, width) bool. F1 = 2 Σt / (Σa + T) over a set of leaves of a pixels with t true ones exceeds a
+    number c exactly where Σ(2t - c a) > c T, and the sum is largest for the leaves with t/a > c/2: so a best set is
+    one of the first few leaves in order of their precision t/a, and all those are tried.
+    """
+    rows, columns = (leaf_edges(side, min_size) for side in truth.shape[1:])
+    found = np.add.reduceat(np.add.reduceat(truth, rows[:-1], axis=1, dtype=np.int64), columns[:-1], axis=2)
+    found = found.reshape(len(truth), -1)
+    area = np.outer(np.diff(rows), np.diff(columns)).ravel()
+    total = found.sum(axis=1)
+    order = np.argsort(-found / area, axis=1, kind="stable")
+    hits = np.take_along_axis(found, order, 1).cumsum(axis=1)
+    taken = area[order].cumsum(axis=1)
+    with np.errstate(invalid="ignore"):
+        touching = 2 * total / (np.where(found > 0, area, 0).sum(axis=1) + total)
+        best = (2 * hits / (taken + total[:, None])).max(axis=1)
+    return touching, np.where(total > 0, best, np.nan)
+
+
+def leaf_edges(side: int, min_size: int) -> np.ndarray:
+    """Where h-Shap's smallest nodes start and end along a side: halved while both halves keep min_size."""
+    edges = np.array([0, side])
+    while (large := np.diff(edges) // 2 >= min_size).any():
+        edges = np.sort(np.concatenate([edges, (edges[:-1] + edges[1:])[large] // 2]))
+    return edges

@@ -1,0 +1,59 @@
+"""Sanity: how alike the scores of the trained model and of a randomised one are; they ought to differ."""
+
+import numpy as np
+import pandas as pd
+
+from shapeline import scores
+from shapeline.features import Features
+from shapeline.metrics.error import correlation, ranked
+
+WINDOW = 7  # pixels: the usual side of SSIM's window
+
+
+def measure(
+    rows: pd.DataFrame,
+    randomised: dict[int, pd.DataFrame],
+    buckets: list[tuple[Features, np.ndarray]] | None = None,
+) -> pd.DataFrame:
+    """Likeness of scores before and after layers were drawn anew, per instance, repeat and number of layers (x).
+
+    rows and randomised (number of layers drawn -> rows) are score rows that succeeded, of the same instances, targets
+    and draws; an instance that either lacks is left out. Quantities (Adebayo et al. 2018, §3): `rank_correlation` of
+    the scores and `rank_correlation_absolute` of their sizes, NaN where either is constant; of images `ssim`, the
+    structural similarity of both maps, each divided by its largest size, NaN where one is all zero. buckets: of an
+    image the features, and the positions of the rows that have them.
+    """
+    frames = [rows.iloc[:0][["instance", "repeat"]].assign(quantity="", x=0.0, value=0.0)]
+    keys = ["instance", "target", "repeat"]
+    rows = rows.assign(place=np.arange(len(rows)))
+    cells = {place: features.cells[0] for features, positions in buckets or () for place in positions}
+    for layers, others in randomised.items():
+        both = rows.merge(scores.final(others)[[*keys, "scores"]], on=keys, suffixes=("", "_randomised"))
+        for _, part in both.groupby(both["scores"].map(len)):  # instances may differ in their number of features
+            one, other = scores.matrix(part), np.stack(part["scores_randomised"].to_list()).astype(float)
+            found = {
+                "rank_correlation": correlation(ranked(one), ranked(other)),
+                "rank_correlation_absolute": correlation(ranked(np.abs(one)), ranked(np.abs(other))),
+            }
+            if cells:
+                found["ssim"] = _similarity(one, other, [cells[place] for place in part["place"]])
+            about = part[["instance", "repeat"]]
+            frames += [about.assign(quantity=name, x=float(layers), value=value) for name, value in found.items()]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _similarity(one: np.ndarray, other: np.ndarray, cells: list[np.ndarray]) -> np.ndarray:
+    """SSIM of the maps of scores (n, d) on cells, n times (height, width): (n,) in [-1, 1]."""
+    from skimage.metrics import structural_similarity
+
+    side = min(WINDOW, *cells[0].shape)
+    window = side - (side % 2 == 0)  # odd
+
+    def alike(first: np.ndarray, second: np.ndarray, owners: np.ndarray) -> float:
+        sizes = np.abs(first).max(), np.abs(second).max()
+        if window < 3 or min(sizes) == 0:
+            return np.nan
+        maps = (np.append(row / size, 0.0)[owners] for row, size in zip((first, second), sizes, strict=True))
+        return structural_similarity(*maps, win_size=window, data_range=2.0)
+
+    return np.array([alike(*row) for row in zip(one, other, cells, strict=True)])
