@@ -89,8 +89,8 @@ def overview(results: Sequence[Results]) -> HTML:
         heading("What the papers claim", 2),
         table(judged[tested], text=judged.columns) if tested.any() else note("None of them can be judged by this run."),
         note(
-            "Numbers are this run's, with their 95 % intervals. A claim about an order holds where the order is sure on "
-            "every comparison, fails where it is surely the other way round on one, and is undecided between."
+            "Numbers are this run's, with their 95 % intervals. A claim about an order holds where the order is sure "
+            "on every comparison, fails where it is surely the other way round on one, and is undecided between."
         ),
         folded(
             f"{number((~tested).sum())} claims that this run cannot judge, and why",

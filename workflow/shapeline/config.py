@@ -14,20 +14,21 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 from shapeline import datasets, features, methods, metrics, references
 from shapeline.designs.design import evaluations
 from shapeline.errors import ShapelineError, nearest
-from shapeline.models import ARCHITECTURES
+from shapeline.methods import USER_FILE, Own, Patch, Positive, Superpixel
+from shapeline.models import ARCHITECTURES, TORCH_ONLY, ready
+from shapeline.models.training import AUGMENTATIONS, SCHEDULES
 
-TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke")
+TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke", "prune", "doctor")
 RULES = (
-    *("fetch_source", "prepare_dataset", "train_model", "select_instances"),
+    *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "randomise_model", "select_instances"),
     *("attribute", "measure", "compare", "render_report", "render_theory", "render_index"),
 )
 TEXT_ARCHITECTURES = ("word_cnn", "char_cnn", "bilstm")
 KINDS_TAKEN = {"mlp": "table", **dict.fromkeys(TEXT_ARCHITECTURES, "text")}  # the others take images
 UNITS = {"word_cnn": "word", "bilstm": "word", "char_cnn": "character"}
 TAKEN = ("models", "reports", "logs", "benchmarks", "theory", "index")  # folders and pages beside the experiments' own
-USER_FILE = r"^[^:]+\.py:[A-Za-z_]\w*$"
-
-Positive = Annotated[int, Field(ge=1)]
+ROOT = ("benchmarks", "data", "docs", "envs", "notebooks", "profiles", "tests", "workflow")  # no place for results
+MODEL_FILE = rf"{USER_FILE}|\.(skops|keras)$"
 
 
 class Strict(BaseModel):
@@ -52,6 +53,30 @@ class Dataset(Strict):
     vocabulary: Annotated[int, Field(ge=3)] | None = Field(
         None, description="Text: the most frequent words known, padding and unknown counted."
     )
+    target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
+    text: str | None = Field(None, description="text_file: the column of documents.")
+    task: Literal["classification", "regression"] | None = Field(
+        None, description="table_file: whether the target is a class (the default) or a number."
+    )
+    columns: list[str] | None = Field(
+        None, min_length=1, description="table_file: the columns that are features; all but the target by default."
+    )
+    categorical: list[str] | None = Field(
+        None, min_length=1, description="table_file: columns of numbers that are categories all the same."
+    )
+    count: Positive | None = Field(None, description="How many pictures are made, of a source that makes them.")
+    size: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="Pictures in files: [height, width] in pixels, to which each is brought."
+    )
+    fit: Literal["resize", "crop"] | None = Field(
+        None, description="Pictures in files: how: resize (the default) stretches; crop cuts off what is too long."
+    )
+    color: Literal["rgb", "grey"] | None = Field(
+        None, description="Pictures in files: rgb by default, and then a grey picture is refused."
+    )
+    on_corrupt: Literal["stop", "skip"] | None = Field(
+        None, description="Pictures in files: whether one that cannot be decoded stops the run (the default)."
+    )
     validation: float = Field(
         0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
     )
@@ -63,32 +88,44 @@ class Training(Strict):
     batch: Positive | None = None
     learning_rate: float | None = Field(None, gt=0)
     weight_decay: float | None = Field(None, ge=0)
-    schedule: Literal["none", "cosine", "halving"] | None = Field(
-        None, description="halving: the learning rate halves every 3 epochs."
+    schedule: Literal[SCHEDULES] | None = Field(
+        None, description="halving: the learning rate halves every 3 epochs; step: it falls to a fifth every 10."
     )
     optimizer: Literal["adam", "rmsprop", "sgd"] | None = None
+    augment: list[Literal[AUGMENTATIONS]] | None = Field(
+        None, description="Pictures: flips made or not, at random, for every training row in every epoch."
+    )
+    patience: Positive | None = Field(
+        None, description="Training ends after so many epochs in a row that are no better on the validation part."
+    )
 
 
 class Model(Strict):
     dataset: str
     architecture: Literal[ARCHITECTURES] | None = None
     source: str | None = Field(
-        None, pattern=USER_FILE, description="path/to/file.py:function that builds a torch module."
+        None,
+        pattern=MODEL_FILE,
+        description="path/to/file.py:function that builds a torch module; or a model that is ready: a scikit-learn "
+        "pipeline in a .skops file, or a .keras file.",
+    )
+    trusted: list[str] | None = Field(
+        None, min_length=1, description=".skops: types that the file may hold beside scikit-learn's usual ones."
     )
     framework: Literal["torch", "tensorflow"] | None = Field(
         None, description="tensorflow for the architectures of text, torch for the others."
     )
     sizes: dict[str, int | float | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
+    weights: str | None = Field(
+        None,
+        description="Training starts from them: imagenet (of resnet18), or a .pth or .safetensors file with the "
+        "architecture's names; $VARIABLES expand.",
+    )
     training: Training = Training()
 
 
 class Pixel(Strict):
     kind: Literal["pixel"]
-
-
-class Patch(Strict):
-    kind: Literal["patch"]
-    size: Positive | Annotated[list[Positive], Field(min_length=2, max_length=2)]
 
 
 class Column(Strict):
@@ -100,16 +137,6 @@ class Group(Strict):
     groups: dict[str, list[str]] | None = Field(
         None, description="Name -> columns; the dataset's own groups by default."
     )
-
-
-class Superpixel(Strict):
-    kind: Literal["superpixel"]
-    method: Literal["slic", "quickshift"] = "slic"
-    segments: Positive | None = Field(None, description="slic: about how many, 50 by default.")
-    compactness: float | None = Field(None, gt=0, description="slic: weight of distance against colour, default 10.")
-    kernel_size: float | None = Field(None, ge=1, description="quickshift: 4 by default.")
-    max_distance: float | None = Field(None, gt=0, description="quickshift: 200 by default.")
-    ratio: float | None = Field(None, gt=0, description="quickshift: weight of colour against distance, default 0.2.")
 
 
 class Word(Strict):
@@ -165,23 +192,43 @@ Reference = Annotated[
 class Instances(Strict):
     count: Positive = Field(100, description="Test instances explained, drawn by seed.")
     split: Literal["test"] = "test"
+    label: int | str | None = Field(None, description="Only instances of this class, by index or name.")
+    correct: bool = Field(False, description="Only instances that the model predicts correctly.")
+    objects: Positive | None = Field(
+        None, description="Only pictures with so many objects of their class, where a dataset knows them."
+    )
+    or_all: bool = Field(False, description="Where there are fewer, all of them, in place of an error.")
     texts: list[Annotated[str, Field(min_length=1)]] | None = Field(
         None, min_length=1, description="Documents of one's own, explained in place of test instances."
     )
 
 
 class Report(Strict):
-    notebook: Literal["report", "influence"] = Field(
-        "report", description="The page: influence is that of measures which need labelled points alone."
+    notebook: Literal["report", "influence", "localization"] = Field(
+        "report",
+        description="The page: influence is that of measures which need labelled points alone, localization that of "
+        "pictures whose decisive pixels are known.",
     )
     title: str | None = None
     instances_shown: Annotated[int, Field(ge=1, le=12)] = 4
     palette: Literal["colorblind", "deep", "muted"] = "colorblind"
 
 
+def method(entry: Any) -> str | None:
+    """Which member of `MethodEntry` an entry means; that of functions of one's own has the tag OWN."""
+    name = entry.get("method") if isinstance(entry, dict) else getattr(entry, "method", None)
+    return OWN if re.match(USER_FILE, str(name)) else name and str(name)
+
+
+OWN = "path/to/file.py:function"
 MethodEntry = Annotated[
-    Union[tuple(method.parameters for method in methods.METHODS.values())],  # noqa: UP007 (built from the registry)
-    Field(discriminator="method"),
+    Union[
+        (
+            *(Annotated[entry.parameters, Tag(name)] for name, entry in methods.METHODS.items()),
+            Annotated[Own, Tag(OWN)],
+        )
+    ],
+    Discriminator(method),
 ]
 Metrics = create_model(
     "Metrics",
@@ -202,10 +249,23 @@ class Experiment(Strict):
     )
     instances: Instances = Instances()
     budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
+    timing: Literal["batch", "per_instance"] = Field(
+        "batch", description="What seconds are: a batch's time shared out, or each instance's own after a warm-up."
+    )
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Independent designs of every sampled method.")
+    time_limit: float | None = Field(
+        None,
+        gt=0,
+        description="Seconds that a method may take for an instance; what takes longer is a row that failed. With it "
+        "instances are explained one at a time.",
+    )
     methods: dict[str, MethodEntry] = Field(min_length=1)
     metrics: Metrics
     report: Report = Report()
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="torch: of coalitions' values; bfloat16 is mixed precision, faster and less exact."
+    )
+    compile: bool = Field(False, description="torch: coalitions' values by torch.compile, which takes a minute first.")
     cache: bool = Field(
         False, description="Keep values of coalitions in results/<experiment>/values, which methods then share."
     )
@@ -221,9 +281,13 @@ class Config(Strict):
     models: dict[str, Model] = Field(min_length=1)
     experiments: dict[str, Experiment] = Field(min_length=1)
     results: str = Field("results", min_length=1, description="Output folder, inside the repository root.")
-    scale: Literal["full", "smoke"] = "full"
+    scale: Literal["smoke", "paper", "beyond"] = Field(
+        "paper",
+        description="paper: as written; smoke: everything small; beyond: three times the instances, three repeats.",
+    )
     seed: Annotated[int, Field(ge=0)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    jobs_per_gpu: Positive = Field(1, description="Jobs that share a GPU; --resources gpu still counts GPUs.")
     shards: Literal["auto"] | Positive = "auto"
     data: Data = Data()
 
@@ -249,6 +313,9 @@ SMOKE = {
     },
 }
 SECTIONS = ("datasets", "models", "experiments")
+# What `scale: smoke` leaves: of pictures made, of sizes of an ablation, and of what a method may say that it spends.
+SMOKE_PICTURES, SMOKE_SIZES = 400, 20
+SMOKE_MOST = {"evaluations": 64, "samples": 10, "permutations": 20}
 LARGE = 1000  # features, for what can be said of instances before they are seen
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -269,7 +336,7 @@ def load(raw: dict) -> Config:
         lines += _impossible(config, names, {path[:2] for path in mistakes})
     if lines:
         raise ShapelineError("\n".join(dict.fromkeys(lines)))
-    return _shrunk(config) if config.scale == "smoke" else config
+    return SCALES[config.scale](config)
 
 
 def canonical(value: Any) -> Any:
@@ -289,8 +356,18 @@ def schema() -> dict:
 
 
 def framework_of(model: Model) -> str:
-    """The framework of a model: its own, else tensorflow for the architectures of text and torch for the others."""
+    """The framework of a model: its own, else tensorflow for the architectures of text and torch for the others.
+
+    Of a model that is ready, what its file is of: function or tensorflow.
+    """
+    if suffix := ready.suffix_of(model.source):
+        return ready.FRAMEWORKS[suffix]
     return model.framework or ("tensorflow" if model.architecture in TEXT_ARCHITECTURES else "torch")
+
+
+def source_of(dataset: Dataset | None) -> datasets.Source | None:
+    """What is known of a dataset before it is read; None of a user's own function, and where there is no dataset."""
+    return datasets.source_for(canonical(dataset)) if dataset else None
 
 
 def dataset_of(config: Config, experiment: Experiment) -> str:
@@ -298,13 +375,20 @@ def dataset_of(config: Config, experiment: Experiment) -> str:
     return experiment.dataset or config.models[experiment.model].dataset
 
 
-def feature_shape(config: Config, experiment: Experiment) -> tuple[int, ...] | None:
-    """The shape of the experiment's features, None where only the user's own dataset function can tell."""
+def features_of(experiment: Experiment, entry: Any) -> Any:
+    """The features that a method entry explains: its own, else the experiment's."""
+    return getattr(entry, "features", None) or experiment.features
+
+
+def feature_shape(config: Config, experiment: Experiment, entry: Any = None) -> tuple[int, ...] | None:
+    """The shape of the features of the experiment, or of one of its entries; None where only an instance or the user's
+    own dataset function can tell."""
     dataset = config.datasets[dataset_of(config, experiment)]
-    source = datasets.SOURCES.get(dataset.source)
+    source = source_of(dataset)
     if source is None:
         return None
-    return features.shape_of(canonical(experiment.features), source.input_shape, source.groups, source.kind)
+    chosen, input_shape = canonical(features_of(experiment, entry)), datasets.input_shape(source, canonical(dataset))
+    return features.shape_of(chosen, input_shape, source.groups, source.kind) if input_shape else None
 
 
 def budget_of(config: Config, name: str, label: str) -> float:
@@ -316,15 +400,21 @@ def budget_of(config: Config, name: str, label: str) -> float:
         return float(entry.budget or experiment.budget)
     shape = feature_shape(config, experiment)
     settings = json.dumps(canonical(experiment.methods[entry.rival_of]))
-    return _fixed_cost(settings, shape) / math.prod(shape)
+    return fixed_cost(settings, shape) / math.prod(shape)
 
 
 @functools.cache
-def _fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
+def fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
     """Evaluations of a fixed-cost method, by building its design (networkx and scipy are imported only here)."""
     from shapeline.designs.build import build
 
-    return build(json.loads(settings), shape).evaluations
+    entry = json.loads(settings)
+    if entry["method"] == "c_shapley_regression":  # counted, for its fit at 1,000 features takes seconds
+        order = entry.get("order", methods.CShapleyRegression.model_fields["order"].default)
+        if order < max(shape):  # none of the runs or squares is the whole
+            squares = sum(math.prod(side - size for side in shape) for size in range(min(order, *shape)))
+            return 1 + squares + entry.get("constrained", False)
+    return build(entry, shape).evaluations
 
 
 def _without_removed(raw: dict) -> dict:
@@ -474,6 +564,11 @@ def _member(kind: Any, value: Any) -> Any:
 
 def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
     """Combinations that no single key shows to be wrong; entries with a mistake of their own are judged leniently."""
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", config.results) or config.results.split("/")[0] in ROOT:
+        yield (
+            f"results: '{config.results}' is not a folder of its own inside the repository; give a relative path "
+            "without '..', or a link of that name to a disk elsewhere"
+        )
     for name in config.run:
         if name not in names["experiments"]:
             yield f"run: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
@@ -502,9 +597,11 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
         if (model.architecture is None) == (model.source is None) and ("models", name) not in mistaken:
             yield f"models.{name}: give either architecture or source"
         dataset = config.datasets.get(model.dataset)
-        source = datasets.SOURCES.get(dataset.source) if dataset else None
+        source = source_of(dataset)
         if source and model.architecture and KINDS_TAKEN.get(model.architecture, "image") != source.kind:
             yield f"models.{name}.architecture: {model.architecture} does not take a dataset of kind {source.kind}"
+        yield from _impossible_training(f"models.{name}", model, source)
+        yield from _impossible_ready(f"models.{name}", model, source)
         unit = datasets.unit_of(canonical(dataset)) if source else None
         if unit and model.architecture and UNITS.get(model.architecture, unit) != unit:
             yield (
@@ -523,12 +620,64 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
         yield from _impossible_experiment(config, name, experiment)
 
 
+def _impossible_ready(where: str, model: Model, source: datasets.Source | None) -> Iterator[str]:
+    """What does not go with a model that comes ready in a file."""
+    suffix = ready.suffix_of(model.source)
+    if model.trusted and suffix != ".skops":
+        yield f"{where}.trusted: only the types of a .skops file are checked; remove the key"
+    if not suffix:
+        return
+    for key in ("framework", "sizes", "weights", "training"):
+        if key in model.model_fields_set:
+            yield f"{where}.{key}: the model in {model.source} is ready and not made here; remove the key"
+    try:
+        if not datasets.expand(model.source).is_file():
+            file = datasets.expand(model.source)
+            yield f"{where}.source: there is no file {file} (paths start at the repository root)"
+    except ShapelineError as error:
+        yield f"{where}.source: {error}"
+    if source and suffix == ".skops" and source.kind != "table":
+        yield f"{where}.source: a pipeline takes tables, not a dataset of kind {source.kind}; give another model"
+    elif source and source.kind == "text":
+        yield (
+            f"{where}.source: a Keras file has a vocabulary of its own, which is not known here; give a function "
+            "path/to/file.py:function that builds the model"
+        )
+
+
+def _impossible_training(where: str, model: Model, source: datasets.Source | None) -> Iterator[str]:
+    torch = framework_of(model) == "torch"
+    if model.architecture in TORCH_ONLY and not torch:
+        yield f"{where}.framework: {model.architecture} is for torch alone; remove the key"
+    if model.training.augment and ((source and source.kind != "image") or not torch):
+        of = f"a dataset of kind {source.kind} has none" if torch else "in torch alone"
+        yield f"{where}.training.augment: it flips pictures, {of}; remove the key"
+    if model.weights is None:
+        return
+    if not torch:
+        yield f"{where}.weights: training starts from a file in torch alone; remove the key"
+    if model.weights in datasets.WEIGHTS:
+        if model.architecture != "resnet18":
+            yield f"{where}.weights: {model.weights} is of resnet18; set architecture: resnet18, or name a file"
+        return
+    try:
+        file = datasets.expand(model.weights)
+    except ShapelineError as error:
+        yield f"{where}.weights: {error}"
+        return
+    if file.suffix not in (".pth", ".safetensors"):
+        hint = nearest(model.weights, datasets.WEIGHTS)
+        yield f"{where}.weights: '{model.weights}' is no .pth or .safetensors file.{hint}"
+    elif not file.is_file():
+        yield f"{where}.weights: there is no file {file}"
+
+
 def _impossible_experiment(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
     where = f"experiments.{name}"
     model = config.models.get(experiment.model)
     dataset_name = experiment.dataset or (model.dataset if model else None)
     dataset = config.datasets.get(dataset_name)
-    source = datasets.SOURCES.get(dataset.source) if dataset else None
+    source = source_of(dataset)
     kind = experiment.features.kind
     without_model = experiment.model is None
     if without_model and kind in features.TEXT_KINDS:
@@ -551,12 +700,26 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
         if reference not in references.FITTING[source.kind] and not without_model:
             allowed = ", ".join(references.FITTING[source.kind])
             yield f"{where}.reference: '{reference}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
-    for metric in ("log_odds", "efficiency") if without_model else ():
+    for metric in ("log_odds", "ablation", "randomisation", "efficiency") if without_model else ():
         if getattr(experiment.metrics, metric) is not None:
             yield f"{where}.metrics.{metric}: it asks what the model says and there is no model; remove the metric"
+    if model and ready.suffix_of(model.source) and experiment.metrics.randomisation:
+        yield f"{where}.metrics.randomisation: the model in {model.source} cannot be drawn anew; remove the metric"
+    if model and framework_of(model) == "function":
+        if experiment.value == "logit":
+            yield f"{where}.value: a pipeline gives probabilities and no logit; use log_probability or probability"
+        if experiment.metrics.ablation:
+            yield f"{where}.metrics.ablation: it asks for a logit, which a pipeline has not; remove the metric"
     regression = source.task == "regression" if source else experiment.value == "prediction"
     if experiment.metrics.log_odds and regression and not without_model:
         yield f"{where}.metrics.log_odds: a regression model gives no probabilities and so no odds; remove the metric"
+    if experiment.metrics.ablation and regression and not without_model:
+        yield f"{where}.metrics.ablation: a regression model gives no logits nor probabilities; remove the metric"
+    yield from _impossible_localization(where, experiment, source)
+    judges = experiment.metrics.log_odds.references if experiment.metrics.log_odds and source else None
+    for other in judges or ():
+        if other not in references.FITTING[source.kind]:
+            yield f"{where}.metrics.log_odds.references: '{other}' does not fit kind {source.kind}; remove it"
     try:
         file = references.file_of(canonical(experiment.reference))
         if file is not None and not file.is_file():
@@ -567,6 +730,11 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
         yield f"{where}.instances.count: texts of one's own are all explained; remove the count"
     if experiment.instances.texts and source and source.kind != "text":
         yield f"{where}.instances.texts: only a dataset of kind text takes them, not one of kind {source.kind}"
+    yield from _impossible_instances(f"{where}.instances", experiment, dataset, source)
+    for key in ("precision", "compile"):
+        framework = framework_of(model) if model else None
+        if getattr(experiment, key) != Experiment.model_fields[key].default and framework != "torch":
+            yield f"{where}.{key}: it is for models of torch; remove the key"
     shape = None
     if source:
         try:
@@ -577,17 +745,29 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
     if d == 1:
         yield f"{where}.features: there is a single feature (d = 1), so nothing to share out; make the features smaller"
         return
+    if experiment.timing == "per_instance" and experiment.cache:
+        yield f"{where}.timing: values kept in the cache take no time, so seconds would say nothing; remove cache"
     for label, entry in experiment.methods.items():
+        problem = _file_problem(entry, experiment)
+        if problem:
+            yield f"{where}.methods.{label}.{problem}"
+            continue
+        own = _own_shape(config, experiment, entry, shape)
+        if isinstance(own, str):
+            yield f"{where}.methods.{label}.features: {own}"
+            continue
         mistakes = [
-            *_impossible_method(f"{where}.methods.{label}", entry, experiment, shape),
+            *_impossible_method(f"{where}.methods.{label}", entry, experiment, own),
+            *_impossible_tree(f"{where}.methods.{label}", entry, experiment, own),
             *_impossible_data_method(f"{where}.methods.{label}", entry, experiment, source),
+            *_impossible_for_model(f"{where}.methods.{label}", entry, config, name, source),
         ]
         yield from mistakes
-        if methods.METHODS[entry.method].minimum and not mistakes and not (entry.rival_of and shape is None):
-            yield from _impossible_budget(config, name, label, d)
+        if methods.METHODS[entry.method].minimum and not mistakes and not (entry.rival_of and own is None):
+            yield from _impossible_budget(config, name, label, math.prod(own) if own else None)
     if experiment.metrics.decisive and experiment.instances.texts:
         yield f"{where}.metrics.decisive: the decisive words of one's own texts are not known; remove the metric"
-    elif experiment.metrics.decisive and source and not source.synthetic:
+    elif experiment.metrics.decisive and source and not (source.synthetic and source.kind == "text"):
         yield f"{where}.metrics.decisive: the decisive words of source '{source.name}' are not known; remove the metric"
     error = experiment.metrics.error
     if error and list(experiment.methods) == [error.reference]:
@@ -596,6 +776,71 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
         yield (
             f"{where}.metrics.error.reference: there is no label '{error.reference}' among the methods."
             f"{nearest(error.reference, experiment.methods)}"
+        )
+
+
+def _file_problem(entry: Any, experiment: Experiment) -> str | None:
+    """What is wrong with the user's own file behind an entry: a function, or scores made elsewhere."""
+    if isinstance(entry, Own):
+        problem = methods.own_problem(entry)
+        if not problem and "graph" in methods.own_arguments(entry.method):
+            kind = features_of(experiment, entry).kind
+            if kind in features.TABLE_KINDS:
+                return f"method: {entry.method} takes a graph and features of kind '{kind}' lack one; let it take d"
+        return problem
+    if entry.method != "external":
+        return None
+    if experiment.metrics.randomisation:
+        return "method: scores made elsewhere are of one model; remove metrics.randomisation, or the label"
+    try:
+        file = datasets.expand(entry.path)
+    except ShapelineError as error:
+        return f"path: {error}"
+    return None if file.is_file() else f"path: there is no file {file} (paths start at the repository root)"
+
+
+def _impossible_instances(
+    where: str, experiment: Experiment, dataset: Dataset | None, source: datasets.Source | None
+) -> Iterator[str]:
+    chosen = experiment.instances
+    for key in ("label", "correct", "objects", "or_all"):
+        if chosen.texts and key in chosen.model_fields_set:
+            yield f"{where}.{key}: texts of one's own are all explained and have no class; remove the key"
+    if chosen.correct and experiment.model is None:
+        yield f"{where}.correct: without a model nothing is predicted; remove the key"
+    if not source:
+        return
+    if source.task == "regression":
+        for key in ("label", "correct"):
+            if getattr(chosen, key):
+                yield f"{where}.{key}: source '{source.name}' is of regression and has no classes; remove the key"
+        return
+    if chosen.objects and not source.truth:
+        yield f"{where}.objects: the objects in records of source '{source.name}' are not known; remove the key"
+    if chosen.label is None:
+        return
+    try:
+        kept = datasets.chosen_classes(source.name, source.classes, dataset.classes)
+    except ShapelineError:  # told where the dataset is
+        return
+    try:
+        datasets.class_index("classes of the dataset", chosen.label, [source.classes[index] for index in kept])
+    except ShapelineError as error:
+        yield f"{where}.label: {error}"
+
+
+def _impossible_localization(where: str, experiment: Experiment, source: datasets.Source | None) -> Iterator[str]:
+    if source and source.kind != "image" and experiment.report.notebook == "localization":
+        yield f"{where}.report.notebook: localization shows pictures, not a dataset of kind {source.kind}; use report"
+    if not experiment.metrics.localization or not source:
+        return
+    if source.kind != "image":
+        yield f"{where}.metrics.localization: it is of pictures, not of kind {source.kind}; remove the metric"
+    elif not source.truth:
+        known = ", ".join(name for name, one in datasets.SOURCES.items() if one.truth)
+        yield (
+            f"{where}.metrics.localization: where in its pictures a class is, source '{source.name}' does not say; "
+            f"remove the metric, or use one of {known}"
         )
 
 
@@ -609,7 +854,7 @@ def _impossible_value(where: str, experiment: Experiment, dataset: str, regressi
 def _impossible_method(place: str, entry: Any, experiment: Experiment, shape: tuple | None) -> Iterator[str]:
     d = math.prod(shape) if shape else None
     method = methods.METHODS[entry.method]
-    kind = experiment.features.kind
+    kind = features_of(experiment, entry).kind
     on_graph = kind not in features.TABLE_KINDS
     on_grid = on_graph and kind != "superpixel"  # words and runs of characters are a row
     if method.exact and d and d > methods.MAX_EXACT:
@@ -625,7 +870,7 @@ def _impossible_method(place: str, entry: Any, experiment: Experiment, shape: tu
         yield f"{place}.keep: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
     if method.is_fixed_cost and not method.exact and d and (on_grid or getattr(entry, "graph", "") != "features"):
         try:
-            _fixed_cost(json.dumps(canonical(entry)), shape)
+            fixed_cost(json.dumps(canonical(entry)), shape)
         except ShapelineError as error:
             yield f"{place}: {error}"
     rival = getattr(entry, "rival_of", None)
@@ -637,6 +882,49 @@ def _impossible_method(place: str, entry: Any, experiment: Experiment, shape: tu
         yield f"{place}.rival_of: there is no label '{rival}' among the methods.{nearest(rival, experiment.methods)}"
     elif not (methods.METHODS[experiment.methods[rival].method].is_fixed_cost):
         yield f"{place}.rival_of: '{rival}' has no fixed number of evaluations; give a budget instead"
+    elif getattr(experiment.methods[rival], "features", None):
+        yield f"{place}.rival_of: '{rival}' explains features of its own; give a budget instead"
+
+
+def _own_shape(config: Config, experiment: Experiment, entry: Any, shape: tuple | None) -> tuple | str | None:
+    """The shape of the features that an entry explains, None where unknown; or, in a text, why it cannot have them."""
+    if getattr(entry, "features", None) is None:
+        return shape
+    if experiment.features.kind != "pixel":
+        kind = experiment.features.kind
+        return f"a method has features of its own where the experiment's are pixels, and these are of kind '{kind}'"
+    if getattr(entry, "rival_of", None):
+        return "a rival explains the same features; remove rival_of and give a budget"
+    try:
+        own = feature_shape(config, experiment, entry)
+    except ShapelineError as error:
+        return str(error)
+    return "there is a single feature (d = 1); make the features smaller" if own and math.prod(own) == 1 else own
+
+
+def _impossible_tree(place: str, entry: Any, experiment: Experiment, shape: tuple | None) -> Iterator[str]:
+    """What the methods on trees over a grid of features (family hierarchical) cannot do."""
+    if methods.METHODS[entry.method].family != "hierarchical":
+        return
+    kind = features_of(experiment, entry).kind
+    if entry.method == "partition":
+        if kind == "superpixel":
+            yield f"{place}: partition halves a grid or a row and superpixels lie on none; use h_shap"
+        return
+    if entry.mode == "relative" and entry.threshold > 100:
+        yield f"{place}.threshold: {entry.threshold:g} is no percentile; in mode relative give 0 to 100"
+    if kind == "superpixel":
+        for key in ("min_size", "shifts"):
+            if key in entry.model_fields_set:
+                yield f"{place}.{key}: superpixels are the leaves of the tree themselves; remove the key"
+        return
+    axes = 2 if kind in features.IMAGE_KINDS else 1
+    if any(len(shift) != axes for shift in entry.shifts or ()):
+        wanted = "[rows, columns]" if axes == 2 else "[columns]"
+        yield f"{place}.shifts: features of kind '{kind}' are moved by {wanted} each"
+    if shape and entry.min_size > max(shape):
+        size = "x".join(map(str, shape))
+        yield f"{place}.min_size: {entry.min_size} is larger than the {size} features; give at most {max(shape)}"
 
 
 def _impossible_data_method(
@@ -653,6 +941,34 @@ def _impossible_data_method(
     for column in getattr(entry, "categorical", ()):
         if isinstance(column, str) and source and column not in source.feature_names:
             yield f"{place}.categorical: there is no column '{column}'.{nearest(column, source.feature_names)}"
+
+
+def _impossible_for_model(
+    place: str, entry: Any, config: Config, name: str, source: datasets.Source | None
+) -> Iterator[str]:
+    """What the networks, the inputs or the installed packages do not allow a method of gradients or a peer."""
+    method, experiment = methods.METHODS[entry.method], config.experiments[name]
+    model = config.models.get(experiment.model)
+    if method.data and source and source.kind not in method.data:
+        explained = " and ".join(method.data)
+        yield f"{place}: {entry.method} explains data of kind {explained}, not of kind {source.kind}; remove it"
+    if method.torch_only and model and framework_of(model) != "torch":
+        yield (
+            f"{place}: {entry.method} needs a torch model and models.{experiment.model} is of {framework_of(model)}; "
+            "set its framework: torch, or remove the method"
+        )
+    elif model and model.architecture in method.refuses:
+        yield (
+            f"{place}: {entry.method} has no rule for what {model.architecture} does; "
+            "use expected_gradients or integrated_gradients"
+        )
+    elif method.family == "gradients" and model and framework_of(model) == "function":
+        yield f"{place}: {entry.method} needs the derivative of a network, which a pipeline has not; remove it"
+    if method.family == "peers" and getattr(entry, "snapshots", None):
+        yield f"{place}.snapshots: {entry.method} tells only its last estimate; give labels with budgets of their own"
+    lacking = methods.missing(entry.method) if name in config.run else None  # another's run shall not end for it
+    if lacking:
+        yield f"{place}: {lacking}"
 
 
 def _impossible_budget(config: Config, name: str, label: str, d: int | None) -> Iterator[str]:
@@ -692,15 +1008,47 @@ def _impossible_budget(config: Config, name: str, label: str, d: int | None) -> 
 def _shrunk(config: Config) -> Config:
     """The same experiments at smoke scale, under their own folder."""
     small = config.model_dump(exclude_defaults=True)
-    small["results"] = f"{config.results}/smoke"
-    for experiment in small["experiments"].values():
-        chosen = experiment.get("instances", {})
-        if "texts" not in chosen:
-            experiment["instances"] = {**chosen, "count": min(16, chosen.get("count", 16))}
+    small |= {"results": f"{config.results}/smoke", "shards": "auto"}
+    for name, dataset in small["datasets"].items():
+        source = datasets.SOURCES.get(config.datasets[name].source)
+        if source and source.count:
+            dataset["count"] = min(SMOKE_PICTURES, dataset.get("count", source.count))
     for model in small["models"].values():
         training = model.get("training", {})
         model["training"] = {**training, "epochs": min(2, training.get("epochs") or 2)}
+    for name, experiment in small["experiments"].items():
+        full = config.experiments[name]
+        experiment.pop("shards", None)
+        chosen = experiment.get("instances", {})
+        if "texts" not in chosen:
+            chosen = {key: chosen[key] for key in chosen if key != "correct"}  # a model of two epochs errs
+            experiment["instances"] = {**chosen, "count": min(16, full.instances.count), "or_all": True}
+        if full.repeats > 2:
+            experiment["repeats"] = 2
+        if full.metrics.ablation:
+            experiment["metrics"]["ablation"] = {"sizes": min(SMOKE_SIZES, full.metrics.ablation.sizes)}
+        for label, entry in experiment["methods"].items():
+            for key, most in SMOKE_MOST.items():
+                if (getattr(full.methods[label], key, None) or 0) > most:
+                    entry[key] = most
     return Config.model_validate(small)
+
+
+def _grown(config: Config) -> Config:
+    """The same experiments beyond the papers' size, under their own folder: more instances, and repeats enough that
+    intervals include the draw of the design."""
+    large = config.model_dump(exclude_defaults=True)
+    large["results"] = f"{config.results}/beyond"
+    for name, experiment in large["experiments"].items():
+        full = config.experiments[name]
+        if not full.instances.texts:
+            more = {"count": 3 * full.instances.count, "or_all": True}
+            experiment["instances"] = {**experiment.get("instances", {}), **more}
+        experiment["repeats"] = max(3, full.repeats)
+    return Config.model_validate(large)
+
+
+SCALES = {"smoke": _shrunk, "paper": lambda config: config, "beyond": _grown}
 
 
 if __name__ == "__main__":  # python -m shapeline.config > workflow/schemas/config.schema.json

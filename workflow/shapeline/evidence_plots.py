@@ -166,7 +166,8 @@ def overview(results: Sequence[Results]) -> HTML:
         ),
         note(
             "The cheapest of the methods that cannot be told from the best one (Wilcoxon's signed-rank test on the "
-            "same instances, Holm's correction at 5 %), at any cost and within the experiment's budget. Controls take part."
+            "same instances, Holm's correction at 5 %), at any cost and within the experiment's budget. Controls take "
+            "part."
         ),
     )
 

@@ -23,7 +23,10 @@ UNITS = {
     "logit": "logits",
     "prediction": "units of the target",
 }
-EFFICIENT = {"shapley", "myerson", "kernel_shap", "sample_shapley"}  # their scores add up to v(all) - v(none)
+# Their scores add up to v(all) - v(none).
+EFFICIENT = {"shapley", "myerson", "kernel_shap", "sample_shapley", "partition"} | {
+    *("peer_shap_kernel", "peer_shap_permutation", "peer_shap_partition", "peer_captum_shapley_sampling")
+}
 CUT = 0.2  # the share of features whose choice the health table checks for ties
 
 
@@ -461,6 +464,7 @@ def dataset_facts(card: Mapping) -> pd.DataFrame:
             **counts,
             "groups of columns": len(card.get("groups") or {}) or None,
             "records": _listed(records),
+            "notes": "; ".join(card.get("notes") or []),
             "licence": card.get("licence"),
             "citation": card.get("citation"),
             "addresses": ", ".join(card.get("urls") or []),
@@ -503,7 +507,7 @@ def _form(form: object) -> str:
 def plain(value: object) -> str:
     """Settings as words: 'name value, name value'."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {plain(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {plain(item)}" for name, item in value.items() if item not in (None, "", [], {}))
     if isinstance(value, list | tuple):
         return " × ".join(plain(item) for item in value)
     return "" if value is None else str(value)

@@ -13,17 +13,21 @@ from shapeline import datasets, methods, metrics, references
 from shapeline.config import Config, budget_of, canonical, feature_shape, framework_of
 from shapeline.config import dataset_of as dataset_name
 from shapeline.errors import ShapelineError
+from shapeline.models import ready
 from shapeline.seeds import digest
 
 PACKAGE = Path(__file__).parent
 # Edited often and never the origin of a number: registries, messages, figures and the plumbing of jobs.
 UNTRACKED = {"methods", "config", "plots", "plan", "errors", "files", "jobs", "reports"}
 INSTANCES_A_SHARD = 250
+RECORDED_WITHIN = 600.0  # seconds; on a cluster Snakemake sees the end of a job late
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
 FRAMEWORK_CODE = {
     "torch": ["shapeline.models.torch_models", "shapeline.torch_engine", "shapeline.torch_windows"],
     "tensorflow": ["shapeline.models.keras_models", "shapeline.tf_engine", "shapeline.tf_windows"],
+    "function": ["shapeline.models.pipeline_file", "shapeline.torch_engine"],
 }
+ON_DEVICE = {"torch": "shapeline.hierarchy_torch"}  # what hierarchical_methods asks of a framework
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 
 
@@ -37,9 +41,22 @@ def labels(config: Config, experiment: str) -> list[str]:
 
     def rank(label: str) -> tuple:
         method = methods.METHODS[entries[label].method]
-        return method.control, not method.exact, registry.index(entries[label].method), label
+        place = len(registry) if method.takes is not None else registry.index(entries[label].method)
+        return method.control, not method.exact, place, label
 
     return sorted(entries, key=rank)
+
+
+def variants(config: Config, experiment: str) -> list[str]:
+    """The randomised models of an experiment, by what stands after the @ of their names: full, or top and a number."""
+    asked = config.experiments[experiment].metrics.randomisation
+    return [one if one == "full" else f"top{one}" for one in asked.layers] if asked else []
+
+
+def split_label(label: str) -> tuple[str, str | None]:
+    """The label itself and, in label@variant, the randomised model that it explains."""
+    own, _, variant = label.partition("@")
+    return own, variant or None
 
 
 def metric_names(config: Config, experiment: str) -> list[str]:
@@ -71,6 +88,8 @@ def raw_files(config: Config, dataset: str) -> list[str]:
     if entry.path is None:
         return [f"data/raw/{entry.source}/{file.name}" for file in source.files] if source else []
     path = datasets.expand(entry.path)
+    if source and source.local and path.is_dir():  # a picture more or less shows in the time of its own folder alone
+        return [str(path), *sorted(map(str, path.rglob("*/")))]
     return (
         [str(file) for file in datasets.local_files(source, path).values()] if source and path.is_dir() else [str(path)]
     )
@@ -103,7 +122,22 @@ def compared_files(config: Config, experiment: str) -> list[str]:
 
 def paired_files(config: Config, experiment: str) -> list[str]:
     """The per-instance measurements whose paired differences the report shows."""
-    return metric_files(config, experiment, "log_odds") if "log_odds" in metric_names(config, experiment) else []
+    paired = {"decisive", "error", "localization", "log_odds"}
+    return [
+        file
+        for metric in metric_names(config, experiment)
+        if metric in paired
+        for file in metric_files(config, experiment, metric)
+    ]
+
+
+def randomised_files(config: Config, experiment: str, label: str) -> dict[str, list[str]]:
+    """The scores of a label on every randomised model, and the cards of these models."""
+    kept, model = variants(config, experiment), config.experiments[experiment].model
+    return {
+        "randomised": [file for one in kept for file in score_files(config, experiment, f"{label}@{one}")],
+        "randomised_cards": [model_files(config, f"{model}@{one}")["card"] for one in kept],
+    }
 
 
 def model_files(config: Config, model: str) -> dict[str, str]:
@@ -111,12 +145,25 @@ def model_files(config: Config, model: str) -> dict[str, str]:
     return {"weights": f"{folder}/weights.safetensors", "card": f"{folder}/card.json"}
 
 
+def weights_file(config: Config, model: str) -> list[str]:
+    """The file of weights that training starts from, fetched or the user's own; none where it starts from a draw."""
+    named = config.models[model].weights
+    if named in datasets.WEIGHTS:
+        return [f"data/raw/weights/{datasets.WEIGHTS[named].name}"]
+    return [str(datasets.expand(named))] if named else []
+
+
+def start_file(config: Config, model: str) -> list[str]:
+    """The same weights as safetensors, which training reads."""
+    return [f"{config.results}/models/{model}/start.safetensors"] if config.models[model].weights else []
+
+
 # --- settings: one canonical dict a job, from wildcards alone ------------------------------------------------------
 
 
 def fetch_settings(source: str, file: str) -> dict:
     """What identifies an official file: where it is from and its checksum, not how it came here."""
-    listed = {known.name: known for known in datasets.SOURCES[source].files}
+    listed = {known.name: known for known in datasets.remote_files(source)}
     return {"checksum": listed[file].checksum, "file": file, "source": source}
 
 
@@ -128,6 +175,11 @@ def train_settings(config: Config, model: str) -> dict:
     framework = framework_of(config.models[model])
     named = {"framework": None if framework == "torch" else framework}  # torch written out is no other setting
     return canonical({**canonical(config.models[model]), **named, "seed": config.seed})
+
+
+def randomise_settings(config: Config, variant: str) -> dict:
+    """How many last layers of a model are drawn anew (all where nothing is said), and by which seed."""
+    return canonical({"layers": None if variant == "full" else int(variant.removeprefix("top")), "seed": config.seed})
 
 
 def select_settings(config: Config, experiment: str) -> dict:
@@ -144,13 +196,23 @@ def _without_model(config: Config, experiment: str) -> dict:
 def attribute_settings(config: Config, experiment: str, label: str) -> dict:
     """All that decides the scores of one label, and nothing of the other labels."""
     entry = config.experiments[experiment]
+    label, variant = split_label(label)
     method = entry.methods[label]
     settings = {
         "method": method,
+        "variant": variant,
         "features": entry.features,
         "seed": config.seed,
         **({"reference": entry.reference, "value": entry.value} if entry.model else _without_model(config, experiment)),
     }
+    if entry.timing != "batch":
+        settings["timing"] = entry.timing
+    if entry.precision != "float32":
+        settings["precision"] = entry.precision
+    if entry.compile:
+        settings["compile"] = True
+    if entry.time_limit:
+        settings["time_limit"] = entry.time_limit
     if methods.METHODS[method.method].sampled:
         settings |= {"repeats": None if entry.repeats == 1 else entry.repeats}
         if method.rival_of and feature_shape(config, entry) is None:  # known when the instance is seen
@@ -190,6 +252,7 @@ def report_settings(config: Config, experiment: str) -> dict:
                 else _without_model(config, experiment)
             ),
             "features": entry.features,
+            "timing": None if entry.timing == "batch" else entry.timing,
             "repeats": entry.repeats,
             "exact": getattr(entry.metrics.error, "reference", None),
             "labels": described,
@@ -206,6 +269,12 @@ def sources(*modules: str) -> list[str]:
 
     They stand in a rule's input, so that an edited method re-runs itself alone.
     """
+    return list(_sources(modules, os.getcwd()))
+
+
+@cache
+def _sources(modules: tuple[str, ...], folder: str) -> tuple[str, ...]:
+    """The paths relative to a folder; thousands of jobs ask for the same few."""
     found: set[Path] = set()
     waiting = [_file(module) for module in modules]
     while waiting:
@@ -213,12 +282,18 @@ def sources(*modules: str) -> list[str]:
         if file not in found:
             found.add(file)
             waiting += _imports(file)
-    return sorted(os.path.relpath(file) for file in found)
+    return tuple(sorted(os.path.relpath(file, folder) for file in found))
 
 
 def environment(config: Config, model: str | None) -> str:
     """The conda environment of the jobs that ask a model, or labelled points in its place."""
-    return f"../../envs/{framework_of(config.models[model]) if model else 'torch'}.yaml"
+    return f"../../envs/{job_framework(config, model)}.yaml"
+
+
+def job_framework(config: Config, model: str | None) -> str:
+    """The framework of the jobs that ask a model, or labelled points in its place."""
+    framework = framework_of(config.models[model]) if model else "torch"
+    return "torch" if framework == "function" else framework  # whose rows torch fills
 
 
 def framework_code(config: Config, experiment: str) -> list[str]:
@@ -236,20 +311,33 @@ def prepare_code(config: Config, dataset: str) -> list[str]:
 
 def train_code(config: Config, model: str) -> list[str]:
     framework = framework_of(config.models[model])
-    modules = ("shapeline.datasets", *FRAMEWORK_CODE[framework], TRAINING[framework])
+    suffix = ready.suffix_of(config.models[model].source)
+    made_by = ready.READERS[suffix] if suffix else TRAINING[framework]
+    modules = ("shapeline.datasets", *FRAMEWORK_CODE[framework], made_by)
     return [*sources("shapeline.models.training", *modules), *user_file(config.models[model].source)]
 
 
+def randomise_code(config: Config, model: str) -> list[str]:
+    framework = FRAMEWORK_CODE[framework_of(config.models[model])]
+    return [*sources("shapeline.models.randomisation", *framework), *user_file(config.models[model].source)]
+
+
 def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
-    entry = config.experiments[experiment].methods[label]
+    entry = config.experiments[experiment].methods[split_label(label)[0]]
     fit = ["shapeline.surrogate_lasso"] if getattr(entry, "keep", None) else []
     model = config.experiments[experiment].model
     method = methods.METHODS[entry.method]
     functions = [method.function_for(framework_of(config.models[model]) if model else None), method.measure]
     if getattr(entry, "rival_of", None):  # its count of evaluations is the budget
         functions.append(methods.METHODS[config.experiments[experiment].methods[entry.rival_of].method].function)
-    modules = [function.split(":")[0] for function in functions if function]
-    return sources("shapeline.instances", "shapeline.attribution", *modules, *fit, *framework_code(config, experiment))
+    own = [file for function in functions if function for file in user_file(function)]
+    if entry.method == "external":
+        own.append(str(datasets.expand(entry.path)))
+    modules = [function.split(":")[0] for function in functions if function and ".py:" not in function]
+    if method.family == "hierarchical" and model and framework_of(config.models[model]) in ON_DEVICE:
+        modules.append(ON_DEVICE[framework_of(config.models[model])])
+    code = sources("shapeline.instances", "shapeline.attribution", *modules, *fit, *framework_code(config, experiment))
+    return [*code, *own]
 
 
 def select_code(config: Config, experiment: str) -> list[str]:
@@ -261,19 +349,22 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     modules = ["shapeline.scores"]
     if entry.asks_model:
         modules = ["shapeline.instances", *framework_code(config, experiment)]
-    elif entry.asks_documents:
+    elif entry.asks_documents or entry.asks_truth or entry.asks_randomised:
         modules = ["shapeline.instances"]
     return sources(*modules, entry.function.split(":")[0])
 
 
 def report_code(config: Config, experiment: str) -> list[str]:
-    own = ["shapeline.influence_plots"] if config.experiments[experiment].report.notebook == "influence" else []
-    shared = ("comparison_plots", "plots", "reports", "text_plots")
+    notebook = config.experiments[experiment].report.notebook
+    own = [] if notebook == "report" else [f"shapeline.{notebook}_plots"]
+    shared = ("comparison_plots", "evidence_plots", "image_plots", "plots", "reports", "sanity_plots", "text_plots")
     return sources(*(f"shapeline.{module}" for module in shared), *own)
 
 
 def user_file(reference: str | None) -> list[str]:
-    """The user's own Python file in "path/to/file.py:function", as an input."""
+    """The user's own Python file in "path/to/file.py:function", or the file of a ready model, as an input."""
+    if ready.suffix_of(reference):
+        return [str(datasets.expand(reference))]
     return [reference.split(":")[0]] if reference and ".py:" in reference else []
 
 
@@ -309,21 +400,27 @@ def _untracked(file: Path) -> bool:
 
 
 def check_records(config: Config) -> None:
-    """Stop when outputs whose record Snakemake lost were made with other settings; it would call them up to date.
+    """Stop when outputs that Snakemake would call up to date were made with other settings: it lost its record of
+    them, or they are other files than those that it recorded.
 
     Raises ShapelineError with the stale files and the command that remakes them.
     """
     stale = [
         path
         for path, settings in _expected(config)
-        if os.path.exists(path) and not os.path.exists(_record(path)) and _stored_digest(path) != digest(settings)
+        if os.path.exists(path) and not _is_recorded(path, settings) and _stored_digest(path) != digest(settings)
     ]
     if stale:
         raise ShapelineError(
-            f".snakemake lost its record of {len(stale)} output(s) that were made with other settings than the "
+            f".snakemake has no true record of {len(stale)} output(s) that were made with other settings than the "
             f"configuration's: {', '.join(stale)}. Remake them and what depends on them with:\n"
             f"  rm {' '.join(stale)} && snakemake --cores all"
         )
+
+
+def outputs(config: Config) -> set[str]:
+    """Paths of what the configuration's jobs make: a file a job, its card or notebook where it makes several."""
+    return {path for path, _ in _expected(config)}
 
 
 def _expected(config: Config) -> Iterator[tuple[str, dict]]:
@@ -335,15 +432,32 @@ def _expected(config: Config) -> Iterator[tuple[str, dict]]:
         if model:
             yield model_files(config, model)["card"], train_settings(config, model)
         yield f"{config.results}/{experiment}/instances.parquet", select_settings(config, experiment)
-        for label in labels(config, experiment):
-            for path in score_files(config, experiment, label):
-                yield path, attribute_settings(config, experiment, label)
+        for variant in variants(config, experiment):
+            yield model_files(config, f"{model}@{variant}")["card"], randomise_settings(config, variant)
+        for own in labels(config, experiment):
+            for label in (own, *(f"{own}@{variant}" for variant in variants(config, experiment))):
+                for path in score_files(config, experiment, label):
+                    yield path, attribute_settings(config, experiment, label)
         for metric in metric_names(config, experiment):
             for path in metric_files(config, experiment, metric):
                 yield path, measure_settings(config, experiment, metric)
         for metric, path in zip(metric_names(config, experiment), compared_files(config, experiment), strict=True):
             yield path, compare_settings(config, experiment, metric)
         yield f"{config.results}/reports/{experiment}.ipynb", report_settings(config, experiment)
+
+
+def _is_recorded(path: str, settings: dict) -> bool:
+    """Whether Snakemake itself can tell that the file at `path` is up to date or not.
+
+    It writes its record in the moments after the file; from the times alone a file that came later is known, and then
+    the record decides: with other parameters in it the job runs again anyhow.
+    """
+    record = _record(path)
+    if not record.exists():
+        return False
+    if 0 <= record.stat().st_mtime - os.stat(path).st_mtime < RECORDED_WITHIN:
+        return True
+    return repr(settings) not in json.loads(record.read_text()).get("params", [])
 
 
 def _record(path: str) -> Path:

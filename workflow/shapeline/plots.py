@@ -47,6 +47,7 @@ STYLE = {
 }
 INK = "#1a1a1a"
 FEW = 6  # more curves than this hide each other under their bands
+DARK_INK = ("digits", "mnist")  # sources whose pictures store ink as bright
 CONTROL_GREYS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
 CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
 DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
@@ -224,18 +225,23 @@ def health_note(results: Results) -> HTML:
     )
 
 
-TIMED = "The time is that of a batch over its instances, so it has no interval; it includes making the design."
+TIMED = {
+    "batch": "The time is that of a batch over its instances, so it has no interval; it includes making the design and "
+    "leaves out loading, calibration, cutting superpixels and one warm-up call.",
+    "per_instance": "Each instance was timed alone; the interval is over instances. The time includes a share of "
+    "making the design and leaves out loading, calibration, cutting superpixels and one whole warm-up.",
+}
 
 
 def cost_note(results: Results) -> HTML:
     """How the columns of the cost table are made."""
-    budget = results.settings.get("budget")
+    budget, timed = results.settings.get("budget"), TIMED[results.settings.get("timing", "batch")]
     if not budget:
-        return note(TIMED)
+        return note(timed)
     return note(
         f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance, the empty and the "
         "full input among them. Sampled methods spend it; the others have a cost of their own, marked where above. "
-        + TIMED
+        + timed
     )
 
 
@@ -278,8 +284,8 @@ def interval_note(results: Results) -> HTML:
     )
     if repeats >= 3:
         more = (
-            f"Sampled methods were repeated with {repeats} designs and each instance is their mean; the intervals hold "
-            "these designs fixed. The spread between designs is in the convergence panel, where there is one."
+            f"Sampled methods were repeated with {repeats} designs; the intervals of means include which designs were "
+            "drawn, those of differences between two methods hold the mean over designs fixed."
         )
     else:
         more = (
@@ -527,14 +533,14 @@ def dot_panel(
     if len(controls):
         best = controls.max() if higher else controls.min()
         axes.axvline(best, color="#5f5f5f", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
-    if not higher and _wide(rows):
+    if not higher and wide(rows):
         axes.set_xscale("log")
     axes.set(title=title, xlabel=f"{across or unit}, {'higher' if higher else 'lower'} is better")
     axes.grid(axis="y", linewidth=0.4)
     axes.tick_params(axis="y", length=0)
 
 
-def _wide(rows: pd.DataFrame) -> bool:
+def wide(rows: pd.DataFrame) -> bool:
     """Whether the values are positive and span so much that only a logarithmic axis shows them all."""
     return bool((rows["low"] > 0).all() and rows["mean"].max() > 30 * rows["mean"].min())
 
@@ -556,29 +562,31 @@ def error_by_cost(
     drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = drawing.subplots()
     spent = np.array([evaluations[label] for label in rows.index])
-    axes.set_xscale("symlog", linthresh=1, linscale=0.25)
-    if _wide(rows):
+    if wide(rows):
         axes.set_yscale("log")
     for across, (label, row) in zip(spent, rows.iterrows(), strict=True):
         style = styles[label]
         axes.plot([across, across], [row["low"], row["high"]], color=style.colour, linewidth=1.8)
         axes.plot(across, row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5)
-    top = max(spent.max(), evaluations.get(exact, 0) if exact else 0)
-    ticks = [0, *(10**power for power in range(0, math.ceil(math.log10(max(top, 10))) + 1))]
-    axes.set_xticks(ticks, [number(tick) for tick in ticks])
-    axes.set_xlim(-0.3, max(top, 1) * 2.2)
-    axes.minorticks_off()
+    evaluations_axis(axes, max(spent.max(), evaluations.get(exact, 0) if exact else 0))
     marks = [(budget, "budget")] if budget else []
     if exact in evaluations.index:
         marks.append((evaluations[exact], f"{exact} (error 0)"))
     for place, (across, text) in enumerate(marks):
         _marker_line(axes, across, text, place)
-    axes.set(
-        xlabel="model evaluations per instance (0, then logarithmic)",
-        ylabel=f"RMSE to {exact or 'the exact values'} ({unit})",
-    )
-    _name_points(axes, spent, rows, styles)
+    axes.set_ylabel(f"RMSE to {exact or 'the exact values'} ({unit})")
+    name_points(axes, spent, rows, styles)
     return drawing
+
+
+def evaluations_axis(axes: Axes, top: float) -> None:
+    """An axis of evaluations from 0, then logarithmic, to `top`."""
+    axes.set_xscale("symlog", linthresh=1, linscale=0.25)
+    ticks = [0, *(10**power for power in range(0, math.ceil(math.log10(max(top, 10))) + 1))]
+    axes.set_xticks(ticks, [number(tick) for tick in ticks])
+    axes.set_xlim(-0.3, max(top, 1) * 2.2)
+    axes.minorticks_off()
+    axes.set_xlabel("model evaluations per instance (0, then logarithmic)")
 
 
 def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
@@ -588,8 +596,17 @@ def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
     axes.annotate(text, (across, 1), **place, ha="right", va="top", fontsize=8, color="#5f5f5f")
 
 
-def _name_points(axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Mapping[str, Style]) -> None:
-    """Write each name beside its point, at the first place around it that covers no point, no bar and no other name."""
+def name_points(
+    axes: Axes,
+    across: np.ndarray,
+    rows: pd.DataFrame,
+    styles: Mapping[str, Style],
+    spans: np.ndarray | None = None,
+) -> None:
+    """Write each name beside its point, at the first place around it that covers no point, no bar and no other name.
+
+    spans: ends (n, 2) of level bars through the points, NaN for none.
+    """
     axes.figure.draw_without_rendering()  # fixes the layout, so that places on the page are known
     low, middle, high = (
         axes.transData.transform(np.column_stack([across, rows[key]])) for key in ("low", "mean", "high")
@@ -597,6 +614,10 @@ def _name_points(axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Map
     frame = axes.get_window_extent()
     taken = [(x - 7, y - 7, x + 7, y + 7) for x, y in middle]
     taken += [(x - 2, bottom, x + 2, top) for (x, bottom), (_, top) in zip(low, high, strict=True)]
+    for span, (_, y) in zip(spans if spans is not None else (), middle, strict=False):
+        if np.isfinite(span).all():
+            (left, _), (right, _) = axes.transData.transform(np.column_stack([span, [axes.get_ylim()[0]] * 2]))
+            taken.append((left - 2, y - 2, right + 2, y + 2))
     taken += [text.get_window_extent().extents for text in axes.texts]
     offsets = [(8, 0), (-8, 0), (0, 10), (0, -10)]
     offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
@@ -637,7 +658,8 @@ def explanations(results: Results) -> HTML:
             f"Red {signs} (saliency has no sign). Every map is scaled by its "
             "own largest magnitude, written below it: compare places within a map, not colours between maps."
         )
-        drawing = heat_maps(images, names, values, [results.features_of(image).cells[0] for image in images])
+        cells = [results.features_of(image).cells[0] for image in images]
+        drawing = heat_maps(images, names, values, cells, tone=tone_of(results.dataset_card))
         return figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
     columns = findings.feature_names(results)
     return HTML("".join(_instance_table(results, values, columns, place, name) for place, name in enumerate(names)))
@@ -656,19 +678,39 @@ def heat_maps(
     values: Mapping[str, Sequence[np.ndarray | None]],
     cells: Sequence[np.ndarray],
     columns: int = 9,
+    tone: str = "gray",
 ) -> Figure:
     """Score maps of a few instances: a row an instance, the image first, then a column a label.
 
     images: (n, channels, height, width) in [0, 1]; names: n texts; values: label -> n arrays (d,) or None for a
-    failure; cells: n times (height, width), the feature that owns each pixel, -1 for none. More labels than `columns`
-    go on in a further block of rows.
+    failure; cells: n times (height, width), the feature that owns each pixel, -1 for none; tone: of grey images. More
+    labels than `columns` go on in a further block of rows.
     """
-    labels = list(values)
+
+    def draw(axes: Axes, row: int, label: str | None) -> None:
+        if label is None:
+            axes.imshow(picture(images[row]), cmap=tone, vmin=0, vmax=1, interpolation="nearest")
+        else:
+            _map(axes, values[label][row], cells[row])
+
+    return picture_grid(names, list(values), draw, columns)
+
+
+@_styled
+def picture_grid(
+    names: Sequence[str], labels: Sequence[str], draw: Callable[[Axes, int, str | None], None], columns: int = 9
+) -> Figure:
+    """Small pictures: a row a name, its own picture first, then a column a label; draw(axes, row, label or None).
+
+    More labels than `columns` go on in a further block of rows.
+    """
     blocks = math.ceil(len(labels) / columns)
     columns = math.ceil(len(labels) / blocks)
-    left, gap, titles, under = 1.30, 0.10, 0.50, 0.20  # inches: the names, between panels, above a block, below a map
+    longest = max((len(line) for name in names for line in name.split("\n")), default=0)
+    left = min(max(1.30, 0.2 + 0.062 * longest), 2.4)  # inches: the names
+    gap, titles, under = 0.10, 0.50, 0.20  # between panels, above a block, below a map
     side = min(1.25, (WIDTH - left) / (columns + 1) - gap)
-    block = titles + len(images) * (side + under)
+    block = titles + len(names) * (side + under)
     drawing = Figure(figsize=(WIDTH, blocks * block + 0.05))
     high = drawing.get_figheight()
 
@@ -681,28 +723,33 @@ def heat_maps(
         return axes
 
     for part in range(blocks):
-        for row, image in enumerate(images):
+        for row, name in enumerate(names):
             axes = panel(row, 0, part)
-            axes.imshow(_picture(image), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+            draw(axes, row, None)
             axes.annotate(
-                names[row], (0, 0.5), xycoords="axes fraction", xytext=(-8, 0), textcoords="offset points", ha="right",
+                name, (0, 0.5), xycoords="axes fraction", xytext=(-8, 0), textcoords="offset points", ha="right",
                 va="center", fontsize=8, linespacing=1.35,
             )  # fmt: skip
             for column, label in enumerate(labels[part * columns : (part + 1) * columns], start=1):
                 axes = panel(row, column, part)
                 if row == 0:
                     axes.set_title(_wrapped(label, side), loc="center", fontsize=8.5, fontweight="normal", pad=5)
-                _map(axes, values[label][row], cells[row])
+                draw(axes, row, label)
     return drawing
 
 
-def _picture(image: np.ndarray) -> np.ndarray:
+def tone_of(card: Mapping) -> str:
+    """The colour map of a dataset's grey pictures: ink is dark on light paper, others are shown as they are."""
+    return "gray_r" if card.get("source") in DARK_INK else "gray"
+
+
+def picture(image: np.ndarray) -> np.ndarray:
     return image[0] if len(image) == 1 else np.moveaxis(image, 0, -1).clip(0, 1)
 
 
 def _map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray) -> None:
     if scores is None:
-        axes.text(0.5, 0.5, "failed", ha="center", va="center", fontsize=8, color="#9a3a00", transform=axes.transAxes)
+        write_failed(axes)
         return
     size = np.abs(scores).max()
     limit = size if size > 0 else 1.0
@@ -710,6 +757,11 @@ def _map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray) -> None:
         np.where(cells < 0, np.nan, scores[cells]), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest"
     )
     axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color="#5f5f5f", labelpad=2)
+
+
+def write_failed(axes: Axes) -> None:
+    """Say in place of a picture that the method failed."""
+    axes.text(0.5, 0.5, "failed", ha="center", va="center", fontsize=8, color="#9a3a00", transform=axes.transAxes)
 
 
 def _wrapped(label: str, width: float) -> str:

@@ -64,7 +64,8 @@ td.flag { color: #9a3a00; font-weight: 600; }
 table.facts td:first-child { color: #595959; white-space: nowrap; padding-right: 8px; }
 table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 0 40px; }
-table.index { font-size: 12.5px; } table.index td:first-child { min-width: 150px; } table.index td + td { white-space: nowrap; }
+table.index { font-size: 12.5px; }
+table.index td:first-child { min-width: 150px; } table.index td + td { white-space: nowrap; }
 table.experiments td.paper { color: #595959; }
 table.experiments tr.first td { border-bottom: none; }
 table.index tr > * { padding: 5px 0 5px 14px; } table.index tr > :first-child { padding-left: 0; }

@@ -1,0 +1,56 @@
+"""Randomised models from the configuration to the metric, and what an edit of it runs again."""
+
+import copy
+import json
+
+import pandas as pd
+
+from shapeline import scores
+from tests.workflow.conftest import TINY
+
+R = "results/tiny"
+
+
+def sanity(layers: list) -> dict:
+    raw = copy.deepcopy(TINY)
+    tiny = raw["experiments"]["tiny"]
+    tiny["instances"]["count"] = 6
+    tiny["methods"] = {"kernel": {"method": "kernel_shap"}, "random": {"method": "random"}}
+    tiny["metrics"] = {"randomisation": {"layers": layers}}
+    return raw
+
+
+def test_randomised_models_are_trained_models_drawn_anew_and_explained_like_them(fresh):
+    fresh.configure(sanity(["full"]))
+    fresh.snakemake("metrics", "--cores", "2")
+    results = fresh.path / "results"
+    card = json.loads((results / "models/cnn@full/card.json").read_text())
+    assert card["name"] == "cnn@full" and card["drawn"] == ["6", "2", "0"] and card["settings"] == {"seed": 0}
+    trained, drawn = (scores.read(results / "tiny/scores" / label) for label in ("kernel", "kernel@full"))
+    assert (trained[["instance", "target"]] == drawn[["instance", "target"]]).all(axis=None)
+    assert (trained["value_full"] - drawn["value_full"]).abs().min() > 1e-3
+    said = scores.metadata(results / "tiny/scores/kernel@full/0-of-1.parquet")
+    assert said["settings"]["variant"] == "full"
+    found = pd.read_parquet(results / "tiny/metrics/randomisation.parquet")
+    alike = found[found["quantity"] == "rank_correlation"].set_index("label")
+    assert (alike["x"] == 3).all() and alike["n"].tolist() == [6, 6]
+    assert alike.loc["random", "low"] == 1 and alike.loc["kernel", "mean"] < 0.9  # random draws the same scores again
+
+    assert not {job for job in fresh.pending() if job[0] not in ("render_report", "render_theory", "render_index")}
+    fresh.configure(sanity(["full", 1]))
+    again = {job for job in fresh.pending() if "render" not in job[0] and "logs" not in job[1]}
+    assert again == {
+        ("randomise_model", "results/models/cnn@top1/weights.safetensors"),
+        ("randomise_model", "results/models/cnn@top1/card.json"),
+        *(("attribute", f"{R}/scores/{label}@top1/0-of-1.parquet") for label in ("kernel", "random")),
+        *(("measure", f"{R}/metrics/randomisation/{label}.parquet") for label in ("kernel", "random")),
+        ("compare", f"{R}/metrics/randomisation.parquet"),
+    }
+    raw = sanity(["full"])
+    raw["experiments"]["tiny"]["methods"]["kernel"]["budget"] = 8
+    fresh.configure(raw)
+    again = {job for job in fresh.pending() if "render" not in job[0] and "logs" not in job[1]}
+    assert {path for rule, path in again if rule == "attribute"} == {
+        f"{R}/scores/{label}/0-of-1.parquet" for label in ("kernel", "kernel@full")
+    }
+    assert not {rule for rule, _ in again} & {"randomise_model", "train_model"}
