@@ -13,6 +13,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/attribute.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/doctor.smk"
 
 
 localrules:
@@ -22,6 +23,11 @@ localrules:
     scores,
     metrics,
     report,
+    # On a cluster these stay where Snakemake runs: the first needs the network, the others are seconds.
+    fetch_source,
+    render_report,
+    render_theory,
+    render_index,
 
 
 # Without a target, `all` is made wherever it stands among the rules.
@@ -36,7 +42,14 @@ rule fetch:
         raw=[
             file
             for name in CONFIG.run
-            for file in plan.raw_files(CONFIG, plan.dataset_of(CONFIG, name))
+            for dataset in plan.datasets_of(CONFIG, name)
+            for file in plan.raw_files(CONFIG, dataset)
+        ],
+        weights=[
+            file
+            for name in CONFIG.run
+            if CONFIG.experiments[name].model
+            for file in plan.weights_file(CONFIG, CONFIG.experiments[name].model)
         ],
 
 
@@ -64,6 +77,22 @@ rule metrics:
 rule report:
     input:
         html=[f"{RESULTS}/reports/{name}.html" for name in CONFIG.run],
+
+
+# Lists what the configuration no longer names, and removes it; `snakemake -n prune` only lists.
+rule prune:
+    log:
+        f"{RESULTS}/logs/prune.log",
+    localrule: True
+    conda:
+        "envs/report.yaml"
+    params:
+        settings=lambda w: {"files": prune.stale(CONFIG), "results": RESULTS},
+        listing=lambda w: prune.listing(CONFIG),
+    message:
+        "{params.listing}"
+    script:
+        "workflow/scripts/prune.py"
 
 
 # Every experiment is a target too, and `smoke` is one that is always defined.

@@ -354,3 +354,21 @@ def test_the_cache_of_other_texts_is_another(tmp_path):
     before = key()
     (tmp_path / "instances").write_text("another sentence")
     assert key() != before
+
+
+@pytest.mark.parametrize(("method", "each"), [("kernel_shap", 24), ("h_shap", None), ("integrated_gradients", 52)])
+def test_progress_counts_the_evaluations_that_were_made(method, each):
+    model = models.wrap(linear(), "logits", 2)
+    told = []
+    found = attribution.attribute(
+        model,
+        X,
+        np.zeros(5, int),
+        {"method": method},
+        feature_kinds.build("column", {"kind": "table", "input_shape": [D], "feature_names": list("abcdef")}),
+        references.Reference(np.zeros((1, D), np.float32)),
+        budgets=[4] if method == "kernel_shap" else [None],
+        progress=lambda *numbers: told.append(numbers),
+    )[0]
+    assert told[-1] == (5, pytest.approx(found.evaluations.sum(), abs=10))
+    assert each is None or found.evaluations[0] == each

@@ -1,5 +1,8 @@
 """The engine against values worked out by hand, whatever the batch, the form and the layout of the masks."""
 
+import os
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -224,6 +227,14 @@ def test_the_batch_is_halved_when_memory_runs_out(error):
     assert sum(size > 3 for size in module.sizes) <= 4  # it remembers, and does not try each tile anew
 
 
+def test_a_model_that_ran_out_of_memory_is_remembered_for_the_rest_of_the_process():
+    model = models.wrap(Small(3, OUT_OF_MEMORY[0]))
+    for _ in range(3):  # a job calls the engine once for every few instances
+        engine.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=Form("plain", 16))
+    assert sum(size > 3 for size in model.module.sizes) <= 4
+    assert model.most_rows == 2
+
+
 def test_out_of_memory_on_one_row_is_a_failure_of_the_method():
     module = Small(0, OUT_OF_MEMORY[0])
     with pytest.raises(MethodFailure, match="out of memory on a single row"):
@@ -352,6 +363,38 @@ def test_a_prepared_form_is_kept_until_the_weights_change():
     plain = engine.values(model, inputs, reference, masks, pixels())
     np.testing.assert_allclose(after, plain, atol=1e-6)
     assert not np.allclose(before, after)
+
+
+COMPILED = [pytest.param(name, marks=pytest.mark.real) for name in ("compiled", "compiled_bfloat16")]  # half a minute
+
+
+@pytest.mark.parametrize("name", ["bfloat16", *COMPILED])
+def test_precision_and_compilation_are_verified_forms_of_their_own(name):
+    compiled, precision = "compiled" in name, "bfloat16" if "bfloat16" in name else "float32"
+    if compiled and not shutil.which(os.environ.get("CXX", "g++")):
+        pytest.skip("torch.compile needs a C++ compiler, g++ or the one named by CXX")
+    model, reference = cnn(), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    form = engine.asked(model, images(8), reference, Form("frozen", 64), precision, compiled)
+    assert form.name == name
+    assert form.batch == 64
+    masks = np.random.default_rng(0).random((100, 16)) < 0.5
+    plain, fast = (
+        engine.values(model, images(3), reference, masks, patches(), form=one) for one in (Form("plain", 64), form)
+    )
+    largest = np.abs(plain - fast).max()
+    assert largest <= (engine.BFLOAT16_TOLERANCE if precision == "bfloat16" else engine.TOLERANCE)
+    assert (largest > 1e-5) == (form.difference > 1e-5) == (precision == "bfloat16")
+
+
+def test_a_precision_that_changes_too_much_is_refused(monkeypatch):
+    monkeypatch.setattr(engine, "BFLOAT16_TOLERANCE", 1e-6)
+    with pytest.raises(ShapelineError, match=r"precision: bfloat16 changes log-probabilities .* remove the key"):
+        engine.asked(cnn(), images(4), Reference(images(1)), Form(), "bfloat16", False)
+
+
+def test_calibration_never_takes_what_was_not_asked():
+    assert not torch_engine.ASKED.keys() & torch_engine.FORMS.keys()
+    assert engine.calibrate(cnn(), images(4), Reference(images(1))).name in torch_engine.FORMS
 
 
 def test_training_mode_is_put_back_and_not_used():

@@ -1,11 +1,17 @@
 """Devices are taken through locks, stale locks of a killed run go, files appear whole or not at all."""
 
 import os
+import re
+import signal
 import socket
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
-from shapeline import files, jobs
+from shapeline import config, files, jobs
+from shapeline.errors import ShapelineError
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +56,115 @@ def test_slurm_has_picked_already(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     assert jobs.acquire_device(1) == "cuda"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    assert not jobs._held
+
+
+HOLDER = """
+import logging, os, sys
+from shapeline import jobs
+logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
+jobs.acquire_device(1, jobs_per_gpu=2)
+sys.stdin.read()
+"""
+HASTY = """
+import os, sys, time
+from pathlib import Path
+from shapeline import jobs
+names, sleep = os.environ["CUDA_VISIBLE_DEVICES"], time.sleep
+jobs.time.sleep = lambda _: sleep(0.001)
+for _ in range(25):
+    os.environ["CUDA_VISIBLE_DEVICES"] = names
+    jobs.acquire_device(1)
+    busy = Path(sys.argv[1], os.environ["CUDA_VISIBLE_DEVICES"])
+    busy.touch(exist_ok=False)
+    sleep(0.002)
+    busy.unlink()
+    jobs._held.pop().release()
+"""
+
+
+def start(code: str, folder, devices: str) -> subprocess.Popen:
+    environment = {**os.environ, "TMPDIR": str(folder), "CUDA_VISIBLE_DEVICES": devices}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-uc", code, str(folder)], env=environment, text=True, **pipes)
+
+
+def test_processes_share_the_slots_of_each_gpu_and_the_kernel_frees_those_of_a_killed_one(tmp_path):
+    holders = [start(HOLDER, tmp_path, "GPU-a,MIG-b/1/0") for _ in range(6)]
+    try:
+        said = {holder: holder.stdout.readline().strip() for holder in holders}
+        on = {name: [h for h in holders if said[h] == f"running on GPU {name}"] for name in ("GPU-a", "MIG-b/1/0")}
+        assert [len(found) for found in on.values()] == [2, 2]
+        waiting = [holder for holder in holders if said[holder] == "waiting for one of 2 GPU(s)"]
+        assert len(waiting) == 2
+        on["MIG-b/1/0"][0].send_signal(signal.SIGKILL)
+        on["GPU-a"][1].stdin.close()  # ends by itself
+        assert sorted(holder.stdout.readline().strip() for holder in waiting) == [
+            "running on GPU GPU-a",
+            "running on GPU MIG-b/1/0",
+        ]
+    finally:
+        for holder in holders:
+            holder.kill()
+            holder.wait()
+
+
+def test_no_two_processes_are_ever_on_one_slot(tmp_path):
+    workers = [start(HASTY, tmp_path, "0,1") for _ in range(4)]
+    for worker in workers:
+        _, said = worker.communicate(timeout=60)
+        assert worker.returncode == 0, said
+
+
+@pytest.mark.parametrize(
+    ("listed", "names"),
+    [
+        ("GPU 0: NVIDIA H200 (UUID: GPU-1f-2)\nGPU 1: NVIDIA H200 (UUID: GPU-3)\n", ["GPU-1f-2", "GPU-3"]),
+        (
+            "GPU 0: NVIDIA A100 (UUID: GPU-1)\n  MIG 3g.20gb Device 0: (UUID: MIG-2)\n"
+            "  MIG 3g.20gb Device 1: (UUID: MIG-GPU-1/5/0)\nGPU 1: NVIDIA A100 (UUID: GPU-3)\n",
+            ["MIG-2", "MIG-GPU-1/5/0", "GPU-3"],
+        ),
+        ("No devices found.\n", []),
+    ],
+)
+def test_without_a_list_nvidia_smi_is_asked_and_a_split_gpu_counts_as_its_parts(tmp_path, monkeypatch, listed, names):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '%s' '{listed}'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert jobs.visible_devices() == names
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeypatch, caplog, framework):
+    absent = {
+        "torch": SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)),
+        "tensorflow": SimpleNamespace(config=SimpleNamespace(list_physical_devices=lambda kind: [])),
+    }
+    monkeypatch.setitem(sys.modules, framework, absent[framework])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
+    jobs.log.propagate = True
+    assert jobs.acquire_device(1) == "cuda"
+    lock = jobs._held[0]
+    assert jobs.usable_device(framework) == "cpu"
+    assert (
+        f"{framework} cannot use the GPU (a build for the CPU, or an unfit driver): running on the CPU" in caplog.text
+    )
+    assert not lock.is_locked
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    with pytest.raises(ShapelineError, match=r"device: cuda, but .* cannot use the GPU .*; set device: auto"):
+        jobs.usable_device(framework, required=True)
+
+
+def test_only_training_attribution_and_measuring_ask_for_a_gpu(root):
+    asking, found = set(), set()
+    for file in (root / "workflow/rules").glob("*.smk"):
+        for name, body in re.findall(r"^rule (\w+):\n(.*?)(?=^\S|\Z)", file.read_text(), re.M | re.S):
+            found.add(name)
+            asking |= {name} if re.search(r"^ {8}gpu=", body, re.M) else set()
+    assert found >= set(config.RULES)
+    assert asking == {"train_model", "attribute", "measure"}
 
 
 @pytest.mark.parametrize(

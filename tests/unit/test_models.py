@@ -115,6 +115,20 @@ def test_save_and_load(tmp_path):
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode  # as readable as any other result
 
 
+def test_a_damaged_file_of_weights_is_named(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    models.save(models.build("mlp", inputs=5, hidden=[6], classes=3, seed=3), path)
+    good = path.read_bytes()
+    for place in (len(good) - 1, len(good) - 40):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        with pytest.raises(ShapelineError, match=rf"{path} is damaged .*; remove it and run again"):
+            models.load(path)
+    for cut in (0, 20, len(good) - 1):
+        path.write_bytes(good[:cut])
+        with pytest.raises(ShapelineError, match=rf"{path} is not a safetensors file .*train the model again"):
+            models.load(path)
+
+
 def test_files_that_are_not_ours(tmp_path):
     broken, foreign, misfit = (tmp_path / name for name in ("broken", "foreign", "misfit"))
     broken.write_bytes(b"\x80\x04not tensors")

@@ -66,6 +66,24 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_damage_is_named(tmp_path):
+    path = tmp_path / "0-of-1.parquet"
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"instance": range(40), "scores": list(rng.normal(size=(40, 64)).astype(np.float32))})
+    scores.write(path, rows, {"settings_digest": "x"})
+    good = path.read_bytes()
+    for cut in (0, 4, len(good) // 2, len(good) - 4):
+        path.write_bytes(good[:cut])
+        for read in (scores.read, scores.metadata):
+            with pytest.raises(ShapelineError, match=rf"{path} is damaged \(.*\); remove it and run again"):
+                read(path)
+    start = good.index(b"PAR1") + 2000  # well inside the scores
+    for place in range(start, start + 6000, 211):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(ShapelineError, match="is damaged"):
+            scores.read(path)
+
+
 def test_a_failed_row_has_no_scores(tmp_path):
     table = rows([0, 1])
     table["scores"] = [None, table["scores"][1]]

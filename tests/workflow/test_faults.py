@@ -2,14 +2,20 @@
 
 import copy
 import os
+import re
+import shutil
 import signal
 import subprocess
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
-from tests.workflow.conftest import BIN, TINY
+from shapeline import plan, scores
+from tests.workflow.conftest import BIN, TINY, Checkout, copy_repository
 
 
 def slow() -> dict:
@@ -17,7 +23,7 @@ def slow() -> dict:
     raw = copy.deepcopy(TINY)
     raw["experiments"]["tiny"] |= {
         "features": {"kind": "patch", "size": 2},
-        "instances": {"count": 50},
+        "instances": {"count": 15},
         "methods": {"exact": {"method": "shapley"}},
         "metrics": {"cost": {}},
         "shards": 5,
@@ -25,14 +31,21 @@ def slow() -> dict:
     return raw
 
 
+SHARDS = "results/tiny/scores/exact"
+GROUP = pytest.mark.xdist_group("slow")  # one undisturbed run serves them all
+
+
 def shards(checkout) -> dict:
-    folder = checkout.path / "results/tiny/scores/exact"
-    return {file.name: file.stat().st_mtime_ns for file in sorted(folder.glob("*.parquet"))}
+    return {file.name: file.stat().st_mtime_ns for file in sorted((checkout.path / SHARDS).glob("*.parquet"))}
+
+
+def record(checkout, name: str) -> Path:
+    return checkout.path / plan._record(f"{SHARDS}/{name}")
 
 
 def settled(checkout) -> dict:
-    """Shards that Snakemake has surely taken note of: it does so in the moment after the worker's end."""
-    return {name: time_ns for name, time_ns in shards(checkout).items() if time.time_ns() - time_ns > 2e9}
+    """Shards that Snakemake has taken note of, which it does in the moment after the worker's end."""
+    return {name: time_ns for name, time_ns in shards(checkout).items() if record(checkout, name).exists()}
 
 
 def wait_for(what, seconds: float = 120):
@@ -57,49 +70,171 @@ def workers_in(checkout) -> list[psutil.Process]:
     return found
 
 
+@pytest.fixture(scope="session")
+def undisturbed(root, tmp_path_factory) -> Checkout:
+    """The slow configuration, run to its scores."""
+    checkout = copy_repository(root, tmp_path_factory.mktemp("slow"))
+    checkout.configure(slow())
+    checkout.snakemake("scores", "--cores", "2")
+    return checkout
+
+
 @pytest.fixture
-def running(fresh):
-    """Snakemake at work on the slow configuration, with at least one shard finished and another under way."""
-    fresh.configure(slow())
+def done(undisturbed, tmp_path) -> Checkout:
+    """A copy of the undisturbed run, times and records included."""
+    shutil.copytree(undisturbed.path, tmp_path, symlinks=True, dirs_exist_ok=True)
+    return Checkout(tmp_path)
+
+
+@pytest.fixture
+def running(done):
+    """Snakemake at work on the scores, with at least one shard finished and another under way; its output in a file."""
+    for name in shards(done):
+        record(done, name).unlink()
+    shutil.rmtree(done.path / SHARDS)
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    process = subprocess.Popen(
-        [BIN / "snakemake", "scores", "--cores", "2"],
-        cwd=fresh.path,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for(lambda: settled(fresh) and workers_in(fresh))
-    yield fresh, process
+    with open(done.path / "said", "w") as said:
+        process = subprocess.Popen(
+            [BIN / "snakemake", "scores", "--cores", "2"], cwd=done.path, env=environment, stdout=said, stderr=said
+        )
+    wait_for(lambda: settled(done) and workers_in(done))
+    yield done, process
     process.kill()
     process.wait()
 
 
-def test_a_killed_worker_costs_its_shard_alone(running):
+def assert_as_undisturbed(checkout, undisturbed) -> None:
+    """The same numbers as a run that nothing happened to, and no other file beside them."""
+    ours, theirs = (scores.read(one.path / SHARDS) for one in (checkout, undisturbed))
+    np.testing.assert_array_equal(ours["instance"], theirs["instance"])
+    np.testing.assert_allclose(scores.matrix(ours), scores.matrix(theirs), atol=1e-6)
+    assert {file.name for file in (checkout.path / SHARDS).iterdir()} == set(shards(undisturbed))
+
+
+@GROUP
+def test_a_killed_worker_costs_its_shard_alone(running, undisturbed):
     checkout, process = running
     before = settled(checkout)
     youngest = max(workers_in(checkout), key=psutil.Process.create_time)
     youngest.send_signal(signal.SIGKILL)
-    process.wait(timeout=240)
-    assert not list(checkout.path.glob("results/tiny/scores/exact/.*"))
+    assert process.wait(timeout=240)
+    said = (checkout.path / "said").read_text()
+    assert "Error in rule attribute:" in said
+    assert "died with <Signals.SIGKILL: 9>" in said or "returned non-zero exit status 137" in said
     checkout.snakemake("scores", "--cores", "2")
     after = shards(checkout)
-    assert len(after) == 5
     assert {name: after[name] for name in before} == before
+    assert_as_undisturbed(checkout, undisturbed)
 
 
-def test_a_killed_snakemake_takes_its_workers_along_and_the_next_call_resumes(running):
+@GROUP
+def test_a_killed_snakemake_takes_its_workers_along_and_the_next_call_resumes(running, undisturbed):
     checkout, process = running
+    refused = checkout.snakemake("scores", "--cores", "1", check=False)  # a second run in the same folder
+    assert refused.returncode
+    assert "Error: Directory cannot be locked. Please make sure that no other Snakemake process is trying" in (
+        refused.stdout + refused.stderr
+    )
+    assert process.poll() is None
     before = settled(checkout)
     process.kill()
     process.wait()
     wait_for(lambda: not workers_in(checkout), seconds=20)
     assert len(shards(checkout)) < 5
     resumed = checkout.snakemake("scores", "--cores", "2")
-    assert "its lock is removed" in resumed.stderr
+    assert "The last run was killed; its lock is removed and finished files are kept." in resumed.stderr
     after = shards(checkout)
-    assert len(after) == 5
     assert {name: after[name] for name in before} == before
+    assert_as_undisturbed(checkout, undisturbed)
+
+
+@contextmanager
+def mounted(path, *options: str):
+    """Something mounted at `path`; skips where that is not allowed."""
+    if os.geteuid():
+        pytest.skip("only root can mount a file system")
+    if subprocess.run(["mount", *options, str(path)], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@GROUP
+def test_a_full_disk_is_told_and_leaves_no_partial_file(done, undisturbed):
+    for file in (done.path / SHARDS).glob("[23]-of-5.parquet"):
+        file.unlink()
+    kept = done.path / "kept"
+    (done.path / SHARDS).rename(kept)
+    (done.path / SHARDS).mkdir()
+    with mounted(done.path / SHARDS, "-t", "tmpfs", "-o", "size=16k", "tmpfs"):
+        for file in kept.iterdir():
+            (done.path / SHARDS / file.name).symlink_to(file)  # links take no room
+        (done.path / SHARDS / "filler").write_bytes(bytes(12_000))
+        stopped = done.snakemake("scores", "--cores", "1", check=False)
+        assert stopped.returncode
+        assert "[attribute tiny exact 2 5] error: [Errno 28]" in stopped.stderr, stopped.stderr[-3000:]
+        assert "No space left on device" in stopped.stderr
+        assert not [file for file in (done.path / SHARDS).iterdir() if file.name.startswith((".", "2", "3"))]
+    shutil.rmtree(done.path / SHARDS)
+    kept.rename(done.path / SHARDS)
+    done.snakemake("scores", "--cores", "2")
+    assert_as_undisturbed(done, undisturbed)
+
+
+@GROUP
+@pytest.mark.parametrize("damage", ["truncated", "a flipped bit"])
+def test_a_damaged_score_file_is_named_and_made_anew(done, undisturbed, damage):
+    file = done.path / SHARDS / "2-of-5.parquet"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 4] ^= 1
+    file.write_bytes(content if damage == "a flipped bit" else content[: len(content) // 2])
+    stopped = done.snakemake("metrics", "--cores", "1", check=False)
+    assert stopped.returncode
+    assert re.search(rf"{SHARDS}/2-of-5.parquet is damaged \(.*\); remove it and run again", stopped.stderr)
+    file.unlink()
+    done.snakemake("scores", "--cores", "2")
+    assert_as_undisturbed(done, undisturbed)
+
+
+@GROUP
+def test_a_shard_made_with_other_settings_is_named(done):
+    file = done.path / SHARDS / "2-of-5.parquet"
+    rows, about = scores.read(file), scores.metadata(file)
+    later = file.stat().st_mtime + 5
+    scores.write(file, rows, {**about, "settings_digest": "of a colleague's"})
+    os.utime(file, (later, later))
+    stopped = done.snakemake("-n", "scores", check=False)
+    assert stopped.returncode
+    told = "no true record of 1 output(s) that were made with other settings than the configuration's"
+    assert f"{told}: {SHARDS}/2-of-5.parquet" in stopped.stderr
+    assert f"rm {SHARDS}/2-of-5.parquet && snakemake --cores all" in stopped.stderr
+
+
+@GROUP
+def test_clocks_that_disagree_run_nothing_again(done):
+    files = [file for folder in ("data", "results") for file in sorted((done.path / folder).rglob("*.*"))]
+    for i, file in enumerate(files):
+        os.utime(file, (time.time(), time.time() + (3600 if i % 2 else -3600)))
+    assert "Nothing to be done" in done.snakemake("scores", "--cores", "1").stderr
+
+
+@GROUP
+def test_a_read_only_data_folder_serves_and_is_named_where_it_must_be_written(done, undisturbed):
+    (done.path / SHARDS / "2-of-5.parquet").unlink()
+    data = done.path / "data"
+    with mounted(data, "--bind", str(data)):
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(data)], check=True)
+        done.snakemake("scores", "--cores", "1")
+        assert_as_undisturbed(done, undisturbed)
+        raw = slow()
+        raw["datasets"]["digits38"]["classes"] = [3, 5]
+        done.configure(raw)
+        stopped = done.snakemake("scores", "--cores", "1", check=False)
+        assert stopped.returncode
+        assert "Write-protected output files for rule prepare_dataset:" in stopped.stderr
+        assert "data/prepared/digits38/arrays.npz" in stopped.stderr.rpartition("affected files:")[2]
 
 
 def test_a_wrong_configuration_stops_before_any_job(fresh):
@@ -158,3 +293,26 @@ def test_without_a_gpu_the_run_says_that_it_uses_the_cpu(tiny):
         "all", "--cores", "2", "--resources", "gpu=2", "--forcerun", "attribute", env={"CUDA_VISIBLE_DEVICES": ""}
     )
     assert "running on the CPU" in told.stderr
+
+
+@pytest.mark.xdist_group("tiny")
+def test_prune_lists_and_removes_what_the_configuration_no_longer_names(tiny, tmp_path):
+    shutil.copytree(tiny.path, tmp_path, symlinks=True, dirs_exist_ok=True)
+    checkout = Checkout(tmp_path)
+    nothing = checkout.snakemake("-n", "prune")
+    assert "In results the configuration no longer names 0 file(s), 0 B" in nothing.stdout + nothing.stderr
+    raw = copy.deepcopy(TINY)
+    del raw["experiments"]["tiny"]["methods"]["occlusion"]
+    checkout.configure(raw)
+    files = {file for file in checkout.path.glob("results/**/occlusion*/**/*.parquet")}
+    files |= set(checkout.path.glob("results/tiny/metrics/*/occlusion.parquet"))
+    assert len(files) == 4
+    listed = checkout.snakemake("-n", "prune")
+    assert "In results the configuration no longer names 4 file(s)" in listed.stdout + listed.stderr
+    assert "results/tiny/scores/occlusion: 1 file(s)" in listed.stdout + listed.stderr
+    assert all(map(os.path.exists, files))
+    before = {file for file in checkout.path.glob("results/**/*") if file.is_file()}
+    assert "removed 4 file(s), " in checkout.snakemake("prune", "--cores", "1").stderr
+    after = {file for file in checkout.path.glob("results/**/*") if file.is_file()}
+    assert before - after == files
+    assert not (checkout.path / "results/tiny/scores/occlusion").exists()

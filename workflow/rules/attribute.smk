@@ -1,6 +1,7 @@
 rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
+        trained_on=lambda w: plan.trained_on(CONFIG, w.experiment),
         code=lambda w: plan.select_code(CONFIG, w.experiment),
         script=script_file("select_instances"),
     output:
@@ -20,7 +21,7 @@ rule select_instances:
 
 rule attribute:
     input:
-        unpack(lambda w: model_inputs(w.experiment)),
+        unpack(lambda w: model_inputs(w.experiment, w.label)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         code=lambda w: plan.attribute_code(CONFIG, w.experiment, w.label),
         script=script_file("attribute"),
@@ -35,7 +36,11 @@ rule attribute:
     threads: 1
     resources:
         gpu=GPU,
+        jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
+        framework=lambda w: plan.job_framework(
+            CONFIG, CONFIG.experiments[w.experiment].model
+        ),
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
         values=lambda w: plan.values_folder(CONFIG, w.experiment),
     params:

@@ -208,7 +208,8 @@ def attribute(
         except ShapelineError as error:
             raise engine.by_id(error, ids[part]) from None
         if progress:
-            progress(part.stop, part.stop * len(masks))
+            each = (int(one.evaluations[: part.stop].sum()) for one in designed)
+            progress(part.stop, part.stop * len(masks) if designs else sum(each))
     if len(designs) > 1:
         for extra in designed[-1].extra:
             extra["evaluated"] = evaluated  # coalitions of all budgets together

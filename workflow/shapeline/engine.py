@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 VALUES = ("log_probability", "probability", "logit", "log_odds", "expected_log_probability")
 PREDICTION = "prediction"  # the one value of a regression model
 TOLERANCE = 1e-5  # largest difference in log-probability that a form may show against the plain model
+BFLOAT16_TOLERANCE = 0.1  # the same where an experiment asks for bfloat16, whose numbers have three digits
 CALIBRATION_SECONDS = 3.0  # after which no other candidate is tried; a small model on a quiet machine takes under one
 # By name, so that a job's tracked files (plan.sources) hold the backend of its own framework alone.
 BACKENDS = {
@@ -155,6 +156,28 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
         form = _with_windows(model, inputs[:1], shared_reference(reference, inputs), form)
     log.info("form %s, %d rows a call: %s rows/s", form.name, form.batch, f"{form.rate:,.0f}")
     return form
+
+
+def asked(
+    model: Classifier, inputs: np.ndarray, reference: Reference, form: Form, precision: str, compiled: bool
+) -> Form:
+    """The form that an experiment asks for by its keys precision and compile, verified as `calibrate` does; of torch.
+
+    Its batch is that of the calibrated form. Raises ShapelineError where the model cannot take it, or where it differs
+    by more than TOLERANCE (BFLOAT16_TOLERANCE).
+    """
+    name = "_".join(["compiled"] * compiled + ["bfloat16"] * (precision == "bfloat16"))
+    inputs = as_array(inputs)
+    form = Form(name, form.batch)
+    found = _backend(model).difference(model, inputs, shared_reference(reference, inputs), form)
+    allowed = BFLOAT16_TOLERANCE if precision == "bfloat16" else TOLERANCE
+    if not found <= allowed:
+        key = "precision: bfloat16" if precision == "bfloat16" else "compile: true"
+        raise ShapelineError(
+            f"engine: {key} changes log-probabilities of model '{model.architecture}' by {found:.1e}, more than "
+            f"{allowed:g}; remove the key"
+        )
+    return dataclasses.replace(form, difference=found)
 
 
 def _with_windows(model: Classifier, document: np.ndarray, reference: Reference, form: Form) -> Form:

@@ -3,6 +3,7 @@
 import _thread
 import logging
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -48,7 +49,10 @@ def start(snakemake) -> str:
     # Snakemake sets OMP_NUM_THREADS; TensorFlow asks these instead, and writes to the terminal unless told not to.
     os.environ |= {f"TF_NUM_{kind}OP_THREADS": str(snakemake.threads) for kind in ("INTRA", "INTER")}
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    return acquire_device(int(snakemake.resources.get("gpu", 0)), snakemake.resources.get("device") == "cuda")
+    asked = snakemake.resources
+    required = asked.get("device") == "cuda"
+    device = acquire_device(int(asked.get("gpu", 0)), required, int(asked.get("jobs_per_gpu", 1)))
+    return usable_device(asked.get("framework", "torch"), required) if device == "cuda" else device
 
 
 def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
@@ -68,24 +72,31 @@ def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
 
 
 def visible_devices() -> list[str]:
-    """Names of the GPUs this job may use: those of CUDA_VISIBLE_DEVICES, else every one that nvidia-smi lists."""
+    """Names of the GPUs this job may use: those of CUDA_VISIBLE_DEVICES, else every one that nvidia-smi lists.
+
+    A GPU that is split (MIG) counts as its parts, for no job can have it whole.
+    """
     if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return [
-            name
-            for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",")
-            if name.strip() not in ("", "-1", "NoDevFiles")
-        ]
+        names = (name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+        return [name for name in names if name not in ("", "-1", "NoDevFiles")]
     if not shutil.which("nvidia-smi"):
         return []
-    listed = subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True)
-    return listed.stdout.split() if listed.returncode == 0 else []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    found: list[tuple[str, list[str]]] = []  # each GPU with its parts
+    for name in re.findall(r"UUID: ([\w/-]+)\)", listed.stdout if listed.returncode == 0 else ""):
+        if name.startswith("MIG-") and found:
+            found[-1][1].append(name)
+        else:
+            found.append((name, []))
+    return [name for gpu, parts in found for name in parts or [gpu]]
 
 
-def acquire_device(gpus: int, required: bool = False) -> str:
-    """Take a free GPU through a lock on a node-local file, before a framework is imported; wait when all are taken.
+def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> str:
+    """Take a free slot of a GPU through a lock on a node-local file, before a framework is imported; wait for one.
 
-    Snakemake counts GPUs but never picks one. Under Slurm the scheduler has picked already. Raises ShapelineError
-    where a GPU is required and none is to be had.
+    Snakemake counts GPUs but never picks one. A GPU has `jobs_per_gpu` slots; a second job goes to another GPU where
+    one is free. Under Slurm the scheduler has picked already. Raises ShapelineError where a GPU is required and none
+    is to be had.
     """
     devices = visible_devices() if gpus else []
     if required and not devices:
@@ -96,11 +107,13 @@ def acquire_device(gpus: int, required: bool = False) -> str:
         log.info("no GPU is visible: running on the CPU" if gpus else "running on the CPU")
         return "cpu"
     if "SLURM_JOB_ID" in os.environ:
+        log.info("running on GPU %s, given by Slurm", ",".join(devices))
         return "cuda"
     told = False
     while True:
-        for name in devices:
-            lock = FileLock(Path(tempfile.gettempdir()) / f"shapeline-gpu-{name}.lock", mode=0o666)
+        for slot, name in [(slot, name) for slot in range(jobs_per_gpu) for name in devices]:
+            file = f"shapeline-gpu-{re.sub('[^A-Za-z0-9-]', '_', name)}-{slot}.lock"  # a MIG name may hold slashes
+            lock = FileLock(Path(tempfile.gettempdir()) / file, mode=0o666)
             try:
                 lock.acquire(timeout=0)
             except Timeout:
@@ -113,6 +126,31 @@ def acquire_device(gpus: int, required: bool = False) -> str:
             log.info("waiting for one of %d GPU(s)", len(devices))
             told = True
         time.sleep(1)
+
+
+def usable_device(framework: str, required: bool = False) -> str:
+    """ "cuda" where the framework sees the GPU that this job took, else "cpu" with the GPU given back.
+
+    A build for the CPU on a machine with GPUs is common. Imports the framework, which the job does next anyway.
+    """
+    if framework == "torch":
+        import torch
+
+        sees = torch.cuda.is_available()
+    else:
+        import tensorflow
+
+        sees = bool(tensorflow.config.list_physical_devices("GPU"))
+    if sees:
+        return "cuda"
+    problem = f"{framework} cannot use the GPU (a build for the CPU, or an unfit driver)"
+    if required:
+        raise ShapelineError(f"device: cuda, but {problem}; set device: auto to fall back to the CPU")
+    log.warning("%s: running on the CPU", problem)
+    while _held:
+        _held.pop().release()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    return "cpu"
 
 
 def export_package() -> None:

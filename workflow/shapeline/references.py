@@ -85,7 +85,8 @@ def parse(settings: dict | str) -> tuple[str, dict]:
 def build(settings: dict | str, dataset: "datasets.Dataset", seed: int) -> Reference:
     """The reference that the settings describe; what it takes from the dataset is from the training part alone.
 
-    zero; mean_value: one number per channel, the mean over all training pixels (tables: the column means); mean_image:
+    zero; mean_value: one number per channel, the mean over all training pixels (tables: the column means, the most
+    frequent code of a column of categories); mean_image:
     the mean training input; mean: mean_value; background: `rows` training inputs drawn by seed without replacement, of
     which a smaller draw is always a part; pad: token `id` everywhere, by default what the card says stands for an
     absent word or character; blur: each image under a Gaussian filter of
@@ -98,6 +99,8 @@ def build(settings: dict | str, dataset: "datasets.Dataset", seed: int) -> Refer
     if tokens and kind not in TOKEN_KINDS:
         raise ShapelineError(f"reference kind '{kind}': the inputs are tokens, which have no mean; use pad.")
     if kind == "zero":
+        for name in dataset.card.get("categories") or {}:
+            raise ShapelineError(f"reference kind 'zero': column '{name}' holds categories; use mean or background.")
         return Reference(np.zeros((1, *input_shape), dtype))
     if kind == "pad":
         if not tokens:
@@ -123,6 +126,8 @@ def build(settings: dict | str, dataset: "datasets.Dataset", seed: int) -> Refer
     if kind == "background":
         order = np.random.default_rng(seed_of("background", seed)).permutation(training)
         return Reference(dataset.inputs[np.sort(order[:n_rows])].astype(dtype))
+    if dataset.card.get("columns") or dataset.card.get("categorical"):
+        return Reference(_usual(dataset.inputs[training], dataset.card)[None])
     # float64: a float32 running sum over 60,000 images loses digits.
     mean = dataset.inputs[training].mean(axis=0, dtype=np.float64)
     if kind != "mean_image" and len(input_shape) == 3:
@@ -150,6 +155,18 @@ def _blurred(inputs: np.ndarray, sigma: float) -> np.ndarray:
 
     images = np.asarray(inputs, np.float32)
     return gaussian_filter(images, sigma, axes=(2, 3), mode="nearest")[:, None]
+
+
+def _usual(rows: np.ndarray, card: dict) -> np.ndarray:
+    """Of each column (n, columns) the mean or, of codes, the most frequent one; missing cells do not count. float32."""
+    there = ~np.isnan(rows)
+    count = there.sum(axis=0)
+    usual = np.where(there, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)
+    usual[count == 0] = np.nan  # missing in all of the training part, so missing it stays
+    for column in card.get("categorical") or ():
+        if count[column]:
+            usual[column] = np.bincount(rows[there[:, column], column].astype(np.int64)).argmax()
+    return usual.astype(np.float32)
 
 
 def _users_rows(path: str | os.PathLike, input_shape: tuple[int, ...], dtype: np.dtype, scale: float) -> np.ndarray:

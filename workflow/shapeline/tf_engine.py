@@ -152,7 +152,7 @@ class _Runner:
                         f"engine: model '{self.model.architecture}' runs out of memory on a single row; "
                         "use a smaller model or input, or a device with more memory",
                     ) from None
-                self.limit = size // 2
+                self.limit = self.model.most_rows = size // 2
                 log.warning("out of memory: going on with %d rows a call", self.limit)
                 continue
             parts.append(checked_logits(logits, size, self.model.architecture, self.model.task))
@@ -184,7 +184,8 @@ def _runner(model: Classifier, form: Form, inputs: np.ndarray) -> _Runner:
     device = model.device.split(":")[0]
     runner = _Runner(model, form.name, inputs.shape[1:], inputs.dtype, device, form.batch)
     cells = math.prod(runner.shape)
-    runner.limit = max(1, min(form.batch, LARGEST_BATCH[runner.device], BUFFER_BYTES[runner.device] // (4 * cells)))
+    most = min(form.batch, LARGEST_BATCH[runner.device], BUFFER_BYTES[runner.device] // (4 * cells))
+    runner.limit = max(1, min(most, model.most_rows or most))
     return runner
 
 

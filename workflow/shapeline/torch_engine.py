@@ -213,6 +213,7 @@ class _Runner:
                     "use a smaller model or input, or a device with more memory",
                 )
             self.limit = max(1, min(self.limit, len(rows)) // 2)
+            self.model.most_rows = self.limit
             log.warning("out of memory: going on with %d rows a call", self.limit)
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -233,6 +234,7 @@ def _runner(model: Classifier, form: Form, inputs: np.ndarray, reference: Refere
     device = torch.device(model.device)
     shape = inputs.shape[1:]
     limit = min(form.batch, LARGEST_BATCH[device.type], BUFFER_BYTES[device.type] // (4 * math.prod(shape)))
+    limit = min(limit, model.most_rows or limit)
     forward = prepare(model, form, inputs, reference)
     return _Runner(model, forward, shape, device, max(1, limit), form.name == "channels_last")
 
@@ -255,8 +257,9 @@ def prepare(
     What a form needs (a copy, a trace) is kept as long as the module lives and made anew when its weights change.
     Raises ShapelineError for an unknown form, FormRefused when the model cannot take it.
     """
-    if form.name not in FORMS:
-        raise ShapelineError(f"engine: unknown form '{form.name}'.{nearest(form.name, FORMS)}")
+    forms = FORMS | ASKED
+    if form.name not in forms:
+        raise ShapelineError(f"engine: unknown form '{form.name}'.{nearest(form.name, forms)}")
     name = model.architecture
     if model.framework == "function":
         function = function_predictions if model.task == "regression" else function_log_probs
@@ -274,7 +277,7 @@ def prepare(
         rows = np.concatenate([inputs[:1], reference.rows[:1]])
         try:
             with evaluation_mode(module):
-                kept[key] = state, FORMS[form.name](module, torch.from_numpy(rows).to(device_of(module)))
+                kept[key] = state, forms[form.name](module, torch.from_numpy(rows).to(device_of(module)))
         except FormRefused as refusal:
             raise FormRefused(f"engine: '{name}' cannot take the form '{form.name}': {refusal}") from refusal
     return kept[key][1]
@@ -312,12 +315,47 @@ def _frozen(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tens
     return frozen
 
 
+def _bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The module in mixed precision: convolutions and products of matrices in bfloat16."""
+    own, device = weakref.ref(module), rows.device.type  # weakly: the form is kept as long as the module lives
+
+    def forward(rows: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(device, torch.bfloat16):
+            return own()(rows).float()
+
+    return forward
+
+
+def _compiled(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A copy of the module compiled for batches of any size; it takes a C++ compiler."""
+    try:
+        with torch.inference_mode(False):
+            compiled = torch.compile(copy.deepcopy(module), dynamic=True)
+        compiled(rows)
+    except (RuntimeError, TypeError, OSError) as error:
+        raise FormRefused(f"torch.compile failed: {_first_line(error)}") from error
+    return compiled
+
+
+def _compiled_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    with torch.autocast(rows.device.type, torch.bfloat16):
+        compiled = _compiled(module, rows)
+
+    def forward(rows: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(rows.device.type, torch.bfloat16):
+            return compiled(rows).float()
+
+    return forward
+
+
 def _first_line(error: object) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 # Beside plain, in the order in which they are tried.
 FORMS = {"plain": None, "frozen": _frozen, "channels_last": _channels_last}
+# Never tried unless an experiment asks for them: they are slow to make, or change numbers.
+ASKED = {"bfloat16": _bfloat16, "compiled": _compiled, "compiled_bfloat16": _compiled_bfloat16}
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
@@ -358,6 +396,14 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
                     found[key] = min(found[key], steps[key]())
     name, batch = min(leaders, key=found.__getitem__)
     return Form(name, batch, 1 / found[name, batch], differences[name])
+
+
+def difference(model: Classifier, inputs: np.ndarray, reference: Reference, form: Form) -> float:
+    """Largest difference of log-probabilities between a form and the plain model on 64 masked rows, as _difference."""
+    with _evaluating(model):
+        rows = masked_rows(inputs, reference, count=64)
+        expected = _runner(model, Form("plain", form.batch), inputs, reference).log_probs(rows)
+        return _difference(_runner(model, form, inputs, reference), rows, expected)
 
 
 def _difference(runner: "_Runner", rows: np.ndarray, expected: torch.Tensor) -> float:

@@ -1,0 +1,105 @@
+"""What the configuration no longer names is listed and removed; nothing else is, above all nothing elsewhere."""
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from shapeline import config, plan, prune, scores
+
+
+def write(*paths: str) -> None:
+    for path in paths:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("twelve bytes")
+
+
+@pytest.fixture
+def made(default, tmp_path, monkeypatch):
+    """The configuration with every file that it names, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    loaded = config.load(default)
+    write(*plan.outputs(loaded), "results/reports/index.html", "results/reports/digits.html", "elsewhere/kept.parquet")
+    write("results/models/digits_cnn/weights.safetensors", "results/logs/old.log", "results/notes.txt")
+    # Of `scale: smoke`, and of the smoke test beside it.
+    write("results/smoke/digits/scores/any/0-of-1.parquet", "results/smoke/reports/any.html")
+    return loaded
+
+
+def everything() -> set[str]:
+    return {str(path) for path in Path().rglob("*") if path.is_file() or path.is_symlink()}
+
+
+def test_what_the_configuration_names_stays(made):
+    assert prune.stale(made) == []
+    assert prune.listing(made) == "In results the configuration no longer names 0 file(s), 0 B"
+
+
+STALE = [
+    "results/digits/scores/gone/0-of-1.parquet",
+    "results/digits/scores/exact/0-of-3.parquet",  # of another number of shards
+    "results/digits/scores/exact@full/0-of-1.parquet",
+    "results/digits/metrics/cost/gone.parquet",
+    "results/digits/metrics/gone.parquet",
+    "results/gone/instances.parquet",
+    "results/models/gone/weights.safetensors",
+    "results/models/digits_cnn@full/card.json",
+    "results/reports/gone.html",
+    "results/reports/gone.ipynb",
+    "results/digits/scores/exact/.0-of-1.parquet.123.tmp",  # of a killed job
+    "results/smoke/scores/gone/0-of-1.parquet",
+]
+
+
+def test_the_rest_is_listed_and_removed_with_the_folders_it_leaves_empty(made):
+    before = everything()
+    write(*STALE)
+    assert prune.stale(made) == sorted(STALE)
+    told = prune.listing(made)
+    assert "names 12 file(s), 144 B" in told
+    assert "  results/digits/scores/exact: 2 file(s), 24 B" in told
+    assert prune.remove(prune.stale(made), "results") == 144
+    assert everything() == before
+    assert not Path("results/gone").exists()
+    assert not Path("results/digits/scores/gone").exists()
+
+
+def test_at_smoke_scale_its_own_folder_is_pruned_and_the_folder_around_it_is_not(made, default):
+    small = config.load({**default, "scale": "smoke"})
+    write(
+        *plan.outputs(small), "results/smoke/scores/exact/0-of-1.parquet", "results/digits/scores/gone/0-of-1.parquet"
+    )
+    stale = ["results/smoke/digits/scores/any/0-of-1.parquet", "results/smoke/reports/any.html"]
+    assert prune.stale(small) == stale
+    prune.remove(stale, "results/smoke")
+    assert prune.stale(small) == []
+    assert Path("results/digits/scores/gone/0-of-1.parquet").exists()
+
+
+def test_nothing_outside_the_results_is_touched(made):
+    write("elsewhere/scores/gone/0-of-1.parquet")
+    Path("results/linked").symlink_to(Path("elsewhere").resolve())
+    Path("results/digits/scores/linked").symlink_to(Path("elsewhere/scores/gone").resolve())
+    Path("results/digits/scores/gone").mkdir()
+    Path("results/digits/scores/gone/0-of-1.parquet").symlink_to(Path("elsewhere/kept.parquet").resolve())
+    assert prune.stale(made) == ["results/digits/scores/gone/0-of-1.parquet"]
+    # Also where a list of files says otherwise.
+    prune.remove([*prune.stale(made), "results/linked/kept.parquet", "elsewhere/kept.parquet"], "results")
+    assert {"elsewhere/kept.parquet", "elsewhere/scores/gone/0-of-1.parquet"} <= everything()
+    assert not os.path.lexists("results/digits/scores/gone")
+
+
+def test_cached_values_go_when_no_score_was_read_from_them(made, default):
+    old, new = (f"results/digits/values/{key}/16-1f.parquet" for key in ("0" * 16, "a" * 16))
+    write(old, new, "results/cancer/values/notes/mine.txt")
+    assert prune.stale(made) == [old, new]  # the cache is off
+    default["experiments"]["digits"]["cache"] = True
+    cached = config.load(default)
+    files = [path for path in plan.outputs(cached) if path.startswith("results/digits/scores/")]
+    for file in files[1:]:
+        scores.write(file, pd.DataFrame({"instance": [1]}), {"cache": "a" * 16})
+    os.remove(files[0])
+    assert prune.stale(cached) == []  # a run that was stopped goes on with them
+    scores.write(files[0], pd.DataFrame({"instance": [1]}), {"cache": "a" * 16})
+    assert prune.stale(cached) == [old]

@@ -1,0 +1,40 @@
+"""Two thousand tiny shards: planned within ten seconds, and none of them lost."""
+
+import copy
+import re
+import resource
+
+import pytest
+
+from shapeline import scores
+from tests.workflow.conftest import TINY
+
+pytestmark = pytest.mark.real
+LABELS, SHARDS = ("first", "second", "third", "fourth"), 500
+
+
+def test_two_thousand_shards(fresh):
+    raw = copy.deepcopy(TINY)
+    raw["datasets"]["digits"] = {"source": "digits"}
+    raw["experiments"]["tiny"] = {
+        "dataset": "digits",
+        "features": {"kind": "patch", "size": 4},
+        "instances": {"count": SHARDS},
+        "methods": {label: {"method": "random"} for label in LABELS},
+        "metrics": {"cost": {}},
+        "shards": SHARDS,
+    }
+    fresh.configure(raw)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    planned = fresh.snakemake("-n", "scores", "--quiet", "rules")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert re.search(rf"^attribute +{len(LABELS) * SHARDS}$", planned.stdout, re.M)
+    # Processor time, so that others on the machine decide nothing.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10
+
+    fresh.snakemake("scores", "--cores", "all", timeout=3600)
+    for label in LABELS:
+        rows = scores.read(fresh.path / f"results/tiny/scores/{label}")  # one complete set of shards
+        assert len(rows) == SHARDS
+        assert rows["instance"].is_unique
+    assert "Nothing to be done" in fresh.snakemake("scores", "--cores", "1").stderr
