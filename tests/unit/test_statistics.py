@@ -114,6 +114,15 @@ def test_average_ranks_and_critical_difference_of_a_published_example():
     assert statistics.cliques(average, 0.01) == []
 
 
+def test_of_the_way_is_0_at_random_and_1_at_the_best_found():
+    values = table([-1.0, -4, -2], [-3.0, -2, -2], [-2.0, -4, -5], names=("random", "a", "b"))
+    found = statistics.of_the_way(values, "random", "lower")
+    assert found.index.tolist() == [0, 2]  # on the second nothing beats random
+    assert found["a"].tolist() == [1.0, 0.0] and found["b"].tolist() == [0.5, 1.0]
+    assert (found["random"] == 0).all()
+    assert statistics.of_the_way(-values, "random", "higher").equals(found)
+
+
 def test_kendall_w_by_hand_and_through_friedman():
     assert statistics.kendall_w([[1, 2, 3], [1, 2, 3]]) == 1
     assert statistics.kendall_w([[1, 2, 3], [3, 2, 1]]) == 0

@@ -11,7 +11,11 @@ rule render_report:
         code=lambda w: plan.report_code(CONFIG, w.experiment),
         script=script_file("render_report"),
     output:
-        html=f"{RESULTS}/reports/{{experiment}}.html",
+        html=report(
+            f"{RESULTS}/reports/{{experiment}}.html",
+            category="Experiments",
+            labels={"experiment": "{experiment}"},
+        ),
         notebook=f"{RESULTS}/reports/{{experiment}}.ipynb",
     log:
         f"{RESULTS}/logs/render_report/{{experiment}}.log",
@@ -37,7 +41,11 @@ rule render_theory:
         ),
         script=script_file("render_theory"),
     output:
-        html=f"{RESULTS}/reports/theory.html",
+        html=report(
+            f"{RESULTS}/reports/theory.html",
+            category="Theory",
+            labels={"experiment": "theory"},
+        ),
         notebook=f"{RESULTS}/reports/theory.ipynb",
     log:
         f"{RESULTS}/logs/render_theory.log",
@@ -61,7 +69,11 @@ rule render_index:
         ),
         script=script_file("render_index"),
     output:
-        html=f"{RESULTS}/reports/index.html",
+        html=report(
+            f"{RESULTS}/reports/index.html",
+            category="Overview",
+            labels={"experiment": "all of them"},
+        ),
     log:
         f"{RESULTS}/logs/render_index.log",
     benchmark:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, create_model
 
-from shapeline import datasets, features, methods, metrics, references
+from shapeline import datasets, features, methods, metrics, other_data, references
 from shapeline.designs.design import evaluations
 from shapeline.errors import ShapelineError, nearest
 from shapeline.methods import USER_FILE, Own, Patch, Positive, Superpixel
@@ -25,6 +25,7 @@ RULES = (
 )
 TEXT_ARCHITECTURES = ("word_cnn", "char_cnn", "bilstm")
 KINDS_TAKEN = {"mlp": "table", **dict.fromkeys(TEXT_ARCHITECTURES, "text")}  # the others take images
+ANY_SIZE = ("resnet18",)  # of pictures
 UNITS = {"word_cnn": "word", "bilstm": "word", "char_cnn": "character"}
 TAKEN = ("models", "reports", "logs", "benchmarks", "theory", "index")  # folders and pages beside the experiments' own
 ROOT = ("benchmarks", "data", "docs", "envs", "notebooks", "profiles", "tests", "workflow")  # no place for results
@@ -84,14 +85,14 @@ class Dataset(Strict):
 
 
 class Training(Strict):
-    epochs: Positive | None = None
-    batch: Positive | None = None
-    learning_rate: float | None = Field(None, gt=0)
-    weight_decay: float | None = Field(None, ge=0)
+    epochs: Positive | None = Field(None, description="Passes over the training part; by architecture.")
+    batch: Positive | None = Field(None, description="Rows a step; by architecture.")
+    learning_rate: float | None = Field(None, gt=0, description="At the start; by architecture.")
+    weight_decay: float | None = Field(None, ge=0, description="Penalty of large weights; by architecture.")
     schedule: Literal[SCHEDULES] | None = Field(
         None, description="halving: the learning rate halves every 3 epochs; step: it falls to a fifth every 10."
     )
-    optimizer: Literal["adam", "rmsprop", "sgd"] | None = None
+    optimizer: Literal["adam", "rmsprop", "sgd"] | None = Field(None, description="By architecture.")
     augment: list[Literal[AUGMENTATIONS]] | None = Field(
         None, description="Pictures: flips made or not, at random, for every training row in every epoch."
     )
@@ -101,8 +102,8 @@ class Training(Strict):
 
 
 class Model(Strict):
-    dataset: str
-    architecture: Literal[ARCHITECTURES] | None = None
+    dataset: str = Field(description="Name of the dataset that it is trained on.")
+    architecture: Literal[ARCHITECTURES] | None = Field(None, description="One of the package's; or source, not both.")
     source: str | None = Field(
         None,
         pattern=MODEL_FILE,
@@ -121,7 +122,7 @@ class Model(Strict):
         description="Training starts from them: imagenet (of resnet18), or a .pth or .safetensors file with the "
         "architecture's names; $VARIABLES expand.",
     )
-    training: Training = Training()
+    training: Training = Field(Training(), description="What differs from the architecture's own training.")
 
 
 class Pixel(Strict):
@@ -191,7 +192,7 @@ Reference = Annotated[
 
 class Instances(Strict):
     count: Positive = Field(100, description="Test instances explained, drawn by seed.")
-    split: Literal["test"] = "test"
+    split: Literal["test"] = Field("test", description="Only records that were not trained on are explained.")
     label: int | str | None = Field(None, description="Only instances of this class, by index or name.")
     correct: bool = Field(False, description="Only instances that the model predicts correctly.")
     objects: Positive | None = Field(
@@ -209,9 +210,9 @@ class Report(Strict):
         description="The page: influence is that of measures which need labelled points alone, localization that of "
         "pictures whose decisive pixels are known.",
     )
-    title: str | None = None
-    instances_shown: Annotated[int, Field(ge=1, le=12)] = 4
-    palette: Literal["colorblind", "deep", "muted"] = "colorblind"
+    title: str | None = Field(None, description="Heading of the page; the experiment's name by default.")
+    instances_shown: Annotated[int, Field(ge=1, le=12)] = Field(4, description="Explanations drawn as examples.")
+    palette: Literal["colorblind", "deep", "muted"] = Field("colorblind", description="Colours of the figures.")
 
 
 def method(entry: Any) -> str | None:
@@ -238,16 +239,18 @@ Metrics = create_model(
 
 
 class Experiment(Strict):
-    model: str | None = Field(None, description="The model explained; or a dataset in its place.")
+    model: str | None = Field(None, description="The model explained; or a dataset in its place, or beside it.")
     dataset: str | None = Field(
-        None, description="Explained without a model, by methods that need its labelled points alone."
+        None,
+        description="Explained without a model, by methods that need its labelled points alone; beside a model: other "
+        "data than those that it was trained on, whose instances it explains.",
     )
-    features: Features
-    reference: Reference = "mean"
+    features: Features = Field(description="What is scored: the parts that an instance is cut into.")
+    reference: Reference = Field("mean", description="What stands for an absent feature.")
     value: Literal["log_probability", "probability", "logit", "expected_log_probability", "prediction"] = Field(
         "log_probability", description="What a coalition is worth; prediction is the one value of a regression."
     )
-    instances: Instances = Instances()
+    instances: Instances = Field(Instances(), description="Which instances are explained.")
     budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
     timing: Literal["batch", "per_instance"] = Field(
         "batch", description="What seconds are: a batch's time shared out, or each instance's own after a warm-up."
@@ -259,9 +262,9 @@ class Experiment(Strict):
         description="Seconds that a method may take for an instance; what takes longer is a row that failed. With it "
         "instances are explained one at a time.",
     )
-    methods: dict[str, MethodEntry] = Field(min_length=1)
-    metrics: Metrics
-    report: Report = Report()
+    methods: dict[str, MethodEntry] = Field(min_length=1, description="Label -> method and its parameters.")
+    metrics: Metrics = Field(description="Metric -> its parameters.")
+    report: Report = Field(Report(), description="The page.")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="torch: of coalitions' values; bfloat16 is mixed precision, faster and less exact."
     )
@@ -272,24 +275,29 @@ class Experiment(Strict):
     shards: Literal["auto"] | Positive | None = Field(
         None, description="Score files a label; run-wide `shards` by default."
     )
-    on_error: Literal["record", "fail"] = "record"
+    on_error: Literal["record", "fail"] = Field(
+        "record",
+        description="Whether a method's failure on an instance becomes a row with its reason, or stops the run.",
+    )
 
 
 class Config(Strict):
     run: list[str] = Field(min_length=1, description="The experiments that `all` makes.")
-    datasets: dict[str, Dataset] = Field(min_length=1)
-    models: dict[str, Model] = Field(min_length=1)
-    experiments: dict[str, Experiment] = Field(min_length=1)
+    datasets: dict[str, Dataset] = Field(min_length=1, description="Name -> where data come from.")
+    models: dict[str, Model] = Field(min_length=1, description="Name -> what is trained on a dataset, or is ready.")
+    experiments: dict[str, Experiment] = Field(min_length=1, description="Name -> what is explained, how and by what.")
     results: str = Field("results", min_length=1, description="Output folder, inside the repository root.")
     scale: Literal["smoke", "paper", "beyond"] = Field(
         "paper",
         description="paper: as written; smoke: everything small; beyond: three times the instances, three repeats.",
     )
-    seed: Annotated[int, Field(ge=0)] = 0
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="All that is random follows from it.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU where one is free, else the CPU; cuda: an error where there is none."
+    )
     jobs_per_gpu: Positive = Field(1, description="Jobs that share a GPU; --resources gpu still counts GPUs.")
-    shards: Literal["auto"] | Positive = "auto"
-    data: Data = Data()
+    shards: Literal["auto"] | Positive = Field("auto", description="Score files a label, each a job of its own.")
+    data: Data = Field(Data(), description="Where official files come from.")
 
 
 # The tiny experiment behind the target `smoke`: always defined, whatever config.yaml says.
@@ -609,15 +617,16 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
                 f"and datasets.{model.dataset} has unit {unit}; set its unit"
             )
     for name, experiment in config.experiments.items():
-        if (experiment.model is None) == (experiment.dataset is None) and ("experiments", name) not in mistaken:
-            yield f"experiments.{name}: give either model or dataset"
+        if experiment.model is None and experiment.dataset is None and ("experiments", name) not in mistaken:
+            yield f"experiments.{name}: give a model, or a dataset, or both"
         if experiment.dataset and experiment.dataset not in names["datasets"]:
             hint = nearest(experiment.dataset, names["datasets"])
             yield f"experiments.{name}.dataset: there is no dataset '{experiment.dataset}'.{hint}"
         if experiment.model and experiment.model not in names["models"]:
             hint = nearest(experiment.model, names["models"])
             yield f"experiments.{name}.model: there is no model '{experiment.model}'.{hint}"
-        yield from _impossible_experiment(config, name, experiment)
+        strange = list(_impossible_other_data(config, name, experiment))
+        yield from strange or _impossible_experiment(config, name, experiment)
 
 
 def _impossible_ready(where: str, model: Model, source: datasets.Source | None) -> Iterator[str]:
@@ -672,6 +681,32 @@ def _impossible_training(where: str, model: Model, source: datasets.Source | Non
         yield f"{where}.weights: there is no file {file}"
 
 
+def _impossible_other_data(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
+    """What keeps a model from explaining the dataset named beside it, as far as the configuration tells."""
+    model = config.models.get(experiment.model)
+    own = config.datasets.get(model.dataset) if model else None
+    other = config.datasets.get(experiment.dataset)
+    if own is None or other is None:
+        return
+    where = f"experiments.{name}.dataset"
+    if model.dataset == experiment.dataset:
+        yield f"{where}: models.{experiment.model} is trained on {experiment.dataset} itself; remove the key"
+        return
+    try:
+        trained, explained = (other_data.told_by(source_of(one), canonical(one)) for one in (own, other))
+    except ShapelineError:  # told where the dataset is
+        return
+    any_size = model.source is not None or model.architecture in ANY_SIZE
+    told = other_data.difference(trained, explained, any_size)
+    if told is None and trained.get("unit") == explained.get("unit") == "word":
+        told = "each dataset of words has a vocabulary of its own"
+    if told:
+        yield (
+            f"{where}: models.{experiment.model} is trained on {model.dataset} and cannot explain "
+            f"{experiment.dataset}: {told}"
+        )
+
+
 def _impossible_experiment(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
     where = f"experiments.{name}"
     model = config.models.get(experiment.model)
@@ -700,7 +735,8 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
         if reference not in references.FITTING[source.kind] and not without_model:
             allowed = ", ".join(references.FITTING[source.kind])
             yield f"{where}.reference: '{reference}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
-    for metric in ("log_odds", "ablation", "randomisation", "efficiency") if without_model else ():
+    asking = ("log_odds", "ablation", "erasure", "infidelity", "sensitivity", "randomisation", "efficiency")
+    for metric in asking if without_model else ():
         if getattr(experiment.metrics, metric) is not None:
             yield f"{where}.metrics.{metric}: it asks what the model says and there is no model; remove the metric"
     if model and ready.suffix_of(model.source) and experiment.metrics.randomisation:
@@ -713,8 +749,12 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
     regression = source.task == "regression" if source else experiment.value == "prediction"
     if experiment.metrics.log_odds and regression and not without_model:
         yield f"{where}.metrics.log_odds: a regression model gives no probabilities and so no odds; remove the metric"
-    if experiment.metrics.ablation and regression and not without_model:
-        yield f"{where}.metrics.ablation: a regression model gives no logits nor probabilities; remove the metric"
+    for metric in ("ablation", "erasure") if regression and not without_model else ():
+        if getattr(experiment.metrics, metric):
+            yield f"{where}.metrics.{metric}: a regression model gives no logits nor probabilities; remove the metric"
+    own = kind in features.TEXT_KINDS or features.varies(canonical(experiment.features))
+    if experiment.metrics.sensitivity and own:
+        yield f"{where}.metrics.sensitivity: inputs of kind '{kind}' cannot move a little; remove the metric"
     yield from _impossible_localization(where, experiment, source)
     judges = experiment.metrics.log_odds.references if experiment.metrics.log_odds and source else None
     for other in judges or ():

@@ -260,18 +260,24 @@ def evaluations(results: Results) -> pd.Series:
     )
 
 
+def other_data(results: Results) -> str | None:
+    """The dataset that the model was trained on, where the experiment explains another."""
+    return results.model_card.get("settings", {}).get("dataset") if results.settings.get("dataset") else None
+
+
 def headlines(results: Results) -> list[str]:
     """What the experiment found, in sentences made from its numbers."""
     found = headline(results)
     regression = found["r2"] is not None or not results.model_card
     known = results.instances[results.instances["label"] >= 0]  # of a text of one's own the class is not
     right = f"; the model is right on {share((known['label'] == known['prediction']).mean())} of them"
-    sentences = []
+    sentences, trained_on = [], other_data(results)
+    tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"
     if found["accuracy"] is not None:
-        sentences.append(f"The model classifies {share(found['accuracy'])} of the test part correctly.")
+        sentences.append(f"The model classifies {share(found['accuracy'])} of {tested} correctly.")
     if found["r2"] is not None:
         error = number(results.model_card.get("test_rmse"))
-        sentences.append(f"On the test part the model's predictions have R² {found['r2']:.2f} and RMSE {error}.")
+        sentences.append(f"On {tested} the model's predictions have R² {found['r2']:.2f} and RMSE {error}.")
     told = right if len(known) and not regression else ""
     sentences.append(f"{number(found['instances'])} instances are explained{told}.")
     if found["best"]:
@@ -378,6 +384,7 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     curve = frame[frame["quantity"] == "masking"].pivot_table(index="label", columns="x", values="mean")
     positive = curve.columns[curve.columns > 0]
     nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
+    reached = _of_the_way(results)
     order = sorted(curve.index.union(masking.index), key=lambda label: masking["mean"].get(label, math.inf))
     return pd.DataFrame(
         {
@@ -385,9 +392,22 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
             **{f"top {share(x)} masked": number(curve[x].get(label)) for x in nearest},
             "masking area (lower is better)": interval(masking.loc[label]) if label in masking.index else "–",
             "insertion area (higher is better)": interval(insertion.loc[label]) if label in insertion.index else "–",
+            **({"masking, from random to the best found": share(reached.get(label, math.nan))} if len(reached) else {}),
         }
         for label in order
     )
+
+
+def _of_the_way(results: Results) -> pd.Series:
+    """Mean masking area of each label between that of random scores (0) and the best of each instance (1)."""
+    from shapeline import statistics  # scipy.stats takes half a second, which the index need not wait for
+
+    random = next((label for label, entry in results.labels.items() if entry["method"] == "random"), None)
+    measured = results.measured.get("log_odds")
+    if measured is None or random is None:
+        return pd.Series(dtype=float)
+    values = statistics.by_label(measured, "masking_area")
+    return statistics.of_the_way(values, random).mean() if random in values else pd.Series(dtype=float)
 
 
 def cost(results: Results) -> pd.DataFrame:
@@ -434,6 +454,7 @@ def model_facts(card: Mapping) -> pd.DataFrame:
             "name": card.get("name"),
             "architecture": card.get("architecture"),
             "framework": card.get("framework"),
+            "trained on": (card.get("settings") or {}).get("dataset"),
             "trainable parameters": None if parameters is None else number(parameters),
             "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
             "test R²": None if card.get("test_r2") is None else f"{card['test_r2']:.3f}",

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from shapeline import datasets, engine, models, references, scores
+from shapeline import datasets, engine, models, other_data, references, scores
 from shapeline import features as feature_kinds
 from shapeline.datasets import Dataset
 from shapeline.errors import ShapelineError
@@ -55,10 +55,11 @@ class Bench:
         return found
 
 
-def bench(weights: str | None, arrays: str, settings: dict, device: str) -> Bench:
+def bench(weights: str | None, arrays: str, settings: dict, device: str, trained_on: str | None = None) -> Bench:
     """Load the prepared data and, where there are weights, the model.
 
-    settings: features and reference (default mean), seed.
+    settings: features and reference (default mean), seed. trained_on: the card of the model's data, where these are
+    others; data that do not fit them raise a ShapelineError.
     """
     dataset = datasets.load(Path(arrays).parent)
     kind = settings["features"]
@@ -72,6 +73,8 @@ def bench(weights: str | None, arrays: str, settings: dict, device: str) -> Benc
     if not weights:
         return Bench(model=None, reference=None, **shared)
     model = models.load(weights, device)
+    if trained_on:
+        other_data.check(model.sizes, json.loads(Path(trained_on).read_text(encoding="utf-8")), dataset.card)
     read, made = model.vocabulary_digest, dataset.card.get("vocabulary_digest")
     if read != made:
         raise ShapelineError(
@@ -237,8 +240,12 @@ def for_metric(files, rows: pd.DataFrame, device: str, progress=None, others: li
         "varies": stand.features is None,
         "reference": stand.reference,
         "form": form_for(files.instances, stand, device),
+        "value": settings.get("value", "log_probability"),
         "seed": settings["seed"],
         "progress": progress,
+        "stand": stand,
+        "share": read(files.instances),
+        "settings": settings,
     }
 
 

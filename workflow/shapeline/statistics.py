@@ -64,6 +64,12 @@ def pairs(values: pd.DataFrame, better: str = "lower", seed: int = 0) -> pd.Data
     return table
 
 
+def interval(differences: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """95 % bootstrap interval of the mean of paired differences (n,)."""
+    low, high = _intervals(differences[:, None], seed)
+    return float(low[0]), float(high[0])
+
+
 def order(values: pd.DataFrame, better: str = "lower") -> list[str]:
     """Labels by their mean, the best first; equal ones by name."""
     means = values.mean().sort_index()
@@ -117,6 +123,18 @@ def cliques(average: pd.Series, critical: float) -> list[tuple[str, str]]:
         if end > start and (not found or end > found[-1][1]):
             found.append((start, end))
     return [(names[start], names[end]) for start, end in found]
+
+
+def of_the_way(values: pd.DataFrame, random: str, better: str = "lower") -> pd.DataFrame:
+    """Values (instances, labels) between 0, what the label `random` reaches, and 1, the best that any label does.
+
+    Both ends are of each instance; one on which nothing beats random is left out.
+    """
+    sign = 1 if better == "higher" else -1
+    best = (sign * values).max(axis=1)
+    gained = (sign * values).sub(sign * values[random], axis=0)
+    span = best - sign * values[random]
+    return gained[span > 0].div(span[span > 0], axis=0)
 
 
 def kendall_w(table: np.ndarray) -> float:

@@ -1,10 +1,11 @@
 """The registry of metrics: name -> typed parameters, direction, category, and where the function lives.
 
-A metric's function takes the score rows that succeeded, and what else it needs by name; it returns a tidy frame with
-columns instance, repeat, quantity, x (NaN for a scalar), value.
+A metric's function takes the score rows that succeeded, and what else it needs by name (metrics/needs.py); it returns a
+tidy frame with columns instance, repeat, quantity, x (NaN for a scalar), value.
 """
 
 import importlib
+import inspect
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -55,6 +56,21 @@ class Ablation(Parameters):
     sizes: int = Field(200, ge=2, description="At most so many numbers of features removed, from 1 to d.")
 
 
+class Erasure(Parameters):
+    fractions: list[Fraction] | None = Field(
+        None, min_length=1, description="Top fractions averaged over: 1, 5, 10, 20 and 50 % by default."
+    )
+
+
+class Infidelity(Parameters):
+    samples: int = Field(100, ge=2, description="Random sets of features that are put at the reference.")
+
+
+class Sensitivity(Parameters):
+    samples: int = Field(10, ge=1, description="Moved inputs an instance, each explained anew.")
+    radius: float = Field(0.02, gt=0, description="How far a cell moves at most, as a share of the inputs' range.")
+
+
 class Efficiency(Parameters):
     pass
 
@@ -69,7 +85,7 @@ class Metric:
 
     function: str
     parameters: type[Parameters]
-    category: Literal["faithfulness", "accuracy", "axiom", "cost"]
+    category: Literal["faithfulness", "accuracy", "robustness", "axiom", "cost"]
     quantities: dict[str, Literal["lower", "higher"]]
     asks_model: bool = False
     asks_documents: bool = False  # what the dataset knows of its documents
@@ -117,6 +133,27 @@ METRICS: dict[str, Metric] = {
         dict.fromkeys(("logit", "probability", "logit_area", "probability_area"), "lower"),
         asks_model=True,
     ),
+    "erasure": Metric(
+        "shapeline.metrics.erasure:measure",
+        Erasure,
+        "faithfulness",
+        {"comprehensiveness": "higher", "sufficiency": "lower"},
+        asks_model=True,
+    ),
+    "infidelity": Metric(
+        "shapeline.metrics.infidelity:measure",
+        Infidelity,
+        "faithfulness",
+        {"infidelity": "lower", "infidelity_scaled": "lower"},
+        asks_model=True,
+    ),
+    "sensitivity": Metric(
+        "shapeline.metrics.sensitivity:measure",
+        Sensitivity,
+        "robustness",
+        {"max_sensitivity": "lower"},
+        asks_model=True,
+    ),
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", Efficiency, "axiom", {"gap": "lower"}),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", Cost, "cost", {"evaluations": "lower", "seconds": "lower"}),
 }
@@ -127,4 +164,6 @@ def measure(name: str, rows, needs: dict):
     if rows.empty:
         return rows[["instance", "repeat"]].assign(quantity="", x=0.0, value=0.0)
     module, function = METRICS[name].function.split(":")
-    return getattr(importlib.import_module(module), function)(rows, **needs)
+    function = getattr(importlib.import_module(module), function)
+    named = inspect.signature(function).parameters
+    return function(rows, **{key: needs[key] for key in named if key in needs})

@@ -1,0 +1,55 @@
+"""Max-sensitivity: how much an explanation moves when its input moves a little (Yeh et al. 2019)."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+
+from shapeline import attribution, engine, scores
+from shapeline.seeds import seed_of
+
+
+def measure(
+    rows: pd.DataFrame,
+    stand,
+    share: pd.DataFrame,
+    settings: dict,
+    label: str,
+    form: engine.Form | None = None,
+    samples: int = 10,
+    radius: float = 0.02,
+    progress=None,
+) -> pd.DataFrame:
+    """Largest |scores(x + e) - scores(x)| / |scores(x)| over random e, L2 norms (Yeh et al. 2019, definition 3).
+
+    rows: score rows that succeeded; stand, share: the bench and the instances they explain, one a row of the first
+    repeat; settings: of their attribute job. Cells of e are uniform in +- radius times the range of the training
+    inputs (of each column of a table), the same for all labels; the explained class stays. The method explains each of
+    `samples` inputs anew, with the seeds of its first repeat. Quantity `max_sensitivity`, 0 or more, lower is better;
+    NaN where all scores are 0. Where the method fails on a moved input, that input is left out.
+    """
+    rows = rows[rows["repeat"] == rows["repeat"].min()].sort_values("budget").drop_duplicates("instance", keep="last")
+    share = share.set_index("instance", drop=False).loc[rows["instance"]].reset_index(drop=True)
+    own = {key: setting for key, setting in settings.items() if key not in ("repeats", "timing")}
+    own["method"] = {key: setting for key, setting in settings["method"].items() if key != "snapshots"}
+    base = scores.matrix(rows)
+    size = np.linalg.norm(base, axis=1)
+    inputs, places = stand.dataset.inputs, share["row"].to_numpy()
+    training = stand.dataset.part("train").inputs
+    axis = 0 if inputs.ndim == 2 else None
+    scale = radius * (training.max(axis=axis) - training.min(axis=axis))
+    worst = np.zeros(len(rows))
+    for sample in range(samples):
+        moved = inputs.copy()
+        for place, instance in zip(places, share["instance"], strict=True):
+            random = np.random.default_rng(seed_of(settings["seed"], "sensitivity", sample, int(instance)))
+            moved[place] += (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
+        there = dataclasses.replace(stand, dataset=dataclasses.replace(stand.dataset, inputs=moved))
+        found = attribution.explain_rows(there, share, own, label, form).set_index("instance").loc[share["instance"]]
+        fine = (found["status"] == "ok").to_numpy()
+        distance = np.linalg.norm(np.stack(found["scores"][fine]) - base[fine], axis=1) if fine.any() else 0.0
+        worst[fine] = np.maximum(worst[fine], distance)
+        if progress:
+            progress((sample + 1) * len(rows) // samples, int(found["evaluations"].sum()) * (sample + 1))
+    relative = np.divide(worst, size, out=np.full(len(rows), np.nan), where=size > 0)
+    return rows[["instance", "repeat"]].assign(quantity="max_sensitivity", x=np.nan, value=relative)
