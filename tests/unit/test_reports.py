@@ -1,5 +1,6 @@
 """Rendering a notebook to a kept notebook and a page, and the index of pages."""
 
+import base64
 import inspect
 import json
 import os
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -27,6 +29,7 @@ SECTIONS = [
     "Cost",
 ]
 SECTIONS += ["How to read this report", "Provenance"]
+PICTURES = ["Masked pictures", "Pictures that the model gets wrong", "Mean maps"]
 
 
 def notebook(path: Path, *cells) -> Path:
@@ -58,9 +61,11 @@ def rendered(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["image", "table"])
 def test_the_report_has_every_section_and_every_label(rendered, kind):
     page = (rendered / f"reports/{kind}.html").read_text()
-    assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == SECTIONS
+    at = SECTIONS.index("Instances") + 1
+    sections = [*SECTIONS[:at], *(PICTURES if kind == "image" else ()), *SECTIONS[at:]]
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == sections
     links = re.findall(r'<a href="#([^"]+)">', page)
-    assert len(links) == len(SECTIONS) and all(f'id="{link}"' in page for link in links)
+    assert len(links) == len(sections) and all(f'id="{link}"' in page for link in links)
     text = shown_text(page)
     assert all(label in text for label in LABELS[kind])
     assert "belongs to exact" in text and "sample_shapley is closest to the exact values" in text
@@ -99,6 +104,22 @@ def test_the_executed_notebook_is_kept_without_paths_of_this_machine(rendered):
 def test_nothing_unfinished_stays_beside_the_report(rendered):
     names = sorted(path.name for path in (rendered / "reports").iterdir())
     assert names == ["image.html", "image.ipynb", "index.html", "table.html", "table.ipynb"]
+
+
+def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):
+    drawn = base64.b64encode(b"<svg>curves</svg>").decode()
+    maps = base64.b64encode(b"pixels").decode()
+    page = tmp_path / "page.html"
+    page.write_text(
+        f'<img width="9" alt="Curves of A &amp; B" src="data:image/svg+xml;base64,{drawn}">'
+        f'<img width="9" alt="Maps" src="data:image/png;base64,{maps}">'
+    )
+    compared = tmp_path / "cost.parquet"
+    pd.DataFrame({"label": ["a"], "mean": [1.5]}).to_parquet(compared)
+    written = reports.write_parts(page, tmp_path / "files", {"cost": str(compared)})
+    assert [file.name for file in written] == ["01_curves_of_a_b.svg", "02_maps.png", "cost.csv"]
+    assert written[0].read_text() == "<svg>curves</svg>" and written[1].read_bytes() == b"pixels"
+    assert written[2].read_text() == "label,mean\na,1.5\n"
 
 
 def test_the_index_has_a_row_an_experiment(rendered):

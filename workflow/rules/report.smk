@@ -17,6 +17,7 @@ rule render_report:
             labels={"experiment": "{experiment}"},
         ),
         notebook=f"{RESULTS}/reports/{{experiment}}.ipynb",
+        parts=directory(f"{RESULTS}/reports/{{experiment}}_files"),
     log:
         f"{RESULTS}/logs/render_report/{{experiment}}.log",
     benchmark:

@@ -1,5 +1,6 @@
 """Reports: a notebook run by papermill, kept, and shown as a page that needs nothing else; the index of the pages."""
 
+import base64
 import contextlib
 import copy
 import html as markup
@@ -235,6 +236,30 @@ def _with_navigation(body: str) -> str:
 def _write(path: Path, text: str) -> None:
     with files.atomic(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def write_parts(html: Path | str, folder: Path | str, metrics: Mapping[str, str]) -> list[Path]:
+    """Write every figure of a page as SVG, named by its description, and the compared metrics behind them as CSV.
+
+    folder: made anew; metrics: name -> compared Parquet file. Returns the files. A figure that is a picture of pixels
+    (attribution maps) is written as the PNG it is.
+    """
+    import pandas as pd
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    figures = re.findall(
+        r'<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/(svg\+xml|png);base64,([^"]+)"', Path(html).read_text()
+    )
+    for number, (description, kind, content) in enumerate(figures, 1):
+        name = re.sub(r"[^a-z0-9]+", "_", markup.unescape(description).lower())[:60].strip("_")
+        written.append(folder / f"{number:02d}_{name}.{'svg' if kind == 'svg+xml' else 'png'}")
+        written[-1].write_bytes(base64.b64decode(content))
+    for name, path in metrics.items():
+        written.append(folder / f"{name}.csv")
+        pd.read_parquet(path).to_csv(written[-1], index=False)
+    return written
 
 
 def index(
