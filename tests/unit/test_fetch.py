@@ -30,6 +30,14 @@ def server(monkeypatch):
         yield state
 
 
+@pytest.fixture(autouse=True)
+def waits(monkeypatch):
+    """Seconds waited between attempts; none really pass."""
+    waited = []
+    monkeypatch.setattr(fetch_module.time, "sleep", waited.append)
+    return waited
+
+
 @pytest.fixture
 def tiny(server, monkeypatch):
     """Registers the source "tiny" with one file at two URLs; returns a function that changes that file's entry."""
@@ -124,7 +132,7 @@ def test_a_dropped_connection_goes_on_where_it_stopped(server, tiny, tmp_path):
 
 def test_a_later_call_goes_on_where_an_earlier_one_stopped(server, tiny, tmp_path):
     tiny(urls=(server.url("/a/data.gz"),))
-    server.cut["/a/data.gz"] = [1000, 1000, 1000]
+    server.cut["/a/data.gz"] = [750, 750, 750, 750]
     message = failure("tiny", "data.gz", tmp_path / "data.gz")
     assert "stopped after 3,000 of 10,240 bytes" in message
     assert hashlib.md5(CONTENT[:3000]).hexdigest() in message and MD5 in message
@@ -132,6 +140,36 @@ def test_a_later_call_goes_on_where_an_earlier_one_stopped(server, tiny, tmp_pat
     assert fetch("tiny", "data.gz", tmp_path / "data.gz").read_bytes() == CONTENT
     assert server.requests[-1] == ("/a/data.gz", "bytes=3000-")
     assert left(tmp_path) == ["data.gz"]
+
+
+def test_a_busy_server_is_asked_again_after_longer_and_longer_waits(server, tiny, tmp_path, waits, caplog):
+    caplog.set_level(logging.INFO)
+    server.busy["/a/data.gz"] = [503, 429]
+    server.cut["/a/data.gz"] = [4000]
+    assert fetch("tiny", "data.gz", tmp_path / "data.gz").read_bytes() == CONTENT
+    assert [wanted for _, wanted in server.requests] == [None, None, None, "bytes=4000-"]
+    assert waits == [1, 2, 4]
+    assert "HTTP 503 Service Unavailable; once more in 1 s" in caplog.text
+
+
+def test_a_server_that_stays_busy_gives_way_to_the_next(server, tiny, tmp_path, waits):
+    server.busy["/a/data.gz"] = [503] * 9
+    assert fetch("tiny", "data.gz", tmp_path / "data.gz").read_bytes() == CONTENT
+    assert [path for path, _ in server.requests] == ["/a/data.gz"] * 4 + ["/b/data.gz"]
+    assert waits == [1, 2, 4]
+
+
+def test_a_plain_no_is_not_asked_again(server, tiny, tmp_path, waits):
+    server.busy["/a/data.gz"] = [403]
+    assert fetch("tiny", "data.gz", tmp_path / "data.gz").read_bytes() == CONTENT
+    assert len(server.requests) == 2 and waits == []
+
+
+def test_a_host_with_a_log_in_is_an_error_with_address_file_and_place(tiny, tmp_path):
+    tiny(urls=(), page="https://example.org/records")
+    message = failure("tiny", "data.gz", tmp_path / "raw" / "data.gz")
+    for part in ("tiny/data.gz", "log-in", "https://example.org/records", str(tmp_path / "raw" / "data.gz")):
+        assert part in message
 
 
 def test_a_server_without_ranges_starts_again(server, tiny, tmp_path):

@@ -8,7 +8,8 @@ device = jobs.start(snakemake)
 from shapeline import instances
 
 settings = snakemake.params.settings
-stand = instances.bench(snakemake.input.get("weights"), snakemake.input.arrays, settings, device)
+given = snakemake.input
+stand = instances.bench(given.get("weights"), given.arrays, settings, device, *given.trained_on)
 selected = instances.select(stand, settings["seed"], **settings.get("instances", {}))
 forms = {device: instances.calibrate(stand)} if stand.model else {}
 for form in forms.values():

@@ -8,6 +8,7 @@ import networkx
 
 from shapeline import graphs, methods
 from shapeline.designs.design import Design, evaluations
+from shapeline.errors import ShapelineError
 
 
 def build(
@@ -37,13 +38,18 @@ def _build(settings: dict, shape: tuple[int, ...], budget: float | None, seed: i
     laid = settings.get("graph", "features")
     available = {
         **settings,
+        **settings.get("parameters", {}),
         "d": d,
         "shape": shape,
         "seed": seed,
         "graph": graph if laid == "features" and graph is not None else shape_graph(laid, shape),
         "budget": None if budget is None else evaluations(budget, d),
     }
-    design = methods.call(methods.function_of(methods.METHODS[settings["method"]].function), available)
+    method = methods.METHODS[settings["method"]]
+    design = methods.call(methods.function_of(method.function), available)
+    if method.takes is not None and (not isinstance(design, Design) or design.d != d):
+        found = f"a Design of {design.d} features" if isinstance(design, Design) else f"a {type(design).__name__}"
+        raise ShapelineError(f"{settings['method']} returned {found}; return a Design of {d} features")
     if settings.get("keep"):  # named, not imported: an import would make every method depend on that file
         design = methods.call(methods.function_of("shapeline.surrogate_lasso:sparse"), {**settings, "design": design})
     return design

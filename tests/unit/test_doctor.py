@@ -1,0 +1,170 @@
+"""The doctor's report: what is there, what the run needs, and a line for each thing that keeps it from working."""
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import yaml
+
+from shapeline import config, doctor, estimates, plan
+from shapeline.designs.build import build
+
+
+@pytest.fixture
+def place(root, tmp_path, monkeypatch):
+    """An empty repository root but for the pins, on a machine without GPUs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (tmp_path / "requirements.txt").write_text((root / "requirements.txt").read_text())
+    return tmp_path
+
+
+@pytest.fixture
+def paper(root, default):
+    """The raw configuration that --configfile config.paper.yaml makes."""
+    more = yaml.safe_load((root / "config.paper.yaml").read_text())
+    return {**default, **more, **{key: default[key] | more[key] for key in config.SECTIONS}}
+
+
+def told(raw: dict) -> tuple[str, list[str]]:
+    return doctor.report(config.load(raw))
+
+
+def test_the_default_run_works(place, default):
+    text, problems = told(default)
+    assert problems == []
+    assert "packages as pinned" in text and "no GPU is visible to a job" in text
+    assert "breast_cancer: to be prepared, about 68.3 kB" in text  # 569 rows of 30 float32
+    for name in default["run"]:
+        assert f"{name}: " in text
+
+
+def test_a_package_that_is_missing_or_of_another_version(place, default):
+    (place / "requirements.txt").write_text("numpy==1.0.0\nno-such-package==1.2\n# tests and checks\nnor-this==1\n")
+    text, problems = told(default)
+    assert "other than pinned: numpy " in text and "(pinned 1.0.0)" in text
+    assert problems == ["not installed: no-such-package; pip install -r requirements.txt"]
+
+
+def test_files_to_place_by_hand_are_named_with_page_place_and_size(place, paper):
+    paper["run"] = ["fer", "lisa"]
+    text, problems = told(paper)
+    by_hand = [problem for problem in problems if "placed by hand" in problem]
+    assert len(by_hand) == 2
+    assert by_hand[0].startswith("data/raw/fer/fer2013.csv has to be placed by hand (about 301 MB): get it at https:")
+    assert "data/raw/lisa/lisa-traffic-light-dataset.zip" in by_hand[1] and "4.7 GB" in by_hand[1]
+    assert "data/raw/weights/resnet18-f37072fd.pth: not here, 47 MB, from https://download.pytorch.org" in text
+    Path("data/raw/fer").mkdir(parents=True)
+    Path("data/raw/fer/fer2013.csv").write_bytes(bytes(1500))
+    text, problems = told(paper)
+    assert "data/raw/fer/fer2013.csv: there, 1.5 kB" in text
+    assert not any("fer2013" in problem for problem in problems)
+
+
+def test_offline_what_is_neither_here_nor_in_the_mirror_is_a_problem(place, paper):
+    paper |= {"run": ["mnist38"], "data": {"offline": True, "mirror": "mirror"}}
+    Path("mirror/mnist").mkdir(parents=True)
+    Path("mirror/mnist/train-images-idx3-ubyte.gz").touch()
+    text, problems = told(paper)
+    assert "data/raw/mnist/train-images-idx3-ubyte.gz: in the mirror, 9.91 MB" in text
+    assert len(problems) == 3
+    assert problems[0].startswith("data.offline is set and data/raw/mnist/train-labels-idx1-ubyte.gz is missing")
+    paper["data"] = {}
+    assert told(paper)[1] == []
+
+
+def test_a_disk_too_small_and_a_folder_that_cannot_be_written(place, paper, monkeypatch):
+    paper["run"] = ["yahoo"]
+    assert told(paper)[1] == []
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1e9))
+    monkeypatch.setattr(os, "access", lambda folder, mode: False)
+    problems = told(paper)[1]
+    small = "the disk is too small: data/raw and data/prepared and results: about 3."
+    assert any(problem.startswith(small) for problem in problems)
+    assert ". cannot be written, and data/raw has to be" in problems
+
+
+def test_a_dataset_larger_than_memory(place, paper, monkeypatch):
+    paper["run"] = ["crosses_1"]
+    monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(total=1e9))
+    problems = told(paper)[1]
+    assert len(problems) == 1 and "the memory, 1.0 GB, is too small for crosses" in problems[0]
+
+
+def test_a_gpu_that_is_asked_for_and_not_there(place, default, monkeypatch):
+    assert told({**default, "device": "cuda"})[1] == ["device: cuda, but no GPU is visible to a job"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(doctor, "SEES", {"torch": "print(1)", "tensorflow": "print(0)"})
+    text, problems = told({**default, "device": "cuda"})
+    assert "visible to a job: 0" in text and "torch sees 1 GPU(s)" in text
+    assert problems == ["device: cuda, but this build of tensorflow sees no GPU"]
+    assert told(default)[1] == []
+
+
+def test_a_time_limit_below_the_estimate(place, default):
+    default["experiments"]["digits"]["time_limit"] = 0.1  # of 2^16 coalitions
+    assert told(default)[1] == [
+        "experiments.digits.time_limit: 0.1 s an instance is below the estimate for 'exact', 0.53 s"
+    ]
+    default["experiments"]["digits"]["time_limit"] = 1
+    assert told(default)[1] == []
+
+
+def test_rates_are_those_of_score_files_where_there_are_some(place, default, monkeypatch):
+    loaded = config.load(default)
+    assert doctor.measured_rate(loaded, "digits") is None
+    from shapeline import scores
+
+    file = Path(plan.score_files(loaded, "cancer", "exact")[0])
+    file.parent.mkdir(parents=True)
+    file.touch()
+    monkeypatch.setattr(scores, "read_table", lambda path: pd.DataFrame({"evaluations": [100, 300], "seconds": [1, 3]}))
+    assert doctor.measured_rate(loaded, "cancer") == 1600  # of 16 background rows an evaluation
+    assert "at 1,600 rows/s measured here" in doctor.report(loaded)[0]
+
+
+def test_evaluations_are_those_of_the_designs(default):
+    loaded = config.load(default)
+    assert estimates.of_instance(loaded, "digits", "exact") == (2**16, 2**16)
+    assert estimates.of_instance(loaded, "digits", "kernel_shap") == (64, 64)
+    assert estimates.of_instance(loaded, "digits", "random") == (0, 0)
+    built = build({"method": "l_shapley", "order": 1}, (4, 4)).evaluations
+    assert estimates.of_instance(loaded, "digits", "l_shapley")[0] == built
+    assert estimates.of_instance(loaded, "digits", "kernel_shap_as_l_shapley")[0] == pytest.approx(built)
+    assert estimates.of_instance(loaded, "cancer", "exact") == (2**10, 16 * 2**10)  # 16 background rows
+    on_words = build({"method": "l_shapley", "order": 1}, (12,)).evaluations
+    assert estimates.of_instance(loaded, "reviews", "l_shapley")[0] == on_words
+    assert estimates.of_instance(loaded, "reviews", "integrated_gradients") == (50, 150)
+    cost = estimates.of_experiment(loaded, "digits")
+    assert cost.evaluations > 60 * 2 * 2**16 and cost.slowest == "exact"
+
+
+def test_the_cost_of_every_experiment_of_the_papers_is_told(paper):
+    loaded = config.load(paper)
+    for name in loaded.experiments:
+        cost = estimates.of_experiment(loaded, name)
+        assert cost.seconds > 0 and (cost.evaluations > 0) == (loaded.experiments[name].model is not None)
+    assert estimates.line(loaded).startswith("All of run: from the start is ")
+    assert " million evaluations, roughly " in estimates.line(loaded)
+
+
+def test_prepared_data_tell_their_own_size(place, default):
+    loaded = config.load(default)
+    assert estimates.records(loaded, "digits38") == 1797 * 2 // 10
+    folder = place / "data/prepared/digits38"
+    folder.mkdir(parents=True)
+    counts = {"train": {"3": 100, "8": 90}, "validation": {"3": 5, "8": 5}, "test": {"3": 50, "8": 50}}
+    (folder / "card.json").write_text(json.dumps({"counts": counts, "input_shape": [1, 8, 8]}))
+    assert estimates.records(loaded, "digits38") == 300
+    (folder / "arrays.npz").write_bytes(bytes(2_000_000))
+    assert "digits38: prepared, 2 MB" in doctor.report(loaded)[0]
+
+
+def test_times_and_counts_read_well():
+    assert [estimates.core_time(seconds) for seconds in (1, 90, 5400, 360_000)] == [
+        *("0.1 core minutes", "1.5 core minutes", "1.5 core hours", "100 core hours")
+    ]
+    assert [estimates.amount(n) for n in (12, 3456, 7.89e6, 1.2e10)] == ["12", "3,456", "7.9 million", "12.0 billion"]

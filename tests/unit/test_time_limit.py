@@ -1,0 +1,82 @@
+"""An instance that takes longer than time_limit is a row that failed; the others are as they would be without it."""
+
+import signal
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from shapeline import attribution, config, models, plan
+from shapeline.errors import MethodFailure
+from shapeline.features import Features
+from shapeline.instances import Bench
+from shapeline.references import Reference
+
+D = 5
+X = np.random.default_rng(0).normal(size=(4, D)).astype(np.float32)
+X[2, 0] = 100.0  # the instance that the model dwells on
+
+
+class Dwelling(torch.nn.Module):
+    """A linear model that stays for two seconds over rows with a large first number."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = torch.nn.Linear(D, 2)
+
+    def forward(self, rows):
+        if (rows[:, 0] > 50).any():
+            time.sleep(2)
+        return self.inner(rows)
+
+
+class Data:
+    inputs = X
+
+
+def rows_of(time_limit: float | None, on_error: str = "record", method: str = "shapley") -> pd.DataFrame:
+    features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
+    stand = Bench(models.wrap(Dwelling()), Data, features, Reference(np.zeros((1, D), np.float32)))
+    share = pd.DataFrame({"instance": [7, 3, 9, 1], "row": range(4), "prediction": [0, 1, 0, 1]})
+    settings = {"method": {"method": method}, "seed": 0, "features": {"kind": "column"}}
+    if time_limit:
+        settings["time_limit"] = time_limit
+    return attribution.explain_rows(stand, share, settings, "label", None, on_error).set_index("instance")
+
+
+@pytest.mark.parametrize("method", ["shapley", "gradient_x_input"])
+def test_a_slow_instance_is_a_row_that_says_so_and_the_others_stay(method):
+    free, limited = rows_of(None, method=method), rows_of(0.5, method=method)
+    assert limited["status"].to_dict() == {7: "ok", 3: "ok", 9: "time limit", 1: "ok"}
+    assert limited.loc[9, "error"] == "it took longer than the 0.5 s that time_limit allows an instance"
+    assert limited.loc[9, "scores"] is None
+    for instance in (7, 3, 1):
+        np.testing.assert_allclose(limited.loc[instance, "scores"], free.loc[instance, "scores"], atol=1e-6)
+    assert (free["status"] == "ok").all()
+
+
+def test_a_failure_ends_the_job_where_it_was_asked_to():
+    with pytest.raises(MethodFailure, match="time_limit"):
+        rows_of(0.5, on_error="fail")
+
+
+def test_the_alarm_is_off_afterwards():
+    before = signal.getsignal(signal.SIGALRM)
+    with attribution.limited(0.05):
+        pass
+    time.sleep(0.1)
+    with pytest.raises(MethodFailure), attribution.limited(0.05):
+        time.sleep(1)
+    with attribution.limited(None):
+        pass
+    assert signal.getsignal(signal.SIGALRM) == before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_the_limit_is_among_the_settings_of_scores_and_only_where_it_is_given(default):
+    free = plan.attribute_settings(config.load(default), "digits", "exact")
+    default["experiments"]["digits"]["time_limit"] = 2
+    limited = plan.attribute_settings(config.load(default), "digits", "exact")
+    assert limited == {**free, "time_limit": 2.0}

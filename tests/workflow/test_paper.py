@@ -1,0 +1,162 @@
+"""config.paper.yaml: it resolves offline at once, and each of its experiments runs on files in the official formats."""
+
+import json
+import resource
+
+import pandas as pd
+import pytest
+import yaml
+
+from shapeline import datasets, scores
+from tests.fixtures import annotated_files, builders, influence_files, picture_files, text_files
+from tests.workflow.conftest import copy_repository
+
+pytestmark = pytest.mark.xdist_group("paper")  # one run serves all
+
+# What each experiment runs here, of its many labels; together one of each family.
+KEPT = {
+    "mnist38": ["c_shapley_regression"],
+    "cifar10dh": ["deep_lift"],
+    "imdb": ["l_shapley"],
+    "imdb_sentence": ["exact", "c_shapley"],
+    "agnews": ["kernel_shap"],
+    "yahoo": ["integrated_gradients"],
+    "crosses_1": ["h_shap"],
+    "crosses_6": ["partition_64"],
+    "malaria": ["grad_cam"],
+    "lisa": ["h_shap"],
+    "fer": ["mim"],
+    "ssl": ["parzen"],
+    "fer_model": ["data_lime"],
+}
+
+
+@pytest.fixture(scope="module")
+def paper(root) -> dict:
+    return yaml.safe_load((root / "config.paper.yaml").read_text())
+
+
+def official_files(folder) -> dict:
+    """A few records of every source in its official form; the path of each, by source."""
+    builders.write_mnist(folder / "mnist")
+    text_files.write_folder(folder / "agnews", {"train.csv": text_files.agnews(40), "test.csv": text_files.agnews(16)})
+    for name, header, rows in (
+        ("fer", influence_files.FER_HEADER, influence_files.fer_rows(16, 12)),
+        ("ssl", influence_files.SSL_HEADER, influence_files.ssl(300)),
+    ):
+        (folder / f"{name}.csv").write_bytes(influence_files.table(header, rows))
+    yahoo = {f"yahoo_answers_csv/{part}.csv": text_files.yahoo(n) for part, n in (("train", 60), ("test", 20))}
+    return {
+        "mnist": folder / "mnist",
+        "agnews": folder / "agnews",
+        "fer": folder / "fer.csv",
+        "ssl": folder / "ssl.csv",
+        "cifar10": text_files.write_archive(folder / "cifar.tar.gz", picture_files.cifar10(60)),
+        "imdb": text_files.write_archive(folder / "imdb.tar.gz", text_files.imdb()),
+        "yahoo": text_files.write_archive(folder / "yahoo.tgz", yahoo),
+        "malaria": annotated_files.write_zip(folder / "malaria.zip", annotated_files.malaria()),
+        "lisa": annotated_files.write_zip(folder / "lisa.zip", annotated_files.lisa()),
+    }
+
+
+def small(paper: dict, folder) -> dict:
+    """What stands over config.paper.yaml: the small files, smaller inputs and networks, nothing fetched."""
+    files = official_files(folder)
+    sizes = {
+        **{source: {"size": [24, 32]} for source in ("malaria", "lisa")},
+        "imdb": {"length": 30, "vocabulary": 200},
+        "yahoo": {"length": 24, "vocabulary": 200},
+        "agnews": {"length": 150},
+        "crosses": {"count": 160},
+    }
+    networks = {"word_cnn": {"filters": 6}, "char_cnn": {"hidden": 8}, "bilstm": {"units": 4, "embedding": 5}}
+    raw = {"scale": "smoke", "run": list(paper["experiments"]), "datasets": {}, "models": {}, "experiments": {}}
+    for name, entry in paper["datasets"].items():
+        path = {"path": str(files[entry["source"]])} if entry["source"] in files else {}
+        raw["datasets"][name] = {**path, **sizes.get(entry["source"], {})}
+    for name, entry in paper["models"].items():
+        raw["models"][name] = {"weights": None, "sizes": networks.get(entry["architecture"], {})}
+    for name, entry in paper["experiments"].items():
+        changed = {}
+        for label, method in entry["methods"].items():
+            if "min_size" in method:
+                changed[label] = {"min_size": min(3, method["min_size"])}
+            if method.get("features", {}).get("kind") == "patch":
+                changed[label] = {"features": {"kind": "patch", "size": min(8, method["features"]["size"])}}
+        raw["experiments"][name] = {"methods": changed}
+    return raw
+
+
+def begun(root, tmp_path_factory, raw_of, *targets: str):
+    checkout = copy_repository(root, tmp_path_factory.mktemp("paper"))
+    (checkout.path / "small.yaml").write_text(yaml.safe_dump(raw_of(checkout.path / "official")))
+    files = ("--configfile", "config.paper.yaml", "small.yaml")
+    done = checkout.snakemake(*targets, "--cores", "2", *files, timeout=3000)
+    return checkout, done
+
+
+@pytest.fixture(scope="module")
+def run(root, paper, tmp_path_factory):
+    """Every experiment to its scores, by a label or two."""
+
+    def raw_of(folder) -> dict:
+        folder.mkdir()
+        raw = small(paper, folder)
+        for name in ("imdb_cnn", "agnews_cnn"):  # yahoo's is trained by TensorFlow
+            raw["models"][name]["framework"] = "torch"
+        for name, experiment in raw["experiments"].items():
+            removed = dict.fromkeys(label for label in paper["experiments"][name]["methods"] if label not in KEPT[name])
+            experiment["methods"] = {**experiment["methods"], **removed}
+            experiment["metrics"] = {"randomisation": None}
+        return raw
+
+    return begun(root, tmp_path_factory, raw_of, "scores")
+
+
+def test_the_paper_configuration_resolves_offline_in_seconds(fresh):
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = used.ru_utime + used.ru_stime
+    closed = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    done = fresh.snakemake("-n", "--configfile", "config.paper.yaml", env=closed)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "fetch_source" in done.stdout and "render_index" in done.stdout
+    assert used.ru_utime + used.ru_stime - before < 10  # 4 on a quiet machine
+
+
+def test_all_papers_experiments_are_there_and_none_is_left_out_here(paper):
+    ten = {"imdb", "agnews", "yahoo", "mnist38", "cifar10dh", "crosses_1", "crosses_6", "malaria", "lisa", "fer", "ssl"}
+    assert ten <= set(paper["experiments"]) == set(KEPT)
+
+
+def test_every_experiment_runs_at_smoke_scale(run, paper):
+    checkout, done = run
+    assert "All of run: from the start is" in done.stderr
+    for name in paper["experiments"]:
+        selected = pd.read_parquet(checkout.path / f"results/smoke/{name}/instances.parquet")
+        assert 1 <= len(selected) <= 16, name
+        for label in KEPT[name]:
+            rows = scores.read(checkout.path / f"results/smoke/{name}/scores/{label}")
+            assert (rows["status"] == "ok").all(), (name, label, rows["error"].dropna().unique())
+
+
+def test_the_cards_are_of_the_official_formats(run, paper):
+    checkout, _ = run
+    for name, entry in paper["datasets"].items():
+        card = json.loads((checkout.path / f"data/prepared/{name}/card.json").read_text())
+        source = datasets.SOURCES[entry["source"]]
+        assert card["source"] == entry["source"] and card["kind"] == source.kind
+        assert card["records"] and set(card["counts"]) == set(datasets.PARTS)
+        assert set(card["classes"]) <= set(source.classes)
+
+
+@pytest.mark.real
+def test_every_label_of_every_experiment_reaches_its_report(root, paper, tmp_path_factory):
+    """Hundreds of jobs: half an hour."""
+
+    def raw_of(folder) -> dict:
+        folder.mkdir()
+        return small(paper, folder)
+
+    checkout, _ = begun(root, tmp_path_factory, raw_of)
+    for name in paper["experiments"]:
+        assert (checkout.path / f"results/smoke/reports/{name}.html").exists()

@@ -1,0 +1,294 @@
+"""What a configuration asks for, from counts alone and before anything runs: evaluations, core hours, bytes.
+
+Rough by intent: the rates are of one core of an ordinary server, for each architecture in its fastest form.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shapeline import datasets, methods, plan
+from shapeline.config import Config, budget_of, canonical, feature_shape, features_of, fixed_cost, framework_of
+from shapeline.models import ready
+from shapeline.models.training import settings_for
+
+# Evaluations a second of one core by architecture, and the cells of the input they were measured with: an input that
+# is larger takes longer in proportion. Measured by processor time in engine.values, one thread.
+RATES = {
+    "mnist_cnn": (58_000, 28 * 28),
+    "digits_cnn": (124_000, 8 * 8),
+    "cifar_cnn": (860, 32 * 32),
+    "crosses_cnn": (1_600, 100 * 120),
+    "resnet18": (14, 240 * 320),
+    "mlp": (740_000, 30),
+    "word_cnn": (2_500, 400),
+    "char_cnn": (120, 1014),
+    "bilstm": (400, 400),
+}
+WINDOWS = 16  # times as many evaluations of word_cnn from its table of windows
+OWN_RATE = 5_000  # of a model of the user's own: a guess
+BACKWARD = 3  # a gradient takes as long as so many evaluations, and so does a step of training
+POINTS = 3e8  # labelled points x columns that a core goes through in a second
+JOB_SECONDS = {"torch": 3.0, "tensorflow": 7.0}  # start of a job: Python, the framework, the data
+REPORT_SECONDS = 12.0
+# Records of a source, and features of a document: words, on average, that its length keeps.
+RECORDS = {
+    **{"digits": 1797, "breast_cancer": 569, "diabetes": 442, "mnist": 70_000, "cifar10": 60_000, "fer": 12_154},
+    **{"ssl": 398_582, "compas": 6172, "imdb": 50_000, "agnews": 127_600, "yahoo": 1_460_000, "polarity": 10_662},
+    **{"reviews": 3000, "malaria": 1364, "lisa": 20_248},
+}
+WORDS = {"imdb": 230, "agnews": 43, "yahoo": 90, "polarity": 20, "reviews": 12}
+UNKNOWN = 100  # features, where only the data tell
+# Bytes of official files whose size is not published with their checksum.
+ABOUT = {
+    "fer2013.csv": 301e6,
+    "Strategic_Subject_List.csv": 130e6,
+    "compas-scores-two-years.csv": 3e6,
+    "malaria.zip": 4.4e9,
+    "lisa-traffic-light-dataset.zip": 4.7e9,
+    "train.csv": 30e6,
+    "resnet18-f37072fd.pth": 47e6,
+}
+MODEL_BYTES, REPORT_BYTES = 50e6, 6e6
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an experiment asks for: evaluations (those of its metrics that ask the model too), seconds of one core, and
+    the label that takes an instance longest, with its seconds."""
+
+    evaluations: float
+    seconds: float
+    slowest: str
+    slowest_seconds: float
+
+
+def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
+    """The cost of an experiment's scores, metrics and report; its model and data apart. rate: measured, in
+    rows a second that the model is run on, in place of the table's."""
+    experiment = config.experiments[name]
+    count = len(experiment.instances.texts or ()) or experiment.instances.count
+    model = config.models.get(experiment.model)
+    start = JOB_SECONDS[plan.job_framework(config, experiment.model)]
+    speed = rate or (rate_of(config, experiment.model, experiment.dataset) if model else 1.0)
+    asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
+    slowest, slowest_seconds = "", 0.0
+    variants = 1 + len(plan.variants(config, name))
+    for label in plan.labels(config, name):
+        evaluations, passes = of_instance(config, name, label)
+        seconds = passes / speed + _points(config, name, label)
+        if seconds > slowest_seconds:
+            slowest, slowest_seconds = label, seconds
+        sampled = methods.METHODS[experiment.methods[label].method].sampled
+        each = count * variants * (experiment.repeats if sampled else 1)
+        asked += each * evaluations
+        spent += each * seconds + variants * plan.shards(config, name) * start
+    measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
+    jobs = sum(len(plan.metric_files(config, name, metric)) + 1 for metric in plan.metric_names(config, name))
+    return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
+
+
+def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
+    """Evaluations of one instance by a label, all its budgets together, and rows that the model is run on."""
+    experiment = config.experiments[name]
+    entry = experiment.methods[label]
+    method = methods.METHODS[entry.method]
+    if experiment.model is None or not method.asks_model:
+        return 0.0, 0.0
+    shape = feature_shape(config, experiment, entry)
+    d = math.prod(shape) if shape else _features(config, name, entry)
+    if method.family == "gradients" or entry.method.startswith(("peer_shap_gradient", "peer_shap_deep")):
+        evaluations = getattr(entry, "steps", 0) or getattr(entry, "samples", 0) or 1
+        return evaluations, BACKWARD * evaluations
+    if entry.method == "partition":
+        evaluations = entry.evaluations
+    elif entry.method == "h_shap":  # 14 new coalitions a node; about eight nodes a level go on
+        levels = max(1.0, math.log2(max(shape or (d,)) / entry.min_size))
+        evaluations = 14 * 8 * levels * len(entry.shifts or (0,))
+    elif entry.method == "qii":
+        evaluations = 2.0**d if d <= 12 else entry.permutations * d
+    elif method.exact:
+        evaluations = 2.0**d if d <= methods.MAX_EXACT else 0
+    elif method.takes is not None and not method.sampled:  # one's own is not run to be counted
+        evaluations = experiment.budget * d
+    elif method.sampled and (shape or not entry.rival_of):
+        evaluations = (budget_of(config, name, label) if shape else entry.budget or experiment.budget) * d
+    else:
+        evaluations = _fixed(experiment.methods[entry.rival_of] if method.sampled else entry, shape, d)
+    return evaluations, evaluations * getattr(experiment.reference, "rows", 1)
+
+
+def of_metrics(config: Config, name: str) -> float:
+    """Rows that an experiment's metrics run the model on, for an instance, label and repeat."""
+    experiment = config.experiments[name]
+    rows = 0.0
+    if asked := experiment.metrics.log_odds:
+        rows += 2 * len(asked.fractions or range(16)) * (1 + len(asked.references or ()))
+    if asked := experiment.metrics.ablation:
+        rows += 2 * asked.sizes
+    return rows * getattr(experiment.reference, "rows", 1)
+
+
+def rate_of(config: Config, model: str, dataset: str | None = None) -> float:
+    """Evaluations a second of one core, by the table, on a dataset that may not be the model's own."""
+    entry = config.models[model]
+    if entry.architecture not in RATES:
+        return OWN_RATE
+    rate, cells = RATES[entry.architecture]
+    if entry.architecture == "word_cnn":
+        rate *= WINDOWS
+    shape = input_shape(config, dataset or entry.dataset)
+    return rate * cells / math.prod(shape[-2:]) if shape else rate
+
+
+def of_training(config: Config, model: str) -> float:
+    """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
+    entry = config.models[model]
+    if ready.suffix_of(entry.source):
+        return JOB_SECONDS[plan.job_framework(config, model)]
+    epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
+    rate = rate_of(config, model) / (WINDOWS if entry.architecture == "word_cnn" else 1)
+    return 0.7 * records(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[framework_of(entry)]
+
+
+def of_run(config: Config) -> tuple[float, float]:
+    """Evaluations, and seconds of one core with training and data, of everything under `run:`, from the start."""
+    costs = [of_experiment(config, name) for name in config.run]
+    models = {config.experiments[name].model for name in config.run} - {None}
+    prepared = len({one for name in config.run for one in plan.datasets_of(config, name)}) * JOB_SECONDS["torch"]
+    seconds = sum(cost.seconds for cost in costs) + sum(of_training(config, model) for model in models) + prepared
+    return sum(cost.evaluations for cost in costs), seconds
+
+
+def line(config: Config) -> str:
+    """What all of `run:` takes, in one line."""
+    evaluations, seconds = of_run(config)
+    return (
+        f"All of run: from the start is {amount(evaluations)} evaluations, roughly {core_time(seconds)} without a GPU; "
+        "`snakemake doctor` says more."
+    )
+
+
+def core_time(seconds: float) -> str:
+    """Time of one core in words."""
+    if seconds < 3600:
+        return f"{max(seconds / 60, 0.1):.2g} core minutes"
+    return f"{seconds / 3600:,.{0 if seconds > 36_000 else 1}f} core hours"
+
+
+def amount(number: float) -> str:
+    """A count in words: 1,234, 5.6 million, 7.8 billion."""
+    for size, word in ((1e9, "billion"), (1e6, "million")):
+        if number >= size:
+            return f"{number / size:,.1f} {word}"
+    return f"{number:,.0f}"
+
+
+def records(config: Config, dataset: str) -> int:
+    """Records of a dataset: of its card where it is prepared, else as published; 0 where only its files tell."""
+    if card := card_of(dataset):
+        return sum(sum(part.values()) if isinstance(part, dict) else part for part in card["counts"].values())
+    entry = config.datasets[dataset]
+    source = datasets.SOURCES.get(entry.source)
+    if source is None or source.local:
+        return 0
+    number = (entry.count or source.count) if source.count else RECORDS[entry.source]
+    return number * len(entry.classes) // len(source.classes) if entry.classes and source.classes else number
+
+
+def input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
+    """The shape of one input; None where only the data tell and they are not prepared."""
+    entry = config.datasets[dataset]
+    source = datasets.SOURCES.get(entry.source)
+    known = datasets.input_shape(source, canonical(entry)) if source else None
+    if known and source.kind == "text":
+        known = (entry.length or known[0],)
+    return known or tuple(card_of(dataset).get("input_shape", ())) or None
+
+
+def card_of(dataset: str) -> dict:
+    """The card of a prepared dataset, {} where there is none."""
+    file = Path(plan.prepared(dataset)["card"])
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def downloads(config: Config, name: str) -> Iterator[tuple[str, datasets.RemoteFile, str]]:
+    """Source, official file and its place, of what an experiment's data and model's weights are read from."""
+    experiment = config.experiments[name]
+    for entry in (config.datasets[dataset] for dataset in plan.datasets_of(config, name)):
+        if entry.path is None and entry.source in datasets.SOURCES:
+            for file in datasets.remote_files(entry.source):
+                yield entry.source, file, f"data/raw/{entry.source}/{file.name}"
+    named = experiment.model and config.models[experiment.model].weights
+    if named in datasets.WEIGHTS:
+        file = datasets.WEIGHTS[named]
+        yield "weights", file, f"data/raw/weights/{file.name}"
+
+
+def prepared_bytes(config: Config, dataset: str) -> float:
+    """Bytes of a dataset's prepared arrays; 0 where only its files tell."""
+    shape = input_shape(config, dataset)
+    source = datasets.SOURCES.get(config.datasets[dataset].source)
+    if shape is None or source is None:
+        return 0.0
+    cells = math.prod(shape) * (1 if source.kind == "image" else 4)
+    masks = math.prod(shape[-2:]) if source.truth == "masks" else 0
+    return records(config, dataset) * (cells + masks + (500 if source.kind == "text" else 0))
+
+
+def result_bytes(config: Config, name: str) -> float:
+    """Bytes of an experiment's scores, metrics, cached values and pages."""
+    experiment = config.experiments[name]
+    count = len(experiment.instances.texts or ()) or experiment.instances.count
+    variants = 1 + len(plan.variants(config, name))
+    total = REPORT_BYTES
+    for label in plan.labels(config, name):
+        entry = experiment.methods[label]
+        shape = feature_shape(config, experiment)
+        d = math.prod(shape) if shape else _features(config, name, None)
+        sampled = methods.METHODS[entry.method].sampled
+        rows = count * (experiment.repeats * (1 + len(entry.snapshots or ())) if sampled else 1)
+        total += rows * variants * (4 * d + 100)
+        if experiment.cache:
+            total += 8 * rows * of_instance(config, name, label)[0]
+    return total
+
+
+def missing_bytes(files: Iterator[tuple[str, datasets.RemoteFile, str]]) -> float:
+    return sum(file.size or ABOUT.get(file.name, 0) for _, file, place in files if not os.path.exists(place))
+
+
+def _features(config: Config, name: str, entry) -> float:
+    """Features of an instance on average, where each has its own number."""
+    experiment = config.experiments[name]
+    chosen = features_of(experiment, entry)
+    if chosen.kind == "superpixel":
+        return float(chosen.segments or 50)
+    if texts := experiment.instances.texts:
+        return sum(len(text.split()) for text in texts) / len(texts)
+    dataset = plan.dataset_of(config, name)
+    shape = input_shape(config, dataset)
+    if chosen.kind in ("word", "character_run"):
+        return float(min(WORDS.get(config.datasets[dataset].source, UNKNOWN), shape[0] if shape else UNKNOWN))
+    return float(math.prod(shape[-2:]) if shape else UNKNOWN)
+
+
+def _fixed(entry, shape: tuple[int, ...] | None, d: float) -> float:
+    """Evaluations of a fixed-cost design; where d differs, of a chain, and in proportion to d of a long one."""
+    settings = json.dumps(canonical(entry))
+    if shape:
+        return fixed_cost(settings, shape)
+    on_chain = min(max(2, round(d)), 40)
+    return fixed_cost(settings, (on_chain,)) * d / on_chain
+
+
+def _points(config: Config, name: str, label: str) -> float:
+    """Seconds that a method of labelled points takes for an instance."""
+    if methods.METHODS[config.experiments[name].methods[label].method].family != "data":
+        return 0.0
+    dataset = plan.dataset_of(config, name)
+    shape = input_shape(config, dataset)
+    return records(config, dataset) * math.prod(shape or (UNKNOWN,)) / POINTS
