@@ -4,7 +4,7 @@ BIN := .venv/bin
 CORES ?= 2
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup report test test-real check bench clean
+.PHONY: setup report test test-real check bench docs clean
 
 # The stamp is newer than the pins once they are installed; then set-up is skipped.
 setup: .venv/installed
@@ -34,6 +34,11 @@ check: setup
 bench: setup
 	python benchmarks/throughput.py
 	python benchmarks/text_throughput.py
+
+docs: setup
+	python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	mkdocs build --strict
+	@echo "Open $(CURDIR)/site/index.html"
 
 clean:
 	rm -rf results data/raw data/prepared .snakemake

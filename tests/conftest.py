@@ -35,3 +35,11 @@ def real_data():
         return found
 
     return path
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what tests record under `told`, also where they run in several processes."""
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, text in report.user_properties:
+            if name == "told":
+                terminalreporter.write_line(text)

@@ -216,8 +216,8 @@ def lines(raw: dict) -> list[str]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": "digits_cnn"}, ["experiments.faces: give either model or dataset"]),
-        ({"dataset": None}, ["experiments.faces: give either model or dataset"]),
+        ({"model": "digits_cnn"}, ["experiments.faces.dataset: models.digits_cnn is trained on digits38 itself"]),
+        ({"dataset": None}, ["experiments.faces: give a model, or a dataset, or both"]),
         ({"dataset": "digit38"}, ["experiments.faces.dataset: there is no dataset 'digit38'", "'digits38'"]),
         ({"dataset": "reviews", "features": {"kind": "word"}}, ["experiments.faces.dataset", "give model"]),
         ({"metrics": {"log_odds": {}}}, ["faces.metrics.log_odds", "there is no model; remove the metric"]),

@@ -55,6 +55,51 @@ def test_shards_come_from_counts(default):
     assert plan.shards(config.load(default), "digits") == 4
 
 
+def test_the_shards_of_one_experiment_touch_no_other(default):
+    before = every_setting(config.load(default))
+    default["experiments"]["digits"]["shards"] = 3
+    after = every_setting(config.load(default))
+    changed = set(before.items()) ^ set(after.items())
+    assert changed
+    assert {path.rpartition("/")[0].split("scores/")[0] for path, _ in changed} == {"results/digits/"}
+    assert all(before[path] == after[path] for path in before.keys() & after.keys())
+
+
+def test_precision_and_compilation_are_settings_of_the_scores_alone(default):
+    before = every_setting(config.load(default))
+    default["experiments"]["digits"] |= {"precision": "float32", "compile": False}
+    assert every_setting(config.load(default)) == before
+    default["experiments"]["digits"] |= {"precision": "bfloat16", "compile": True}
+    after = every_setting(config.load(default))
+    changed = {path for path in before if before[path] != after[path]}
+    assert changed == {path for path in before if path.startswith("results/digits/scores/")}
+    assert "'compile': True" in after["results/digits/scores/exact/0-of-1.parquet"]
+    assert "'precision': 'bfloat16'" in after["results/digits/scores/exact/0-of-1.parquet"]
+
+
+def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    loaded = config.load(default)
+    path, settings = next(
+        (p, s) for p, s in plan._expected(loaded) if p.endswith("/digits/scores/exact/0-of-1.parquet")
+    )
+    scores.write(path, pd.DataFrame({"instance": [1]}), {"settings_digest": "of another's"})
+    record = plan._record(path)
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"params": [repr(settings)]}))
+    plan.check_records(loaded)  # written just after the file: Snakemake made it
+    for later in (-60, 3600):
+        os.utime(record, (os.stat(path).st_mtime + later,) * 2)
+        with pytest.raises(ShapelineError, match=rf"no true record of 1 output\(s\) .*: {path}\. Remake"):
+            plan.check_records(loaded)
+    record.write_text(json.dumps({"params": ["{}"]}))  # Snakemake itself runs the job again
+    plan.check_records(loaded)
+    record.write_text(json.dumps({"params": [repr(settings)]}))
+    scores.write(path, pd.DataFrame({"instance": [1]}), {"settings_digest": digest(settings)})  # touched, or copied
+    os.utime(record, (os.stat(path).st_mtime - 60,) * 2)
+    plan.check_records(loaded)
+
+
 def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, monkeypatch):
     monkeypatch.chdir(root)
     kernel = plan.sources("shapeline.designs.sampled")

@@ -3,12 +3,13 @@
 import importlib
 
 __version__ = "0.1.0"
+CALLS = {"explain": "shapeline.one_call", "compare_folders": "shapeline.compare"}
 
 
 def __getattr__(name: str):
     """Modules are imported when they are first used, so that a dry run never pays for torch."""
-    if name == "explain":
-        return importlib.import_module("shapeline.one_call").explain
+    if name in CALLS:
+        return getattr(importlib.import_module(CALLS[name]), name)
     try:
         return importlib.import_module(f"shapeline.{name}")
     except ModuleNotFoundError as error:

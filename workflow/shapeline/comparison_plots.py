@@ -135,6 +135,8 @@ def _origins(results: Sequence[Results]) -> pd.DataFrame:
 
 def _row_of(one: Results) -> dict:
     card, counts = one.dataset_card, one.dataset_card.get("counts") or {}
+    trained_on = findings.other_data(one)
+    told = [f"the model was trained and tested on {trained_on}"] if trained_on else []
     return {
         "dataset": card["source"],
         "title": f"{card['name']}, synthetic" if card.get("synthetic") else card["name"],
@@ -145,7 +147,7 @@ def _row_of(one: Results) -> dict:
         "model": one.model_card.get("architecture", "none"),
         "parameters": one.model_card.get("parameters"),
         "accuracy": one.model_card.get("test_accuracy"),
-        "note": "; ".join(card.get("notes") or []),
+        "note": "; ".join([*told, *(card.get("notes") or [])]),
     }
 
 

@@ -28,7 +28,7 @@ KINDS_TAKEN = {"mlp": "table", **dict.fromkeys(TEXT_ARCHITECTURES, "text")}  # t
 ANY_SIZE = ("resnet18",)  # of pictures
 UNITS = {"word_cnn": "word", "bilstm": "word", "char_cnn": "character"}
 TAKEN = ("models", "reports", "logs", "benchmarks", "theory", "index")  # folders and pages beside the experiments' own
-ROOT = ("benchmarks", "data", "docs", "envs", "notebooks", "profiles", "tests", "workflow")  # no place for results
+ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
 MODEL_FILE = rf"{USER_FILE}|\.(skops|keras)$"
 
 
@@ -560,6 +560,8 @@ def _member(kind: Any, value: Any) -> Any:
     members = [get_args(m)[0] if get_origin(m) is Annotated else m for m in get_args(kind)]
     models = [m for m in members if isinstance(m, type) and issubclass(m, BaseModel)]
     tag = value.get("method", value.get("kind")) if isinstance(value, dict) else None
+    if Own in models and re.match(USER_FILE, str(tag)):
+        return Own
     for member in models:
         if any(
             tag in get_args(member.model_fields[key].annotation)
@@ -735,7 +737,7 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
         if reference not in references.FITTING[source.kind] and not without_model:
             allowed = ", ".join(references.FITTING[source.kind])
             yield f"{where}.reference: '{reference}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
-    asking = ("log_odds", "ablation", "erasure", "infidelity", "sensitivity", "randomisation", "efficiency")
+    asking = ("log_odds", "ablation", "erasure", "infidelity", "sensitivity", "randomisation", "own", "efficiency")
     for metric in asking if without_model else ():
         if getattr(experiment.metrics, metric) is not None:
             yield f"{where}.metrics.{metric}: it asks what the model says and there is no model; remove the metric"
@@ -746,6 +748,11 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
             yield f"{where}.value: a pipeline gives probabilities and no logit; use log_probability or probability"
         if experiment.metrics.ablation:
             yield f"{where}.metrics.ablation: it asks for a logit, which a pipeline has not; remove the metric"
+    for metric, reference in (experiment.metrics.own.functions if experiment.metrics.own else {}).items():
+        try:
+            methods.own_arguments(reference)
+        except ShapelineError as error:
+            yield f"{where}.metrics.own.functions.{metric}: {error}"
     regression = source.task == "regression" if source else experiment.value == "prediction"
     if experiment.metrics.log_odds and regression and not without_model:
         yield f"{where}.metrics.log_odds: a regression model gives no probabilities and so no odds; remove the metric"

@@ -35,7 +35,7 @@ def around_points(
     inputs (n, *input shape) of instances (n,), ids in the dataset -> scores (n, d). Positive is towards the instance's
     own label, whatever a model predicts; of a regression towards larger labels. {"flag": ...} where a row is all 0.
     """
-    train = _training(dataset)
+    train = _complete(dataset)
     if "categorical" in parameters:
         parameters = {**parameters, "categorical": _numbered(parameters["categorical"], dataset.card)}
     influence = measure(
@@ -98,7 +98,7 @@ def of_pairs(
     The same for all instances of a class, (n, d): of more than two classes each against the rest. {"flag": ...} where
     no two rows of the data differ in one cell only.
     """
-    train, own = _training(dataset), _labels(dataset, instances)
+    train, own = _complete(dataset), _labels(dataset, instances)
     X = _rows(train.inputs)
     if _is_regression(dataset):
         influence = np.tile(measure(X, train.labels), (len(own), 1))
@@ -113,6 +113,15 @@ def _training(dataset: Dataset) -> Dataset:
     if dataset.card["kind"] == "text":
         raise ShapelineError("measures of labelled points: the tokens of a text are no points; choose another method")
     return dataset.part("train")
+
+
+def _complete(dataset: Dataset) -> Dataset:
+    """The training part; ShapelineError where cells are missing, which have no distance to others."""
+    if missing := dataset.card.get("missing"):
+        raise ShapelineError(
+            f"measures of labelled points: cells are missing in {', '.join(missing)}; fill them, or use another method"
+        )
+    return _training(dataset)
 
 
 def _rows(inputs: np.ndarray) -> np.ndarray:

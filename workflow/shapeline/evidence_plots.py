@@ -68,7 +68,10 @@ def evidence(results: Results, seed: int = 0) -> list[Evidence]:
     """What the experiment's metrics say, a question each; those without two labels on six common instances are out."""
     found = []
     spent = findings.evaluations(results)
-    for question in QUESTIONS:
+    own = results.measured.get("own")
+    names = [] if own is None else sorted(own["quantity"].unique())
+    asked = [Question("own", name, "lower", f"A metric of one's own: {name}", name, "") for name in names]
+    for question in (*QUESTIONS, *asked):
         measured = results.measured.get(question.metric)
         if measured is None or measured.empty:
             continue

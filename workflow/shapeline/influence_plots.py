@@ -463,7 +463,7 @@ def record_values(row: np.ndarray, features: Features, card: Mapping) -> list[st
         elif len(cells) > 1:
             found.append(f"{len(cells)} columns")
         elif names[0] in categories:
-            found.append(str(categories[names[0]][int(values[0])]))
+            found.append("missing" if np.isnan(values[0]) else str(categories[names[0]][int(values[0])]))
         else:
             found.append(number(float(values[0]), 4))
     return found

@@ -33,12 +33,14 @@ class Parameters(BaseModel):
 
 class Patch(Parameters):
     kind: Literal["patch"]
-    size: Positive | Annotated[list[Positive], Field(min_length=2, max_length=2)]
+    size: Positive | Annotated[list[Positive], Field(min_length=2, max_length=2)] = Field(
+        description="Side in pixels, or [height, width]."
+    )
 
 
 class Superpixel(Parameters):
     kind: Literal["superpixel"]
-    method: Literal["slic", "quickshift"] = "slic"
+    method: Literal["slic", "quickshift"] = Field("slic", description="scikit-image's segmentation.")
     segments: Positive | None = Field(None, description="slic: about how many, 50 by default.")
     compactness: float | None = Field(None, gt=0, description="slic: weight of distance against colour, default 10.")
     kernel_size: float | None = Field(None, ge=1, description="quickshift: 4 by default.")
@@ -83,7 +85,9 @@ class Banzhaf(Parameters):
 
 class Myerson(Parameters):
     method: Literal["myerson"]
-    graph: Literal["features", "chain", "complete"] = "features"
+    graph: Literal["features", "chain", "complete"] = Field(
+        "features", description="The features' own graph (grid of pixels or patches), or one laid over any features."
+    )
 
 
 class LShapley(OnGraph):
@@ -96,13 +100,17 @@ class LShapley(OnGraph):
 class CShapley(OnGraph):
     method: Literal["c_shapley"]
     order: int = Field(4, ge=0, description="Graph distance that a feature's window reaches.")
-    weights: Literal["paper", "myerson"] = "paper"
+    weights: Literal["paper", "myerson"] = Field(
+        "paper", description="Of connected sets: equation 6 as printed, or exact on any graph."
+    )
 
 
 class CShapleyRegression(Parameters):
     method: Literal["c_shapley_regression"]
     order: int = Field(4, ge=1, description="Longest run of features, or side of the largest square.")
-    fit: Literal["uniform", "kernel", "printed"] = "uniform"
+    fit: Literal["uniform", "kernel", "printed"] = Field(
+        "uniform", description="Weights of the fit: equal, the Shapley kernel's, or the formula as printed."
+    )
     constrained: bool = Field(False, description="Add the efficiency constraint to the fit.")
 
 
@@ -117,9 +125,12 @@ class SampleShapley(Sampled):
 
 class Lime(Sampled):
     method: Literal["lime"]
-    kernel: Literal["cosine", "fraction", "shapley"] = "cosine"
-    kernel_width: float = Field(0.25, gt=0)
-    ridge: float = Field(1.0, ge=0)
+    kernel: Literal["cosine", "fraction", "shapley"] = Field(
+        "cosine",
+        description="How far a mask is from the full one: cosine distance, share absent; or Shapley's weights.",
+    )
+    kernel_width: float = Field(0.25, gt=0, description="Of the kernels of distance.")
+    ridge: float = Field(1.0, ge=0, description="Penalty of large scores.")
     keep: int | None = Field(None, ge=1, description="At most so many features score; all by default.")
     selection: Literal["lasso", "forward"] = Field("lasso", description="How the features kept are chosen.")
 
@@ -138,7 +149,9 @@ class HShap(OwnFeatures):
     threshold: float = Field(
         0.0, ge=0, description="τ: what a coefficient must exceed, or its percentile in mode relative."
     )
-    mode: Literal["absolute", "relative"] = "absolute"
+    mode: Literal["absolute", "relative"] = Field(
+        "absolute", description="Nodes expanded: all above the threshold, or above its percentile at their depth."
+    )
     leaf_score: Literal["uniform", "product"] = Field(
         "uniform", description="1/|L| on the relevant leaves, or the product of the coefficients on the path."
     )
@@ -211,7 +224,7 @@ class DataLime(OfPoints):
     method: Literal["data_lime"]
     rho: float = Field(3.0, gt=0, description="Width of the Euclidean kernel, in the data's units.")
     mu: float | None = Field(None, gt=0, description="Width of the kernel of cosine distance, in place of rho.")
-    ridge: float = Field(1.0, gt=0)
+    ridge: float = Field(1.0, gt=0, description="Penalty of large slopes.")
 
 
 class Qii(Parameters):
@@ -318,6 +331,9 @@ class Method:
 
 class Registry(dict[str, Method]):
     """The methods by name; a name path/to/file.py:function is that of a design of one's own."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or ".py:" in str(name)
 
     def __missing__(self, name: str) -> Method:
         if ".py:" not in name:

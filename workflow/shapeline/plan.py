@@ -81,6 +81,18 @@ def dataset_of(config: Config, experiment: str) -> str:
     return dataset_name(config, config.experiments[experiment])
 
 
+def datasets_of(config: Config, experiment: str) -> list[str]:
+    """The experiment's dataset and, where it is another, the one that its model is trained on."""
+    entry = config.experiments[experiment]
+    trained_on = [config.models[entry.model].dataset] if entry.model else []
+    return list(dict.fromkeys([dataset_of(config, experiment), *trained_on]))
+
+
+def trained_on(config: Config, experiment: str) -> list[str]:
+    """The card of the data that the experiment's model is trained on, where these are other data than the explained."""
+    return [prepared(name)["card"] for name in datasets_of(config, experiment)[1:]]
+
+
 def raw_files(config: Config, dataset: str) -> list[str]:
     """The files that the dataset is read from: local ones where its `path` names them, else fetched ones."""
     entry = config.datasets[dataset]
@@ -122,7 +134,7 @@ def compared_files(config: Config, experiment: str) -> list[str]:
 
 def paired_files(config: Config, experiment: str) -> list[str]:
     """The per-instance measurements whose paired differences the report shows."""
-    paired = {"decisive", "error", "localization", "log_odds"}
+    paired = {"decisive", "error", "localization", "log_odds", "own"}
     return [
         file
         for metric in metric_names(config, experiment)
@@ -184,13 +196,15 @@ def randomise_settings(config: Config, variant: str) -> dict:
 
 def select_settings(config: Config, experiment: str) -> dict:
     entry = config.experiments[experiment]
-    reference = {"reference": entry.reference} if entry.model else _without_model(config, experiment)
-    return canonical({"instances": entry.instances, **reference, "features": entry.features, "seed": config.seed})
-
-
-def _without_model(config: Config, experiment: str) -> dict:
-    """What stands in the settings of an experiment without a model for what only a model needs."""
-    return {"dataset": dataset_of(config, experiment)}
+    return canonical(
+        {
+            "instances": entry.instances,
+            **({"reference": entry.reference} if entry.model else {}),
+            "dataset": entry.dataset,  # without a model, or where the data are not its model's
+            "features": entry.features,
+            "seed": config.seed,
+        }
+    )
 
 
 def attribute_settings(config: Config, experiment: str, label: str) -> dict:
@@ -203,7 +217,8 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         "variant": variant,
         "features": entry.features,
         "seed": config.seed,
-        **({"reference": entry.reference, "value": entry.value} if entry.model else _without_model(config, experiment)),
+        **({"reference": entry.reference, "value": entry.value} if entry.model else {}),
+        "dataset": entry.dataset,
     }
     if entry.timing != "batch":
         settings["timing"] = entry.timing
@@ -249,8 +264,9 @@ def report_settings(config: Config, experiment: str) -> dict:
             **(
                 {"budget": float(entry.budget), "reference": entry.reference, "value": entry.value}
                 if entry.model
-                else _without_model(config, experiment)
+                else {}
             ),
+            "dataset": entry.dataset,
             "features": entry.features,
             "timing": None if entry.timing == "batch" else entry.timing,
             "repeats": entry.repeats,
@@ -351,7 +367,8 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
         modules = ["shapeline.instances", *framework_code(config, experiment)]
     elif entry.asks_documents or entry.asks_truth or entry.asks_randomised:
         modules = ["shapeline.instances"]
-    return sources(*modules, entry.function.split(":")[0])
+    own = getattr(getattr(config.experiments[experiment].metrics, metric), "functions", {}).values()
+    return [*sources(*modules, entry.function.split(":")[0]), *(file for one in own for file in user_file(one))]
 
 
 def report_code(config: Config, experiment: str) -> list[str]:
@@ -427,8 +444,8 @@ def _expected(config: Config) -> Iterator[tuple[str, dict]]:
     yield f"{config.results}/reports/theory.ipynb", {"seed": config.seed}
     for experiment in config.experiments:
         model = config.experiments[experiment].model
-        dataset = dataset_of(config, experiment)
-        yield prepared(dataset)["card"], prepare_settings(config, dataset)
+        for dataset in datasets_of(config, experiment):
+            yield prepared(dataset)["card"], prepare_settings(config, dataset)
         if model:
             yield model_files(config, model)["card"], train_settings(config, model)
         yield f"{config.results}/{experiment}/instances.parquet", select_settings(config, experiment)

@@ -125,3 +125,47 @@ def _shards(folder: Path) -> list[Path]:
     raise ShapelineError(
         f"{folder}: expected exactly one complete set of shards, found {there}; name the files, or remove the others"
     )
+
+
+def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[str] = ()) -> None:
+    """Write score rows as a CSV file: a column a feature, after who, what it cost and how it went.
+
+    source: as `read` takes it, or its rows. names: of the features; by default those in the file, else their numbers.
+    """
+    rows, names = _with_names(source, names)
+    kept = rows["scores"].map(lambda one: np.full(0, np.nan) if one is None else one)
+    widest = max(map(len, kept), default=0)
+    names = names if len(names) == widest else [f"feature {place}" for place in range(widest)]
+    wide = np.stack([np.pad(one, (0, widest - len(one)), constant_values=np.nan) for one in kept.map(np.asarray)])
+    table = rows.drop(columns=["scores"]).join(pd.DataFrame(wide, columns=names, index=rows.index))
+    with atomic(path) as partial:
+        table.to_csv(partial, index=False)
+
+
+def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: np.ndarray | None = None):
+    """The scores as a shap.Explanation, for that library's plots: one row an instance, the mean over repeats.
+
+    source: as `read` takes it, or its rows; those that failed are left out, and so are snapshots. data: (n, d) what to
+    show beside them, in the order of the instances. base_values are the values of the reference, so that the library's
+    sums hold where a method is efficient. Raises ShapelineError without shap, and where d differs by instance.
+    """
+    try:
+        import shap
+    except ImportError as error:
+        raise ShapelineError("to_shap: shap is not installed: pip install -c constraints.txt '.[peers]'") from error
+    rows, names = _with_names(source, names)
+    rows = final(rows[rows["status"] == "ok"])
+    sizes = {len(one) for one in rows["scores"]}
+    if len(sizes) != 1:
+        raise ShapelineError(f"to_shap: the instances have {sorted(sizes) or 'no'} features; give those of one number")
+    groups = rows.groupby("instance", sort=True)
+    values = np.stack([matrix(group).mean(0) for _, group in groups])
+    return shap.Explanation(values, groups["value_empty"].mean().to_numpy(), data, feature_names=list(names) or None)
+
+
+def _with_names(source: str | Path | pd.DataFrame, names: Iterable[str]) -> tuple[pd.DataFrame, list[str]]:
+    """Score rows, and the names of their features: the given ones, else those that the file states."""
+    if isinstance(source, pd.DataFrame):
+        return source, list(names)
+    file = _shards(Path(source))[0] if Path(source).is_dir() else source
+    return read(source), list(names) or metadata(file).get("features", {}).get("names", [])

@@ -576,9 +576,9 @@ def source_for(settings: dict) -> Source | None:
 
 
 def _columns_of(settings: dict) -> tuple[str, ...] | None:
-    from shapeline.datasets import table_file
-
-    return table_file.columns_of(settings) if settings.get("path") else None
+    # By name: were it imported, an edit of that file would run the jobs of all datasets again.
+    module = importlib.import_module(SOURCES["table_file"].module)
+    return module.columns_of(settings) if settings.get("path") else None
 
 
 def remote_files(source: str) -> tuple[RemoteFile, ...]:
@@ -692,8 +692,6 @@ def check(source: str, settings: dict) -> None:
 
 def _check_columns(entry: Source, settings: dict) -> None:
     """Check that the columns which an entry names are in its file, where there is one."""
-    from shapeline.datasets import table_file
-
     if settings.get("task") not in (None, *TASKS):
         raise ShapelineError(f"dataset key 'task': {settings['task']!r} is unknown.{nearest(settings['task'], TASKS)}")
     if entry.kind == "table":
@@ -701,7 +699,7 @@ def _check_columns(entry: Source, settings: dict) -> None:
         if settings.get("task") == "regression":
             _refuse_classes(entry.name, settings)
     elif entry.kind == "text":
-        table_file.checked_names(settings, ("text", "target"))
+        importlib.import_module(SOURCES["table_file"].module).checked_names(settings, ("text", "target"))
 
 
 def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
@@ -798,6 +796,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     regression = content.get("task") == "regression"
     strata = np.zeros(len(labels), np.int64) if regression else labels
     seed = settings.get("seed", 0)
+    own_split = own and split is not None
     if split is None:
         split = np.zeros(len(labels), np.uint8)
         split[_held_out(strata, split == TRAIN, settings.get("test", TEST_FRACTION), seed, "test")] = TEST
@@ -861,7 +860,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
         "kind": content["kind"],
         "input_shape": list(arrays["inputs"].shape[1:]),
         "classes": class_names,
-        "counts": _counts(where, class_names, arrays["labels"], arrays["split"]),
+        "counts": _counts(where, class_names, arrays["labels"], arrays["split"], own_split),
         "scale": content["scale"],
         "feature_names": content["feature_names"],
         "groups": content["groups"],
@@ -1074,7 +1073,7 @@ def _checked(where: str, records: dict, entry: Source | None) -> dict:
 def _categories(
     where: str, categories: dict, inputs: np.ndarray, names: list[str], missing: bool
 ) -> dict[str, list[str]]:
-    """Of each column of codes 0, 1, 2, ... what they stand for, in the order of the columns; perhaps NaN where missing."""
+    """Of each column of codes 0, 1, 2, ... what they stand for, in the order of the columns; missing: NaN may be."""
     checked = {str(name): [str(value) for value in values] for name, values in categories.items()}
     for name, values in checked.items():
         if name not in names:
@@ -1339,10 +1338,13 @@ def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float, seed:
     return np.concatenate(held_out)
 
 
-def _counts(where: str, names: list[str], labels: np.ndarray, split: np.ndarray) -> dict[str, dict[str, int]]:
+def _counts(
+    where: str, names: list[str], labels: np.ndarray, split: np.ndarray, own_split: bool = False
+) -> dict[str, dict[str, int]]:
     """Records per part and class; a class without training records and an empty test part are errors.
 
-    Without classes, which a regression has none of, all records count as one.
+    Without classes, which a regression has none of, all records count as one. own_split: a user's function says which
+    records are for training; it may have none of a class, for a model that is trained on other data.
     """
     regression = not names
     if regression:
@@ -1352,7 +1354,7 @@ def _counts(where: str, names: list[str], labels: np.ndarray, split: np.ndarray)
         for index, part in enumerate(PARTS)
     }
     for name in names:
-        if not counts["train"][name]:
+        if not counts["train"][name] and not (own_split and any(counts["train"].values())):
             total = sum(counts[part][name] for part in PARTS)
             have = f"{total} record(s), none of them in the training part" if total else "no record"
             if regression:

@@ -79,6 +79,12 @@ class Cost(Parameters):
     pass
 
 
+class Own(Parameters):
+    functions: dict[str, Annotated[str, Field(pattern=r"^[^:]+\.py:[A-Za-z_]\w*$")]] = Field(
+        min_length=1, description="Name -> path/to/file.py:function, which returns a number a row; lower is better."
+    )
+
+
 @dataclass(frozen=True)
 class Metric:
     """One registry entry; `quantities` maps each quantity to the direction that is better."""
@@ -154,6 +160,7 @@ METRICS: dict[str, Metric] = {
         {"max_sensitivity": "lower"},
         asks_model=True,
     ),
+    "own": Metric("shapeline.metrics.own:measure", Own, "faithfulness", {}, asks_model=True),
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", Efficiency, "axiom", {"gap": "lower"}),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", Cost, "cost", {"evaluations": "lower", "seconds": "lower"}),
 }

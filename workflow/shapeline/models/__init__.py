@@ -73,9 +73,10 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     """A new classifier for a dataset, from a model's settings and the dataset's card.
 
     settings: architecture (a name) or source ("path/to/file.py:function", or the file of a model that is ready,
-    models/ready.py), and optionally framework (torch), sizes and seed. What the card knows (classes, channels, side, height and width, inputs, input_shape; of a text length,
-    vocabulary, the number of token ids, and alphabet, one fewer) is given to builders that take it, unless sizes say
-    otherwise. Raises ShapelineError when the inputs do not fit the architecture.
+    models/ready.py), and optionally framework (torch), sizes and seed. What the card knows (classes,
+    channels, side, height and width, inputs, input_shape; of a text length, vocabulary, the number of token ids, and
+    alphabet, one fewer) is given to builders that take it, unless sizes say otherwise. Raises ShapelineError when the
+    inputs do not fit the architecture.
     """
     if ready.suffix_of(settings.get("source")):
         return ready.for_dataset(settings, card)
@@ -86,6 +87,12 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
             f"models: '{architecture}' takes no missing cells, and the dataset has some "
             f"({', '.join(card['missing'])}); fill them, or give a pipeline that does"
         )
+    for name, number in (card.get("counts") or {}).get("train", {}).items():
+        if not number:
+            raise ShapelineError(
+                f"models: class '{name}' has no record in the training part of '{card['name']}', so nothing can learn "
+                "it; train on other data"
+            )
     accepted = _sizes(_builder(architecture, framework))
     regression = card.get("task") == "regression"
     known: dict[str, Any] = {"classes": 1 if regression else len(card["classes"]), "input_shape": list(shape)}

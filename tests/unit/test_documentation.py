@@ -1,0 +1,244 @@
+"""What the documentation says is so: its commands run, its Python too, its configuration is valid, its cards are whole.
+
+A block that cannot run here has a mark on the line before it, `<!-- not run: reason -->`; their number is printed.
+"""
+
+import copy
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from shapeline import config, config_reference, methods, metrics
+from shapeline.designs.build import build
+from shapeline.errors import ShapelineError
+from tests.workflow.conftest import copy_repository
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FENCE = re.compile(r"^(?:<!-- not run: (?P<mark>.+?) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S)
+MOST_MARKS = 14
+SHELL = ("bash", "sh", "console")
+TOOLS = ("snakemake", "make", "python", "pip", "git", "source", "sinfo", "squeue", "tmux", "scancel", "conda", "docker")
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    language: str
+    body: str
+    mark: str | None
+    before: str = ""  # the configuration shown last on the page
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in PAGES:
+        shown = ""
+        for one in FENCE.finditer(page.read_text()):
+            language, body = one["language"], one["body"]
+            if language in SHELL or (not language and body.split(maxsplit=1)[0] in TOOLS):
+                language = "bash"
+            shown = body if language == "yaml" else shown
+            found.append(Block(page.name, language, body, one["mark"], shown))
+    return found
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The words of each command, without comments."""
+    lines = block.body.replace("\\\n", " ").splitlines()
+    found = [shlex.split(part, comments=True) for line in lines for part in line.split("&&")]
+    return [words for words in found if words]
+
+
+BLOCKS = blocks()
+RUN = [block for block in BLOCKS if block.mark is None]
+
+
+def test_marks_are_few_and_counted(record_property):
+    marked = [block for block in BLOCKS if block.mark]
+    number = {block: len(commands(block)) if block.language == "bash" else 1 for block in BLOCKS}
+    run = sum(number[block] for block in RUN if block.language in ("bash", "python"))
+    reasons = Counter()
+    for block in marked:
+        assert block.language in ("bash", "python"), f"{block.page}: a mark before a block that is never run"
+        reasons[block.mark.split(":")[0]] += number[block]
+    reasons_told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    not_run = sum(reasons.values())
+    record_property("told", f"documentation: {run} commands are run, {not_run} marked as not run ({reasons_told})")
+    assert len(marked) <= MOST_MARKS
+
+
+def test_every_snakemake_command_is_one(tmp_path):
+    """Options are those that Snakemake has, and what is asked for is there: a dry run for each configuration file."""
+    from snakemake.cli import parse_args
+
+    asked: dict[tuple, set[str]] = {}
+    written: dict[str, str] = {}  # what the page asks the reader to write
+    for block in RUN:
+        for words in commands(block) if block.language == "bash" else ():
+            if words[0] == "snakemake":
+                _, found = parse_args(words[1:])
+                if "--rulegraph" not in words:
+                    key = tuple(map(str, found.configfile or ())), tuple(map(str, found.profile or ()))
+                    asked.setdefault(key, set()).update(found.targets or ["all"])
+                    written |= {str(file): block.before for file in key[0] if not (ROOT / file).exists()}
+    assert len(asked) > 1
+    checkout = copy_repository(ROOT, tmp_path)
+    for file, text in written.items():
+        (checkout.path / file).write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(checkout.path / "workflow"), "OMP_NUM_THREADS": "1"}
+    for (files, profiles), targets in asked.items():
+        options = [*(f"--configfile={file}" for file in files), *(f"--profile={name}" for name in profiles)]
+        call = [sys.executable, "-m", "snakemake", "-n", "--cores=1", *options, "--", *sorted(targets)]
+        done = subprocess.run(call, cwd=checkout.path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, (call, done.stderr[-2000:])
+
+
+def test_every_make_target_is_one():
+    targets = {
+        words[1] for block in BLOCKS if block.language == "bash" for words in commands(block) if words[0] == "make"
+    }
+    assert targets
+    for target in sorted(targets):
+        subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_other_commands_are_marked():
+    """Only Snakemake and make, whose dry runs cost nothing, are run here: anything else has to say why not."""
+    loose = [
+        (block.page, words)
+        for block in RUN
+        if block.language == "bash"
+        for words in commands(block)
+        if words[0] not in ("snakemake", "make")
+    ]
+    assert not loose, f"mark these with <!-- not run: reason -->: {loose}"
+
+
+@pytest.mark.parametrize("block", [one for one in RUN if one.language == "python"], ids=lambda one: one.page)
+def test_python_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block.body, block.page, "exec"), {"__name__": "documentation"})
+
+
+@pytest.mark.parametrize("block", [one for one in BLOCKS if one.language == "yaml"], ids=lambda one: one.page)
+def test_configuration_is_valid(block, default, monkeypatch):
+    """On top of the default configuration, a part of an experiment on top of that of digits; files are the reader's."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("SHAPELINE_DATA", "/nowhere")
+    given = yaml.safe_load(block.body)
+    digits = default["experiments"]["digits"]
+    if set(given) <= set(config.Experiment.model_fields) - set(config.Config.model_fields):
+        given = {"experiments": {"digits": given}}
+    for name, entry in given.get("experiments", {}).items():
+        if "methods" not in entry and name not in default["experiments"]:  # the part of an experiment that is told
+            given["experiments"][name] = merged(digits, entry)
+    try:
+        config.load(merged(default, given))
+    except ShapelineError as error:
+        wrong = [line for line in str(error).splitlines() if "there is no file" not in line]
+        assert not wrong, "\n".join(wrong)
+
+
+def merged(base: dict, over: dict) -> dict:
+    """As Snakemake merges a later file over an earlier one."""
+    result = copy.deepcopy(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def test_the_configuration_reference_is_made_from_the_types():
+    made = "python -m shapeline.config_reference > docs/configuration.md"
+    assert (ROOT / "docs/configuration.md").read_text() == config_reference.page(), f"make it anew: {made}"
+
+
+def test_every_key_has_a_description():
+    empty = [line for line in config_reference.page().splitlines() if re.search(r"^\|.*\|  \|$", line)]
+    assert not empty
+
+
+def cards(page: str) -> dict[str, str]:
+    parts = re.split(r"^### `(\w+)`\n", (ROOT / "docs" / page).read_text(), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_method_has_a_card():
+    found = cards("methods.md")
+    assert set(found) == set(methods.METHODS)
+    for name, card in found.items():
+        for part in ("Formula", "Cost", "Keeps", "Fails when", "Source"):
+            assert f"- **{part}** " in card, (name, part)
+
+
+def test_every_metric_has_a_card_of_its_quantities():
+    found = cards("metrics.md")
+    assert set(found) == set(metrics.METRICS)
+    for name, metric in metrics.METRICS.items():
+        assert f"**Category** {metric.category}." in found[name], name
+        assert "- **Better** " in found[name] and "- **Known case** " in found[name], name
+        assert all(f"`{one}`" in found[name] for one in metric.quantities), name
+
+
+def test_the_axioms_that_the_cards_name_are_kept():
+    """Measured on games drawn at random over six features in a row, at a budget of 4 d."""
+    text = (ROOT / "docs/methods.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (yes|no) \| (yes|no) \| (yes|no) \|$", text, re.M)
+    designs = [name for name, one in methods.METHODS.items() if one.family == "coalitions" and one.is_design]
+    assert [row[0] for row in rows] == designs
+    d, random = 6, np.random.default_rng(0)
+    masks = (np.arange(2**d)[:, None] >> np.arange(d)) & 1
+    numbered = 1 << np.arange(d)
+    for name, *told in rows:
+        design = build({"method": name}, (d,), 4.0 if methods.METHODS[name].sampled else None, 1)
+
+        def scores(game, design=design):
+            return design.attribute(game[design.masks @ numbered])
+
+        game = random.standard_normal(2**d)
+        gap = abs(scores(game).sum() - (game[-1] - game[0]))
+        null, apart = [], []
+        for i in range(d):
+            without = masks * (np.arange(d) != i)
+            null.append(abs(scores(game[without @ numbered])[i]))
+            for j in range(i):
+                exchanged = masks[:, np.array([{i: j, j: i}.get(one, one) for one in range(d)])]
+                both = scores(game + game[exchanged @ numbered])
+                apart.append(abs(both[i] - both[j]))
+        kept = ["yes" if worst < 1e-8 else "no" for worst in (gap, max(null), max(apart))]
+        assert kept == told, name
+
+
+def test_the_rule_graph_shows_the_rules():
+    text = "".join(file.read_text() for file in (ROOT / "workflow/rules").glob("*.smk"))
+    drawn = re.search(r"```mermaid\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    workers = [name for name in config.RULES if re.search(rf"^rule {name}:", text, re.M)]
+    assert set(re.findall(r"[a-z]\w+_\w+|attribute|measure|compare", drawn)) == set(workers)
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)#:\s]+)[^):]*\)", text):
+            assert (page.parent / target).exists(), (page.name, target)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("mkdocs"), reason="the extra docs is not installed")
+def test_the_site_is_built_without_a_warning(tmp_path):
+    call = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(
+        call, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site/configuration/index.html").exists()

@@ -1,0 +1,87 @@
+"""The example of everything one's own, from its files to its report."""
+
+import json
+import re
+import shutil
+import sys
+
+import pandas as pd
+import pytest
+import yaml
+
+from shapeline import scores
+
+
+@pytest.fixture
+def own(root, fresh):
+    """A copy of the repository with the example's files made, and its configuration in place of the default one."""
+    folder = fresh.path / "examples/own"
+    shutil.copytree(root / "examples/own", folder, ignore=shutil.ignore_patterns("*.skops", "*.keras", "*.parquet"))
+    return fresh, folder, yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def made(folder, *functions: str):
+    """Call functions of the example's make_files.py, which write into its folder."""
+    sys.path.insert(0, str(folder))
+    try:
+        import make_files
+
+        for name in functions:
+            getattr(make_files, name)(folder)
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop("make_files", None)
+
+
+def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own):
+    checkout, folder, raw = own
+    made(folder, "models", "scores")
+    del raw["models"]["network"], raw["experiments"]["pictures"], raw["experiments"]["loans"]["methods"]["random"]
+    raw["experiments"]["loans"]["metrics"] = {"error": {"reference": "exact"}}
+    raw["experiments"]["remarks"]["methods"] = {"occlusion": {"method": "occlusion"}}
+    raw["models"]["opinions"]["training"] = {"epochs": 2}
+    checkout.configure(raw)
+    tables = [
+        f"results/{name}/scores/{label}/0-of-1.parquet"
+        for name, label in (("limits", "exact"), ("remarks", "occlusion"))
+    ]
+    checkout.snakemake("--cores", "2", "loans", *tables, timeout=1200)
+
+    results = checkout.path / "results"
+    card = json.loads((results / "models/granting/card.json").read_text())
+    assert card["test_accuracy"] > 0.7 and card["training"].startswith("none") and "history" not in card
+    assert "test_r2" in json.loads((results / "models/limiting/card.json").read_text())
+    exact = scores.read(results / "loans/scores/exact")
+    assert (exact["status"] == "ok").all() and (exact["evaluations"] == 64).all()
+    gap = scores.matrix(exact).sum(1) - (exact["value_full"] - exact["value_empty"])
+    assert abs(gap).max() < 1e-5
+    assert scores.metadata(results / "loans/scores/exact/0-of-1.parquet")["features"]["names"][3] == "job"
+    elsewhere = scores.read(results / "loans/scores/elsewhere").set_index("instance")
+    given = pd.read_parquet(folder / "scores.parquet").set_index("instance")
+    for instance, row in elsewhere.iterrows():
+        assert row["status"] == ("ok" if instance in given.index else "not in the file")
+        if row["status"] == "ok":
+            assert abs(row["scores"] - given.loc[instance]).max() < 1e-6
+    error = pd.read_parquet(results / "loans/metrics/error.parquet")
+    assert {"halves", "elsewhere", "kernel_shap"} == set(error["label"])
+    for path in tables:
+        assert (scores.read(checkout.path / path)["status"] == "ok").all()
+    page = (results / "reports/loans.html").read_text()
+    assert "halves" in page and "evaluations unknown" in page and "far from the data" in page
+
+    text = (folder / "halves.py").read_text()  # an edited method runs itself alone
+    (folder / "halves.py").write_text(text + "\n")
+    said = checkout.snakemake("-n", "--cores", "1", "results/loans/metrics/error.parquet").stdout
+    assert re.findall(r"rule attribute:.*?label=(\w+)", said, re.S) == ["halves"]
+
+
+def test_a_keras_file_is_explained(own):
+    checkout, folder, raw = own
+    made(folder, "models", "scores", "network")
+    raw["experiments"]["pictures"]["methods"] = {"occlusion": {"method": "occlusion"}}
+    raw["experiments"]["pictures"]["metrics"] = {"cost": {}}
+    checkout.configure(raw)
+    checkout.snakemake("--cores", "2", "results/pictures/scores/occlusion/0-of-1.parquet", timeout=1200)
+    rows = scores.read(checkout.path / "results/pictures/scores/occlusion")
+    assert (rows["status"] == "ok").all() and (rows["evaluations"] == 17).all()
+    assert json.loads((checkout.path / "results/models/network/card.json").read_text())["test_accuracy"] > 0.9

@@ -1,0 +1,230 @@
+"""One's own table in a CSV or Parquet file: numbers, texts, categories and missing cells, as numbers and codes.
+
+A column that holds no numbers is stored as codes 0, 1, 2, ..., and a missing cell as NaN; `columns` in the card says
+what each column was, so that a pipeline is given again what its file held (models/pipeline_file.py).
+"""
+
+import csv
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shapeline.errors import ShapelineError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIXES = (".csv", ".parquet")
+FEW = 20  # values of a column of whole numbers that look like classes
+LARGEST_EXACT = 1 << 24  # whole numbers above it lose digits as float32
+
+
+def read(
+    paths: dict[str, Path],
+    target: str | None = None,
+    task: str = "classification",
+    columns: list[str] | None = None,
+    categorical: list[str] | None = None,
+) -> dict:
+    """Inputs (n, columns) float64, NaN where a cell is missing, in the order of `columns` (all but the target).
+
+    categorical: columns of numbers that are categories all the same. The instances' ids are the rows of the file, from
+    0. Raises ShapelineError for a column that is not there, holds nothing, or something else than numbers, texts and
+    categories, and for a target that is missing somewhere or has one class.
+    """
+    (path,) = paths.values()
+    table = frame(path)
+    names = chosen(path, list(table), target, columns, categorical)
+    if not len(table):
+        raise ShapelineError(f"{path}: holds a header and no rows.")
+    stored = [_column(f"{path}, column '{name}'", table[name], name in (categorical or ())) for name in names]
+    inputs = np.stack([values for values, _ in stored], axis=1)
+    described = [{"name": name, **what} for name, (_, what) in zip(names, stored, strict=True)]
+    missing = {name: int(count) for name, count in zip(names, np.isnan(inputs).sum(0), strict=True) if count}
+    notes = [f"cells missing in {', '.join(f'{name} ({count})' for name, count in missing.items())}"] if missing else []
+    large = [
+        one["name"]
+        for one, (values, _) in zip(described, stored, strict=True)
+        if np.nanmax(abs(values)) > LARGEST_EXACT
+    ]
+    if large:
+        notes.append(f"numbers above {LARGEST_EXACT:,} are kept to 7 digits: {', '.join(large)}")
+    return {
+        "inputs": inputs,
+        "task": task,
+        **(_numbers if task == "regression" else classes_of)(path, target, table[target]),
+        "feature_names": names,
+        "categories": {one["name"]: one["values"] for one in described if "values" in one},
+        "columns": described,
+        "missing": missing,
+        "notes": notes,
+    }
+
+
+def columns_of(settings: dict) -> tuple[str, ...] | None:
+    """The feature columns of a dataset entry (path, target, columns, categorical), from its file's header alone.
+
+    None where there is no such file. Raises ShapelineError where a column is not in it.
+    """
+    from shapeline.datasets import expand
+
+    path = expand(settings["path"])
+    if not path.is_file():
+        return None
+    keys = ("target", "columns", "categorical")
+    return tuple(chosen(path, header(path), *(settings.get(key) for key in keys)))
+
+
+def chosen(
+    path: Path, header: list[str], target: str | None, columns: list[str] | None, categorical: list[str] | None
+) -> list[str]:
+    """The feature columns; ShapelineError for a name that is not in the header, and for no or the target's column."""
+    named(path, header, "target", target)
+    for key, listed in (("columns", columns), ("categorical", categorical)):
+        for name in listed or ():
+            named(path, header, key, name)
+    names = [name for name in header if name != target] if columns is None else list(columns)
+    if target in names:
+        raise ShapelineError(f"dataset key 'columns': '{target}' is the target; remove it.")
+    if not names or len(set(names)) < len(names):
+        raise ShapelineError(f"dataset key 'columns': {names} must be one or more columns, each once.")
+    for name in categorical or ():
+        if name not in names:
+            raise ShapelineError(f"dataset key 'categorical': '{name}' is not among the columns.{nearest(name, names)}")
+    return names
+
+
+def named(path: Path, header: list[str], key: str, name: str | None) -> None:
+    """ShapelineError unless the key names a column of the header."""
+    if name is None:
+        raise ShapelineError(f"dataset key '{key}': is missing; name one of the columns of {path}.")
+    if name not in header:
+        raise ShapelineError(f"dataset key '{key}': {path} has no column '{name}'.{nearest(name, header)}")
+
+
+def header(path: Path) -> list[str]:
+    """The names of the columns of a CSV or Parquet file, without reading its rows."""
+    _check_suffix(path)
+    try:
+        if path.suffix == ".csv":
+            with open(path, newline="", encoding="utf-8-sig") as stream:
+                return next(csv.reader(stream), [])
+        import pyarrow.parquet
+
+        schema = pyarrow.parquet.read_schema(path)
+    except (OSError, ValueError, csv.Error) as error:
+        raise _unreadable(path, error) from error
+    index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    return [name for name in schema.names if name not in index]
+
+
+def frame(path: Path) -> "pd.DataFrame":
+    """The whole file as pandas reads it by itself, so that a pipeline made from pandas' own reading fits."""
+    import pandas as pd
+
+    _check_suffix(path)
+    try:
+        table = pd.read_csv(path, low_memory=False) if path.suffix == ".csv" else pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # what pandas and arrow raise for a file are both
+        raise _unreadable(path, error) from error
+    return table.rename(columns=str).reset_index(drop=True)
+
+
+def class_name(value: object) -> str:
+    """How a class is called: 1, 1.0 and True of numpy or Python, whatever the type of their column, have one name."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def classes_of(path: Path, target: str, values: "pd.Series") -> dict:
+    """Labels (n,) and class names of a target column."""
+    _complete(path, target, values)
+    kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else "O"
+    if kind == "f" and not (values == values.round()).all():
+        raise ShapelineError(f"{path}: the target '{target}' holds numbers that are no classes; set task: regression.")
+    native = np.array(values.to_numpy() if kind in "buif" else values.astype(str).to_numpy(object))
+    found, labels = np.unique(native, return_inverse=True)
+    names = [class_name(one) for one in found]
+    if len(names) < 2:
+        raise ShapelineError(
+            f"{path}: the target '{target}' has one class, '{names[0]}'; a classifier needs two or more."
+        )
+    if kind in "iuf" and len(names) > max(FEW, len(values) // 2):
+        raise ShapelineError(
+            f"{path}: the target '{target}' has {len(names)} different numbers in {len(values)} rows; "
+            "set task: regression."
+        )
+    return {"labels": labels.astype(np.int64), "class_names": names}
+
+
+def _numbers(path: Path, target: str, values: "pd.Series") -> dict:
+    _complete(path, target, values)
+    try:
+        return {"labels": values.to_numpy(np.float64)}
+    except (TypeError, ValueError) as error:
+        raise ShapelineError(f"{path}: the target '{target}' of a regression holds no numbers ({error}).") from error
+
+
+def _complete(path: Path, target: str, values: "pd.Series") -> None:
+    if values.isna().any():
+        row = int(np.argmax(values.isna()))
+        raise ShapelineError(
+            f"{path}: the target '{target}' is missing in {int(values.isna().sum())} row(s), first in row {row} "
+            "(from 0); fill or remove them."
+        )
+
+
+def _column(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarray, dict]:
+    """A column as numbers or codes (n,) float64, NaN where missing, and what the card says of it."""
+    import pandas as pd
+
+    if values.isna().all():
+        raise ShapelineError(f"{where} is missing in every row; leave it out of 'columns'.")
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        what = {"type": "category", "ordered": bool(values.cat.ordered)}
+        codes, found = values.cat.codes.to_numpy(), values.cat.categories.tolist()
+    else:
+        kind = pd.api.types.infer_dtype(values, skipna=True)
+        if kind in ("integer", "floating", "mixed-integer-float") and not is_category:
+            numbers = values.to_numpy(np.float64, na_value=np.nan)
+            if np.isinf(numbers).any():
+                raise ShapelineError(f"{where} is infinite in row {int(np.argmax(np.isinf(numbers)))} (from 0).")
+            return numbers, {"type": "number"}
+        types = {"string": "text", "boolean": "boolean", "integer": "integer", "floating": "number"}
+        if kind not in types:
+            raise ShapelineError(
+                f"{where} holds {kind} values; give numbers, texts, true and false, or categories, or leave it out of "
+                "'columns'."
+            )
+        what = {"type": types[kind]}
+        codes, found = pd.factorize(values, sort=True)
+        found = found.tolist()
+        if what["type"] == "number" and all(float(one).is_integer() for one in found):
+            what, found = {"type": "integer"}, [int(one) for one in found]  # floats only because some are missing
+    if not all(isinstance(one, str | bool | int) or (isinstance(one, float) and math.isfinite(one)) for one in found):
+        raise ShapelineError(f"{where} has categories that are neither texts nor numbers; write them as texts.")
+    return np.where(codes < 0, np.nan, codes), {**what, "values": found}
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix not in SUFFIXES:
+        raise ShapelineError(f"dataset key 'path': {path} is no {' or '.join(SUFFIXES)} file.")
+
+
+def _unreadable(path: Path, error: Exception) -> ShapelineError:
+    return ShapelineError(f"{path}: cannot be read as a {path.suffix[1:]} file ({str(error).splitlines()[0]}).")
+
+
+def checked_names(settings: dict, keys: Iterable[str]) -> None:
+    """ShapelineError unless the columns that the keys of a dataset entry name are in its file, if there is one."""
+    from shapeline.datasets import expand
+
+    path = expand(settings["path"])
+    if path.is_file():
+        found = header(path)
+        for key in keys:
+            named(path, found, key, settings.get(key))

@@ -1,0 +1,85 @@
+"""Scores made elsewhere: a Parquet or CSV file with an instance a row, measured as any method's are."""
+
+import functools
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from shapeline.datasets import expand, table_file
+from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.features import Features
+
+TOLD = ("instance", "target", "scores", "evaluations", "seconds")
+UNKNOWN = "evaluations unknown"
+
+
+def read(
+    inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], features: Features, path: str
+) -> tuple[np.ndarray, np.ndarray, dict]:
+    """The scores (n, d) of instances (n,) for targets (n,) in a file, its evaluations (n,), and flags and seconds.
+
+    The file has a column `instance` and either `scores`, a list of d numbers a row, or a column of each feature, by
+    name or in the order of the features; perhaps `target` (class index), `evaluations` and `seconds`. Without
+    evaluations they are 0 and flagged; without seconds these are NaN. Raises MethodFailure where the first instance
+    that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong.
+    """
+    table = _table(str(expand(path)), os.stat(expand(path)).st_mtime_ns)
+    place = table.index.get_indexer(np.asarray(instances))
+    for row, instance, target in zip(place, instances, targets, strict=True):
+        if row < 0:
+            raise MethodFailure("not in the file", f"{path} has no row of instance {instance}")
+        if "target" in table and table["target"].iloc[row] != target:
+            raise MethodFailure(
+                "other class",
+                f"{path} explains class {table['target'].iloc[row]} of instance {instance}, not {target}",
+            )
+    found = table.iloc[place]
+    scores = _scores(path, found, features)
+    bad = ~np.isfinite(scores).all(1)
+    if bad.any():
+        raise MethodFailure(
+            "not finite", f"{path} has scores of instance {np.asarray(instances)[bad][0]} that are no numbers"
+        )
+    spent, told = found.get("evaluations"), {}
+    evaluations = np.zeros(len(found), np.int64) if spent is None else spent.fillna(0).to_numpy(np.int64)
+    told["flag"] = [None if known else UNKNOWN for known in (evaluations > 0).tolist()]
+    seconds = found.get("seconds")
+    told["seconds"] = np.full(len(found), np.nan) if seconds is None else seconds.to_numpy(np.float64)
+    return scores, evaluations, told
+
+
+def _scores(path: str, found: pd.DataFrame, features: Features) -> np.ndarray:
+    """The scores (n, d) float64 of rows of the file."""
+    if "scores" in found:
+        for instance, scores in found["scores"].items():
+            if np.size(scores) != features.d or scores is None:
+                raise MethodFailure(
+                    "other features",
+                    f"{path} has {np.size(scores)} scores of instance {instance}, which has {features.d} features",
+                )
+        return np.array([np.asarray(one, np.float64).ravel() for one in found["scores"]])
+    columns = [name for name in found if name not in TOLD]
+    if features.names and set(features.names) == set(columns):
+        columns = list(features.names)
+    elif len(columns) != features.d:
+        raise MethodFailure("other features", f"{path} has {len(columns)} columns of scores for {features.d} features")
+    return found[columns].to_numpy(np.float64)
+
+
+@functools.lru_cache(maxsize=1)
+def _table(path: str, changed: int) -> pd.DataFrame:
+    """The file by instance. changed: its time, so that an edited file is read anew."""
+    table = table_file.frame(expand(path))
+    if "instance" not in table:
+        raise ShapelineError(f"{path}: it has no column 'instance', which names the rows of the dataset.")
+    if "scores" in table and isinstance(table["scores"].iloc[0] if len(table) else None, str):
+        raise ShapelineError(f"{path}: lists of scores need a Parquet file; in a CSV give each feature a column.")
+    twice = table["instance"][table["instance"].duplicated()]
+    if len(twice):
+        raise ShapelineError(f"{path}: instance {twice.iloc[0]} has several rows; give one an instance.")
+    others = [name for name in table if name not in TOLD and not pd.api.types.is_numeric_dtype(table[name])]
+    if others:
+        raise ShapelineError(f"{path}: column '{others[0]}' holds no numbers; remove it, or give scores as a list.")
+    return table.set_index("instance")

@@ -1,0 +1,88 @@
+"""A Keras model in a .keras file, read in safe mode and made to take the dataset's inputs and give logits."""
+
+import tempfile
+from typing import Any
+
+from shapeline.models.tensorflow_setup import keras, tf  # isort: skip
+
+from shapeline.errors import ShapelineError
+from shapeline.models.keras_models import ends_in_probabilities
+
+SATURATED = 1e-30  # probabilities below it have the logit of this one
+
+
+class Ready(keras.Model):
+    """The user's model between two small steps: channels moved last where it wants them so, and logits at the end.
+
+    last: "logits", "softmax" or "sigmoid", what the model's outputs are; content: the bytes of its file.
+    """
+
+    def __init__(self, inner: keras.Model, last: str, channels_last: bool, content: bytes):
+        super().__init__()
+        self.inner, self.last, self.channels_last, self.content = inner, last, channels_last, content
+        self.built = True
+
+    def call(self, rows: tf.Tensor, training: bool = False) -> tf.Tensor:
+        if self.channels_last:
+            rows = tf.transpose(rows, [0, 2, 3, 1])
+        outputs = self.inner(rows, training=training)
+        if self.last == "softmax":  # of a layer that cannot be left out
+            outputs = tf.math.log(tf.maximum(outputs, SATURATED))
+        if self.last == "sigmoid":  # the logit of the second of two classes
+            outputs = tf.concat([tf.zeros_like(outputs), outputs], axis=1)
+        return outputs
+
+
+def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Ready:
+    """The model in the bytes of a .keras file. known: input_shape and classes of the dataset.
+
+    Raises ShapelineError for a file that is not safe or no Keras model, and for other inputs or outputs.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".keras") as file:
+        file.write(content)
+        file.flush()
+        try:
+            inner = keras.saving.load_model(file.name, compile=False, safe_mode=True)
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ShapelineError(f"models: {source} cannot be read as a Keras file in safe mode ({reason})") from error
+    channels_last = _channels_last(source, inner, tuple(known["input_shape"]))
+    outputs = inner.output_shape[-1]
+    if task == "regression":
+        if outputs != 1:
+            raise ShapelineError(f"models: {source} gives {outputs} numbers a row; a regression model gives one")
+        return Ready(inner, "logits", channels_last, content)
+    last = _without_last_activation(inner) if ends_in_probabilities(inner) else "logits"
+    if last == "sigmoid" and outputs != 1:
+        raise ShapelineError(f"models: {source} ends in {outputs} sigmoids; give one for two classes, or a softmax")
+    classes = 2 if last == "sigmoid" else outputs
+    if classes != len(known["classes"]):
+        raise ShapelineError(f"models: {source} has {classes} classes and the dataset {len(known['classes'])}")
+    return Ready(inner, last, channels_last, content)
+
+
+def _channels_last(source: str, inner: keras.Model, shape: tuple[int, ...]) -> bool:
+    """Whether the model takes pictures with their channels last; the dataset's have them first."""
+    wanted = inner.input_shape[1:]
+
+    def fits(found: tuple[int, ...]) -> bool:
+        return len(found) == len(wanted) and all(b in (None, a) for a, b in zip(found, wanted, strict=True))
+
+    if fits(shape):
+        return False
+    if len(shape) == 3 and fits((*shape[1:], shape[0])):
+        return True
+    raise ShapelineError(f"models: {source} takes inputs of shape {wanted}, and the dataset's have {shape}")
+
+
+def _without_last_activation(inner: keras.Model) -> str:
+    """Leave out the softmax or sigmoid at the end, so that the outputs are exact logits; what the outputs are then.
+
+    A softmax that is a layer of its own stays, and is undone by the logarithm.
+    """
+    last = inner.layers[-1]
+    name = getattr(getattr(last, "activation", None), "__name__", "")
+    if not name:
+        return "softmax"
+    last.activation = keras.activations.linear
+    return "sigmoid" if name == "sigmoid" else "logits"

@@ -1,0 +1,161 @@
+"""A scikit-learn pipeline saved with skops: it is given data frames with the columns and types of the user's own file.
+
+Its steps may impute, scale and encode as they like: an explanation removes columns of the file, so that all that a step
+makes of one column, such as the parts of a one-hot code, belongs to one feature.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shapeline.datasets.table_file import class_name
+from shapeline.errors import ShapelineError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Of scikit-learn's and numpy's own, what skops does not trust by itself; they hold numbers and no code.
+TRUSTED = (
+    "numpy.dtype",
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.compose._column_transformer.make_column_selector",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.metrics._dist_metrics.EuclideanDistance64",
+    "sklearn.neighbors._kd_tree.KDTree",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.tree._tree.Tree",
+    "sklearn.utils._bunch.Bunch",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A function from rows (n, columns), NaN where missing, to probabilities (n, classes) or predictions (n,).
+
+    content: the bytes of its file.
+    """
+
+    content: bytes
+    columns: list[dict]
+    estimator: Any
+    ask: Callable[[Any], np.ndarray]
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        needed = getattr(self.estimator, "feature_names_in_", None)
+        if needed is None:  # made from arrays
+            return self.ask(np.asarray(rows, np.float64))
+        return self.ask(frame(rows, self.columns)[list(needed)])
+
+
+def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
+    """The pipeline in the bytes of a .skops file. known: columns and classes of the dataset, and trusted, the types
+    that the user trusts beside TRUSTED.
+
+    Raises ShapelineError for types that are not trusted, for a column that the dataset lacks, and for other classes.
+    """
+    if known["kind"] != "table":
+        raise ShapelineError(f"models: {source} takes tables, and the dataset is of kind {known['kind']}")
+    estimator = _loaded(source, content, known["trusted"])
+    _check_columns(source, estimator, [column["name"] for column in known["columns"]])
+    for column in known["columns"] if getattr(estimator, "feature_names_in_", None) is None else ():
+        if "values" in column:
+            raise ShapelineError(
+                f"models: {source} was made from arrays and column '{column['name']}' holds categories; fit it on a "
+                "data frame"
+            )
+    ask = _predict if task == "regression" else _probabilities
+    return Pipeline(content, known["columns"], estimator, ask(source, estimator, known["classes"]))
+
+
+def frame(rows: np.ndarray, columns: list[dict]) -> "pd.DataFrame":
+    """Rows of numbers and codes (n, columns) as a data frame with the names and types of the file that they are from.
+
+    Numbers are float64, whole ones too: a reference may lie between them.
+    """
+    import pandas as pd
+
+    rows = np.asarray(rows, np.float64)
+    return pd.DataFrame({column["name"]: _decoded(rows[:, i], column) for i, column in enumerate(columns)})
+
+
+def _decoded(cells: np.ndarray, column: dict):
+    import pandas as pd
+
+    values = column.get("values")
+    if values is None:
+        return cells
+    missing = np.isnan(cells)
+    codes = np.where(missing, -1, cells).astype(np.int64)
+    if column["type"] == "category":
+        return pd.Categorical.from_codes(codes, categories=values, ordered=column["ordered"])
+    if column["type"] == "text":
+        return pd.array(np.array([*values, np.nan], object)[codes], dtype="str")
+    if not missing.any():
+        return np.array(values)[codes]
+    if column["type"] == "boolean":
+        return np.array([*values, np.nan], object)[codes]  # as pandas reads such a column
+    return np.array([*values, np.nan], np.float64)[codes]
+
+
+def _loaded(source: str, content: bytes, trusted: list[str]) -> Any:
+    import zipfile
+
+    import skops.io
+    from skops.io.exceptions import UntrustedTypesFoundException
+
+    try:
+        unknown = sorted({*skops.io.get_untrusted_types(data=content)} - {*TRUSTED, *trusted})
+        if unknown:
+            raise ShapelineError(
+                f"models: {source} holds types that are not trusted: {', '.join(unknown)}; list them under the model's "
+                "'trusted' if you know where the file is from"
+            )
+        return skops.io.loads(content, trusted=[*TRUSTED, *trusted])
+    except (zipfile.BadZipFile, UntrustedTypesFoundException, KeyError, ValueError, TypeError, ImportError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ShapelineError(
+            f"models: {source} cannot be read as skops.io.dump writes it ({reason}); save it again"
+        ) from error
+
+
+def _check_columns(source: str, estimator: Any, names: list[str]) -> None:
+    needed = getattr(estimator, "feature_names_in_", None)
+    if needed is None:
+        count = getattr(estimator, "n_features_in_", len(names))
+        if count != len(names):
+            raise ShapelineError(
+                f"models: {source} takes {count} columns and the dataset has {len(names)}; name its under 'columns'"
+            )
+        return
+    for name in needed:
+        if name not in names:
+            raise ShapelineError(
+                f"models: {source} needs the column '{name}', which the dataset lacks.{nearest(name, names)}"
+            )
+
+
+def _predict(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
+    if hasattr(estimator, "classes_") or not hasattr(estimator, "predict"):
+        raise ShapelineError(f"models: {source} is no regressor; remove the dataset's task, or fit one")
+    return estimator.predict
+
+
+def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
+    """predict_proba with the columns in the order of the dataset's classes."""
+    if not hasattr(estimator, "classes_"):
+        raise ShapelineError(f"models: {source} is no classifier; set the dataset's task: regression, or fit one")
+    if not hasattr(estimator, "predict_proba"):
+        raise ShapelineError(
+            f"models: {source} has no predict_proba; wrap its classifier in sklearn's CalibratedClassifierCV"
+        )
+    own = [class_name(one) for one in estimator.classes_]
+    if sorted(own) != sorted(classes):
+        raise ShapelineError(
+            f"models: {source} knows the classes {', '.join(own)} and the dataset has {', '.join(classes)}; they must "
+            "be the same"
+        )
+    order = [own.index(name) for name in classes]
+    return lambda rows: estimator.predict_proba(rows)[:, order]

@@ -1,0 +1,102 @@
+"""Models that come ready in a file: a scikit-learn pipeline saved with skops, or a Keras file.
+
+Neither is trained here, and nothing is unpickled. What stands for the weights in the results is the file itself.
+"""
+
+import importlib
+import importlib.metadata
+import logging
+import math
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.models.classifier import Classifier
+
+if TYPE_CHECKING:
+    from shapeline.datasets import Dataset
+
+log = logging.getLogger(__name__)
+
+FRAMEWORKS = {".skops": "function", ".keras": "tensorflow"}
+# By name, so that a process imports no other framework.
+READERS = {".skops": "shapeline.models.pipeline_file", ".keras": "shapeline.models.keras_file"}
+PACKAGES = {".skops": ("scikit-learn", "skops", "numpy"), ".keras": ("tensorflow", "keras", "numpy")}
+UNTRAINED = "none: the model came ready, and which rows it was made from is not known here"
+
+
+def suffix_of(source: str | None) -> str | None:
+    """The suffix of a model's source where it is a file of a ready model, else None."""
+    found = Path(source).suffix if source else None
+    return found if found in FRAMEWORKS else None
+
+
+def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
+    """The classifier in the file that settings name (source, trusted), for the dataset that a card describes.
+
+    Raises ShapelineError when the file is not there, is no such file, or does not fit the dataset.
+    """
+    from shapeline.datasets import expand
+
+    path = expand(settings["source"])
+    if not path.is_file():
+        raise ShapelineError(f"models: there is no file {path} (paths start at the repository root)")
+    known = {
+        "classes": list(card["classes"]),
+        "columns": card.get("columns") or [{"name": name, "type": "number"} for name in card["feature_names"]],
+        "input_shape": list(card["input_shape"]),
+        "kind": card["kind"],
+        "trusted": sorted(settings.get("trusted", ())),
+    }
+    return _opened(settings["source"], path.read_bytes(), known, card.get("task") or "classification")
+
+
+def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
+    """The classifier of a file of weights that `arrays_of` filled."""
+    return _opened(metadata["architecture"], arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
+
+
+def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
+    """The ready model's own file as what a file of weights holds."""
+    return {"file": np.frombuffer(classifier.module.content, np.uint8)}
+
+
+def _opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Classifier:
+    suffix = suffix_of(source)
+    module = importlib.import_module(READERS[suffix]).opened(source, content, known, task)
+    classes = 1 if task == "regression" else len(known["classes"])
+    return Classifier(FRAMEWORKS[suffix], source, module, classes, known, task=task)
+
+
+def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
+    """The card of a ready model: as that of training.fit, but for what only training has."""
+    found = {}
+    for part in ("validation", "test"):
+        own = dataset.part(part)
+        if len(own.labels):
+            found |= {f"{part}_{name}": value for name, value in _measured(classifier, own).items()}
+    log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES[suffix_of(classifier.architecture)]}
+    return {
+        "architecture": classifier.architecture,
+        "framework": classifier.framework,
+        "sizes": classifier.sizes,
+        "parameters": classifier.n_parameters or None,
+        "settings": UNTRAINED,
+        "versions": {"python": platform.python_version(), **versions},
+        "rows": {part: len(dataset.part(part).labels) for part in ("train", "validation", "test")},
+        **found,
+    }
+
+
+def _measured(classifier: Classifier, rows: "Dataset") -> dict[str, float]:
+    if classifier.task == "regression":
+        errors = classifier.predict(rows.inputs) - rows.labels
+        spread = ((rows.labels - rows.labels.mean()) ** 2).sum()
+        r2 = float(1 - (errors**2).sum() / spread) if spread > 0 else math.nan
+        return {"r2": r2, "rmse": float(np.sqrt((errors**2).mean()))}
+    right = classifier.log_probs(rows.inputs).argmax(1) == rows.labels
+    return {"accuracy": float(right.mean())}
