@@ -432,7 +432,7 @@ def test_a_tar_whose_first_name_begins_like_a_zip_is_a_tar(tmp_path):
 @pytest.mark.parametrize(
     ("source", "settings", "words"),
     [
-        ("image_folder", {}, "reads pictures of your own; name their folder or archive"),
+        ("image_folder", {}, "reads data of your own; name their file, folder or archive"),
         ("image_folder", {"path": "x", "size": [32]}, "[32] is not [height, width]"),
         ("image_folder", {"path": "x", "size": [32, 0]}, "is not [height, width]"),
         ("image_folder", {"path": "x", "size": 32}, "is not [height, width]"),
@@ -498,7 +498,7 @@ def test_the_configuration_refuses_what_no_picture_can_mend(folder, tmp_path):
     raw = experiment(tmp_path / "elsewhere", size=[16, 24])
     assert f"datasets.pets.path: there is no file or folder {tmp_path / 'elsewhere'}" in told(raw)
     del raw["datasets"]["pets"]["path"]
-    assert "datasets.pets: dataset key 'path': source 'image_folder' reads pictures of your own" in told(raw)
+    assert "datasets.pets: dataset key 'path': source 'image_folder' reads data of your own" in told(raw)
 
 
 def test_a_picture_more_or_less_shows_in_the_inputs_of_the_job(folder):

@@ -67,8 +67,9 @@ def test_one_label_has_no_pairs():
     assert len(statistics.pairs(table([1.0, 2.0]))) == 0
 
 
-def test_false_positives_stay_at_five_percent():
-    random, runs = np.random.default_rng(1), 400
+def test_false_positives_stay_at_five_percent(monkeypatch):
+    monkeypatch.setattr(statistics, "RESAMPLES", 20)  # of the intervals, which are not asked about
+    random, runs = np.random.default_rng(1), 120
     wrong = 0
     for _ in range(runs):
         found = statistics.pairs(table(random.normal(size=30), random.normal(size=30)))
@@ -83,6 +84,16 @@ def test_needed_instances_give_the_promised_power():
     drawn = random.normal(0.5, 1, (600, n))
     power = np.mean([stats.wilcoxon(row).pvalue < 0.05 for row in drawn])
     assert 0.74 <= power <= 0.88 and 30 <= n <= 40
+
+
+def test_needed_instances_are_those_of_the_exact_power_of_the_t_test():
+    from statsmodels.stats.power import TTestPower
+
+    for effect in (0.2, 0.5, 1.0):
+        exact = TTestPower().solve_power(effect_size=effect, alpha=0.05, power=0.8)
+        values = np.array([-1.0, 1.0] * 500)  # of mean 0 and known spread
+        found = statistics.needed(values / values.std(ddof=1) + effect)
+        assert found == pytest.approx(exact * np.pi / 3, abs=1.5)
 
 
 def test_average_ranks_and_critical_difference_of_a_published_example():
