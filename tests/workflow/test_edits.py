@@ -14,6 +14,7 @@ R = "results/tiny"
 REPORT = {
     ("render_report", "results/reports/tiny.html"),
     ("render_report", "results/reports/tiny.ipynb"),
+    ("render_report", "results/reports/tiny_files"),
     ("render_index", "results/reports/index.html"),
 }
 THEORY = {  # its checks use the designs
