@@ -69,7 +69,7 @@ def test_beats_holds_fails_or_stays_open(results):
     assert claims.beats("good", "poor")(results).found.startswith(("ahead by: poor 1.0", "ahead by: poor 0.9"))
     assert claims.beats("poor", "good")(results).found.startswith(("ahead by: good −1.0", "ahead by: good −0.9"))
     assert claims.beats("good", "poor", better="higher")(results).verdict == "fails"
-    assert claims.beats("good", "absent")(results) == claims.Finding("no scores of absent", "not testable here")
+    assert claims.beats("good", "absent")(results) == claims.Finding("too few scores of absent", "not testable here")
     assert claims.beats("good", "poor", metric="localization")(results).verdict == "not testable here"
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import shapeline
-from shapeline import config, models, plan, sanity_plots
+from shapeline import config, models, plan, sanity_plots, statistics
 from shapeline.errors import ShapelineError
 from shapeline.features import Features
 from shapeline.methods import METHODS
@@ -205,15 +205,6 @@ def test_areas_under_other_references_are_those_of_the_measure_with_it():
     assert values_of(both, "masking_area_ones") != values_of(both, "masking_area")
 
 
-def test_concordance_by_hand():
-    order = np.array([[1.0, 10], [2, 20], [3, 30]])
-    assert sanity_plots.concordance(order) == pytest.approx(1)
-    assert sanity_plots.concordance(np.column_stack([order[:, 0], -order[:, 1]])) == pytest.approx(0)
-    three = np.random.default_rng(0).normal(size=(6, 3))
-    mean = np.mean([spearmanr(three[:, i], three[:, j]).statistic for i, j in ((0, 1), (0, 2), (1, 2))])
-    assert sanity_plots.concordance(three) == pytest.approx((2 * mean + 1) / 3)
-
-
 # --- the sections -------------------------------------------------------------------------------------------------
 
 LABELS = {"kernel": {"is_control": False}, "mim": {"is_control": False}, "random": {"is_control": True}}
@@ -241,7 +232,7 @@ def test_the_section_on_references_ranks_each_label_under_each():
     areas = pd.DataFrame({"mean (own)": [-9.0, -8, -1], "zero": [-5.0, -7, -1]}, index=list(LABELS))
     page = sanity_plots.reference_section(areas, styles(LABELS)).data
     assert "1 (−9.00)" in page and "2 (−5.00)" in page and "1 (−7.00)" in page
-    assert f"Kendall&#x27;s W = {sanity_plots.concordance(areas.to_numpy()):.2f} over 3 methods and 2" in page
+    assert f"Kendall&#x27;s W = {statistics.kendall_w(areas.to_numpy().T):.2f} over 3 methods and 2" in page
 
 
 # --- null and duplicated features, asked of a network -------------------------------------------------------------

@@ -72,10 +72,11 @@ def beats(
     def check(results: Results) -> Finding:
         if metric not in results.measured:
             return Finding(f"metric {metric} was not measured", UNTESTABLE)
-        values = statistics.by_label(results.measured[metric], quantity)
+        measured = results.measured[metric]
+        values = statistics.by_label(measured[measured["label"].isin([first, *others])], quantity)
         absent = [label for label in (first, *others) if label not in values]
         if absent or len(values) < 2:
-            return Finding(f"no scores of {', '.join(absent)}", UNTESTABLE)
+            return Finding(f"too few scores of {', '.join(absent or (first, *others))}", UNTESTABLE)
         verdicts, texts = [], []
         for other in others:
             pair = statistics.pairs(values[[first, other]], better).iloc[0]
@@ -123,6 +124,8 @@ def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]
         ids = results.instances["instance"]
         rows = [findings.scores_of(results.scores[label], ids) for label in (first, second)]
         both = [(a, b) for a, b in zip(*rows, strict=True) if a is not None and b is not None]
+        if len(both) < 2:
+            return Finding(f"no scores of {first} and {second}", UNTESTABLE)
         left, right = (np.array(side) for side in zip(*both, strict=True))
         norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
         cosines = np.divide((left * right).sum(1), norms, out=np.zeros(len(norms)), where=norms > 0)
@@ -142,6 +145,8 @@ def at_most(label: str, bound: Callable[[int], float], formula: str) -> Callable
         if label not in results.scores:
             return Finding(f"no scores of {label}", UNTESTABLE)
         frame = findings.good(results.scores[label])
+        if frame.empty:
+            return Finding(f"every explanation of {label} failed", UNTESTABLE)
         d = frame["scores"].map(len).to_numpy()
         ratio = (frame["evaluations"].to_numpy() / np.array([bound(one) for one in d])).max()
         text = f"at most {number(frame['evaluations'].max(), 6)}, {number(ratio, whole=False)} of {formula}"
@@ -157,6 +162,8 @@ def seconds(label: str, most: float) -> Callable[[Results], Finding]:
         if label not in results.scores:
             return Finding(f"no scores of {label}", UNTESTABLE)
         found = findings.good(results.scores[label])["seconds"].mean()
+        if not np.isfinite(found):
+            return Finding(f"every explanation of {label} failed", UNTESTABLE)
         return Finding(f"{number(found, whole=False)} s an instance", HOLDS if found <= most else FAILS)
 
     return check

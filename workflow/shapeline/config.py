@@ -839,6 +839,8 @@ def _file_problem(entry: Any, experiment: Experiment) -> str | None:
         return None
     if experiment.metrics.randomisation:
         return "method: scores made elsewhere are of one model; remove metrics.randomisation, or the label"
+    if experiment.metrics.sensitivity:
+        return "method: scores made elsewhere cannot be made anew for moved inputs; remove metrics.sensitivity"
     try:
         file = datasets.expand(entry.path)
     except ShapelineError as error:

@@ -89,7 +89,7 @@ def choices(one: Evidence) -> pd.DataFrame:
     (labels not told apart from the best), chosen (the cheapest of these and the best).
     """
     labels = statistics.order(one.values, one.question.better)
-    spent = one.evaluations.reindex(labels).fillna(0.0)
+    spent = one.evaluations.reindex(labels).fillna(np.inf)  # unknown: of scores made elsewhere
     rows: list[dict] = []
     for most in sorted(spent.unique()):
         affordable = [label for label in labels if spent[label] <= most]
@@ -100,7 +100,9 @@ def choices(one: Evidence) -> pd.DataFrame:
         if others:
             pair = one.pairs[(one.pairs["better"] == best) & (one.pairs["worse"] == others[0])].iloc[0]
             row |= {"next": others[0], **{key: pair[key] for key in ("difference", "low", "high", "p_holm")}}
-        if not rows or (row["chosen"], row["best"]) != (rows[-1]["chosen"], rows[-1]["best"]):
+        if rows and (row["chosen"], row["best"]) == (rows[-1]["chosen"], rows[-1]["best"]):
+            rows[-1] = {**row, "evaluations": rows[-1]["evaluations"]}  # what is dearer may be closer to the best
+        else:
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -115,8 +117,9 @@ def section(results: Results) -> HTML | None:
         heading("Which method to trust", 2),
         note(
             "Methods are compared on the same instances, pair by pair: Wilcoxon's signed-rank test, corrected for the "
-            "number of pairs (Holm). Of methods that these instances cannot tell apart, the cheapest is recommended. A "
-            "metric answers its own question only; where two disagree, decide which question is yours."
+            "number of pairs (Holm); repeats are averaged, so what was drawn is held fixed. Of methods that these instances "
+            "cannot tell apart, the cheapest is recommended. A metric answers its own question only; where two "
+            "disagree, decide which question is yours."
         ),
     ]
     for one in found:
@@ -267,7 +270,10 @@ def cost_plane(one: Evidence, rows: pd.DataFrame, styles: Mapping[str, Style]) -
     rows = rows.loc[[label for label in styles if label in rows.index and label in one.values]]
     if rows.empty:
         return None
-    spent = one.evaluations.reindex(rows.index).fillna(0.0).to_numpy()
+    rows = rows[[bool(np.isfinite(one.evaluations.get(label, np.nan))) for label in rows.index]]
+    if rows.empty:
+        return None
+    spent = one.evaluations.reindex(rows.index).to_numpy()
     sign = 1 if one.question.better == "higher" else -1
     drawing = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     axes = drawing.subplots()

@@ -27,6 +27,7 @@ UNITS = {
 EFFICIENT = {"shapley", "myerson", "kernel_shap", "sample_shapley", "partition"} | {
     *("peer_shap_kernel", "peer_shap_permutation", "peer_shap_partition", "peer_captum_shapley_sampling")
 }
+UNKNOWN = "evaluations unknown"  # the flag of external.py
 CUT = 0.2  # the share of features whose choice the health table checks for ties
 
 
@@ -254,10 +255,11 @@ def spent(frame: pd.DataFrame) -> int:
 
 
 def evaluations(results: Results) -> pd.Series:
-    """Model evaluations per instance and repeat (median of the rows that did not fail), by label."""
-    return pd.Series(
-        {label: good(frame)["evaluations"].median() for label, frame in results.scores.items()}, dtype=float
-    )
+    """Model evaluations per instance and repeat (median of the rows that did not fail), by label; NaN where scores
+    made elsewhere do not say."""
+    known = {label: good(frame) for label, frame in results.scores.items()}
+    known = {label: frame.loc[frame["flag"] != UNKNOWN, "evaluations"] for label, frame in known.items()}
+    return pd.Series({label: spent.median() for label, spent in known.items()}, dtype=float)
 
 
 def other_data(results: Results) -> str | None:

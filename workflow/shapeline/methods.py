@@ -545,7 +545,7 @@ def missing(name: str) -> str | None:
     package = METHODS[name].package
     if package is None or importlib.util.find_spec(package):
         return None
-    return f"{name} runs {package}, which is not installed: pip install -c constraints.txt '.[peers]'"
+    return f"{name} runs {package}, which is not installed: pip install -c constraints.txt -e '.[peers]'"
 
 
 def function_of(reference: str) -> Callable:

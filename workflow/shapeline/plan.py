@@ -27,7 +27,9 @@ FRAMEWORK_CODE = {
     "tensorflow": ["shapeline.models.keras_models", "shapeline.tf_engine", "shapeline.tf_windows"],
     "function": ["shapeline.models.pipeline_file", "shapeline.torch_engine"],
 }
-ON_DEVICE = {"torch": "shapeline.hierarchy_torch"}  # what hierarchical_methods asks of a framework
+ON_DEVICE = {
+    name: "shapeline.hierarchy_torch" for name in ("torch", "function")
+}  # what hierarchical_methods asks of a framework
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 
 
@@ -315,7 +317,10 @@ def job_framework(config: Config, model: str | None) -> str:
 def framework_code(config: Config, experiment: str) -> list[str]:
     """Modules of the framework of an experiment's model; none without a model."""
     model = config.experiments[experiment].model
-    return FRAMEWORK_CODE[framework_of(config.models[model])] if model else []
+    if not model:
+        return []
+    reader = ready.READERS.get(ready.suffix_of(config.models[model].source))
+    return [*FRAMEWORK_CODE[framework_of(config.models[model])], *([reader] if reader else [])]
 
 
 def prepare_code(config: Config, dataset: str) -> list[str]:
@@ -364,9 +369,9 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     entry = metrics.METRICS[metric]
     modules = ["shapeline.scores"]
     if entry.asks_model:
-        modules = ["shapeline.instances", *framework_code(config, experiment)]
+        modules = ["shapeline.metrics.needs", *framework_code(config, experiment)]
     elif entry.asks_documents or entry.asks_truth or entry.asks_randomised:
-        modules = ["shapeline.instances"]
+        modules = ["shapeline.metrics.needs"]
     own = getattr(getattr(config.experiments[experiment].metrics, metric), "functions", {}).values()
     return [*sources(*modules, entry.function.split(":")[0]), *(file for one in own for file in user_file(one))]
 
@@ -382,7 +387,7 @@ def user_file(reference: str | None) -> list[str]:
     """The user's own Python file in "path/to/file.py:function", or the file of a ready model, as an input."""
     if ready.suffix_of(reference):
         return [str(datasets.expand(reference))]
-    return [reference.split(":")[0]] if reference and ".py:" in reference else []
+    return [str(datasets.expand(reference.rpartition(":")[0]))] if reference and ".py:" in reference else []
 
 
 def reference_file(config: Config, experiment: str) -> list[str]:

@@ -12,7 +12,7 @@ from shapeline.config import Config
 # Files that the workflow makes, below the results folder. Nothing else there is ever touched, nor is what lies a
 # level deeper: `scale: smoke` and the smoke test have folders of their own in results/smoke.
 MADE = re.compile(
-    r"models/[\w@]+/[\w.-]+|reports/\w+\.(html|ipynb)"
+    r"models/[\w@]+/[\w.-]+|reports/\w+\.(html|ipynb)|reports/\w+_files/[\w.-]+"
     r"|\w+/(instances|scores/[\w@]+/\d+-of-\d+|metrics/\w+(/[\w@]+)?)\.parquet"
 )
 VALUES = re.compile(r"(\w+)/values/([0-9a-f]{16})/[\w.-]+")
@@ -76,6 +76,8 @@ def _origin(name: str) -> str:
     """The file that stands for this one among the outputs: the card for a model's, the notebook for a page."""
     if name.startswith("models/"):
         return f"{os.path.dirname(name)}/card.json"
+    if beside := re.match(r"(reports/\w+)_files/", name):
+        return f"{beside[1]}.ipynb"
     return str(Path(name).with_suffix(".ipynb")) if name.startswith("reports/") else name
 
 

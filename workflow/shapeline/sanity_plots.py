@@ -8,7 +8,7 @@ import pandas as pd
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
-from shapeline import plots
+from shapeline import plots, statistics
 from shapeline.comparison_plots import two_digits
 from shapeline.findings import Results, number, scalars
 from shapeline.plots import STYLE, WIDTH, Style, figure, heading, note, table, together
@@ -52,16 +52,6 @@ def reference_areas(results: Results) -> pd.DataFrame:
     return pd.DataFrame(columns).reindex([label for label in results.labels if label in columns[f"{own} (own)"].index])
 
 
-def concordance(values: np.ndarray) -> float:
-    """Kendall's W of the columns of values (labels, references): 1 where all rank alike, 0 where they do not agree.
-
-    12 S / (m² (n³ - n)) with S the squared deviations of the rank sums, m references, n labels; without ties.
-    """
-    n, m = values.shape
-    sums = values.argsort(0).argsort(0).sum(1)
-    return float(12 * ((sums - sums.mean()) ** 2).sum() / (m**2 * (n**3 - n))) if n > 1 else np.nan
-
-
 def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
     """Ranks of the labels by masking area under each reference, as figure and table, and how far they agree."""
     known = areas.dropna()
@@ -70,7 +60,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
         {"label": label, **{name: f"{row[name]} ({number(known.loc[label, name], whole=False)})" for name in ranks}}
         for label, row in ranks.iterrows()
     )
-    told = f"Kendall's W = {two_digits(concordance(known.to_numpy()))} over {len(known)} methods and "
+    told = f"Kendall's W = {two_digits(statistics.kendall_w(known.to_numpy().T))} over {len(known)} methods and "
     return together(
         figure(
             rank_lines(ranks, styles),

@@ -152,7 +152,7 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
     try:
         import shap
     except ImportError as error:
-        raise ShapelineError("to_shap: shap is not installed: pip install -c constraints.txt '.[peers]'") from error
+        raise ShapelineError("to_shap: shap is not installed: pip install -c constraints.txt -e '.[peers]'") from error
     rows, names = _with_names(source, names)
     rows = final(rows[rows["status"] == "ok"])
     sizes = {len(one) for one in rows["scores"]}

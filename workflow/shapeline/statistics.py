@@ -22,12 +22,15 @@ CHUNK = 1 << 22  # numbers drawn at a time
 def by_label(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """A scalar quantity as (instances, labels), repeats averaged; instances that one label lacks are left out.
 
-    measured: label, instance, repeat, quantity, x, value. Labels without a finite value are left out too.
+    measured: label, instance, repeat, quantity, x, value. A label that lacks more than half of the instances that
+    another has is left out itself, lest it decide what the others are judged on.
     """
     rows = measured[(measured["quantity"] == quantity) & measured["x"].isna()]
     rows = rows.assign(value=rows["value"].replace([np.inf, -np.inf], np.nan))
     wide = rows.pivot_table(index="instance", columns="label", values="value", aggfunc="mean")
-    return wide.dropna(axis=1, how="all").dropna()
+    wide = wide.dropna(axis=1, how="all")
+    there = wide.notna().sum()
+    return wide.loc[:, there >= there.max() / 2].dropna()
 
 
 def pairs(values: pd.DataFrame, better: str = "lower", seed: int = 0) -> pd.DataFrame:

@@ -37,7 +37,9 @@ def measure(
     inputs, places = stand.dataset.inputs, share["row"].to_numpy()
     training = stand.dataset.part("train").inputs
     axis = 0 if inputs.ndim == 2 else None
-    scale = radius * (training.max(axis=axis) - training.min(axis=axis))
+    scale = radius * (np.nanmax(training, axis=axis) - np.nanmin(training, axis=axis))
+    if axis == 0:  # a category has no neighbour
+        scale[list(stand.dataset.card.get("categorical") or ())] = 0.0
     worst = np.zeros(len(rows))
     for sample in range(samples):
         moved = inputs.copy()
