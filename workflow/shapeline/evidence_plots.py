@@ -117,8 +117,8 @@ def section(results: Results) -> HTML | None:
         heading("Which method to trust", 2),
         note(
             "Methods are compared on the same instances, pair by pair: Wilcoxon's signed-rank test, corrected for the "
-            "number of pairs (Holm); repeats are averaged, so what was drawn is held fixed. Of methods that these instances "
-            "cannot tell apart, the cheapest is recommended. A metric answers its own question only; where two "
+            "number of pairs (Holm); repeats are averaged, so what was drawn is held fixed. Of methods that these "
+            "instances cannot tell apart, the cheapest is recommended. A metric answers its own question only; where two "
             "disagree, decide which question is yours."
         ),
     ]
