@@ -118,8 +118,8 @@ def section(results: Results) -> HTML | None:
         note(
             "Methods are compared on the same instances, pair by pair: Wilcoxon's signed-rank test, corrected for the "
             "number of pairs (Holm); repeats are averaged, so what was drawn is held fixed. Of methods that these "
-            "instances cannot tell apart, the cheapest is recommended. A metric answers its own question only; where two "
-            "disagree, decide which question is yours."
+            "instances cannot tell apart, the cheapest is recommended. A metric answers its own question only; where "
+            "two disagree, decide which question is yours."
         ),
     ]
     for one in found:
