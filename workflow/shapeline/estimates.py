@@ -84,6 +84,7 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
             slowest, slowest_seconds = label, seconds
         sampled = methods.METHODS[experiment.methods[label].method].sampled
         each = count * variants * (experiment.repeats if sampled else 1)
+        each += count * experiment.metrics.sensitivity.samples if experiment.metrics.sensitivity else 0
         asked += each * evaluations
         spent += each * seconds + variants * plan.shards(config, name) * start
     measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
@@ -129,6 +130,10 @@ def of_metrics(config: Config, name: str) -> float:
         rows += 2 * len(asked.fractions or range(16)) * (1 + len(asked.references or ()))
     if asked := experiment.metrics.ablation:
         rows += 2 * asked.sizes
+    if asked := experiment.metrics.erasure:
+        rows += 1 + 2 * len(asked.fractions or range(5))
+    if asked := experiment.metrics.infidelity:
+        rows += 1 + asked.samples
     return rows * getattr(experiment.reference, "rows", 1)
 
 
