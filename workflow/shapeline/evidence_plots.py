@@ -154,13 +154,12 @@ def overview(results: Sequence[Results]) -> HTML:
             within = table_of[table_of["evaluations"] <= (result.settings.get("budget") or 0) * result.d + 2]
             rows.append(
                 {
-                    "experiment": result.experiment,
+                    "experiment": f"{result.experiment}, n = {number(len(one.values))}",
                     "question": one.question.short,
                     "recommended": f"{row['chosen']}, {number(spent.get(row['chosen'], np.nan), 6)} evaluations",
                     "within the budget": within.iloc[-1]["chosen"] if len(within) else "–",
                     "best mean": f"{row['best']} {number(row['mean'], whole=False)} {one.unit}".strip(),
                     "next, and how far behind": _behind(row),
-                    "instances": number(len(one.values)),
                 }
             )
     if not rows:
