@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shapeline import datasets
+from shapeline import datasets, external
 from shapeline import features as feature_kinds
 from shapeline import scores as score_files
 from shapeline.errors import ShapelineError
@@ -27,7 +27,6 @@ UNITS = {
 EFFICIENT = {"shapley", "myerson", "kernel_shap", "sample_shapley", "partition"} | {
     *("peer_shap_kernel", "peer_shap_permutation", "peer_shap_partition", "peer_captum_shapley_sampling")
 }
-UNKNOWN = "evaluations unknown"  # the flag of external.py
 CUT = 0.2  # the share of features whose choice the health table checks for ties
 
 
@@ -258,7 +257,7 @@ def evaluations(results: Results) -> pd.Series:
     """Model evaluations per instance and repeat (median of the rows that did not fail), by label; NaN where scores
     made elsewhere do not say."""
     known = {label: good(frame) for label, frame in results.scores.items()}
-    known = {label: frame.loc[frame["flag"] != UNKNOWN, "evaluations"] for label, frame in known.items()}
+    known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
     return pd.Series({label: spent.median() for label, spent in known.items()}, dtype=float)
 
 

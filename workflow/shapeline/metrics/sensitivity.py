@@ -40,12 +40,11 @@ def measure(
     scale = radius * (np.nanmax(training, axis=axis) - np.nanmin(training, axis=axis))
     if axis == 0:  # a category has no neighbour
         scale[list(stand.dataset.card.get("categorical") or ())] = 0.0
-    worst = np.zeros(len(rows))
+    worst, moved = np.zeros(len(rows)), inputs.copy()  # of the whole dataset, so once
     for sample in range(samples):
-        moved = inputs.copy()
         for place, instance in zip(places, share["instance"], strict=True):
             random = np.random.default_rng(seed_of(settings["seed"], "sensitivity", sample, int(instance)))
-            moved[place] += (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
+            moved[place] = inputs[place] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
         there = dataclasses.replace(stand, dataset=dataclasses.replace(stand.dataset, inputs=moved))
         found = attribution.explain_rows(there, share, own, label, form).set_index("instance").loc[share["instance"]]
         fine = (found["status"] == "ok").to_numpy()
