@@ -459,7 +459,7 @@ def test_seconds_have_an_interval_where_each_instance_was_timed_alone():
 
     from shapeline import findings, plots
 
-    rows = pd.DataFrame({"status": "ok", "evaluations": [30, 30], "seconds": [0.01, 0.03]})
+    rows = pd.DataFrame({"status": "ok", "evaluations": [30, 30], "seconds": [0.01, 0.03], "flag": None})
     cost = pd.DataFrame(
         {
             "label": ["a"],
