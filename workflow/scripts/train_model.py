@@ -17,7 +17,7 @@ model = models.for_dataset(settings, dataset.card)
 start = snakemake.input.get("start")
 if start:
     models.start_from(model, start[0])
-if ready.suffix_of(settings.get("source")):
+if ready.suffix_of(settings.get("source")) or settings.get("training", {}).get("epochs") == 0:
     card = ready.measured(model, dataset)
 else:
     card = training.fit(model, dataset, settings.get("training", {}), settings["seed"], device, initialise=not start)

@@ -101,6 +101,8 @@ def attribute(
     parameters = {key: setting for key, setting in settings.items() if key not in PLANNED}
     if method.family == "data" and dataset is None:
         raise ShapelineError(f"{settings['method']} needs labelled points: run it in an experiment of the workflow")
+    if method.family == "data" and dataset.labels.ndim == 2:
+        raise ShapelineError(f"{settings['method']} compares points of one label each, and these have several; remove it")
     if lacking := methods.missing(settings["method"]):
         raise ShapelineError(lacking)
     if method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework
@@ -295,7 +297,8 @@ def explain_rows(
     frames, done, made = [], 0, 0
     inputs = stand.inputs(share)
     regression = share["prediction"].dtype.kind == "f"
-    for features, positions in stand.buckets(inputs):
+    target = "target" if "target" in share else "prediction"  # the label, where an instance has several
+    for features, positions in stand.buckets(inputs, share):
         part = share.iloc[positions].reset_index(drop=True)
 
         def explain(chosen: slice, repeat: int | str, progress=None, features=features, positions=positions, part=part):
@@ -303,7 +306,7 @@ def explain_rows(
             return attribute(
                 stand.model,
                 inputs[positions[chosen]],
-                np.zeros(len(few), int) if regression else few["prediction"].to_numpy(),
+                np.zeros(len(few), int) if regression else few[target].to_numpy(),
                 settings["method"],
                 features,
                 stand.reference,

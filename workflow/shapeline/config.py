@@ -54,10 +54,15 @@ class Dataset(Strict):
     vocabulary: Annotated[int, Field(ge=3)] | None = Field(
         None, description="Text: the most frequent words known, padding and unknown counted."
     )
+    tokenizer: str | None = Field(
+        None, pattern=USER_FILE, description="Text: path/to/file.py:function that returns a tokenizer of one's own."
+    )
     target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
     text: str | None = Field(None, description="text_file: the column of documents.")
-    task: Literal["classification", "regression"] | None = Field(
-        None, description="table_file: whether the target is a class (the default) or a number."
+    task: Literal["classification", "regression", "multilabel"] | None = Field(
+        None,
+        description="table_file: whether the target is a class (the default) or a number. malaria: multilabel for two "
+        "labels a slide that may both be there, trophozoite and ring; for torch.",
     )
     columns: list[str] | None = Field(
         None, min_length=1, description="table_file: the columns that are features; all but the target by default."
@@ -85,7 +90,11 @@ class Dataset(Strict):
 
 
 class Training(Strict):
-    epochs: Positive | None = Field(None, description="Passes over the training part; by architecture.")
+    epochs: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Passes over the training part; by architecture. 0: none, where source or weights bring a model "
+        "that is ready.",
+    )
     batch: Positive | None = Field(None, description="Rows a step; by architecture.")
     learning_rate: float | None = Field(None, gt=0, description="At the start; by architecture.")
     weight_decay: float | None = Field(None, ge=0, description="Penalty of large weights; by architecture.")
@@ -600,6 +609,11 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
                     datasets.local_files(source, path)
             except ShapelineError as error:
                 yield f"datasets.{name}: {error}"
+        if dataset.tokenizer:
+            try:
+                methods.own_arguments(dataset.tokenizer)
+            except ShapelineError as error:
+                yield f"datasets.{name}.tokenizer: {error}"
     for name, model in config.models.items():
         if model.dataset not in names["datasets"]:
             hint = nearest(model.dataset, names["datasets"])
@@ -610,8 +624,11 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
         source = source_of(dataset)
         if source and model.architecture and KINDS_TAKEN.get(model.architecture, "image") != source.kind:
             yield f"models.{name}.architecture: {model.architecture} does not take a dataset of kind {source.kind}"
+        if source and source.task == "multilabel" and framework_of(model) != "torch":
+            remedy = "give a function path/to/file.py:function" if ready.suffix_of(model.source) else "set framework: torch"
+            yield f"models.{name}: datasets.{model.dataset} has several labels a record, for torch alone; {remedy}"
         yield from _impossible_training(f"models.{name}", model, source)
-        yield from _impossible_ready(f"models.{name}", model, source)
+        yield from _impossible_ready(f"models.{name}", model, source, dataset)
         unit = datasets.unit_of(canonical(dataset)) if source else None
         if unit and model.architecture and UNITS.get(model.architecture, unit) != unit:
             yield (
@@ -631,11 +648,15 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
         yield from strange or _impossible_experiment(config, name, experiment)
 
 
-def _impossible_ready(where: str, model: Model, source: datasets.Source | None) -> Iterator[str]:
+def _impossible_ready(
+    where: str, model: Model, source: datasets.Source | None, dataset: Dataset | None
+) -> Iterator[str]:
     """What does not go with a model that comes ready in a file."""
     suffix = ready.suffix_of(model.source)
     if model.trusted and suffix != ".skops":
         yield f"{where}.trusted: only the types of a .skops file are checked; remove the key"
+    if model.training.epochs == 0 and model.architecture and not model.weights:
+        yield f"{where}.training.epochs: with 0 nothing is trained and {model.architecture} knows nothing; give weights"
     if not suffix:
         return
     for key in ("framework", "sizes", "weights", "training"):
@@ -649,10 +670,10 @@ def _impossible_ready(where: str, model: Model, source: datasets.Source | None) 
         yield f"{where}.source: {error}"
     if source and suffix == ".skops" and source.kind != "table":
         yield f"{where}.source: a pipeline takes tables, not a dataset of kind {source.kind}; give another model"
-    elif source and source.kind == "text":
+    elif source and source.kind == "text" and not dataset.tokenizer:
         yield (
-            f"{where}.source: a Keras file has a vocabulary of its own, which is not known here; give a function "
-            "path/to/file.py:function that builds the model"
+            f"{where}.source: a Keras file has a vocabulary of its own, which is not known here; give the dataset its "
+            "tokenizer, or a function path/to/file.py:function that builds the model"
         )
 
 
@@ -700,7 +721,8 @@ def _impossible_other_data(config: Config, name: str, experiment: Experiment) ->
         return
     any_size = model.source is not None or model.architecture in ANY_SIZE
     told = other_data.difference(trained, explained, any_size)
-    if told is None and trained.get("unit") == explained.get("unit") == "word":
+    same = "tokenizer" in trained and "tokenizer" in explained  # `difference` compared them
+    if told is None and trained.get("unit") == explained.get("unit") == "word" and not same:
         told = "each dataset of words has a vocabulary of its own"
     if told:
         yield (
@@ -732,7 +754,7 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
             yield f"{where}.features.kind: '{kind}' does not fit tokens of unit {unit}; use {fitting}"
             return
         if not without_model:
-            yield from _impossible_value(where, experiment, dataset_name, source.task == "regression")
+            yield from _impossible_value(where, experiment, dataset_name, source.task)
         reference, _ = references.parse(canonical(experiment.reference))
         if reference not in references.FITTING[source.kind] and not without_model:
             allowed = ", ".join(references.FITTING[source.kind])
@@ -814,6 +836,8 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
             yield from _impossible_budget(config, name, label, math.prod(own) if own else None)
     if experiment.metrics.decisive and experiment.instances.texts:
         yield f"{where}.metrics.decisive: the decisive words of one's own texts are not known; remove the metric"
+    elif experiment.metrics.decisive and dataset and dataset.tokenizer:
+        yield f"{where}.metrics.decisive: which words of the tokenizer's decide is not known; remove the metric"
     elif experiment.metrics.decisive and source and not (source.synthetic and source.kind == "text"):
         yield f"{where}.metrics.decisive: the decisive words of source '{source.name}' are not known; remove the metric"
     error = experiment.metrics.error
@@ -864,6 +888,8 @@ def _impossible_instances(
             if getattr(chosen, key):
                 yield f"{where}.{key}: source '{source.name}' is of regression and has no classes; remove the key"
         return
+    if chosen.objects and chosen.label is None and source.task == "multilabel":
+        yield f"{where}.objects: a record has objects of several labels; say of which with label, or remove the key"
     if chosen.objects and not source.truth:
         yield f"{where}.objects: the objects in records of source '{source.name}' are not known; remove the key"
     if chosen.label is None:
@@ -893,9 +919,15 @@ def _impossible_localization(where: str, experiment: Experiment, source: dataset
         )
 
 
-def _impossible_value(where: str, experiment: Experiment, dataset: str, regression: bool) -> Iterator[str]:
+def _impossible_value(where: str, experiment: Experiment, dataset: str, task: str) -> Iterator[str]:
+    regression, several = task == "regression", task == "multilabel"
     if regression and experiment.value != "prediction":
         yield f"{where}.value: datasets.{dataset} is of regression and has no {experiment.value}; set value: prediction"
+    if several and experiment.value == "expected_log_probability":
+        yield (
+            f"{where}.value: datasets.{dataset} has several labels a record, over which nothing sums to 1; use "
+            "log_probability"
+        )
     if not regression and experiment.value == "prediction":
         yield f"{where}.value: prediction is for regression and datasets.{dataset} has classes; remove the key"
 
@@ -983,6 +1015,8 @@ def _impossible_data_method(
     if method.asks_model and experiment.model is None:
         free = ", ".join(name for name, other in methods.METHODS.items() if not other.asks_model)
         yield f"{place}: {entry.method} asks a model and there is none; give model in place of dataset, or use {free}"
+    if method.family == "data" and source and source.task == "multilabel":
+        yield f"{place}: {entry.method} compares points of one label each, and these have several; remove it"
     if method.family == "data" and experiment.features.kind in features.TEXT_KINDS:
         yield f"{place}: {entry.method} compares points and the tokens of a text are none; remove it"
     if getattr(entry, "mu", None) and entry.categorical:
@@ -1064,7 +1098,7 @@ def _shrunk(config: Config) -> Config:
             dataset["count"] = min(SMOKE_PICTURES, dataset.get("count", source.count))
     for model in small["models"].values():
         training = model.get("training", {})
-        model["training"] = {**training, "epochs": min(2, training.get("epochs") or 2)}
+        model["training"] = {**training, "epochs": min(2, training.get("epochs", 2))}
     for name, experiment in small["experiments"].items():
         full = config.experiments[name]
         experiment.pop("shards", None)

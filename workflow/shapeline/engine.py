@@ -73,7 +73,8 @@ def values(
     inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
     classes, by default the one predicted on the full input. value: log_probability, probability, log_odds
     (log p - log of the other classes' sum), expected_log_probability (sum over classes of P(y|x) log P(y|x_S)), logit
-    (networks only). With M > 1 reference rows the probability is averaged over them first (the logit itself for
+    (networks only). Of a model of several labels they are those of the target's sigmoid, log_odds its logit, and there
+    is no expected_log_probability. With M > 1 reference rows the probability is averaged over them first (the logit itself for
     logit). Of a regression model value is prediction, its plain output averaged over the reference rows, and the
     target 0. Everything after the outputs is float64 and from log-softmax. The numbers do not depend on the form's
     batch beyond float32 rounding. `progress(done_instances, evaluations)` is called after each block.
@@ -243,6 +244,11 @@ def _check(model, inputs, reference, masks, features, value) -> None:
         if model.task == "regression":
             kind, remedy = "is a regression model", "value: prediction"
         raise ShapelineError(f"engine: '{model.architecture}' {kind}, so it has no {value}; use {remedy}")
+    if value == "expected_log_probability" and model.task == "multilabel":
+        raise ShapelineError(
+            f"engine: '{model.architecture}' gives several labels, over which nothing sums to 1, so it has no {value}; "
+            "use log_probability"
+        )
     if value == "logit" and model.framework == "function":
         raise ShapelineError(f"engine: '{model.architecture}' gives probabilities, so it has no logit; use log_odds")
     shape = inputs.shape[1:]

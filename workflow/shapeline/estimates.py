@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shapeline import datasets, methods, plan
-from shapeline.config import Config, budget_of, canonical, feature_shape, features_of, fixed_cost, framework_of
+from shapeline.config import Config, budget_of, canonical, feature_shape, features_of, fixed_cost, framework_of, source_of
 from shapeline.models import ready
 from shapeline.models.training import settings_for
 
@@ -70,7 +70,7 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
     """The cost of an experiment's scores, metrics and report; its model and data apart. rate: measured, in
     rows a second that the model is run on, in place of the table's."""
     experiment = config.experiments[name]
-    count = len(experiment.instances.texts or ()) or experiment.instances.count
+    count = explanations(config, name)
     model = config.models.get(experiment.model)
     start = JOB_SECONDS[plan.job_framework(config, experiment.model)]
     speed = rate or (rate_of(config, experiment.model, experiment.dataset) if model else 1.0)
@@ -90,6 +90,15 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
     measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
     jobs = sum(len(plan.metric_files(config, name, metric)) + 1 for metric in plan.metric_names(config, name))
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
+
+
+def explanations(config: Config, name: str) -> int:
+    """Explanations by a label in a repeat: of instances, or of each label of those that have several."""
+    chosen, dataset = config.experiments[name].instances, plan.dataset_of(config, name)
+    count, source, card = len(chosen.texts or ()) or chosen.count, source_of(config.datasets[dataset]), card_of(dataset)
+    if chosen.label is not None or (source.task if source else card.get("task")) != "multilabel":
+        return count
+    return count * len((config.datasets[dataset].classes or source.classes) if source else card["classes"])
 
 
 def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
@@ -152,7 +161,7 @@ def rate_of(config: Config, model: str, dataset: str | None = None) -> float:
 def of_training(config: Config, model: str) -> float:
     """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
     entry = config.models[model]
-    if ready.suffix_of(entry.source):
+    if ready.suffix_of(entry.source) or entry.training.epochs == 0:
         return JOB_SECONDS[plan.job_framework(config, model)]
     epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
     rate = rate_of(config, model) / (WINDOWS if entry.architecture == "word_cnn" else 1)
@@ -195,13 +204,15 @@ def amount(number: float) -> str:
 def records(config: Config, dataset: str) -> int:
     """Records of a dataset: of its card where it is prepared, else as published; 0 where only its files tell."""
     if card := card_of(dataset):
-        return sum(sum(part.values()) if isinstance(part, dict) else part for part in card["counts"].values())
+        counts = card.get("rows") or card["counts"]
+        return sum(sum(part.values()) if isinstance(part, dict) else part for part in counts.values())
     entry = config.datasets[dataset]
     source = datasets.SOURCES.get(entry.source)
     if source is None or source.local:
         return 0
     number = (entry.count or source.count) if source.count else RECORDS[entry.source]
-    return number * len(entry.classes) // len(source.classes) if entry.classes and source.classes else number
+    some = entry.classes and source.classes and entry.task != "multilabel"  # of which all records are kept
+    return number * len(entry.classes) // len(source.classes) if some else number
 
 
 def input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
@@ -247,7 +258,7 @@ def prepared_bytes(config: Config, dataset: str) -> float:
 def result_bytes(config: Config, name: str) -> float:
     """Bytes of an experiment's scores, metrics, cached values and pages."""
     experiment = config.experiments[name]
-    count = len(experiment.instances.texts or ()) or experiment.instances.count
+    count = explanations(config, name)
     variants = 1 + len(plan.variants(config, name))
     total = REPORT_BYTES
     for label in plan.labels(config, name):

@@ -20,21 +20,21 @@ def read(
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """The scores (n, d) of instances (n,) for targets (n,) in a file, its evaluations (n,), and flags and seconds.
 
-    The file has a column `instance` and either `scores`, a list of d numbers a row, or a column of each feature, by
+    The file has a column `instance`, once or for each target, and either `scores`, a list of d numbers a row, or a column of each feature, by
     name or in the order of the features; perhaps `target` (class index), `evaluations` and `seconds`. Without
     evaluations they are 0 and flagged; without seconds these are NaN. Raises MethodFailure where the first instance
     that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong.
     """
     table = _table(str(expand(path)), os.stat(expand(path)).st_mtime_ns)
-    place = table.index.get_indexer(np.asarray(instances))
+    keyed = table.index.nlevels > 1
+    asked = pd.MultiIndex.from_arrays([instances, targets]) if keyed else np.asarray(instances)
+    place, known = table.index.get_indexer(asked), table.index.get_level_values(0)
     for row, instance, target in zip(place, instances, targets, strict=True):
+        if row < 0 and instance in known:
+            other = table.index.get_level_values(1)[known == instance][0]
+            raise MethodFailure("other class", f"{path} explains class {other} of instance {instance}, not {target}")
         if row < 0:
             raise MethodFailure("not in the file", f"{path} has no row of instance {instance}")
-        if "target" in table and table["target"].iloc[row] != target:
-            raise MethodFailure(
-                "other class",
-                f"{path} explains class {table['target'].iloc[row]} of instance {instance}, not {target}",
-            )
     found = table.iloc[place]
     scores = _scores(path, found, features)
     bad = ~np.isfinite(scores).all(1)
@@ -53,7 +53,7 @@ def read(
 def _scores(path: str, found: pd.DataFrame, features: Features) -> np.ndarray:
     """The scores (n, d) float64 of rows of the file."""
     if "scores" in found:
-        for instance, scores in found["scores"].items():
+        for instance, scores in zip(found.index.get_level_values(0), found["scores"], strict=True):
             if np.size(scores) != features.d or scores is None:
                 raise MethodFailure(
                     "other features",
@@ -70,16 +70,17 @@ def _scores(path: str, found: pd.DataFrame, features: Features) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1)
 def _table(path: str, changed: int) -> pd.DataFrame:
-    """The file by instance. changed: its time, so that an edited file is read anew."""
+    """The file by instance, and by target where it has them. changed: its time, so that an edited file is read anew."""
     table = table_file.frame(expand(path))
     if "instance" not in table:
         raise ShapelineError(f"{path}: it has no column 'instance', which names the rows of the dataset.")
     if "scores" in table and isinstance(table["scores"].iloc[0] if len(table) else None, str):
         raise ShapelineError(f"{path}: lists of scores need a Parquet file; in a CSV give each feature a column.")
-    twice = table["instance"][table["instance"].duplicated()]
+    keys = [key for key in ("instance", "target") if key in table]
+    twice = table["instance"][table.duplicated(keys)]
     if len(twice):
         raise ShapelineError(f"{path}: instance {twice.iloc[0]} has several rows; give one an instance.")
     others = [name for name in table if name not in TOLD and not pd.api.types.is_numeric_dtype(table[name])]
     if others:
         raise ShapelineError(f"{path}: column '{others[0]}' holds no numbers; remove it, or give scores as a list.")
-    return table.set_index("instance")
+    return table.set_index(keys)

@@ -101,12 +101,13 @@ def build(settings: dict | str, card: dict) -> Features:
     return Features(kind, shape, _group_cells(groups, names), tuple(map(str, groups)))
 
 
-def build_for(settings: dict | str, card: dict, x: np.ndarray) -> Features:
+def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarray | None = None) -> Features:
     """The features of one instance x (*input_shape), of any kind.
 
     superpixel: segments of the image (channels first), the same on every run, by method "slic" (segments, compactness;
     Achanta et al. 2012) or "quickshift" (kernel_size, max_distance, ratio; Vedaldi & Soatto 2008). word: each token
-    that is not padding (id 0), in reading order. character_run: the characters between spaces (id: the card's
+    that is not padding (id 0), in reading order, or where there are `owners` (length,), the number of each token's word,
+    all tokens of it (-1: never removed). character_run: the characters between spaces (id: the card's
     space_id). A document of padding alone has d = 0. Raises ShapelineError.
     """
     settings, x = _parsed(settings), np.asarray(x)
@@ -124,6 +125,8 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray) -> Features:
         raise ShapelineError(f"features kind '{kind}' does not fit tokens of unit {card['unit']}; use {fitting}.")
     if not np.array_equal(x, np.trunc(x)):
         raise ShapelineError(f"features kind '{kind}': the instance holds numbers that are not token ids.")
+    if owners is not None:
+        return Features(kind, (int(owners.max(initial=-1)) + 1,), owners.astype(np.int32))
     if kind == "word":
         kept = x != PADDING
         owner = np.arange(kept.sum())
@@ -138,16 +141,19 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray) -> Features:
     return Features(kind, (int(cells.max(initial=-1)) + 1,), cells)
 
 
-def buckets(settings: dict | str, card: dict, inputs: np.ndarray) -> list[tuple[Features, np.ndarray]]:
+def buckets(
+    settings: dict | str, card: dict, inputs: np.ndarray, owners: np.ndarray | None = None
+) -> list[tuple[Features, np.ndarray]]:
     """Inputs (n, *input_shape) in groups that share one map: (features, ascending positions), by growing d.
 
-    One group for a kind that does not vary; documents of one length are a group. Raises ShapelineError.
+    One group for a kind that does not vary; documents of one length are a group. owners (n, length): see build_for.
+    Raises ShapelineError.
     """
     if not varies(settings):
         return [(build(settings, card), np.arange(len(inputs)))]
     groups: dict[bytes, tuple[Features, list[int]]] = {}
     for position, x in enumerate(inputs):
-        features = build_for(settings, card, x)
+        features = build_for(settings, card, x, None if owners is None else owners[position])
         groups.setdefault(features.cells.tobytes(), (features, []))[1].append(position)
     shared = sorted(groups.values(), key=lambda group: group[0].d)
     return [(features, np.array(positions)) for features, positions in shared]

@@ -93,11 +93,13 @@ def evaluator(
 
     inputs (n, channels, height, width) or (n, length). Instance j of the exploration explains class targets[j] of
     inputs[owners[j]] (by default input j), on a partition moved by shifts[j] (rows, columns). value: probability,
-    log_probability, logit or log_odds; multi_label: of the sigmoid of the target's output in place of the softmax.
-    places (n, height, width) or (n, length): for a forest, the place of each cell's segment among the leaves.
+    log_probability, logit or log_odds; multi_label: of the sigmoid of the target's output in place of the softmax, which
+    a model of task multilabel is asked for anyhow. places (n, height, width) or (n, length): for a forest, the place of each cell's segment among the leaves.
     Raises ShapelineError, also for a NaN or infinite output (`.instance` is the input's position).
     """
     one_of("h_shap", "value", value, VALUES)
+    multi_label = multi_label or model.task == "multilabel"
+    task = "multilabel" if multi_label else model.task
     if model.framework == "function" and (multi_label or value == "logit"):
         raise ShapelineError(
             f"h_shap: '{model.architecture}' gives probabilities of classes; it has no logits or labels."
@@ -160,7 +162,10 @@ def evaluator(
             local = _Local.of(trunk, form or engine.Form(), inputs, reference_rows, device)
             first, difference = torch.zeros(1, dtype=torch.int64, device=device), 0.0
             for codes in _some_codes(height, width):
-                found, expected = (torch.log_softmax(f(codes, first).double(), dim=1) for f in (local.outputs, whole))
+                logits = [f(codes, first).double() for f in (local.outputs, whole)]
+                if multi_label:  # a logit less all others' shift would show nothing of its own sigmoid
+                    logits = [torch.stack([one, torch.zeros_like(one)], dim=1) for one in logits]
+                found, expected = (torch.log_softmax(one, dim=1) for one in logits)
                 difference = max(difference, float(((found - expected).abs() / expected.abs().clamp(min=1)).max()))
         if not difference <= engine.TOLERANCE:
             log.warning("whole pictures are evaluated: on crops, log-probabilities differ by %.1e", difference)
@@ -204,12 +209,8 @@ def evaluator(
                 owner, in_part = torch.from_numpy(owners[instances[part]]).to(device), [code[part] for code in codes]
                 outputs = whole(in_part, owner) if local is None else crops(in_part, owner)
                 chosen = torch.from_numpy(targets[instances[part]]).to(device)
-                if multi_label:
-                    # The sigmoid of a logit is the softmax of the two logits 0 and it.
-                    label = outputs.gather(1, chosen.repeat_interleave(M)[:, None])
-                    outputs, chosen = torch.cat([torch.zeros_like(label), label], dim=1), torch.ones_like(chosen)
                 outputs = outputs.view(len(chosen), 1, M, -1)
-                scored.append(torch_engine._score(outputs, chosen, None, value, model.framework)[:, 0])
+                scored.append(torch_engine._score(outputs, chosen, None, value, model.framework, task)[:, 0])
             values = np.empty(len(instances))
             values[order] = torch.cat(scored).cpu().numpy()
         if not np.isfinite(values).all():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from shapeline.datasets import Dataset
 from shapeline.errors import ShapelineError
 from shapeline.features import Features
 from shapeline.models import Classifier
+from shapeline.models.classifier import LOG_HALF
 from shapeline.references import Reference
 from shapeline.seeds import seed_of
 
@@ -34,11 +36,12 @@ class Bench:
     folder: Path | None = None  # of the prepared dataset
     device: str = "cpu"
 
-    def buckets(self, inputs: np.ndarray) -> list[tuple[Features, np.ndarray]]:
-        """Groups of the inputs that share their features: (features, positions)."""
+    def buckets(self, inputs: np.ndarray, selected: pd.DataFrame) -> list[tuple[Features, np.ndarray]]:
+        """Groups of the inputs of selected instances that share their features: (features, positions)."""
         if self.features is not None:
             return [(self.features, np.arange(len(inputs)))]
-        return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs)
+        owners = None if self.dataset.owners is None else self._of(selected, self.dataset.owners, datasets.owners)
+        return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs, owners)
 
     def with_features(self, settings: dict) -> "Bench":
         """The same with other features."""
@@ -47,11 +50,14 @@ class Bench:
 
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
         """Inputs (n, *input_shape) of selected instances; a text of one's own, at row -1, becomes its tokens."""
+        return self._of(selected, self.dataset.inputs, datasets.encode)
+
+    def _of(self, selected: pd.DataFrame, stored: np.ndarray, made: Callable[[list[str], dict], np.ndarray]):
         rows = selected["row"].to_numpy()
-        found = self.dataset.inputs[rows]
+        found = stored[rows]
         own = rows < 0
         if own.any():
-            found[own] = datasets.encode(selected["text"][own].to_list(), self.dataset.card)
+            found[own] = made(selected["text"][own].to_list(), self.dataset.card)
         return found
 
 
@@ -100,11 +106,17 @@ def select(
 
     label, correct, objects: only instances of that class, only those predicted correctly, only pictures with so many
     objects of their class. or_all: where there are fewer, all of them. Columns: instance (id in the source), row
-    (position in the prepared arrays), label, prediction, probability, text where the inputs are documents, and objects
-    where the dataset knows them; of a regression label and prediction are numbers in the target's units, and there is
+    (position in the prepared arrays), label, prediction, probability, text where the inputs are documents, objects
+    where the dataset knows them, and with a tokenizer of one's own words, those of the document, and words_cut, how
+    many it lost; of a regression label and prediction are numbers in the target's units, and there is
     no probability. Without a model there is none either, and the prediction is the label. `texts` are explained in
     their place: instances -1, -2, ..., label -1. Raises ShapelineError when the split has fewer, or none at all.
+
+    Where a record has several labels there is a row for each of them, or with `label` for that one alone: target is the
+    label, label and prediction are 1 where it is there and where its probability is 0.5 or more.
     """
+    if stand.dataset.card.get("task") == "multilabel":
+        return _of_labels(stand, _drawn(stand, seed, count, split, label, correct, objects, or_all), label)
     if texts:
         rows = np.full(len(texts), -1)
         chosen = {"instance": -1 - np.arange(len(texts)), "row": rows, "label": rows, "text": texts}
@@ -115,6 +127,9 @@ def select(
             chosen["text"] = datasets.documents(stand.folder, chosen["instance"])
         if stand.dataset.card.get("truth"):
             chosen["objects"] = datasets.objects(stand.folder, chosen["instance"], chosen["label"])
+    if stand.dataset.owners is not None:
+        made = datasets.tokenized(list(chosen["text"]), stand.dataset.card)
+        chosen |= {"words": made.words, "words_cut": made.n_words - [len(words) for words in made.words]}
     if stand.model is None:
         labels = chosen["label"] if chosen["label"].dtype.kind == "f" else chosen["label"].astype(np.int32)
         return pd.DataFrame(chosen).assign(label=labels, prediction=labels)
@@ -130,6 +145,29 @@ def select(
         )
     predicted = {"prediction": log_probs.argmax(1).astype(np.int32), "probability": np.exp(log_probs.max(1))}
     return selected.assign(**predicted)
+
+
+def _of_labels(stand: Bench, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
+    """A row an instance (rows in the prepared arrays) and label, or for one label alone."""
+    dataset = stand.dataset
+    if stand.model is None:
+        raise ShapelineError(f"dataset '{dataset.card['name']}': several labels a record are explained by a model alone")
+    targets, names = np.arange(len(dataset.card["classes"])), dataset.card["classes"]
+    if label is not None:
+        targets = targets[[datasets.class_index("instances.label", label, names)]]
+    log_probs = stand.model.log_probs(dataset.inputs[rows])
+    bad = np.flatnonzero(np.isnan(log_probs).any(1))
+    if len(bad):
+        name, instance = stand.model.architecture, dataset.ids[rows[bad[0]]]
+        raise ShapelineError(f"model '{name}' returns {log_probs[bad[0]].tolist()} for instance {instance}")
+    each, of = np.repeat(rows, len(targets)), np.tile(targets, len(rows))
+    chosen = {"instance": dataset.ids[each], "row": each, "target": of.astype(np.int32)}
+    chosen["label"] = dataset.labels[each, of].astype(np.int32)
+    chosen["prediction"] = (log_probs >= LOG_HALF)[:, targets].ravel().astype(np.int32)
+    chosen["probability"] = np.exp(log_probs[:, targets]).ravel()
+    if dataset.card.get("truth"):
+        chosen["objects"] = datasets.objects(stand.folder, chosen["instance"], chosen["target"])
+    return pd.DataFrame(chosen)
 
 
 def _predicted(stand: Bench, selected: pd.DataFrame) -> pd.DataFrame:
@@ -156,16 +194,21 @@ def _drawn(
     dataset = stand.dataset
     candidates = np.flatnonzero(dataset.split == datasets.PARTS.index(split))
     order = np.random.default_rng(seed_of(seed, "instances")).permutation(candidates)
-    told = ""
+    told, several = "", dataset.labels.ndim == 2
+    of = slice(None)  # of several labels, those explained
     if label is not None:
         index = datasets.class_index("instances.label", label, dataset.card["classes"])
-        order = order[dataset.labels[order] == index]
+        of = slice(index, index + 1)
+        order = order[dataset.labels[order, index] == 1] if several else order[dataset.labels[order] == index]
         told = f" of class '{dataset.card['classes'][index]}'"
     if objects is not None:
-        order = order[datasets.objects(stand.folder, dataset.ids[order], dataset.labels[order]) == objects]
+        if several and label is None:
+            raise ShapelineError("instances.objects: a picture has objects of several labels; say of which with label")
+        own = index if several else dataset.labels[order]
+        order = order[datasets.objects(stand.folder, dataset.ids[order], own) == objects]
         told += f" with {objects} object(s)"
     if correct:
-        order = _correct(stand, order, count)
+        order = _correct(stand, order, count, of)
         told += " that are predicted correctly"
     if count > len(order) and not (or_all and len(order)):
         raise ShapelineError(
@@ -174,13 +217,14 @@ def _drawn(
     return np.sort(order[:count])
 
 
-def _correct(stand: Bench, rows: np.ndarray, count: int) -> np.ndarray:
-    """The rows that the model predicts correctly, asked `count` at a time until there are so many."""
+def _correct(stand: Bench, rows: np.ndarray, count: int, of: slice) -> np.ndarray:
+    """The rows that the model predicts correctly, asked `count` at a time until there are so many; of several labels
+    those `of` which it is right."""
     right: list[np.ndarray] = []
     for start in range(0, len(rows), count):
         asked = rows[start : start + count]
-        predicted = stand.model.log_probs(stand.dataset.inputs[asked]).argmax(1)
-        right.append(asked[predicted == stand.dataset.labels[asked]])
+        agrees = stand.model.predict(stand.dataset.inputs[asked]) == stand.dataset.labels[asked]
+        right.append(asked[agrees if agrees.ndim == 1 else agrees[:, of].all(1)])
         if sum(map(len, right)) >= count:
             break
     return np.concatenate([*right, rows[:0]])
@@ -230,13 +274,14 @@ def for_metric(files, rows: pd.DataFrame, device: str, progress=None, others: li
     """
     settings = scores.metadata(files.scores[0])["settings"]
     stand = bench(files.weights, files.arrays, settings, device)
-    inputs = stand.inputs(read(files.instances).set_index("instance").loc[rows["instance"]])
+    picked = explained(files, rows)
+    inputs = stand.inputs(picked)
     named = {name: references.build(name, stand.dataset, settings["seed"]) for name in others or ()}
     return {
         **({"references": named} if named else {}),
         "model": stand.model,
         "inputs": inputs,
-        "buckets": stand.buckets(inputs),
+        "buckets": stand.buckets(inputs, picked),
         "varies": stand.features is None,
         "reference": stand.reference,
         "form": form_for(files.instances, stand, device),
@@ -247,6 +292,12 @@ def for_metric(files, rows: pd.DataFrame, device: str, progress=None, others: li
         "share": read(files.instances),
         "settings": settings,
     }
+
+
+def explained(files, rows: pd.DataFrame) -> pd.DataFrame:
+    """The selected instance that each score row explains, in the order of the rows; files: the job's input."""
+    each = read(files.instances).drop_duplicates("instance")  # of several labels it has a row for each
+    return each.set_index("instance").loc[rows["instance"]]
 
 
 def randomised(files, rows: pd.DataFrame) -> dict:
@@ -265,8 +316,8 @@ def randomised(files, rows: pd.DataFrame) -> dict:
     found = {count: scores.read(paths) for count, paths in shards.items()}
     needs = {"randomised": {count: frame[frame["status"] == "ok"] for count, frame in found.items()}}
     if stand.dataset.card["kind"] == "image":
-        inputs = stand.inputs(read(files.instances).set_index("instance").loc[rows["instance"]])
-        needs["buckets"] = stand.buckets(inputs)
+        picked = explained(files, rows)
+        needs["buckets"] = stand.buckets(stand.inputs(picked), picked)
     return needs
 
 
@@ -283,10 +334,10 @@ def known_pixels(files, rows: pd.DataFrame) -> dict:
     input."""
     settings = scores.metadata(files.scores[0])["settings"]
     stand = bench(None, files.arrays, settings, "cpu")
-    inputs = stand.inputs(read(files.instances).set_index("instance").loc[rows["instance"]])
+    picked = explained(files, rows)
     return {
         "truth": datasets.truth(stand.folder, rows["instance"].to_numpy(), rows["target"].to_numpy()),
-        "buckets": stand.buckets(inputs),
+        "buckets": stand.buckets(stand.inputs(picked), picked),
         "method": settings["method"],
         "seed": settings["seed"],
     }

@@ -44,7 +44,7 @@ def explain(
     """
     settings = _checked_settings(method, parameters)
     kind = {"kind": features} if isinstance(features, str) else features
-    tokens = not isinstance(kind, Features) and kind.get("kind") in feature_kinds.TEXT_KINDS
+    tokens = (kind.kind if isinstance(kind, Features) else kind.get("kind")) in feature_kinds.TEXT_KINDS
     dtype = np.int32 if tokens else np.float32
     inputs = np.asarray(inputs, dtype=dtype)
     if inputs.ndim < 2 or not len(inputs):
@@ -136,7 +136,7 @@ def _reference(reference: str | dict | np.ndarray, background: np.ndarray, seed:
     if isinstance(reference, str | dict):
         data = SimpleNamespace(inputs=background, split=np.zeros(len(background), np.uint8), card={})
         return references.build(reference, data, seed)
-    shape, rows = background.shape[1:], np.asarray(reference, dtype=np.float32)
+    shape, rows = background.shape[1:], np.asarray(reference, dtype=background.dtype)
     rows = rows[None] if rows.shape == shape else rows
     if rows.shape[1:] != shape:
         raise ShapelineError(f"the reference has shape {rows.shape}; one input has shape {shape}")

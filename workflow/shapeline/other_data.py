@@ -28,6 +28,8 @@ def told_by(source: Source | None, settings: dict) -> dict:
     if source.kind == "text":
         tokens = datasets.text_settings(source, settings)
         told["unit"], told["tokens a document"] = tokens.unit, tokens.length
+        if settings.get("tokenizer"):
+            told["tokenizer"] = settings["tokenizer"]
     return told
 
 

@@ -324,10 +324,10 @@ def framework_code(config: Config, experiment: str) -> list[str]:
 
 
 def prepare_code(config: Config, dataset: str) -> list[str]:
-    source = config.datasets[dataset].source
+    source, tokenizer = config.datasets[dataset].source, user_file(config.datasets[dataset].tokenizer)
     if source in datasets.SOURCES:
-        return sources("shapeline.datasets", datasets.SOURCES[source].module)
-    return [*sources("shapeline.datasets"), *user_file(source)]
+        return [*sources("shapeline.datasets", datasets.SOURCES[source].module), *tokenizer]
+    return [*sources("shapeline.datasets"), *user_file(source), *tokenizer]
 
 
 def train_code(config: Config, model: str) -> list[str]:

@@ -143,7 +143,8 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
 
 
 def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: np.ndarray | None = None):
-    """The scores as a shap.Explanation, for that library's plots: one row an instance, the mean over repeats.
+    """The scores as a shap.Explanation, for that library's plots: one row an instance (and target, where there are
+    several), the mean over repeats.
 
     source: as `read` takes it, or its rows; those that failed are left out, and so are snapshots. data: (n, d) what to
     show beside them, in the order of the instances. base_values are the values of the reference, so that the library's
@@ -158,7 +159,7 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
     sizes = {len(one) for one in rows["scores"]}
     if len(sizes) != 1:
         raise ShapelineError(f"to_shap: the instances have {sorted(sizes) or 'no'} features; give those of one number")
-    groups = rows.groupby("instance", sort=True)
+    groups = rows.groupby(["instance", "target"], sort=True)
     values = np.stack([matrix(group).mean(0) for _, group in groups])
     return shap.Explanation(values, groups["value_empty"].mean().to_numpy(), data, feature_names=list(names) or None)
 

@@ -237,8 +237,8 @@ def _likeness(one: np.ndarray, other: np.ndarray | None) -> tuple[float, float]:
 def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
     """The picked rows of a text experiment's instances (with their text) as documents; a label of -1 is unknown."""
     card = results.dataset_card
-    known = set(card["vocabulary"]) if card["unit"] == "word" else None
-    texts = [datasets.words(text, card) for text in picked["text"]]
+    known = set(card["vocabulary"]) if card["unit"] == "word" and "words" not in picked else None
+    texts = [datasets.words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
     values = {label: scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
     return [
         Document(
@@ -249,18 +249,19 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
             prediction=str(card["classes"][row["prediction"]]),
             probability=row["probability"],
             unknown=None if known is None else np.array([word not in known for word in text], bool),
-            note=_cut(row["text"], len(text), card["unit"]),
+            note=_cut(row, len(text), card["unit"]),
         )
         for place, (row, text) in enumerate(zip(picked.to_dict("records"), texts, strict=True))
     ]
 
 
-def _cut(document: str, kept: int, unit: str) -> str:
-    """What a reader must know of a document that is longer than the model's input."""
-    whole = len(datasets.text.words_of(document, unit, len(document) + 1))
+def _cut(row: Mapping, kept: int, unit: str) -> str:
+    """What a reader must know of a document, a row of the instances, that is longer than the model's input."""
+    own = "words_cut" in row  # by a tokenizer of one's own
+    whole = kept + row["words_cut"] if own else len(datasets.text.words_of(row["text"], unit, len(row["text"]) + 1))
     if whole == kept:
         return ""
-    return f"cut to its {'last' if unit == 'word' else 'first'} {number(kept)} of {number(whole)} words"
+    return f"cut to its {'last' if unit == 'word' and not own else 'first'} {number(kept)} of {number(whole)} words"
 
 
 def document_page(documents: Iterable[Document], unit: str = "nats", labels: Sequence[str] | None = None) -> HTML:

@@ -31,7 +31,7 @@ from shapeline.engine import (
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.features import Features
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
-from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
+from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalised
 from shapeline.references import Reference
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def values(
             full = runner.log_probs(inputs)
             model.n_classes = full.shape[1]
         targets = full.argmax(1) if targets is None else torch.from_numpy(targets).to(runner.device)
-        score = functools.partial(_score, value=value, framework=model.framework)
+        score = functools.partial(_score, value=value, framework=model.framework, task=model.task)
         full = full.exp() if value == "expected_log_probability" else None
         absent = runner.flat(reference.rows).to(runner.device)
         cells = runner.cells(features)
@@ -125,10 +125,19 @@ def filler(absent: torch.Tensor, rows: torch.Tensor) -> Callable[[torch.Tensor, 
 
 
 def _score(
-    outputs: torch.Tensor, targets: torch.Tensor, full: torch.Tensor | None, value: str, framework: str
+    outputs: torch.Tensor,
+    targets: torch.Tensor,
+    full: torch.Tensor | None,
+    value: str,
+    framework: str,
+    task: str = "classification",
 ) -> torch.Tensor:
     """Model outputs (a, b, M, classes) of a tile to values (a, b); `full` (a, classes): those on the input."""
     outputs = outputs.double()
+    if task == "multilabel":
+        # The sigmoid of a label's logit is the softmax of the two logits 0 and it.
+        label = outputs.gather(3, targets.view(-1, 1, 1, 1).expand(*outputs.shape[:3], 1))
+        outputs, targets = torch.cat([torch.zeros_like(label), label], dim=3), torch.ones_like(targets)
     index = targets.view(-1, 1, 1, 1).expand(*outputs.shape[:3], 1)
     if value in ("logit", PREDICTION):
         return outputs.gather(3, index).mean(dim=(2, 3))
@@ -227,7 +236,14 @@ class _Runner:
         outputs = torch.cat(parts)
         if self.model.task == "regression":
             return outputs.view(len(inputs), 1)
-        return outputs if self.model.framework == "function" else torch.log_softmax(outputs, dim=1)
+        return outputs if self.model.framework == "function" else normalised(outputs, self.model.task)
+
+    def compared(self, inputs: np.ndarray) -> torch.Tensor:
+        """What shows whether two forms are the same: log_probs and, of several labels, those of their absence too."""
+        log_probs = self.log_probs(inputs)
+        if self.model.task != "multilabel":
+            return log_probs
+        return torch.cat([log_probs, torch.log(-torch.expm1(log_probs)).clamp(min=-700)], dim=1)  # no -inf
 
 
 def _runner(model: Classifier, form: Form, inputs: np.ndarray, reference: Reference) -> _Runner:
@@ -369,7 +385,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
         one = _step(plain, 1, inputs, reference)
         single = _fastest(one, 1)
         rows = masked_rows(inputs, reference, count=int(np.clip(0.1 / single, 4, 64)))
-        expected = plain.log_probs(rows)
+        expected = plain.compared(rows)
         # Large models start with small batches, so that no single call takes more than a moment.
         smallest = 1 << int(np.clip(math.log2(0.05 / single), 0, 6))
         for name in FORMS if model.framework == "torch" else ("plain",):
@@ -402,14 +418,14 @@ def difference(model: Classifier, inputs: np.ndarray, reference: Reference, form
     """Largest difference of log-probabilities between a form and the plain model on 64 masked rows, as _difference."""
     with _evaluating(model):
         rows = masked_rows(inputs, reference, count=64)
-        expected = _runner(model, Form("plain", form.batch), inputs, reference).log_probs(rows)
+        expected = _runner(model, Form("plain", form.batch), inputs, reference).compared(rows)
         return _difference(_runner(model, form, inputs, reference), rows, expected)
 
 
 def _difference(runner: "_Runner", rows: np.ndarray, expected: torch.Tensor) -> float:
     """Largest difference of log-probabilities to the expected ones, all rows at once and about half of them."""
     half = len(rows) // 2 + 1
-    actual = torch.cat([runner.log_probs(rows), runner.log_probs(rows[:half])])
+    actual = torch.cat([runner.compared(rows), runner.compared(rows[:half])])
     expected = torch.cat([expected, expected[:half]])
     # float32 logits of size 30 differ by 1e-5 from rounding alone, hence relative below -1.
     return float(((actual - expected).abs() / expected.abs().clamp(min=1)).max())
@@ -428,7 +444,8 @@ def _step(runner: "_Runner", batch: int, inputs: np.ndarray, reference: Referenc
         start = time.perf_counter()
         fill(present, buffer)
         outputs = runner.outputs(buffer)
-        _score(outputs.view(1, batch, 1, -1), target, None, "log_probability", runner.model.framework)
+        told = runner.model.framework, runner.model.task
+        _score(outputs.view(1, batch, 1, -1), target, None, "log_probability", *told)
         if runner.device.type == "cuda":
             torch.cuda.synchronize()
         return (time.perf_counter() - start) / batch if runner.limit >= batch else math.inf

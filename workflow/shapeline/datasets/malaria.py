@@ -14,19 +14,26 @@ HEIGHT, WIDTH = 1200, 1600  # of the training pictures; those of the official te
 # Files of annotations: the part that their pictures are for. annotations.json is that of a sample, without parts.
 PARTS = {"training.json": TRAIN, "test.json": TEST, "annotations.json": None}
 CLASSES = ("no trophozoite", "trophozoite")
+LABELS = ("trophozoite", "ring")  # of task multilabel (Teneggi et al. 2021, figure 6)
 CATEGORIES = ("trophozoite", "ring", "schizont", "gametocyte", "leukocyte", "red blood cell", "difficult")
 BOX_NAMES = (CLASSES[0], *CATEGORIES)  # the classes first: a trophozoite is class 1 and category 1
 CROP, CROPS = 200, 8  # side of a crop in pixels, wider than any cell; how many show each trophozoite
 SIDES = (("minimum", "r"), ("minimum", "c"), ("maximum", "r"), ("maximum", "c"))
 
 
-def read(paths: dict[str, Path], size: list[int] | None = None, fit: str = "resize", on_corrupt: str = "stop") -> dict:
+def read(
+    paths: dict[str, Path],
+    size: list[int] | None = None,
+    fit: str = "resize",
+    on_corrupt: str = "stop",
+    task: str = "classification",
+) -> dict:
     """Slides (n, 3, 1200, 1600) uint8 or of `size`, labels 1 with a trophozoite, the official split and all boxes.
 
     Order: training first, then as annotated. boxes: of each slide (k, 5), category (of BOX_NAMES), top, left, bottom,
     right. paths: official file name -> malaria.zip, or its folder with training.json, test.json and the pictures
     anywhere below; or a sample's, annotations.json in their place, without a split. size, fit, on_corrupt: see
-    annotated.read. Raises ShapelineError.
+    annotated.read. task: multilabel gives labels (n, 2), with a trophozoite and with a ring. Raises ShapelineError.
     """
     (path,) = paths.values()
     found: dict[str, list] = {}
@@ -47,10 +54,13 @@ def read(paths: dict[str, Path], size: list[int] | None = None, fit: str = "resi
             asked[picture] = annotation
     records = annotated.read(path, asked, annotated.file_name, size or [HEIGHT, WIDTH], fit, on_corrupt)
     parts = [annotation.part for annotation in asked.values()]
+    shown = [[(boxes[:, 0] == BOX_NAMES.index(name)).any() for name in LABELS] for boxes in records["boxes"]]
+    several = task == "multilabel"
     return {
         **records,
         "box_names": BOX_NAMES,
-        "labels": np.array([(boxes[:, 0] == 1).any() for boxes in records["boxes"]], np.int64),
+        **({"task": task, "class_names": LABELS} if several else {}),
+        "labels": np.array(shown, np.int64) if several else np.array(shown, np.int64)[:, 0],
         "split": np.array(parts, np.uint8)[records["kept"]] if TEST in parts else None,
     }
 

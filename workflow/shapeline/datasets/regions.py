@@ -105,6 +105,8 @@ def _masks(where: str, masks: object, labels: np.ndarray, names: list[str], size
         raise ShapelineError(
             f"{where}: masks of shape {masks.shape} and type {masks.dtype}; give bool of shape {(len(labels), *size)}."
         )
+    if labels.ndim == 2:
+        raise ShapelineError(f"{where}: masks do not say of which label they are; with task multilabel return boxes.")
     if len(names) != 2:
         raise ShapelineError(f"{where}: masks show where the second of two classes is, and there are {len(names)}.")
     wrong = masks.any(axis=(1, 2)) & (labels == 0)

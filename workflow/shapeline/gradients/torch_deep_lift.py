@@ -76,6 +76,12 @@ def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.T
     x, x0 = logits.chunk(2)
     if task == "regression":
         return torch.ones_like(x), (x - x0)[:, 0]
+    if task == "multilabel":  # of one logit, the slope between its two values
+        chosen = nn.functional.one_hot(target, x.shape[1])
+        apart = x - x0
+        gained = nn.functional.logsigmoid(x) - nn.functional.logsigmoid(x0)
+        slope = torch.where(apart.abs() < EQUAL, torch.sigmoid(-x), gained / torch.where(apart.abs() < EQUAL, 1, apart))
+        return chosen * slope, (chosen * gained).sum(1)
     mean = torch.zeros_like(x)
     for position, weight in zip(*nodes(50), strict=True):
         mean += weight * torch.softmax(x0 + position * (x - x0), dim=1)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shapeline.models.classifier import Classifier
-from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
+from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalised
 
 
 def tensor(model: Classifier, array: np.ndarray) -> torch.Tensor:
@@ -28,7 +28,7 @@ def log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
     def forward(points: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
         logits = model.module.from_embedding(points, ids) if tokens else model.module(points)
         logits = checked_logits(logits, len(points), model.architecture, model.task).double()
-        return logits if model.task == "regression" else torch.log_softmax(logits, dim=1)
+        return normalised(logits, model.task)
 
     return forward
 

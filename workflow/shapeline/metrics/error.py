@@ -14,7 +14,7 @@ def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2) -> pd.Dat
     also has `rmse_by_budget` (x = budget as a multiple of d) and, with repeats, `bias_squared_by_budget` and
     `variance_by_budget` (per instance, mean over features; unbiased, so that a squared bias may come out below 0).
     """
-    truth = scores.final(truth).drop_duplicates("instance")
+    truth = scores.final(truth).drop_duplicates(["instance", "target"])
     both = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
     if both.empty:
         return both[["instance", "repeat"]].assign(quantity="", x=np.nan, value=np.nan)
@@ -45,11 +45,12 @@ def _by_budget(both: pd.DataFrame) -> list[pd.DataFrame]:
     frames = [keys.assign(quantity="rmse_by_budget", value=np.sqrt((errors**2).mean(1)))]
     repeats = both["repeat"].nunique()
     if repeats > 1:
-        groups = pd.DataFrame(errors).groupby([keys["instance"], keys["x"]])
+        groups = pd.DataFrame(errors).groupby([keys["instance"], both["target"], keys["x"]])
         variance = groups.var(ddof=1).mean(axis=1)
         squared = (groups.mean() ** 2).mean(axis=1) - variance / groups.size()
         for name, values in (("bias_squared_by_budget", squared), ("variance_by_budget", variance)):
-            frames.append(values.rename("value").reset_index().assign(quantity=name, repeat=0))
+            told = values.rename("value").reset_index().drop(columns="target")
+            frames.append(told.assign(quantity=name, repeat=0))
     return frames
 
 

@@ -28,8 +28,10 @@ def measure(
     `samples` inputs anew, with the seeds of its first repeat. Quantity `max_sensitivity`, 0 or more, lower is better;
     NaN where all scores are 0. Where the method fails on a moved input, that input is left out.
     """
-    rows = rows[rows["repeat"] == rows["repeat"].min()].sort_values("budget").drop_duplicates("instance", keep="last")
-    share = share.set_index("instance", drop=False).loc[rows["instance"]].reset_index(drop=True)
+    keys = ["instance", "target"]
+    rows = rows[rows["repeat"] == rows["repeat"].min()].sort_values("budget").drop_duplicates(keys, keep="last")
+    own_keys = [key for key in keys if key in share]
+    share = rows[own_keys].merge(share, on=own_keys)
     own = {key: setting for key, setting in settings.items() if key not in ("repeats", "timing")}
     own["method"] = {key: setting for key, setting in settings["method"].items() if key != "snapshots"}
     base = scores.matrix(rows)
@@ -46,7 +48,7 @@ def measure(
             random = np.random.default_rng(seed_of(settings["seed"], "sensitivity", sample, int(instance)))
             moved[place] = inputs[place] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
         there = dataclasses.replace(stand, dataset=dataclasses.replace(stand.dataset, inputs=moved))
-        found = attribution.explain_rows(there, share, own, label, form).set_index("instance").loc[share["instance"]]
+        found = rows[keys].merge(attribution.explain_rows(there, share, own, label, form), on=keys)
         fine = (found["status"] == "ok").to_numpy()
         distance = np.linalg.norm(np.stack(found["scores"][fine]) - base[fine], axis=1) if fine.any() else 0.0
         worst[fine] = np.maximum(worst[fine], distance)

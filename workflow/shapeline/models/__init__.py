@@ -19,7 +19,8 @@ ARCHITECTURES = (
 )
 TORCH_ONLY = ("cifar_cnn", "crosses_cnn", "resnet18")
 FRAMEWORKS = tuple(MODULES)
-KINDS = ("function", "logits", "predict_proba", "probabilities", "regression")
+KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
+TASK = "classification"  # unless something else is said
 # Sizes below which a network has no output left, and what to use instead; every other whole number is at least 1.
 SMALLEST = {
     "mlp": {"classes": (1, "")},  # a regression
@@ -78,6 +79,12 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     alphabet, one fewer) is given to builders that take it, unless sizes say otherwise. Raises ShapelineError when the
     inputs do not fit the architecture.
     """
+    several = card.get("task") == "multilabel"
+    if several and (ready.suffix_of(settings.get("source")) or settings.get("framework", "torch") != "torch"):
+        raise ShapelineError(
+            f"models: several labels a record are for torch alone, and '{card.get('name')}' has them; set "
+            "framework: torch, with an architecture or a function of your own"
+        )
     if ready.suffix_of(settings.get("source")):
         return ready.for_dataset(settings, card)
     architecture, framework = settings.get("architecture") or settings["source"], settings.get("framework", "torch")
@@ -97,6 +104,11 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     regression = card.get("task") == "regression"
     known: dict[str, Any] = {"classes": 1 if regression else len(card["classes"]), "input_shape": list(shape)}
     if card.get("kind") == "text":
+        if card.get("absent_id") and card.get("unit") == "word" and architecture in ARCHITECTURES:
+            raise ShapelineError(
+                f"models: '{architecture}' is padded with id 0 and the tokenizer of '{card['name']}' pads with "
+                f"{card['absent_id']}; let pad be 0, or give a network of your own"
+            )
         ids = len(card["vocabulary"])
         known |= {"length": shape[0], "vocabulary": ids, "alphabet": ids - 1}
     elif len(shape) == 1:
@@ -119,7 +131,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     sizes |= settings.get("sizes", {})
     classifier = build(architecture, framework, seed=settings.get("seed", 0), **sizes)
     classifier.n_classes = classifier.n_classes or known["classes"]
-    classifier.task = "regression" if regression else "classification"
+    classifier.task = card.get("task") or TASK
     classifier.vocabulary_digest = card.get("vocabulary_digest")
     return classifier
 
@@ -128,7 +140,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     """One's own model as a Classifier.
 
     `kind`: "logits" (an nn.Module or Keras model giving (n, classes) logits), "probabilities" (a Keras model that gives
-    those, which becomes a function), "predict_proba" (an object with that method), "function" (array -> probabilities)
+    those, which becomes a function), "multilabel" (an nn.Module giving a logit a label), "predict_proba" (an object with that method), "function" (array -> probabilities)
     or "regression" (a network, an object with `predict` or a function that gives a number an input); None finds it out:
     a Keras model gives probabilities when its last layer is, or ends in, a softmax or a sigmoid, and an object with
     `predict` but without classes is of regression. A Classifier is returned as it is. Raises ShapelineError when the
@@ -151,15 +163,15 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     if kind == "regression":
         return _regression(model, framework)
     function: Callable[..., Any] | None = getattr(model, "predict_proba", None) if kind == "predict_proba" else model
-    taken = {"logits": FRAMEWORKS, "probabilities": ("tensorflow",)}.get(kind, (None,))
+    taken = {"logits": FRAMEWORKS, "multilabel": ("torch",), "probabilities": ("tensorflow",)}.get(kind, (None,))
     if framework not in taken or not callable(function):
         raise ShapelineError(
             f"models: a {type(model).__name__} cannot be used as '{kind}'; give a torch module (logits), a Keras model "
             "(logits or probabilities), an object with predict_proba, or a function that returns probabilities"
         )
     name = getattr(model, "__name__", type(model).__name__)
-    if kind == "logits":
-        return Classifier(framework, name, model, n_classes)
+    if kind in ("logits", "multilabel"):
+        return Classifier(framework, name, model, n_classes, task="multilabel" if kind == "multilabel" else TASK)
     if kind == "probabilities":
         function = functools.partial(backend(framework).probabilities, model)
     if n_classes is None and hasattr(model, "classes_"):

@@ -12,11 +12,14 @@ from shapeline.errors import ShapelineError
 
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
 MODULES = {"torch": "shapeline.models.torch_models", "tensorflow": "shapeline.models.keras_models"}
+LOG_HALF = float(np.log(0.5))  # from which on a label counts as present
 
 
 @dataclass(eq=False)
 class Classifier:
     """A model that gives class probabilities or, where `task` is "regression", one number an input.
+
+    Where `task` is "multilabel" the classes are labels that go together: each logit's sigmoid is a probability.
 
     `framework` is "torch" (`module` is an nn.Module giving logits, (n, *input_shape) -> (n, classes)), "tensorflow" (a
     keras.Model giving logits) or "function" (`module` maps a float32 array to probabilities, (n, classes) or (n,) for
@@ -61,8 +64,8 @@ class Classifier:
     def log_probs(self, inputs: Any, batch: int = 256) -> np.ndarray:
         """Log-probabilities, (n, *input_shape) array or tensor -> (n, classes) float64, in evaluation mode.
 
-        From log-softmax of the logits in float64; for a function the log of its probabilities (-inf where P = 0).
-        Integers are token ids; ShapelineError where they do not fit the model's vocabulary or length, and for a
+        From log-softmax of the logits in float64, of several labels the log-sigmoid of each: log P(label present). For
+        a function the log of its probabilities (-inf where P = 0). Integers are token ids; ShapelineError where they do not fit the model's vocabulary or length, and for a
         regression model.
         """
         if self.task == "regression":
@@ -70,9 +73,12 @@ class Classifier:
         return self._outputs(inputs, batch)
 
     def predict(self, inputs: Any, batch: int = 256) -> np.ndarray:
-        """Predictions of a regression model, (n, *input_shape) -> (n,) float64; most probable classes of another."""
+        """Predictions of a regression model, (n, *input_shape) -> (n,) float64; most probable classes of another, or
+        of several labels (n, labels) bool: those of a probability of 0.5 or more."""
         if self.task == "regression":
             return self._outputs(inputs, batch)[:, 0]
+        if self.task == "multilabel":
+            return self.log_probs(inputs, batch) >= LOG_HALF
         return self.log_probs(inputs, batch).argmax(1)
 
     def _outputs(self, inputs: Any, batch: int) -> np.ndarray:

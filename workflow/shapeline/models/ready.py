@@ -1,6 +1,7 @@
 """Models that come ready in a file: a scikit-learn pipeline saved with skops, or a Keras file.
 
-Neither is trained here, and nothing is unpickled. What stands for the weights in the results is the file itself.
+Neither is trained here, and nothing is unpickled. What stands for the weights in the results is the file itself. A
+network whose training has 0 epochs is ready too, and measured here; its weights are kept as those of any network.
 """
 
 import importlib
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 FRAMEWORKS = {".skops": "function", ".keras": "tensorflow"}
 # By name, so that a process imports no other framework.
 READERS = {".skops": "shapeline.models.pipeline_file", ".keras": "shapeline.models.keras_file"}
-PACKAGES = {".skops": ("scikit-learn", "skops", "numpy"), ".keras": ("tensorflow", "keras", "numpy")}
+PACKAGES = {"function": ("scikit-learn", "skops"), "tensorflow": ("tensorflow", "keras"), "torch": ("torch",)}
 UNTRAINED = "none: the model came ready, and which rows it was made from is not known here"
 
 
@@ -49,6 +50,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         "columns": card.get("columns") or [{"name": name, "type": "number"} for name in card["feature_names"]],
         "input_shape": list(card["input_shape"]),
         "kind": card["kind"],
+        **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),  # of a tokenizer of one's own
         "trusted": sorted(settings.get("trusted", ())),
     }
     return _opened(settings["source"], path.read_bytes(), known, card.get("task") or "classification")
@@ -79,7 +81,7 @@ def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
         if len(own.labels):
             found |= {f"{part}_{name}": value for name, value in _measured(classifier, own).items()}
     log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES[suffix_of(classifier.architecture)]}
+    versions = {name: importlib.metadata.version(name) for name in (*PACKAGES[classifier.framework], "numpy")}
     return {
         "architecture": classifier.architecture,
         "framework": classifier.framework,

@@ -309,14 +309,15 @@ def checked_module(module: Any, source: str) -> nn.Module:
 def checked_logits(logits: Any, rows: int, name: str, task: str = "classification") -> torch.Tensor:
     """The logits themselves; ShapelineError unless their shape is (rows, two or more classes).
 
-    Of a regression the predictions as (rows, 1); ShapelineError unless there is one a row.
+    Of several labels one label will do. Of a regression the predictions as (rows, 1); ShapelineError unless there is one a row.
     """
     found = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
     if task == "regression":
         if isinstance(logits, torch.Tensor) and logits.shape in ((rows,), (rows, 1)):
             return logits.reshape(rows, 1)
         raise not_predictions(name, rows, found)
-    if isinstance(logits, torch.Tensor) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] > 1:
+    fewest = 1 if task == "multilabel" else 2
+    if isinstance(logits, torch.Tensor) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] >= fewest:
         return logits
     raise ShapelineError(
         f"model '{name}': gave {found} for {rows} rows; it must return logits of shape (rows, classes) "
@@ -325,7 +326,7 @@ def checked_logits(logits: Any, rows: int, name: str, task: str = "classificatio
 
 
 def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
-    """Log-softmax of the module's logits in float64, (n, *input_shape) -> (n, classes); predictions of a regression."""
+    """Log-probabilities of the module's logits in float64, (n, *input_shape) -> (n, classes); see `normalised`."""
     inputs = torch.as_tensor(inputs)
     # Integers are tokens and stay so; int32 is what every part of the project gives them as.
     inputs = inputs.float() if inputs.is_floating_point() else inputs.int()
@@ -335,8 +336,15 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
         for start in range(0, len(inputs), batch):
             rows = inputs[start : start + batch].to(device)
             logits = checked_logits(module(rows), len(rows), name, task).double()
-            parts.append((logits if task == "regression" else torch.log_softmax(logits, dim=1)).cpu())
+            parts.append(normalised(logits, task).cpu())
     return torch.cat(parts).numpy()
+
+
+def normalised(logits: torch.Tensor, task: str) -> torch.Tensor:
+    """Logits (n, classes) as log-probabilities: log-softmax, or each label's log-sigmoid; predictions as they are."""
+    if task == "regression":
+        return logits
+    return nn.functional.logsigmoid(logits) if task == "multilabel" else torch.log_softmax(logits, dim=1)
 
 
 def rows_of_a_pass(inputs: torch.Tensor, batch: int = 256) -> int:

@@ -68,7 +68,7 @@ class Trainer:
         return loss.detach().double()
 
     def measure(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-        """Accuracy (of a regression R²) and mean loss over all rows."""
+        """Accuracy (of several labels their mean, of a regression R²) and mean loss over all rows."""
         inputs, labels = self._tensors(inputs, labels)
         with torch_models.evaluation_mode(self.module):
             parts = inputs.split(torch_models.rows_of_a_pass(inputs))
@@ -76,7 +76,8 @@ class Trainer:
             loss = float(self._loss(outputs, labels))
             if self.variance is not None:
                 return r_squared(outputs.flatten().cpu().numpy(), labels.cpu().numpy()), loss
-            return float((outputs.argmax(1) == labels).double().mean()), loss
+            predicted = outputs.argmax(1) if labels.ndim == 1 else outputs >= 0
+            return float((predicted == labels).double().mean()), loss
 
     def _augmented(self, inputs: torch.Tensor) -> torch.Tensor:
         """The pictures, each flipped or not by a coin's toss of its own along every axis of `augment`."""
@@ -86,7 +87,9 @@ class Trainer:
         return inputs
 
     def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Mean cross-entropy; of a regression the mean squared error of standardised targets."""
+        """Mean cross-entropy, of several labels binary; of a regression the mean squared error of standardised targets."""
+        if labels.ndim == 2:
+            return nn.functional.binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype))
         if self.variance is None:
             return nn.functional.cross_entropy(outputs, labels)
         return nn.functional.mse_loss(outputs.double().reshape(labels.shape), labels) / self.variance

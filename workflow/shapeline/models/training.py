@@ -111,6 +111,8 @@ def fit(
 ) -> dict[str, Any]:
     """Train in place with cross-entropy, keep the best validation epoch, and return the model card.
 
+    Of several labels, (n, labels) of 0 and 1, it is the binary cross-entropy of each; accuracy is then the mean over
+    labels, and the card tells that of each label and how often all of a row are right.
     A regression is trained by the mean squared error in units of the training targets' variance; the card tells R² and
     RMSE in place of accuracies. `dataset`: inputs (n, *input_shape) float32, or int32 token ids, labels (n,) ints (of a
     regression floats), split (n,) 0 train, 1 validation, 2 test. `seed` draws the initial weights (unless `initialise`
@@ -124,13 +126,16 @@ def fit(
         raise ShapelineError(f"training: '{classifier.architecture}' is a function and cannot be trained")
     if chosen.augment and (dataset.inputs.ndim != 4 or classifier.framework != "torch"):
         raise ShapelineError("training: augment flips pictures, in torch alone; remove the key")
+    several = classifier.task == "multilabel"
     regression = classifier.task == "regression"
     labels = np.asarray(dataset.labels, dtype=np.float64 if regression else np.int64)
     splits = [np.flatnonzero(np.asarray(dataset.split) == part) for part in (TRAIN, VALIDATION, TEST)]
     for name, rows in zip(("training", "validation", "test"), splits, strict=True):
         if len(rows) == 0:
             raise ShapelineError(f"training: the dataset has no {name} rows; set the sizes of its splits")
-    if not regression and (labels.min() < 0 or labels.max() >= classifier.n_classes):
+    if several:
+        _check_labels(classifier, dataset.inputs, labels)
+    elif not regression and (labels.min() < 0 or labels.max() >= classifier.n_classes):
         raise ShapelineError(
             f"training: labels run from {labels.min()} to {labels.max()}, "
             f"but the classes of the model are 0 to {classifier.n_classes - 1}"
@@ -164,8 +169,25 @@ def fit(
     }
     if regression:
         card["test_rmse"] = math.sqrt(loss * variance(train[1]))
+    if several:
+        right = classifier.predict(test[0]) == test[1]
+        names = getattr(dataset, "card", {}).get("classes") or map(str, range(right.shape[1]))
+        card["test_accuracy_by_label"] = dict(zip(names, right.mean(axis=0).tolist(), strict=True))
+        card["test_exact_match"] = float(right.all(axis=1).mean())
     log.info("test %s %.4f on %d rows (epoch %d)", name, score, len(splits[2]), best)
     return card
+
+
+def _check_labels(classifier: Classifier, inputs: np.ndarray, labels: np.ndarray) -> None:
+    """ShapelineError unless the labels (n, labels) are 0 or 1 and the model gives a logit for each."""
+    if labels.ndim != 2 or not np.isin(labels, (0, 1)).all():
+        raise ShapelineError(f"training: labels of shape {labels.shape}; several labels are (n, labels) of 0 and 1")
+    found = classifier.log_probs(inputs[:1]).shape[1]
+    if found != labels.shape[1]:
+        raise ShapelineError(
+            f"training: '{classifier.architecture}' gives {found} output(s) and the dataset has {labels.shape[1]} "
+            "labels; give one logit a label"
+        )
 
 
 def score_name(labels: np.ndarray) -> str:

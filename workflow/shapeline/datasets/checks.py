@@ -1,0 +1,171 @@
+"""Check what a configuration says of a dataset, before any data is read."""
+
+import importlib
+import inspect
+from collections.abc import Iterable
+
+import numpy as np
+
+from shapeline.datasets import pictures, text
+from shapeline.datasets.sources import SOURCES, Source, columns_of, is_own, of_task, source_named
+from shapeline.errors import ShapelineError, nearest
+
+TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
+COLUMN_SETTINGS = ("target", "text", "task", "columns", "categorical")  # of a file of one's own
+SETTINGS = (
+    *("source", "classes", "path", "validation", "test", "seed", "count"),
+    *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *pictures.KEYS),
+)
+TASKS = ("classification", "regression", "multilabel")
+
+
+def check(source: str, settings: dict) -> None:
+    """Check a dataset entry without reading any data: names, ranges, impossible combinations.
+
+    settings: any of source, classes, path, validation, test, seed and, for a text, unit ("word" or "character"),
+    length (tokens a document) and vocabulary (words known, padding and unknown counted), and for a source that takes
+    them the keys of pictures (see pictures.decode); tokenizer, a text's own (see tokenizer.py). Raises ShapelineError.
+    """
+    for key in settings:
+        if key not in SETTINGS:
+            raise ShapelineError(f"dataset key '{key}': unknown.{nearest(key, SETTINGS)}")
+    if settings.get("source", source) != source:
+        raise ShapelineError(f"dataset source '{source}': its settings name another source, '{settings['source']}'.")
+    for key, lowest in (("validation", "0 <="), ("test", "0 <")):
+        fraction = settings.get(key, 0.5)
+        number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+        if not number or not 0 <= fraction < 1 or (key == "test" and fraction == 0):
+            raise ShapelineError(
+                f"dataset key '{key}': {fraction!r} is not a fraction; write a number, {lowest} {key} < 1."
+            )
+    seed = settings.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ShapelineError(f"dataset key 'seed': {seed!r} is not a whole number.")
+    count = settings.get("count")
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+        raise ShapelineError(f"dataset key 'count': {count!r} is not a whole number of records, 1 or more.")
+    if count is not None and (is_own(source) or source_named(source).count is None):
+        counted = ", ".join(name for name, known in SOURCES.items() if known.count is not None)
+        raise ShapelineError(f"dataset key 'count': source '{source}' has its own records; only {counted} takes it.")
+    for key in ("unit", "vocabulary"):
+        if settings.get("tokenizer") and settings.get(key) is not None:
+            raise ShapelineError(f"dataset key '{key}': the tokenizer has its own words and tokens; remove the key.")
+    pictures.check(settings)
+    _refuse_picture_settings(source, settings)
+    if is_own(source):
+        text.settings_of(settings)
+        return
+    entry = of_task(source_named(source), settings)
+    if entry.kind != "text":
+        refuse_text_settings(source, entry.kind, settings)
+    else:
+        text_settings(entry, settings)
+    local = settings.get("path") is not None
+    # A local copy may lack the official training file, and then the rest is split by `test`.
+    if entry.official_test and "test" in settings and not (local and entry.optional):
+        raise ShapelineError(f"dataset key 'test': source '{source}' has an official test part; remove the key.")
+    if entry.count is not None and "validation" in settings:
+        raise ShapelineError(f"dataset key 'validation': source '{source}' makes a validation part; remove the key.")
+    if entry.local and not local:
+        raise ShapelineError(
+            f"dataset key 'path': source '{source}' reads data of your own; name their file, folder or archive."
+        )
+    if entry.local:
+        _check_columns(entry, settings)
+    elif settings.get("task") not in (None, entry.task, "classification"):
+        remedy = "set task: multilabel, or " if entry.labels else ""
+        raise ShapelineError(f"dataset key 'task': source '{source}' has none of {settings['task']}; {remedy}remove it.")
+    if not (entry.files or entry.local) and local:
+        origin = "is made by this package" if entry.synthetic else "comes with scikit-learn"
+        raise ShapelineError(f"dataset key 'path': source '{source}' {origin}; remove the key.")
+    if entry.task == "regression":
+        refuse_classes(source, settings)
+    elif entry.classes:
+        chosen_classes(source, entry.classes, settings.get("classes"))
+
+
+def _check_columns(entry: Source, settings: dict) -> None:
+    """Check that the columns which an entry names are in its file, where there is one."""
+    if settings.get("task") not in (None, *TASKS):
+        raise ShapelineError(f"dataset key 'task': {settings['task']!r} is unknown.{nearest(settings['task'], TASKS)}")
+    if entry.kind == "table":
+        columns_of(settings)
+        if settings.get("task") == "multilabel":
+            raise ShapelineError(
+                f"dataset key 'task': source '{entry.name}' has one target; for several labels a record give a function "
+                "of your own, path/to/file.py:function."
+            )
+        if settings.get("task") == "regression":
+            refuse_classes(entry.name, settings)
+    elif entry.kind == "text":
+        importlib.import_module(SOURCES["table_file"].module).checked_names(settings, ("text", "target"))
+
+
+def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
+    """The shape of one input of a dataset entry; None where only the pictures themselves tell."""
+    return pictures.shape_of(settings) or entry.input_shape or None
+
+
+def text_settings(entry: Source | None, settings: dict) -> text.Settings:
+    """How a text's documents become tokens: the entry's keys, else those of its source, else the usual ones."""
+    if entry is None:
+        return text.settings_of(settings)
+    return text.settings_of(settings, entry.unit, entry.input_shape[0], entry.vocabulary)
+
+
+def unit_of(settings: dict) -> str | None:
+    """The unit of the tokens, "word" or "character", of a dataset entry (source, unit); None where it is no text.
+
+    Of a user's own source it is what the entry says, None where it says nothing.
+    """
+    entry = SOURCES.get(settings["source"])
+    return settings.get("unit") or (entry.unit if entry else None)
+
+
+def refuse_text_settings(source: str, kind: str, settings: dict) -> None:
+    for key in TEXT_SETTINGS:
+        if settings.get(key) is not None:
+            raise ShapelineError(f"dataset key '{key}': source '{source}' is of kind {kind}, not text; remove the key.")
+
+
+def _refuse_picture_settings(source: str, settings: dict) -> None:
+    given = [key for key in (*pictures.KEYS, *COLUMN_SETTINGS) if settings.get(key) is not None]
+    taken = ()
+    if given and not is_own(source):
+        taken = inspect.signature(importlib.import_module(source_named(source).module).read).parameters
+    for key in given:
+        if key not in taken:
+            raise ShapelineError(f"dataset key '{key}': source '{source}' does not take it; remove the key.")
+
+
+def refuse_classes(source: str, settings: dict) -> None:
+    if settings.get("classes") is not None:
+        raise ShapelineError(f"dataset key 'classes': source '{source}' is of regression, it has none; remove the key.")
+
+
+def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> list[int]:
+    """The original class indices that `classes` (indices or names, in the order of the new labels) selects.
+
+    None selects all. Raises ShapelineError for an unknown or repeated class and for fewer than two.
+    """
+    names = list(names)
+    if classes is None:
+        classes = list(range(len(names)))
+    chosen = []
+    for item in classes:
+        index = class_index(f"classes of source '{where}'", item, names)
+        if index in chosen:
+            raise ShapelineError(f"classes of source '{where}': '{names[index]}' is listed twice.")
+        chosen.append(index)
+    if len(chosen) < 2:
+        raise ShapelineError(f"classes of source '{where}': {len(chosen)} chosen; a classifier needs at least two.")
+    return chosen
+
+
+def class_index(where: str, item: int | str, names: list[str]) -> int:
+    """The place among the classes of one that is given by index or name; another is a ShapelineError."""
+    if isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(names):
+        return int(item)
+    if isinstance(item, str) and item in names:
+        return names.index(item)
+    raise ShapelineError(f"{where}: {item!r} is not one of them.{nearest(item, names)}")

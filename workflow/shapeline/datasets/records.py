@@ -1,0 +1,379 @@
+"""Read a source's records and check them: arrays of the stored types, with every default filled in."""
+
+import importlib
+import inspect
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from shapeline.datasets import regions, text, tokenizer
+from shapeline.datasets.checks import TASKS, text_settings
+from shapeline.datasets.sources import PARTS, Source, expand, user_function
+from shapeline.errors import ShapelineError, nearest
+
+log = logging.getLogger(__name__)
+
+RETURNED_TEXT = ("texts", "labels", "split", "class_names", "kind", "decisive")
+RETURNED_TRUTH = ("masks", "boxes", "box_names")
+RETURNED = ("inputs", *RETURNED_TEXT, "feature_names", "groups", "categories", "scale", "task", *RETURNED_TRUTH)
+
+
+def read_own(source: str, settings: dict) -> dict:
+    """Call the user's function, with the path when there is one."""
+    function = user_function(source)
+    arguments = []
+    if settings.get("path") is not None:
+        path = expand(settings["path"])
+        if not path.exists():
+            raise ShapelineError(f"dataset key 'path': there is nothing at {path}.")
+        arguments = [str(path)]
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        remedy = "it takes no path; remove the key" if arguments else "it needs a path; add the key"
+        raise ShapelineError(f"dataset key 'path' of source '{source}': {remedy} ({error}).") from error
+    records = function(*arguments)
+    if not isinstance(records, dict):
+        raise ShapelineError(f"source '{source}': returned {type(records).__name__}; return a dict.")
+    for key in records:
+        if key not in RETURNED:
+            raise ShapelineError(f"source '{source}': returned an unknown key '{key}'.{nearest(key, RETURNED)}")
+    if records.get("texts") is not None:
+        for key, value in records.items():
+            if key not in RETURNED_TEXT and value is not None:
+                raise ShapelineError(f"source '{source}': returned '{key}', which does not go with 'texts'.")
+        if records.get("kind") not in (None, "text"):
+            raise ShapelineError(
+                f"source '{source}': returned 'texts' and kind '{records['kind']}'; leave the kind out."
+            )
+    elif records.get("kind") == "text":
+        raise ShapelineError(f"source '{source}': a source of kind text returns its documents as 'texts'.")
+    elif records.get("inputs") is None:
+        raise ShapelineError(f"source '{source}': returned no 'inputs' and no 'texts'.")
+    if records.get("labels") is None:
+        raise ShapelineError(f"source '{source}': returned no 'labels'.")
+    return records
+
+
+def read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.PathLike]) -> dict:
+    """Call the module of the source with {file name: path} and the keys of the entry that are its parameters."""
+    if settings.get("path") is not None:
+        paths = local_files(entry, expand(settings["path"]))
+    else:
+        raw_files = [raw_files] if isinstance(raw_files, str | os.PathLike) else raw_files
+        given = {Path(path).name: Path(path) for path in raw_files}
+        paths = {file.name: given.get(file.name) for file in entry.files}
+        for file in entry.files:
+            path = paths[file.name]
+            if path is None or not path.is_file():
+                raise ShapelineError(f"{entry.name}: the file {path or file.name} is missing; fetch it first.")
+            # A file placed by hand never went through fetch, so this is the first look at it.
+            if problem := file.problem(path):
+                raise ShapelineError(f"{path}: {problem}; delete it, and fetch it again or replace it by hand.")
+    read = importlib.import_module(entry.module).read
+    return read(paths, **{key: settings[key] for key in inspect.signature(read).parameters if key in settings})
+
+
+def local_files(entry: Source, folder: Path) -> dict[str, Path]:
+    """Official name -> path of the files in a local folder, with or without .gz; a missing one is a ShapelineError.
+
+    Where the source is one file, a path may name it, whatever it is called; where that is an archive, a folder may be
+    what it unpacks to: then the archive's name has that folder. A user's own has the source's name.
+    """
+    if entry.local:
+        if not folder.exists():
+            raise ShapelineError(f"dataset key 'path': there is no file or folder {folder}.")
+        return {entry.name: folder}
+    if entry.unpacked:
+        return {entry.files[0].name: _archive_or_folder(entry, folder)}
+    if not folder.is_dir():
+        wanted = ", ".join(file.name for file in entry.files)
+        raise ShapelineError(f"dataset key 'path': {folder} is not a folder; {entry.name} wants one with {wanted}.")
+    paths = {}
+    for file in entry.files:
+        candidates = [folder / file.name, folder / file.name.removesuffix(".gz")]
+        present = [path for path in candidates if path.is_file()]
+        if present:
+            paths[file.name] = present[0]
+        elif file.name not in entry.optional:
+            raise ShapelineError(f"dataset key 'path': {folder} holds no {file.name}, which {entry.name} needs.")
+    return paths
+
+
+def _archive_or_folder(entry: Source, path: Path) -> Path:
+    """The archive itself, or the folder that holds all that it unpacks to: the path, or a folder in it."""
+    name = entry.files[0].name
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise ShapelineError(f"dataset key 'path': there is no file or folder {path}; {entry.name} wants {name}.")
+    if (path / name).is_file():
+        return path / name
+    for folder in (path, *sorted(child for child in path.iterdir() if child.is_dir())):
+        if all((folder / part).exists() for part in entry.unpacked):
+            return folder
+    needed = " and ".join(part for part in entry.unpacked if part != name)
+    absent = f"neither {name} nor {needed}" if needed else f"no {name}"
+    raise ShapelineError(f"dataset key 'path': {path} holds {absent}, which {entry.name} needs.")
+
+
+def checked(where: str, records: dict, entry: Source | None) -> dict:
+    """The records as arrays of the stored types, with every default filled in; bad data is a ShapelineError."""
+    columns = getattr(records["inputs"], "columns", None)
+    try:
+        inputs = np.asarray(records["inputs"])
+        if inputs.dtype.kind not in "buif":
+            inputs = inputs.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapelineError(f"{where}: inputs are not an array of numbers ({error}).") from error
+    kind = records.get("kind") or (entry.kind if entry else "table" if inputs.ndim == 2 else "image")
+    if kind not in ("image", "table"):
+        raise ShapelineError(f"{where}: kind '{kind}' is unknown.{nearest(kind, ('image', 'table'))}")
+    if kind == "image" and inputs.ndim == 3:
+        inputs = inputs[:, None]
+    if inputs.ndim != (2 if kind == "table" else 4) or 0 in inputs.shape:
+        wanted = "(n, columns)" if kind == "table" else "(n, channels, height, width) or (n, height, width)"
+        raise ShapelineError(f"{where}: inputs of shape {inputs.shape}; a source of kind {kind} wants {wanted}.")
+    if kind == "image" and inputs.shape[3] in (1, 3, 4) and inputs.shape[1] not in (1, 3, 4):
+        raise ShapelineError(f"{where}: inputs of shape {inputs.shape} have the channels last; move them to axis 1.")
+
+    default_names = entry.feature_names if entry else columns if columns is not None else ()
+    if kind == "table" and not len(default_names):
+        default_names = [f"column {index}" for index in range(inputs.shape[1])]
+    given_names = records.get("feature_names")
+    feature_names = [str(name) for name in (default_names if given_names is None else given_names)]
+    if kind == "table" and len(feature_names) != inputs.shape[1]:
+        raise ShapelineError(f"{where}: {len(feature_names)} feature_names for {inputs.shape[1]} columns.")
+    if len(set(feature_names)) != len(feature_names):
+        raise ShapelineError(f"{where}: feature_names must differ from each other.")
+
+    task = records.get("task") or (entry.task if entry else "classification")
+    if task not in TASKS:
+        raise ShapelineError(f"{where}: task '{task}' is unknown.{nearest(task, TASKS)}")
+    if task == "regression":
+        labels, class_names = _targets(where, records), []
+    elif task == "multilabel":
+        labels, class_names = _several(where, records["labels"], records.get("class_names"), entry)
+    else:
+        labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
+    if len(labels) != len(inputs):
+        raise ShapelineError(f"{where}: {len(labels)} labels for {len(inputs)} inputs.")
+    groups = records.get("groups") or (entry.groups if entry else {})
+    missing = records.get("missing")
+    categories = _categories(where, records.get("categories") or {}, inputs, feature_names, missing is not None)
+    skipped = records.get("skipped", {})
+    inputs, scale, odd = _stored(where, inputs, kind, records.get("scale"), feature_names, missing is not None)
+    return {
+        "inputs": inputs,
+        "labels": labels,
+        "split": _split(where, records.get("split"), len(labels)),
+        "ids": np.arange(len(labels)),
+        "read": len(labels) + sum(skipped.values()),
+        "class_names": class_names,
+        "feature_names": feature_names,
+        "groups": {str(name): [str(column) for column in members] for name, members in groups.items()},
+        "kind": kind,
+        "task": task,
+        "scale": scale,
+        "truth": regions.checked(where, records, labels, class_names, inputs.shape[2:]) if kind == "image" else None,
+        "odd": {"odd_outside_unit_range": odd, **skipped, **records.get("odd", {})},
+        "notes": list(records.get("notes", [])),
+        "categorical": [feature_names.index(name) for name in categories],
+        "categories": categories,
+        "columns": records.get("columns"),
+        "missing": missing,
+    }
+
+
+def _categories(
+    where: str, categories: dict, inputs: np.ndarray, names: list[str], missing: bool
+) -> dict[str, list[str]]:
+    """Of each column of codes 0, 1, 2, ... what they stand for, in the order of the columns; missing: NaN may be."""
+    checked = {str(name): [str(value) for value in values] for name, values in categories.items()}
+    for name, values in checked.items():
+        if name not in names:
+            raise ShapelineError(f"{where}: categories of '{name}', which is no column.{nearest(name, names)}")
+        codes = inputs[:, names.index(name)]
+        strange = ~(np.isin(codes, np.arange(len(values))) | (np.isnan(codes) if missing else False))
+        if strange.any():
+            record = int(np.argmax(strange))
+            raise ShapelineError(
+                f"{where}: record {record}, column '{name}' is {inputs[record, names.index(name)]}; it has "
+                f"{len(values)} categories, so its codes are 0 to {len(values) - 1}."
+            )
+    return {name: checked[name] for name in names if name in checked}
+
+
+def checked_texts(where: str, records: dict, entry: Source | None, settings: dict) -> dict:
+    """The documents as tokens, without those that have none, and all else that checked() gives."""
+    texts, n_undecodable = [], 0
+    for record, document in enumerate(records["texts"]):
+        if not isinstance(document, str):
+            raise ShapelineError(f"{where}: record {record} is {type(document).__name__}, not a text.")
+        document, undecodable = text.repaired(document)
+        texts.append(document)
+        n_undecodable += undecodable
+    labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
+    if len(labels) != len(texts):
+        raise ShapelineError(f"{where}: {len(labels)} labels for {len(texts)} texts.")
+    split = _split(where, records.get("split"), len(texts))
+    chosen, own = text_settings(entry, settings), settings.get("tokenizer")
+    tokens = tokenizer.tokenize(texts, tokenizer.opened(own), chosen.length) if own else text.tokenize(texts, chosen)
+    filled = np.flatnonzero(~tokens.empty)
+    for count, what in ((tokens.empty.sum(), "without a word, left out"), (n_undecodable, "with undecodable bytes")):
+        if count:
+            log.warning("%s: %d document(s) %s", where, count, what)
+    return {
+        "texts": texts,
+        "tokens": tokens,
+        "decisive": None if own else _decisive(where, records.get("decisive"), tokens),  # its words are others
+        "labels": labels[filled],
+        "split": None if split is None else split[filled],
+        "ids": filled,
+        "read": len(texts),
+        "class_names": class_names,
+        "feature_names": [],
+        "groups": {},
+        "kind": "text",
+        "scale": 1,
+        "odd": {"empty": int(tokens.empty.sum()), "undecodable": n_undecodable},
+        "notes": records.get("notes", []),
+    }
+
+
+def _decisive(where: str, decisive: Iterable | None, tokens: text.Tokens) -> list[np.ndarray] | None:
+    """Of each document one bool a word, whether it decides the class; None where that is not known."""
+    if decisive is None:
+        return None
+    decisive = [np.asarray(flags) for flags in decisive]
+    if len(decisive) != len(tokens.n_words):
+        raise ShapelineError(f"{where}: decisive words of {len(decisive)} records for {len(tokens.n_words)} texts.")
+    for record, (flags, n_words) in enumerate(zip(decisive, tokens.n_words, strict=True)):
+        if flags.shape != (n_words,) or (n_words and flags.dtype != bool):
+            raise ShapelineError(
+                f"{where}: record {record} has {n_words} words and decisive of shape {flags.shape} and type "
+                f"{flags.dtype}; give one bool a word."
+            )
+    return decisive
+
+
+def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, names: list[str], missing: bool) -> tuple:
+    """The inputs as uint8 (images) or float32, their scale, and how many records leave [0, 1] (images).
+
+    missing: whether cells may be NaN, which then is what is missing.
+    """
+    if kind == "image" and inputs.dtype == np.uint8:
+        scale = 255 if scale is None else scale
+    elif kind == "image" and inputs.dtype.kind in "iu" and scale is None:
+        raise ShapelineError(f"{where}: images of type {inputs.dtype}; return uint8 (0 to 255), or give their 'scale'.")
+    else:
+        scale = 1 if scale is None else scale
+        inputs = inputs.astype(np.float32)
+        bad = np.argwhere(np.isinf(inputs) if missing else ~np.isfinite(inputs))
+        if len(bad):
+            record, *cell = bad[0].tolist()
+            place = f"column '{names[cell[0]]}'" if kind == "table" else f"cell {tuple(cell)}"
+            raise ShapelineError(
+                f"{where}: record {record}, {place} is {inputs[tuple(bad[0])]}; "
+                f"every value must be a finite number ({len(np.unique(bad[:, 0]))} record(s) are not)."
+            )
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not scale > 0:
+        raise ShapelineError(f"{where}: scale {scale!r} is not a positive number.")
+    if kind == "table":
+        return inputs, scale, 0
+    flat = inputs.reshape(len(inputs), -1)
+    odd = int(((flat.min(axis=1) < 0) | (flat.max(axis=1) > scale)).sum())
+    if odd:
+        log.warning("%s: %d image(s) leave [0, 1] (after division by %s)", where, odd, scale)
+    return inputs, scale, odd
+
+
+def _targets(where: str, records: dict) -> np.ndarray:
+    """The numbers to predict of a regression, (n,) float64."""
+    if records.get("class_names") is not None:
+        raise ShapelineError(f"{where}: returned 'class_names', which do not go with task 'regression'.")
+    targets = np.asarray(records["labels"])
+    if targets.ndim != 1 or targets.dtype.kind not in "buif":
+        raise ShapelineError(
+            f"{where}: labels of shape {targets.shape} and type {targets.dtype}; a regression wants numbers, (n,)."
+        )
+    targets = targets.astype(np.float64)
+    if not np.isfinite(targets).all():
+        record = int(np.argmin(np.isfinite(targets)))
+        raise ShapelineError(f"{where}: record {record} has the label {targets[record]}; it must be a finite number.")
+    if len(targets) and (targets == targets[0]).all():
+        raise ShapelineError(f"{where}: all labels are {targets[0]:g}, so there is nothing to predict.")
+    return targets
+
+
+def _labels(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
+    """Labels as class indices (n,) int64, and the names of the classes."""
+    labels = np.asarray(labels)
+    if labels.ndim != 1:
+        hint = ' Several labels a record, (n, labels) of 0 and 1, need "task": "multilabel".' if labels.ndim == 2 else ""
+        raise ShapelineError(f"{where}: labels of shape {labels.shape}; they must be one per record, (n,).{hint}")
+    if class_names is None and entry:
+        class_names = entry.classes
+    names = None if class_names is None else [str(name) for name in class_names]
+    if names is not None and len(set(names)) != len(names):
+        raise ShapelineError(f"{where}: class_names must differ from each other.")
+    if labels.dtype.kind in "OUST":
+        texts = [str(label) for label in labels]
+        names = sorted(set(texts)) if names is None else names
+        index = {name: position for position, name in enumerate(names)}
+        for record, text in enumerate(texts):
+            if text not in index:
+                raise ShapelineError(f"{where}: record {record} has the label '{text}'.{nearest(text, names)}")
+        return np.array([index[text] for text in texts], np.int64), names
+    if labels.dtype.kind not in "buif":
+        raise ShapelineError(f"{where}: labels of type {labels.dtype}; they must be class indices or names.")
+    n_classes = len(names) if names is not None else None
+    finite = np.isfinite(labels)
+    whole = finite & (np.where(finite, labels, 0) == np.floor(np.where(finite, labels, 0)))
+    wrong = ~whole | (labels < 0) | (labels >= (np.inf if n_classes is None else n_classes))
+    if wrong.any():
+        record = int(np.argmax(wrong))
+        allowed = "class indices 0, 1, 2, ..." if n_classes is None else f"class indices 0 to {n_classes - 1}"
+        hint = ' Numbers to predict need "task": "regression".' if finite.all() and not whole.all() else ""
+        raise ShapelineError(f"{where}: record {record} has the label {labels[record]}; labels are {allowed}.{hint}")
+    labels = labels.astype(np.int64)
+    return labels, names if names is not None else [str(index) for index in range(labels.max(initial=-1) + 1)]
+
+
+def _several(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
+    """Labels that go together, (n, labels) uint8 of 0 and 1, and their names."""
+    labels = np.asarray(labels)
+    if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind not in "buif":
+        raise ShapelineError(
+            f"{where}: labels of shape {labels.shape} and type {labels.dtype}; task multilabel wants two labels a "
+            "record or more, (n, labels) of 0 and 1."
+        )
+    strange = ~np.isin(labels, (0, 1)).all(axis=1)
+    if strange.any():
+        record = int(np.argmax(strange))
+        raise ShapelineError(f"{where}: record {record} has the labels {labels[record].tolist()}; each is 0 or 1.")
+    given = (entry.classes if entry else range(labels.shape[1])) if class_names is None else class_names
+    names = [str(name) for name in given]
+    if len(names) != labels.shape[1] or len(set(names)) != len(names):
+        raise ShapelineError(f"{where}: {len(set(names))} different class_names for {labels.shape[1]} labels.")
+    return labels.astype(np.uint8), names
+
+
+def _split(where: str, split: object, n: int) -> np.ndarray | None:
+    """The source's own split as (n,) uint8, from indices or names of PARTS; None when it has none."""
+    if split is None:
+        return None
+    split = np.asarray(split)
+    if split.shape != (n,):
+        raise ShapelineError(f"{where}: split of shape {split.shape} for {n} records.")
+    known = np.array(PARTS) if split.dtype.kind in "OUST" else np.arange(len(PARTS))
+    matches = split.astype(known.dtype if split.dtype.kind in "OUST" else split.dtype)[:, None] == known
+    if not matches.any(axis=1).all():
+        record = int(np.argmin(matches.any(axis=1)))
+        raise ShapelineError(
+            f"{where}: record {record} has the split {split[record]!s}; write 0 train, 1 validation, 2 test."
+        )
+    return matches.argmax(axis=1).astype(np.uint8)

@@ -1,0 +1,175 @@
+"""A tokenizer of one's own, "path/to/file.py:function": documents as its ids, and of each token the word it is of.
+
+The function returns a mapping with `encode`, `pad` and `vocabulary`, or an object like a tokenizers.Tokenizer, with
+`encode`, `token_to_id` and `get_vocab`. `encode(text)` gives `(ids, word_of_token)`, `(ids, word_of_token, words)` or
+an object with `ids`, `word_ids` and, where it has them, `offsets`; the word of a special token is None.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shapeline.datasets.sources import user_function
+from shapeline.errors import ShapelineError
+
+RETURNED = ("encode", "pad", "vocabulary")
+PADS = ("[PAD]", "<pad>")  # what usual tokenizers call it
+SPECIAL = -1  # the word of a token that is never removed
+SHOWN = 30  # characters of a document that an error names
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """encode: from a document to what the module's docstring says; pad: the id that fills up a short document and
+    stands for an absent token; vocabulary: the tokens by id."""
+
+    source: str
+    encode: Callable[[str], Any]
+    pad: int
+    vocabulary: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Documents by a tokenizer, cut to `length` tokens.
+
+    ids, owners: of each document its ids (m,) and the word 0, 1, ... of each, SPECIAL of one that is never removed.
+    words: of each the text of every word that is left. sizes, n_words: (n,) tokens and words before the cut. empty:
+    (n,) bool, no word is left.
+    """
+
+    tokenizer: Tokenizer
+    length: int
+    ids: list[np.ndarray]
+    owners: list[np.ndarray]
+    words: list[list[str]]
+    sizes: np.ndarray
+    n_words: np.ndarray
+    empty: np.ndarray
+
+
+@functools.lru_cache(maxsize=4)
+def opened(source: str) -> Tokenizer:
+    """The tokenizer that the user's function returns; ShapelineError where it lacks what is needed."""
+    made = user_function(source)()
+    where = f"tokenizer '{source}'"
+    if not isinstance(made, Mapping):
+        made = _of_object(where, made)
+    lacking = [key for key in RETURNED if made.get(key) is None]
+    if lacking:
+        told = "the id that stands for an absent token" if lacking == ["pad"] else "all of " + ", ".join(RETURNED)
+        raise ShapelineError(f"{where}: it has no '{lacking[0]}'; return a dict with {told}.")
+    vocabulary, pad = _listed(made["vocabulary"]), made["pad"]
+    if not isinstance(pad, int | np.integer) or not 0 <= pad < len(vocabulary):
+        raise ShapelineError(f"{where}: pad is {pad!r}; the vocabulary has the ids 0 to {len(vocabulary) - 1}.")
+    return Tokenizer(source, made["encode"], int(pad), vocabulary)
+
+
+def _of_object(where: str, made: Any) -> dict:
+    if not all(hasattr(made, name) for name in ("encode", "token_to_id", "get_vocab")):
+        raise ShapelineError(
+            f"{where}: returned {type(made).__name__}; return a dict with {', '.join(RETURNED)}, or an object with "
+            "encode, token_to_id and get_vocab."
+        )
+    for name in ("no_padding", "no_truncation"):  # both are done here, where what is cut is counted
+        getattr(made, name, lambda: None)()
+    pads = [made.token_to_id(name) for name in PADS]
+    return {
+        "encode": made.encode,
+        "pad": next((pad for pad in pads if pad is not None), None),
+        "vocabulary": made.get_vocab(),
+    }
+
+
+def _listed(vocabulary: int | Mapping[str, int] | list[str]) -> list[str]:
+    """Tokens by id, from their number, their ids, or themselves; one without a name is called by its id."""
+    if isinstance(vocabulary, Mapping):
+        names = [str(number) for number in range(max(vocabulary.values(), default=-1) + 1)]
+        for token, number in vocabulary.items():
+            names[number] = str(token)
+        return names
+    if isinstance(vocabulary, int):
+        return [str(number) for number in range(vocabulary)]
+    return [str(token) for token in vocabulary]
+
+
+def tokenize(texts: list[str], tokenizer: Tokenizer, length: int) -> Documents:
+    """The documents by the tokenizer; ShapelineError, naming the document, for ids and words that do not go together.
+
+    A long document keeps its first tokens and the special tokens at its end.
+    """
+    made = [_encoded(text, tokenizer) for text in texts]
+    cut = [_cut(ids, owners, words, length) for ids, owners, words in made]
+    return Documents(
+        tokenizer,
+        length,
+        *([part[place] for part in cut] for place in range(3)),
+        np.array([len(ids) for ids, _, _ in made], np.int64),
+        np.array([len(words) for _, _, words in made], np.int64),
+        np.array([not words for _, _, words in cut], bool),
+    )
+
+
+def padded(documents: Documents, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The chosen documents as ids and words of their tokens, both (n, length) int32, filled up with pad and SPECIAL."""
+    chosen = range(len(documents.ids)) if rows is None else rows
+    ids = np.full((len(chosen), documents.length), documents.tokenizer.pad, np.int32)
+    owners = np.full(ids.shape, SPECIAL, np.int32)
+    for place, row in enumerate(chosen):
+        ids[place, : len(documents.ids[row])] = documents.ids[row]
+        owners[place, : len(documents.ids[row])] = documents.owners[row]
+    return ids, owners
+
+
+def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Ids, words by number in the order of their numbers, and the words themselves."""
+    found = tokenizer.encode(text)
+    start = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    where = f"tokenizer '{tokenizer.source}', document {start!r}"
+    words = offsets = None
+    if isinstance(found, tuple) and len(found) in (2, 3):
+        ids, numbers, words = (*found, None)[:3]
+    elif hasattr(found, "ids") and hasattr(found, "word_ids"):
+        ids, numbers, offsets = found.ids, found.word_ids, getattr(found, "offsets", None)
+    else:
+        raise ShapelineError(
+            f"{where}: encode returned {type(found).__name__}; return (ids, word_of_token), or an object with ids and "
+            "word_ids."
+        )
+    ids, numbers = np.asarray(ids, np.int64).reshape(-1), list(numbers)
+    if len(numbers) != len(ids):
+        raise ShapelineError(
+            f"{where}: {len(ids)} ids and the words of {len(numbers)} tokens; give each id the number of its word, or "
+            "None for a special token."
+        )
+    wrong = ids[(ids < 0) | (ids >= len(tokenizer.vocabulary))]
+    if len(wrong):
+        raise ShapelineError(f"{where}: id {wrong[0]} is none of the vocabulary's, 0 to {len(tokenizer.vocabulary) - 1}.")
+    own = np.array([SPECIAL if number is None else number for number in numbers], np.int64)
+    there = np.unique(own[own >= 0])
+    owners = np.where(own >= 0, np.searchsorted(there, own), SPECIAL)
+    if offsets is not None and words is None:
+        spans = [np.flatnonzero(owners == word) for word in range(len(there))]
+        return ids, owners, [text[offsets[span[0]][0] : offsets[span[-1]][1]].strip() for span in spans]
+    words = text.split() if words is None else list(words)
+    if len(there) and there[-1] >= len(words):
+        raise ShapelineError(
+            f"{where}: a token is of word {there[-1]} (from 0) and there are {len(words)}; return the words too, "
+            "(ids, word_of_token, words)."
+        )
+    return ids, owners, [str(words[number]) for number in there]
+
+
+def _cut(ids: np.ndarray, owners: np.ndarray, words: list[str], length: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """The first tokens, and the special ones at the end, so that there are at most `length`, and the words left."""
+    if len(ids) <= length:
+        return ids, owners, words
+    last = np.flatnonzero(owners >= 0).max(initial=-1) + 1
+    ending = min(len(ids) - last, length)
+    kept = np.r_[np.arange(min(last, length - ending)), np.arange(len(ids) - ending, len(ids))]
+    left = np.unique(owners[kept][owners[kept] >= 0])
+    owners = np.where(owners[kept] >= 0, np.searchsorted(left, owners[kept]), SPECIAL)
+    return ids[kept], owners, [words[number] for number in left]
