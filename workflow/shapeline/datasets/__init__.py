@@ -46,6 +46,7 @@ from shapeline.datasets.sources import (  # noqa: F401
     source_named,
     user_function,
 )
+from shapeline.datasets.stored import Pictures, mapped
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import digest, seed_of
 
@@ -58,13 +59,14 @@ RARE = 4  # records with the same labels, of which too few could be in every par
 class Dataset:
     """A prepared dataset in memory.
 
-    inputs: (n, *input_shape) float32, images in [0, 1]; of texts int32 token ids, right-padded with 0. labels: (n,)
-    int64, of a regression float64, of several labels a record (n, labels) uint8, 1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test; ids: (n,) int64, position in the
-    source; card: the dictionary of card.json. owners: of texts with a tokenizer of one's own (n, length) int32, of each
-    token the word that it is part of, -1 of padding and special ones.
+    inputs: (n, *input_shape) float32, images in [0, 1] once their rows are taken (see Pictures); of texts int32 token
+    ids, right-padded with 0. labels: (n,) int64, of a regression float64, of several labels a record (n, labels) uint8,
+    1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test; ids: (n,) int64, position in the source;
+    card: the dictionary of card.json. owners: of texts with a tokenizer of one's own (n, length) int32, of each token
+    the word that it is part of, -1 of padding and special ones.
     """
 
-    inputs: np.ndarray
+    inputs: np.ndarray | Pictures
     labels: np.ndarray
     split: np.ndarray
     ids: np.ndarray
@@ -76,7 +78,14 @@ class Dataset:
         if name not in PARTS:
             raise ShapelineError(f"part '{name}' of a dataset: unknown.{nearest(name, PARTS)}")
         rows = np.flatnonzero(self.split == PARTS.index(name))
-        return Dataset(self.inputs[rows], self.labels[rows], self.split[rows], self.ids[rows], self.card, None if self.owners is None else self.owners[rows])
+        return Dataset(
+            self.inputs[rows],
+            self.labels[rows],
+            self.split[rows],
+            self.ids[rows],
+            self.card,
+            None if self.owners is None else self.owners[rows],
+        )
 
 
 def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike], folder: str | os.PathLike) -> dict:
@@ -175,7 +184,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
         "input_shape": list(arrays["inputs"].shape[1:]),
         "classes": class_names,
         "counts": _counts(where, class_names, arrays["labels"], arrays["split"], own_split),
-        **({"rows": {name: int((arrays["split"] == part).sum()) for part, name in enumerate(PARTS)}} if several else {}),
+        **({"rows": _rows(arrays["split"])} if several else {}),  # which the counts of each label do not tell
         "scale": content["scale"],
         "feature_names": content["feature_names"],
         "groups": content["groups"],
@@ -205,7 +214,8 @@ def load(folder: str | os.PathLike) -> Dataset:
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
         # Opened here because np.load leaves its own file open when the archive is damaged.
         with open(folder / "arrays.npz", "rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            inputs, labels, split, ids = (stored[key] for key in ("inputs", "labels", "split", "ids"))
+            labels, split, ids = (stored[key] for key in ("labels", "split", "ids"))
+            inputs = mapped(folder / "arrays.npz", "inputs") if card["kind"] == "image" else stored["inputs"]
             owners = stored["owners"] if "owners" in stored.files else None
         rows = card.get("rows") or {part: sum(classes.values()) for part, classes in card["counts"].items()}
         counted = sum(rows.values())
@@ -216,9 +226,12 @@ def load(folder: str | os.PathLike) -> Dataset:
         raise ShapelineError(f"prepared dataset {folder}: damaged ({error}); {again}.") from error
     if list(inputs.shape[1:]) != input_shape or not len(inputs) == len(labels) == len(split) == counted:
         raise ShapelineError(f"prepared dataset {folder}: arrays.npz and card.json disagree; {again}.")
-    inputs = inputs.astype(np.int32 if kind == "text" else np.float32)
-    if scale != 1:
-        inputs /= np.float32(scale)
+    if kind == "image":
+        inputs = Pictures(inputs, scale)
+    else:
+        inputs = inputs.astype(np.int32 if kind == "text" else np.float32)
+        if scale != 1:
+            inputs /= np.float32(scale)
     return Dataset(inputs, labels, split, ids, card, owners)
 
 
@@ -367,8 +380,9 @@ def _counts(
 ) -> dict[str, dict[str, int]]:
     """Records per part and class; a class without training records and an empty test part are errors.
 
-    Of several labels a record (n, labels): those that have each. Without classes, which a regression has none of, all records count as one. own_split: a user's function says which
-    records are for training; it may have none of a class, for a model that is trained on other data.
+    Of several labels a record (n, labels): those that have each. Without classes, which a regression has none of, all
+    records count as one. own_split: a user's function says which records are for training; it may have none of a class,
+    for a model that is trained on other data.
     """
     regression = not names
     if regression:
@@ -388,6 +402,11 @@ def _counts(
     if not (split == TEST).any():
         raise ShapelineError(f"{where}: the test part is empty, so there is nothing to explain.")
     return counts
+
+
+def _rows(split: np.ndarray) -> dict[str, int]:
+    """Records of each part."""
+    return {name: int((split == part).sum()) for part, name in enumerate(PARTS)}
 
 
 def _write(

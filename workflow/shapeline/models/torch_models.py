@@ -309,7 +309,8 @@ def checked_module(module: Any, source: str) -> nn.Module:
 def checked_logits(logits: Any, rows: int, name: str, task: str = "classification") -> torch.Tensor:
     """The logits themselves; ShapelineError unless their shape is (rows, two or more classes).
 
-    Of several labels one label will do. Of a regression the predictions as (rows, 1); ShapelineError unless there is one a row.
+    Of several labels one is enough. Of a regression the predictions as (rows, 1); ShapelineError unless there is one a
+    row.
     """
     found = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
     if task == "regression":
@@ -327,7 +328,7 @@ def checked_logits(logits: Any, rows: int, name: str, task: str = "classificatio
 
 def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
     """Log-probabilities of the module's logits in float64, (n, *input_shape) -> (n, classes); see `normalised`."""
-    inputs = torch.as_tensor(inputs)
+    inputs = torch.as_tensor(inputs if torch.is_tensor(inputs) else np.asarray(inputs))
     # Integers are tokens and stay so; int32 is what every part of the project gives them as.
     inputs = inputs.float() if inputs.is_floating_point() else inputs.int()
     device, batch = device_of(module), rows_of_a_pass(inputs, batch)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from shapeline.datasets.stored import Pictures
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier
 from shapeline.models.training import MOMENTUM, Settings, r_squared, variance
@@ -39,6 +40,8 @@ class Trainer:
 
     def __init__(self, module: nn.Module, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
         self.module, self.device = module, torch_models.device_of(module)
+        # Pictures stay as they are stored until a step takes some: as float32 they are four times as large.
+        self.scale = torch.tensor(inputs.scale, device=self.device) if isinstance(inputs, Pictures) else None
         self.inputs, self.labels = self._tensors(inputs, labels)
         self.flipped_axes = [AXES[name] for name in settings.augment]
         self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression
@@ -61,7 +64,7 @@ class Trainer:
         self.module.train()
         self.optimizer.param_groups[0]["lr"] = learning_rate
         rows = torch.from_numpy(rows).to(self.device)
-        loss = self._loss(self.module(self._augmented(self.inputs[rows])), self.labels[rows])
+        loss = self._loss(self.module(self._augmented(self._floats(self.inputs[rows]))), self.labels[rows])
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -72,7 +75,7 @@ class Trainer:
         inputs, labels = self._tensors(inputs, labels)
         with torch_models.evaluation_mode(self.module):
             parts = inputs.split(torch_models.rows_of_a_pass(inputs))
-            outputs = torch.cat([self.module(rows) for rows in parts]).double()
+            outputs = torch.cat([self.module(self._floats(rows)) for rows in parts]).double()
             loss = float(self._loss(outputs, labels))
             if self.variance is not None:
                 return r_squared(outputs.flatten().cpu().numpy(), labels.cpu().numpy()), loss
@@ -87,7 +90,7 @@ class Trainer:
         return inputs
 
     def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Mean cross-entropy, of several labels binary; of a regression the mean squared error of standardised targets."""
+        """Mean cross-entropy, of several labels binary; of a regression squared error of standardised targets."""
         if labels.ndim == 2:
             return nn.functional.binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype))
         if self.variance is None:
@@ -100,8 +103,13 @@ class Trainer:
     def restore(self, weights: dict[str, torch.Tensor]) -> None:
         self.module.load_state_dict(weights)
 
-    def _tensors(self, *arrays: np.ndarray) -> tuple[torch.Tensor, ...]:
-        return tuple(torch.as_tensor(array).to(self.device) for array in arrays)
+    def _tensors(self, *arrays: np.ndarray | Pictures) -> tuple[torch.Tensor, ...]:
+        stored = (array.stored if isinstance(array, Pictures) else array for array in arrays)
+        return tuple(torch.as_tensor(array).to(self.device) for array in stored)
+
+    def _floats(self, rows: torch.Tensor) -> torch.Tensor:
+        """What the module takes of stored rows."""
+        return rows if self.scale is None else rows.float() / self.scale
 
 
 def initialise_weights(module: nn.Module) -> None:

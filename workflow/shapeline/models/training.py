@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shapeline.datasets.stored import Pictures
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import Classifier
 
@@ -144,7 +145,8 @@ def fit(
     start = time.perf_counter()
     classifier.to(device)
     framework = importlib.import_module(TRAINERS[classifier.framework])
-    train, validation, test = ((dataset.inputs[rows], labels[rows]) for rows in splits)
+    taken = dataset.inputs.only if isinstance(dataset.inputs, Pictures) else dataset.inputs.__getitem__
+    train, validation, test = ((taken(rows), labels[rows]) for rows in splits)
     with framework.trainer(classifier, train, chosen, seed, device, initialise) as trainer:
         history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed)
         score, loss = trainer.measure(*test)
@@ -170,7 +172,7 @@ def fit(
     if regression:
         card["test_rmse"] = math.sqrt(loss * variance(train[1]))
     if several:
-        right = classifier.predict(test[0]) == test[1]
+        right = classifier.predict(test[0][:]) == test[1]
         names = getattr(dataset, "card", {}).get("classes") or map(str, range(right.shape[1]))
         card["test_accuracy_by_label"] = dict(zip(names, right.mean(axis=0).tolist(), strict=True))
         card["test_exact_match"] = float(right.all(axis=1).mean())

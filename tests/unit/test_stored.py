@@ -1,0 +1,95 @@
+"""Pictures as they are stored: the same numbers as the whole array, and only the rows that are asked for."""
+
+import copy
+import zipfile
+
+import numpy as np
+import pytest
+
+from shapeline import datasets, models, references
+from shapeline.datasets.stored import Pictures, mapped
+from shapeline.models import training
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (20, 3, 16, 16), dtype=np.uint8)
+WHOLE = PIXELS.astype(np.float32) / np.float32(255)
+
+
+@pytest.fixture
+def file(tmp_path):
+    np.savez(tmp_path / "arrays.npz", labels=np.arange(20), inputs=PIXELS)
+    return tmp_path / "arrays.npz"
+
+
+def test_a_mapped_array_is_the_stored_one(file):
+    found = mapped(file, "inputs")
+    assert isinstance(found, np.memmap) and not found.flags.writeable
+    np.testing.assert_array_equal(found, PIXELS)
+    np.testing.assert_array_equal(mapped(file, "labels"), np.arange(20))
+
+
+def test_other_orders_types_and_shapes_are_mapped(tmp_path):
+    arrays = {"columns": np.asfortranarray(WHOLE[:, 0, 0]), "empty": np.zeros((0, 3), np.float64), "n": np.array(7)}
+    np.savez(tmp_path / "arrays.npz", **arrays)
+    for name, array in arrays.items():
+        found = mapped(tmp_path / "arrays.npz", name)
+        assert found.dtype == array.dtype and found.shape == array.shape
+        np.testing.assert_array_equal(found, array)
+
+
+def test_a_flipped_bit_and_a_compressed_file_are_refused(file, tmp_path):
+    content = bytearray(file.read_bytes())
+    content[content.index(PIXELS[5].tobytes()) + 7] ^= 1
+    (tmp_path / "flipped.npz").write_bytes(content)
+    with pytest.raises(zipfile.BadZipFile, match="CRC"):
+        mapped(tmp_path / "flipped.npz", "inputs")
+    np.savez_compressed(tmp_path / "small.npz", inputs=PIXELS)
+    with pytest.raises(ValueError, match="inputs is compressed"):
+        mapped(tmp_path / "small.npz", "inputs")
+    with pytest.raises(KeyError):
+        mapped(file, "inouts")
+
+
+def test_rows_and_the_whole_are_exactly_the_float32_array():
+    pictures = Pictures(PIXELS, 255)
+    assert (pictures.shape, pictures.ndim, len(pictures), pictures.dtype) == (WHOLE.shape, 4, 20, np.float32)
+    for rows in (3, slice(2, 9), np.array([5, 1, 1]), np.arange(20) % 3 == 0):
+        np.testing.assert_array_equal(pictures[rows], WHOLE[rows])
+        assert pictures[rows].dtype == np.float32
+    np.testing.assert_array_equal(np.asarray(pictures), WHOLE)
+    np.testing.assert_array_equal(np.concatenate(list(pictures.blocks(np.arange(3, 19)))), WHOLE[3:19])
+    np.testing.assert_array_equal(pictures.only(np.array([4, 2]))[:], WHOLE[[4, 2]])
+    assert pictures.only(np.array([4, 2])).stored.dtype == np.uint8
+
+
+def test_whatever_else_an_array_does_the_whole_does():
+    pictures = Pictures(PIXELS, 255)
+    assert pictures.mean() == WHOLE.mean() and pictures.reshape(20, -1).shape == (20, 768)
+    np.testing.assert_array_equal(1 - pictures, 1 - WHOLE)
+    np.testing.assert_array_equal(pictures == WHOLE, True)
+    np.testing.assert_array_equal(copy.deepcopy(pictures)[:], WHOLE)
+    with pytest.raises(AttributeError):
+        pictures.meen()
+
+
+def prepared(tmp_path):
+    datasets.prepare("digits", {"classes": [3, 8]}, [], tmp_path)
+    lean = datasets.load(tmp_path)
+    return lean, datasets.Dataset(lean.inputs[:], lean.labels, lean.split, lean.ids, lean.card)
+
+
+def test_a_loaded_dataset_of_pictures_stays_as_it_is_stored(tmp_path):
+    lean, whole = prepared(tmp_path)
+    assert isinstance(lean.inputs, Pictures) and isinstance(lean.part("test").inputs, np.ndarray)
+    for kind in ("mean", "mean_image", "zero"):
+        np.testing.assert_allclose(
+            references.build(kind, lean, 0).rows, references.build(kind, whole, 0).rows, rtol=1e-7
+        )
+
+
+def test_the_same_model_is_trained_from_either(tmp_path):
+    cards = []
+    for dataset in prepared(tmp_path):
+        model = models.build("digits_cnn")
+        cards.append(training.fit(model, dataset, {"epochs": 2}, seed=1))
+    assert cards[0]["test_loss"] == cards[1]["test_loss"]
+    assert [epoch["loss"] for epoch in cards[0]["history"]] == [epoch["loss"] for epoch in cards[1]["history"]]

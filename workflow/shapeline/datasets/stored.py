@@ -1,0 +1,85 @@
+"""Pictures as they are stored: mapped from their file, and float32 only where they are asked for."""
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+BLOCK_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures(np.lib.mixins.NDArrayOperatorsMixin):
+    """Stored pixels (n, channels, height, width) that come out as float32, divided by `scale`, when rows are taken.
+
+    A job takes the few pictures it explains; all of them as float32 would be four times the file. Whatever else an
+    array can do is done by all of them.
+    """
+
+    stored: np.ndarray
+    scale: float
+    dtype = np.dtype(np.float32)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.stored.ndim
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __getitem__(self, rows) -> np.ndarray:
+        return self.stored[rows].astype(np.float32) / np.float32(self.scale)
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return np.asarray(self[:], dtype)
+
+    def __array_ufunc__(self, function, method, *arguments, **keywords):
+        whole = (one[:] if isinstance(one, Pictures) else one for one in arguments)
+        return getattr(function, method)(*whole, **keywords)
+
+    def __getattr__(self, name: str):
+        if name.startswith("__") or name in ("stored", "scale"):  # asked before there are any, where it is copied
+            raise AttributeError(name)
+        return getattr(self[:], name)
+
+    def only(self, rows: np.ndarray) -> "Pictures":
+        """These pictures alone, as they are stored."""
+        return Pictures(self.stored[rows], self.scale)
+
+    def blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """These pictures, a few at a time."""
+        step = max(1, BLOCK_BYTES // (4 * self.stored[0].size))
+        return (self[rows[start : start + step]] for start in range(0, len(rows), step))
+
+
+def mapped(path: Path, name: str) -> np.ndarray:
+    """An array of an .npz file, read-only, of which only what is used comes into memory.
+
+    Raises zipfile.BadZipFile where its checksum is wrong, ValueError or KeyError where it is none that np.savez wrote.
+    """
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo(f"{name}.npy")
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{name} is compressed")
+    with open(path, "rb") as stream:
+        stream.seek(entry.header_offset + 26)  # the lengths of the name and of the extra field, which precede the data
+        start = entry.header_offset + 30 + sum(np.frombuffer(stream.read(4), "<u2").tolist())
+        stream.seek(start)
+        version = np.lib.format.read_magic(stream)
+        header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, fortran, dtype = header(stream)
+        offset = stream.tell()
+    content = np.memmap(path, np.uint8, "r", offset=start, shape=(entry.file_size,))
+    check = 0
+    for begin in range(0, len(content), BLOCK_BYTES):
+        check = zlib.crc32(content[begin : begin + BLOCK_BYTES], check)
+    if check != entry.CRC:
+        raise zipfile.BadZipFile(f"Bad CRC-32 for file '{name}.npy'")
+    return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
