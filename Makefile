@@ -4,7 +4,7 @@ BIN := .venv/bin
 CORES ?= 2
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup report test test-real check bench docs clean
+.PHONY: setup report test test-real check benchmark docs clean
 
 # The stamp is newer than the pins once they are installed; then set-up is skipped.
 setup: .venv/installed
@@ -31,9 +31,9 @@ check: setup
 	snakefmt --check Snakefile workflow/rules
 	snakemake --lint
 
-bench: setup
-	python benchmarks/throughput.py
-	python benchmarks/text_throughput.py
+# OPTIONS=--quick takes a minute; OPTIONS="--only mnist_cnn growth" measures some of it.
+benchmark: setup
+	python -m benchmarks.run $(OPTIONS)
 
 docs: setup
 	python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

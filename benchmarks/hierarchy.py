@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=2 python benchmarks/hierarchy.py [--pictures 100] [--device cuda] [--seconds 60]
 
-The paper's ConvNet (Teneggi et al. 2021, table 1) is trained for a minute first: in an untrained network nothing
+The paper's ConvNet (`crosses_cnn`) is trained for a minute first: in an untrained network nothing
 is relevant and there is nothing to explore. "one at a time" explains picture after picture and gives the plain module
 two nodes a batch, 2^4 coalitions each, as published; "one at a time, engine" is this package on single pictures;
 "batched" is all pictures at once in the engine's calibrated form. They take turns, so that a machine that others use
@@ -83,23 +83,14 @@ def scaled(pictures: np.ndarray) -> np.ndarray:
     return 1 - pictures.astype(np.float32) / 255
 
 
-def conv_net() -> nn.Module:
-    """The ConvNet of the paper's table 1: (n, 3, 100, 120) -> (n, 2) logits."""
-    return nn.Sequential(
-        *(nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(6, 16, 4), nn.ReLU(), nn.MaxPool2d(5), nn.Flatten()),
-        *(nn.Linear(1584, 120), nn.ReLU(), nn.Dropout(), nn.Linear(120, 84), nn.ReLU(), nn.Dropout()),
-        nn.Linear(84, 2),
-    )
-
-
 def trained(seconds: float, device: str, weights: Path | None) -> tuple[models.Classifier, float]:
     """The network after so many seconds of Adam at 1e-3, and its accuracy on 500 other pictures."""
     torch.manual_seed(0)
+    model = models.build("crosses_cnn").to(device)
+    module = model.module.train()
     records = crosses.read({}, count=4000)
     inputs = torch.from_numpy(scaled(records["inputs"])).to(device)
     labels = torch.from_numpy(records["labels"]).to(device)
-    module = conv_net().to(device)
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-3)
     test, end = slice(3500, None), time.perf_counter() + seconds
     if weights and weights.exists():
@@ -112,7 +103,7 @@ def trained(seconds: float, device: str, weights: Path | None) -> tuple[models.C
             optimizer.step()
     if weights:
         safetensors.torch.save_file(module.state_dict(), weights)
-    model = models.wrap(module.eval())
+    module.eval()
     accuracy = (model.log_probs(inputs[test]).argmax(1) == labels[test].cpu().numpy()).mean()
     return model, float(accuracy)
 

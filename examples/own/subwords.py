@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
-# What each piece says for "good", in logits; the judging words are made of two pieces each.
+# What each piece adds to the logit of "good" less that of "bad"; the judging words are made of two pieces each.
 PIECES = {
     **{"love": 1.5, "##ly": 0.5, "gre": 0.75, "##at": 0.75, "cle": 0.5, "##an": 0.5},
     **{"aw": -1.0, "##ful": -1.0, "dir": -1.25, "##ty": -0.5, "ru": -0.75, "##de": -0.5},
@@ -54,7 +54,7 @@ class Bag(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         good = self.said(ids).sum(1)
-        return torch.cat([torch.zeros_like(good), good], 1)
+        return torch.cat([-good, good], 1) / 2
 
 
 def network(vocabulary: int) -> nn.Module:

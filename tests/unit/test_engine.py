@@ -336,6 +336,28 @@ def test_calibrate_picks_a_verified_form():
     np.testing.assert_allclose(fast, plain, atol=1e-5)
 
 
+def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
+    """Where a call takes but a moment: a busy machine once gave 2 rows a call to a model that is best at 64."""
+    model, inputs, reference = cnn(), images(4), Reference(images(1))
+
+    def chosen(rates: dict[int, float]) -> tuple[int, set[int]]:
+        """The batch that is found best at such rows/s, and those that were tried."""
+        tried = set()
+
+        def measured(_, batch):
+            tried.add(batch)
+            return 1 / rates[batch]
+
+        monkeypatch.setattr(torch_engine, "_step", lambda runner, batch, *_: lambda: measured(None, batch))
+        monkeypatch.setattr(torch_engine, "_fastest", measured)
+        return engine.calibrate(model, inputs, reference).batch, tried
+
+    quick = {1: 20, 2: 700, 4: 90, 8: 540, 16: 300, 32: 400, 64: 1600, 128: 700, 256: 600}
+    assert chosen(quick)[0] == 64
+    slow = {1: 20, 2: 30, 4: 29, 8: 28}  # no other is asked for
+    assert chosen(slow) == (2, {1, 2, 4, 8})
+
+
 def test_calibrate_runs_on_functions():
     form = engine.calibrate(models.wrap(stairs), INPUTS, REFERENCE)
     assert form.name == "plain" and form.difference == 0

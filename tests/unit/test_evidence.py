@@ -1,12 +1,13 @@
 """Recommendations: the cheapest of the methods that are not told apart from the best, and the figures that show it."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from shapeline import evidence_plots, plots, statistics
+from shapeline import evidence_plots, findings, plots, statistics
 from shapeline.evidence_plots import Evidence, Question
 
 QUESTION = Question("log_odds", "masking_area", "lower", "Faithfulness: area", "masking", "nats")
@@ -37,7 +38,7 @@ def styles(one: Evidence) -> dict:
 
 
 def test_the_cheapest_of_those_not_told_apart_is_recommended(one):
-    rows = evidence_plots.choices(one)
+    rows = one.choices
     assert list(rows["evaluations"]) == [0, 5, 10, 1000][: len(rows)]
     assert list(rows["chosen"])[:3] == ["free", "poor", "cheap"]
     last = rows.iloc[-1]
@@ -49,14 +50,50 @@ def test_the_cheapest_of_those_not_told_apart_is_recommended(one):
 def test_a_dear_method_is_recommended_where_it_is_surely_better():
     values = np.random.default_rng(1).normal(size=30)
     found = answer({"dear": values - 1, "cheap": values}, {"dear": 100, "cheap": 1})
-    assert list(evidence_plots.choices(found)["chosen"]) == ["cheap", "dear"]
+    assert list(found.choices["chosen"]) == ["cheap", "dear"]
     assert "Recommended: dear, 100 evaluations" in evidence_plots.recommendation(found).data
+
+
+def experiment(one: Evidence, budget: float | None = 4) -> SimpleNamespace:
+    """What the top of a page reads of an experiment with d = 5: 22 evaluations are within a budget of 4."""
+    rows = pd.DataFrame({"label": one.values.columns, "quantity": "masking_area", "mean": one.values.mean()})
+    rows = rows.assign(low=rows["mean"] - 0.5, high=rows["mean"] + 0.5)
+    named = {label: {"is_control": label == "free"} for label in one.values}
+    return SimpleNamespace(settings={"budget": budget}, d=5, labels=named, metrics={"log_odds": rows})
+
+
+def test_the_answer_says_what_to_take_at_what_cost_with_its_interval(one):
+    found = answer({"dear": one.values["dear"] - 1, **one.values[["poor", "free"]]}, {"dear": 23, "poor": 1, "free": 0})
+    [(short, more)] = evidence_plots.answers([found], experiment(found))
+    assert short == "Faithfulness: take poor, 1 evaluation an instance."
+    mean = found.values.mean()
+    told = {label: findings.interval({"mean": m, "low": m - 0.5, "high": m + 0.5}) for label, m in mean.items()}
+    dear = f"At any cost: dear, {told['dear']} nats, 23 evaluations an instance."
+    assert more == f"Area: {told['poor']} nats, lower is better. {dear}"
+    [(short, more)] = evidence_plots.answers([found], experiment(found, None))  # nothing is beyond no budget
+    assert short == "Faithfulness: take dear, 23 evaluations an instance." and "At any cost" not in more
+
+
+def test_the_answer_names_a_control_and_what_it_cannot_be_told_from(one):
+    [(short, more)] = evidence_plots.answers([one], experiment(one, 1000))
+    best = statistics.order(one.values)[0]
+    assert short == "Faithfulness: take cheap, 10 evaluations an instance."
+    assert ("dear has the best mean within the budget, but cannot be told from it." in more) == (best == "dear")
+    cheap = answer({"dear": one.values["dear"], "free": one.values["dear"] - 1}, {"dear": 9, "free": 0})
+    assert evidence_plots.answers([cheap], experiment(cheap))[0][0].startswith("Faithfulness: take the control free, 0")
+    dear = answer({"dear": one.values["dear"], "free": one.values["dear"] - 1}, {"dear": 90, "free": 80})
+    [(short, _)] = evidence_plots.answers([dear], experiment(dear))
+    assert short == "Faithfulness: no method keeps to the budget; at any cost take free, 80 evaluations an instance."
+
+
+def test_choices_are_made_once(one):
+    assert one.choices is one.choices
 
 
 def test_direction_of_the_question_decides(one):
     question = Question("decisive", "f1", "higher", "Words: F1", "words", "")
     found = answer(dict(one.values.items()), dict(one.evaluations.items()), question)
-    assert list(evidence_plots.choices(found)["chosen"]) == ["free"]
+    assert list(found.choices["chosen"]) == ["free"]
 
 
 def test_tables_name_every_other_method_against_the_best(one):
@@ -90,3 +127,44 @@ def test_cost_plane_joins_the_methods_that_no_cheaper_one_beats(one):
 def test_probabilities_are_written_for_reading():
     written = [evidence_plots.probability(p) for p in (math.nan, 0.0001, 0.0314, 0.5)]
     assert written == ["–", "< 0.001", "0.031", "0.50"]
+
+
+# --- trainings by other seeds -------------------------------------------------------------------------------------
+
+
+def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: int = 1) -> SimpleNamespace:
+    """Results whose trainings move every value of a label by as much, and `dear` alone by twice as much."""
+    random, rows = np.random.default_rng(2), []
+    for training, move in enumerate(moves):
+        for label, values in one.values.items():
+            for repeat in range(repeats):
+                for instance, value in values.items():
+                    moved = value + move * (1 + (label == "dear")) + random.normal(0, noise)
+                    rows.append((label, training, instance, repeat, "masking_area", math.nan, moved))
+    names = ["label", "training", "instance", "repeat", "quantity", "x", "value"]
+    return SimpleNamespace(trainings={"log_odds": pd.DataFrame(rows, columns=names)})
+
+
+def test_trainings_have_means_a_figure_and_an_agreement(one):
+    results = retrained(one, [0.0, 0.1, -0.1])
+    means = evidence_plots.training_means(one, results)
+    assert means.shape == (3, 4) and list(means.index) == [0, 1, 2]
+    assert means.loc[1, "dear"] - means.loc[0, "dear"] == pytest.approx(0.2, abs=0.05)
+    drawing = evidence_plots.training_plot(one, means, styles(one))
+    axes = drawing.axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == statistics.order(means)
+    points = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 6.5)
+    assert points == pytest.approx(sorted(means.to_numpy().ravel()))
+    page = evidence_plots.over_trainings(one, results, styles(one)).data
+    assert "Kendall" in page and "3 trainings" in page
+    other = evidence_plots.over_trainings(one, retrained(one, [0.0, 5.0], 0.0), styles(one)).data
+    assert "the leader differs: cheap and dear" in other and "leads in all" not in other
+    assert evidence_plots.over_trainings(one, retrained(one, [0.0]), styles(one)) is None
+
+
+def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
+    page = evidence_plots.variances(retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)).data
+    assert "between trainings" in page and "between draws" in page
+    page = evidence_plots.variances(retrained(one, [0.0], repeats=3)).data
+    assert "between trainings" not in page and "between draws" in page
+    assert evidence_plots.variances(retrained(one, [0.0])) is None

@@ -160,6 +160,7 @@ def test_an_instance_shorter_than_a_leaf_fails_alone():
 def test_memory_that_runs_out_halves_the_crops(monkeypatch):
     from shapeline import hierarchy_torch
 
+    monkeypatch.setitem(hierarchy_torch.CALL_WORK, "cpu", -1)  # crops even where they do not pay
     model, inputs, reference = network(8, 8), pictures(3, 8, 8), Reference(pictures(1, 8, 8, seed=5))
     expected = hierarchy_torch.h_shap(model, inputs, reference, np.array([0, 1, 2]), 1, form=engine.Form("plain", 64))
     plain, sizes = hierarchy_torch._Local.outputs, []
@@ -180,6 +181,19 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
     monkeypatch.setattr(hierarchy_torch._Local, "outputs", lambda *a: small(*a, most=0))
     with pytest.raises(MethodFailure, match="a single coalition"):
         evaluate(np.array([0, 1]), np.tile([0, 4, 0, 4], (2, 1, 1)))
+
+
+def test_a_table_of_windows_is_not_made_for_single_coalitions(monkeypatch):
+    sizes = {"vocabulary": 20, "length": 12, "embedding": 4, "filters": 5, "hidden": 5}
+    model, inputs = models.build("word_cnn", **sizes), np.random.default_rng(0).integers(1, 20, (2, 12), np.int32)
+    features = Features("word", (12,), np.arange(12, dtype=np.int32))
+    asked = model, inputs, np.array([0, 1]), Reference(np.zeros((1, 12), np.int32)), features
+    expected = hierarchical_methods.partition(*asked, evaluations=20)[0]
+    right, forms = engine.values, set()
+    monkeypatch.setattr(engine, "values", lambda *given: forms.add(given[-1].name) or right(*given))
+    found = hierarchical_methods.partition(*asked, form=engine.Form("windows", 64), evaluations=20)[0]
+    assert forms == {"plain"}
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 # --- Partition ---

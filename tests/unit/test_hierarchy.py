@@ -514,6 +514,31 @@ def test_a_batch_of_pictures_is_one_game_each(layers, monkeypatch):
         assert found.evaluations == alone.evaluations and len(found.leaves)
 
 
+@pytest.fixture(autouse=True)
+def crops_of_small_networks(monkeypatch):
+    """Crops are taken even where they save less than a call costs."""
+    monkeypatch.setitem(hierarchy_torch.CALL_WORK, "cpu", -1)
+
+
+def test_crops_are_taken_where_they_save_more_than_a_call_costs(monkeypatch):
+    model, inputs, reference = picture_model(), pictures(3), Reference(pictures(1, seed=9))
+    work = hierarchy_torch._trunk(model, inputs.shape[1:]).work
+    cut, alone = hierarchy_torch._Local.outputs, []
+    monkeypatch.setattr(hierarchy_torch._Local, "outputs", lambda *a: alone.append(len(a[2])) or cut(*a))
+    evaluate = hierarchy_torch.evaluator(model, inputs, reference, np.array([0, 1, 0]))
+    nodes = np.array([[4, 6, 4, 6]] * 5 + [[0, 11, 0, 14]] * 5)[:, None]  # of the whole pictures nothing is saved
+    owners = np.arange(len(nodes)) % 3
+    found = {}
+    for most_work, cropped in ((-1, [5, 5]), (work, [5]), (5 * work, [])):
+        monkeypatch.setitem(hierarchy_torch.CALL_WORK, "cpu", most_work)
+        alone.clear()
+        found[most_work] = evaluate(owners, nodes)
+        assert sorted(alone, reverse=True) == cropped, most_work
+    for values in found.values():
+        np.testing.assert_allclose(values, found[-1], atol=1e-6)
+    assert np.ptp(found[-1]) > 1e-3
+
+
 def test_small_nodes_are_computed_from_crops(caplog):
     """Which cells the convolutions are given, by a model that counts them; and no crop that gives other values."""
     cells = []

@@ -258,7 +258,7 @@ def test_a_record_has_values_numbers_and_bars_to_both_sides():
     ).data
     rows = [row for row in page.split("<tbody>")[1].split("</tr>") if "<td>" in row]
     assert [shown(row).split() for row in rows] == [
-        ["age", "1.8", "−66.3", "⚠", "failed"],
+        ["age", "1.8", "−66", "⚠", "failed"],  # the column's decimals
         ["&lt;arrests&gt;", "5", "133", "⚠", "failed"],
         ["gang", "0", "0", "⚠", "failed"],
     ]

@@ -157,10 +157,13 @@ def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeyp
         jobs.usable_device(framework, required=True)
 
 
+RULE = r"^(?:rule|use rule \w+ as) (\w+)(?: with)?:\n(.*?)(?=^\S|\Z)"  # one that is made of another asks as it does
+
+
 def test_only_training_attribution_and_measuring_ask_for_a_gpu(root):
     asking, found = set(), set()
     for file in (root / "workflow/rules").glob("*.smk"):
-        for name, body in re.findall(r"^rule (\w+):\n(.*?)(?=^\S|\Z)", file.read_text(), re.M | re.S):
+        for name, body in re.findall(RULE, file.read_text(), re.M | re.S):
             found.add(name)
             asking |= {name} if re.search(r"^ {8}gpu=", body, re.M) else set()
     assert found >= set(config.RULES)

@@ -371,7 +371,7 @@ def example(root, tmp_path, monkeypatch, table):
     """The example's raw configuration, in a folder with its files (models as empty ones)."""
     own = tmp_path / "examples/own"
     own.mkdir(parents=True)
-    for name in ("loans.csv", "reviews.csv", "halves.py", "spread.py"):
+    for name in ("loans.csv", "reviews.csv", "halves.py", "spread.py", "subwords.py"):
         (own / name).write_bytes((root / "examples/own" / name).read_bytes())
     for name in ("pipeline.skops", "limits.skops", "network.keras", "scores.parquet"):
         (own / name).touch()
@@ -399,6 +399,14 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
     [
         ("datasets.loans.target", "grantd", "has no column 'grantd'. Did you mean 'granted'?"),
         ("datasets.loans.path", "examples/own/none.csv", "there is no file or folder"),
+        ("datasets.loans.path", "loans.csv", "loans.csv (paths start at the repository root)"),
+        ("datasets.loans.source", "loans.csv", "is named by path, with source: table_file"),
+        ("models.granting.source", "model.pkl", "granting.source: 'model.pkl' is not understood; name path/to/file.py"),
+        (
+            "datasets.remarks.tokenizer",
+            "own.py",
+            "tokenizer: 'own.py' is not understood; write path/to/file.py:function",
+        ),
         ("datasets.loans.text", "job", "datasets.loans: dataset key 'text': source 'table_file' does not take it"),
         ("models.granting.source", "examples/own/none.skops", "models.granting.source: there is no file"),
         ("models.granting.source", "examples/own/model.pkl", "models.granting.source"),
@@ -434,6 +442,17 @@ def test_a_mistake_is_one_line_before_any_job(example, path, value, said):
     with pytest.raises(ShapelineError) as failure:
         config.load(raw)
     assert said in str(failure.value), str(failure.value)
+
+
+def test_the_split_can_be_asked_for_before_there_is_a_model(table, tmp_path):
+    """As docs/own_data.md has it: by the dataset's own keys, and the same as the run's."""
+    table.to_csv(tmp_path / "own.csv", index=False)
+    entry = {"path": str(tmp_path / "own.csv"), "target": "sold"}
+    settings = {"source": "table_file", "seed": 0, **entry}  # what plan.prepare_settings makes of the same keys
+    datasets.prepare("table_file", entry, [], tmp_path / "split")
+    datasets.prepare("table_file", settings, [], tmp_path / "run")
+    one, other = (datasets.load(tmp_path / name) for name in ("split", "run"))
+    assert (one.split == other.split).all() and (one.ids == other.ids).all() and (one.split == 0).any()
 
 
 # --- one's own method ---------------------------------------------------------------------------------------------

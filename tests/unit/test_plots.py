@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import matplotlib
 import numpy as np
@@ -41,7 +42,17 @@ def test_numbers_are_written_for_reading():
     assert {value: findings.number(value) for value in cases} == cases
     assert findings.number(2.0) == "2" and findings.number(2.0, whole=False) == "2.00"
     assert findings.number(float("nan")) == findings.number(None) == "–"
-    assert findings.interval({"mean": -2.0, "low": -3.25, "high": 0.5}) == "−2.00 (−3.25 to 0.500)"
+    assert findings.interval({"mean": -2.0, "low": -3.25, "high": 0.5}) == "−2.00 (−3.25 to 0.50)"
+    assert findings.interval({"mean": 8.9e-4, "low": -0.015, "high": 0.0188}) == "0.0009 (−0.0150 to 0.0188)"
+    assert findings.interval({"mean": -1e-4, "low": -5.678, "high": 1234.5}) == "0 (−6 to 1,234)"
+    assert findings.interval({"mean": 1e-6, "low": np.nan, "high": 2e-6}) == "1.0e−6 (– to 2.0e−6)"
+    assert [findings.counted(count, "day") for count in (0, 1, 2, 65536)] == [
+        "0 days",
+        "1 day",
+        "2 days",
+        "65,536 days",
+    ]
+    assert findings.share(-0.354) == "−35.4 %"
 
 
 def test_shares_round_neither_to_nothing_nor_to_everything():
@@ -129,13 +140,37 @@ def without(results: findings.Results, *names: str) -> findings.Results:
     return dataclasses.replace(results, metrics=kept)
 
 
+def test_the_first_screen_begins_with_the_answers(results):
+    page = plots.header(results, [("Take a, 1 evaluation.", "RMSE < 1.")]).data
+    assert '<ul class="headlines"><li><b>Take a, 1 evaluation.</b> RMSE &lt; 1.</li><li>The model' in page
+    assert page.index("<h1>") < page.index("<b>Take") < page.index('<div class="key">')
+    assert plots.header(results).data.count("<li>") == page.count("<li>") - 1
+
+
+def test_a_figure_can_be_moved_sideways_in_a_box_of_its_own():
+    drawing = plots.figure(Figure(figsize=(1, 1)), "A <figure>", "what it shows").data
+    image = r'<img width="96" alt="A &lt;figure&gt;" src="data:image/svg\+xml;base64,[^"]+">'
+    legend = "<figcaption>what it shows</figcaption>"
+    assert re.fullmatch(f'<figure><div class="wide">{image}</div>{legend}</figure>', drawing)
+
+
+def test_names_of_points_take_one_canvas_and_stand_out_from_lines(results):
+    rows = pd.DataFrame({"mean": [1.0, 1.01], "low": [0.9, 0.9], "high": [1.1, 1.1]}, index=["exact", "random"])
+    axes = Figure().subplots()
+    axes.plot([1, 2], [1, 1])
+    plots.name_points(axes, np.array([1.0, 2.0]), rows, plots.styles_of(results))
+    names = [text for text in axes.texts if text.get_text()]
+    assert [text.get_text() for text in names] == ["exact", "random"] and all(text.get_path_effects() for text in names)
+    assert type(axes.figure.canvas).__name__ == "FigureCanvasAgg"
+
+
 def test_headline_says_when_a_control_wins(results):
     frame = areas_of(exact=-10, kernel_shap=-9, occlusion=-14, random=-2)
     found = findings.headline(with_metrics(results, log_odds=frame))
     assert found["best"]["label"] == "exact" and found["control"]["label"] == "occlusion"
     assert found["control_wins"] is True and found["control_overlaps"] is False
     sentence = findings.headlines(with_metrics(results, log_odds=frame))[2]
-    assert "belongs to exact: −10.0 (−11.0 to −9.00)" in sentence and "occlusion, beats it at −14.0" in sentence
+    assert "belongs to exact: −10.0 (−11.0 to −9.0)" in sentence and "occlusion, beats it at −14.0" in sentence
 
 
 def test_headline_says_when_intervals_overlap(results):

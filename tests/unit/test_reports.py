@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from shapeline import comparison_plots, findings, reports
+from shapeline import comparison_plots, findings, influence_plots, reports, text_plots
 from shapeline.errors import ShapelineError
 from tests.fixtures.result_folder import METHODS, build
 
@@ -106,6 +106,16 @@ def test_nothing_unfinished_stays_beside_the_report(rendered):
     assert names == ["image.html", "image.ipynb", "index.html", "table.html", "table.ipynb"]
 
 
+def test_the_style_is_complete_and_of_one_colour_scheme_in_print():
+    """Every colour is a variable that both schemes define; only the screen may be dark."""
+    sheets = reports.CSS + text_plots.CSS + influence_plots.CSS
+    light, dark = (set(re.findall(r"--(\w+):", block)) for block in re.findall(r":root \{(.*?)\}", reports.CSS, re.S))
+    assert light == dark and set(re.findall(r"var\(--(\w+)\)", sheets)) == light
+    assert set(re.findall(r"@media ([^{]*dark\))", sheets)) == {"screen and (prefers-color-scheme: dark)"}
+    printed = re.search(r"@media print \{(.*)\n\}", reports.CSS, re.S)[1]
+    assert "break-inside: avoid" in printed and "figure, tr" in printed and "table-header-group" in printed
+
+
 def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):
     drawn = base64.b64encode(b"<svg>curves</svg>").decode()
     maps = base64.b64encode(b"pixels").decode()
@@ -137,6 +147,11 @@ def test_the_index_escapes_and_leaves_out_what_is_missing(tmp_path):
     page = (tmp_path / "index.html").read_text()
     assert '<a href="a&quot;b.html">&lt;i&gt;&amp;</a>' in page and "None" not in shown_text(page)
     assert shown_text(page).count("–") == 4
+    pages = {"theory.html": "Theory: what holds"}
+    reports.index([{**entry, "experiment": "one"}], tmp_path / "index.html", pages, above="<p>first", below="<p>last")
+    page = (tmp_path / "index.html").read_text()
+    assert '<nav><a href="a&quot;b.html">one</a> <a href="theory.html">Theory</a></nav>' in page
+    assert page.index("<nav>") < page.index("<p>first") < page.index('class="index"') < page.index("<p>last")
     reports.index([], tmp_path / "index.html")
     assert "No experiment has a report yet" in (tmp_path / "index.html").read_text()
 
@@ -150,11 +165,12 @@ def test_the_kernel_is_this_interpreter_whatever_is_installed(tmp_path, monkeypa
         )
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
     monkeypatch.delenv("JUPYTER_RUNTIME_DIR", raising=False)
-    cell = new_code_cell("import sys, warnings\nwarnings.warn('noise')\nprint(word, sys.executable)")
+    lines = ["import gc, sys, warnings", "warnings.warn('noise')", "print(word, sys.executable, gc.get_threshold()[0])"]
+    cell = new_code_cell("\n".join(lines))
     path = notebook(tmp_path / "tiny.ipynb", new_markdown_cell("# A <em>title</em> & more"), cell)
     reports.render(path, {"word": "given"}, tmp_path / "out" / "tiny.html", tmp_path / "out" / "tiny.ipynb")
     page = (tmp_path / "out" / "tiny.html").read_text()
-    assert f"given {sys.executable}" in page and "noise" not in page
+    assert f"given {sys.executable} 100000" in page and "noise" not in page
     assert "<title>A title &amp; more</title>" in page
     assert os.environ["JUPYTER_PATH"] == str(tmp_path / "share") and "JUPYTER_RUNTIME_DIR" not in os.environ
 

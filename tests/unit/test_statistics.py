@@ -1,5 +1,6 @@
 """Paired statistics against scipy, by hand, and on simulated data whose answer is known."""
 
+import gc
 import math
 
 import numpy as np
@@ -50,6 +51,7 @@ def test_pairs_agree_with_scipy_on_random_data_with_ties():
     smallest = found["p"].idxmin()
     assert found["p_holm"][smallest] == pytest.approx(min(1, 3 * found["p"][smallest]))
     assert (found["p_holm"] >= found["p"]).all()
+    assert list(statistics.holm(pd.Series([0.02]))) == [0.02] and gc.get_freeze_count() == 0
 
 
 def test_pairs_say_which_is_better_in_either_direction_and_equal_ones_are_never_told_apart():
@@ -150,3 +152,65 @@ def test_variance_shares_find_what_was_put_in():
     assert found["instances"] == pytest.approx(4 / 6, abs=0.05)
     assert found["draws"] == pytest.approx(1 / 6, abs=0.05) and found["rest"] == pytest.approx(1 / 6, abs=0.05)
     assert math.isnan(statistics.variance_shares(values[:, :1])["rest"])
+
+
+def test_variance_shares_of_two_factors_are_those_of_the_layouts_sums_of_squares():
+    """By hand: the components of a two-way layout without replication."""
+    values = np.array([[1.0, 2.0, 4.0], [2.0, 5.0, 4.0], [7.0, 7.0, 9.0], [8.0, 6.0, 12.0]])
+    n, R = values.shape
+    residual = values - values.mean(1)[:, None] - values.mean(0) + values.mean()
+    rest = (residual**2).sum() / ((n - 1) * (R - 1))
+    rows, columns = values.mean(1).var(ddof=1) - rest / R, values.mean(0).var(ddof=1) - rest / n
+    found = statistics.variance_shares(values)
+    assert list(found.values()) == pytest.approx([part / (rows + columns + rest) for part in (rows, columns, rest)])
+
+
+def test_variance_shares_of_three_factors_find_what_was_put_in():
+    """Instances 4, draws 1, trainings 2, instances with trainings 1.5, the rest 0.5; means of 40 layouts."""
+    random, found = np.random.default_rng(5), []
+    for _ in range(40):
+        parts = [(4, (80, 1, 1)), (1, (1, 10, 1)), (2, (1, 1, 10)), (1.5, (80, 1, 10)), (0.5, (80, 10, 10))]
+        values = sum(random.normal(0, math.sqrt(variance), shape) for variance, shape in parts)
+        found.append(statistics.variance_shares(values, ("instances", "draws", "trainings")))
+    mean = pd.DataFrame(found).mean()
+    assert mean[["instances", "draws", "trainings", "rest"]].to_numpy() == pytest.approx(
+        np.array([4, 1, 2, 2]) / 9, abs=0.035
+    )
+
+
+def test_a_factor_of_one_level_has_no_share():
+    values = np.random.default_rng(6).normal(size=(30, 1, 4))
+    found = statistics.variance_shares(values, ("instances", "draws", "trainings"))
+    two = statistics.variance_shares(values[:, 0])
+    assert math.isnan(found["draws"])
+    assert [found[name] for name in ("instances", "trainings", "rest")] == pytest.approx(list(two.values()))
+
+
+def test_intervals_of_differences_include_the_draws():
+    """Two labels that differ by what each draw adds to all its instances: instances alone say nothing of that."""
+    random, n, repeats = np.random.default_rng(7), 200, 5
+    moved = np.array([-0.4, -0.2, 0.0, 0.2, 0.4])
+    easy = random.normal(size=(n, 1))
+    drawn = pd.DataFrame(easy + moved + random.normal(0, 0.01, (n, repeats)))
+    values = pd.DataFrame({"a": drawn.mean(axis=1), "b": easy[:, 0] + 1, "c": easy[:, 0] + 2})
+    held = statistics.pairs(values).set_index(["better", "worse"])
+    found = statistics.pairs(values, draws={"a": drawn, "elsewhere": drawn}).set_index(["better", "worse"])
+    spread = moved.std() / math.sqrt(repeats)  # of the mean of draws that are drawn with replacement
+    width = (found["high"] - found["low"])[("a", "b")]
+    assert (held["high"] - held["low"])[("a", "b")] < 0.01
+    assert width == pytest.approx(2 * 1.96 * spread, rel=0.08)
+    assert found.loc[("b", "c")].equals(held.loc[("b", "c")])  # of labels without draws nothing changes
+    both = {"a": drawn, "b": drawn + 1}  # drawn each on its own, or what they share would cancel
+    found = statistics.pairs(values.assign(b=values["a"] + 1), draws=both)
+    assert (found["high"] - found["low"])[0] == pytest.approx(2 * 1.96 * math.sqrt(2) * spread, rel=0.08)
+    lost = drawn.copy()
+    lost.loc[3, 1:] = math.nan  # an instance on which all draws but one failed
+    assert np.isfinite(statistics.pairs(values, draws={"a": lost})[["low", "high"]]).all(axis=None)
+
+
+def test_by_draw_has_the_labels_with_three_repeats():
+    rows = [("a", i, r, "area", math.nan, 10.0 * i + r) for i in (1, 2) for r in range(3) if (i, r) != (2, 1)]
+    rows += [("b", i, r, "area", math.nan, 1.0) for i in (1, 2) for r in range(2)]
+    measured = pd.DataFrame(rows, columns=["label", "instance", "repeat", "quantity", "x", "value"])
+    found = statistics.by_draw(measured, "area")
+    assert list(found) == ["a"] and found["a"].loc[1].tolist() == [10, 11, 12] and math.isnan(found["a"].loc[2, 1])

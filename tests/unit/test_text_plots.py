@@ -89,8 +89,22 @@ def test_every_tint_leaves_dark_text_legible_and_signs_equally_light():
     assert text_plots.tint(0) == "#ffffff"
 
 
+def test_the_dark_page_has_tints_of_its_own_that_leave_light_text_legible():
+    dark = re.search(r"prefers-color-scheme: dark\) \{\n  :root \{(.*?)\}", reports.CSS, re.S)[1]
+    colours = dict(re.findall(r"--(\w+): (#\w+);", dark))
+    assert colours["paper"] == text_plots.tint(0, dark=True) == text_plots.DARK
+    light, page = (luminance(colours[name]) + 0.05 for name in ("ink", "paper"))
+    for level in range(1, text_plots.LEVELS + 1):
+        blue, orange = (luminance(text_plots.tint(sign * level, dark=True)) + 0.05 for sign in (1, -1))
+        assert light / max(blue, orange) > 4.5 and blue == pytest.approx(orange, rel=0.1)
+        assert f"span.p{level} {{ background: {text_plots.tint(level, dark=True)};" in text_plots.CSS
+    for name in ("quiet", "link", "warn"):
+        assert (luminance(colours[name]) + 0.05) / page > 4.5
+    assert page < luminance(colours["box"]) + 0.05 < light
+
+
 def test_signs_differ_without_colour():
-    rules = dict(re.findall(r"\.([pn]\d+) \{ (.*?) \}", text_plots.CSS))
+    rules = dict(re.findall(r"^\.([pn]\d+) \{ (.*?) \}", text_plots.CSS, re.M))
     for level in range(1, text_plots.LEVELS + 1):
         assert "border-bottom" in rules[f"p{level}"] and "border-top" in rules[f"n{level}"]
         assert "border-top" not in rules[f"p{level}"] and "border-bottom" not in rules[f"n{level}"]

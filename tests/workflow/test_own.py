@@ -75,6 +75,32 @@ def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own)
     assert re.findall(r"rule attribute:.*?label=(\w+)", said, re.S) == ["halves"]
 
 
+def test_a_text_model_with_its_own_tokenizer_is_explained_by_whole_words(own, root):
+    """The score of a word is what its pieces add, half of it to either class, by the exact values and those on a
+    chain."""
+    checkout, folder, raw = own
+    for section, name in (("datasets", "pieces"), ("models", "bag"), ("experiments", "pieces")):
+        raw[section] = {name: raw[section][name]}
+    checkout.configure({**raw, "run": ["pieces"]})
+    tables = [f"results/pieces/scores/{label}/0-of-1.parquet" for label in ("exact", "l_shapley")]
+    checkout.snakemake("--cores", "2", *tables, timeout=1200)
+    sys.path.insert(0, str(folder))
+    try:
+        import subwords
+    finally:
+        sys.path.remove(str(folder))
+    chosen = pd.read_parquet(checkout.path / "results/pieces/instances.parquet").set_index("instance")
+    assert json.loads((checkout.path / "results/models/bag/card.json").read_text())["test_accuracy"] == 1
+    for table in tables:
+        rows = scores.read(checkout.path / table).set_index("instance")
+        assert len(rows) == 12 and (rows["status"] == "ok").all()
+        for instance, row in chosen.iterrows():
+            assert list(row["words"]) == row["text"].split()
+            said = [sum(subwords.PIECES[piece] for piece in subwords.pieces(word)) for word in row["words"]]
+            sign = 0.5 if row["prediction"] == 1 else -0.5
+            assert rows.loc[instance, "scores"] == pytest.approx([sign * one for one in said], abs=1e-5)
+
+
 def test_a_keras_file_is_explained(own):
     checkout, folder, raw = own
     made(folder, "models", "scores", "network")

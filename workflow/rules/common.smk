@@ -45,6 +45,7 @@ wildcard_constraints:
     experiment="|".join(CONFIG.experiments),  # `index` beside the reports is none
     label=r"\w+(@\w+)?",
     variant=r"full|top\d+",
+    number=r"\d+",
     metric="|".join(registered_metrics.METRICS),
     source=r"\w+",
     shard=r"\d+",
@@ -82,7 +83,7 @@ def dataset_files(experiment):
 
 
 def model_inputs(experiment, label=""):
-    """What it takes to load an experiment's model, if it has one, and data; of label@variant the randomised model."""
+    """What it takes to load an experiment's model, if it has one, and data; of label@variant the derived model."""
     model, variant = CONFIG.experiments[experiment].model, plan.split_label(label)[1]
     if model is None:
         return dataset_files(experiment)
@@ -106,8 +107,10 @@ def measure_inputs(experiment, metric, label):
         "code": plan.measure_code(CONFIG, experiment, metric),
     }
     parameters = plan.measure_settings(CONFIG, experiment, metric).get("parameters", {})
+    variant = plan.split_label(label)[1]
     if "reference" in parameters:
-        files["truth"] = plan.score_files(CONFIG, experiment, parameters["reference"])
+        truth = parameters["reference"] + (f"@{variant}" if variant else "")
+        files["truth"] = plan.score_files(CONFIG, experiment, truth)
     asked = registered_metrics.METRICS[metric]
     if asked.asks_randomised:
         files |= plan.randomised_files(CONFIG, experiment, label)
@@ -119,6 +122,10 @@ def measure_inputs(experiment, metric, label):
     ):
         files |= {
             "instances": f"{RESULTS}/{experiment}/instances.parquet",
-            **(model_inputs if asked.asks_model else dataset_files)(experiment),
+            **(
+                model_inputs(experiment, label)
+                if asked.asks_model
+                else dataset_files(experiment)
+            ),
         }
     return files

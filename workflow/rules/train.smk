@@ -44,6 +44,19 @@ rule train_model:
         "../scripts/train_model.py"
 
 
+# The same model by another seed, for the share of the variance that a training has.
+use rule train_model as train_again with:
+    output:
+        weights=f"{RESULTS}/models/{{model}}@seed{{number}}/weights.safetensors",
+        card=f"{RESULTS}/models/{{model}}@seed{{number}}/card.json",
+    log:
+        f"{RESULTS}/logs/train_again/{{model}}@seed{{number}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/train_again/{{model}}@seed{{number}}.tsv"
+    params:
+        settings=lambda w: plan.train_settings(CONFIG, w.model, int(w.number)),
+
+
 rule randomise_model:
     input:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",

@@ -23,5 +23,5 @@ else:
     card = training.fit(model, dataset, settings.get("training", {}), settings["seed"], device, initialise=not start)
 models.save(model, snakemake.output.weights)
 with atomic(snakemake.output.card) as path:
-    own = {"name": snakemake.wildcards.model, "training": card.pop("settings"), "settings": settings}
+    own = {"name": Path(snakemake.output.card).parent.name, "training": card.pop("settings"), "settings": settings}
     path.write_text(json.dumps({**card, **own}, indent=1))

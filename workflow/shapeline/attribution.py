@@ -102,7 +102,7 @@ def attribute(
     if method.family == "data" and dataset is None:
         raise ShapelineError(f"{settings['method']} needs labelled points: run it in an experiment of the workflow")
     if method.family == "data" and dataset.labels.ndim == 2:
-        raise ShapelineError(f"{settings['method']} compares points of one label each, and these have several; remove it")
+        raise ShapelineError(f"{settings['method']} compares points of one label each; these have several")
     if lacking := methods.missing(settings["method"]):
         raise ShapelineError(lacking)
     if method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework

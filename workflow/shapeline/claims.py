@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from shapeline import findings, statistics
-from shapeline.findings import Results, number, share
+from shapeline.findings import Results, interval, number, share
 
 CHEN = "Chen et al. 2018"
 SLIWINSKI = "Sliwinski et al. 2019"
@@ -81,11 +81,10 @@ def beats(
         for other in others:
             pair = statistics.pairs(values[[first, other]], better).iloc[0]
             sign = (1 if pair["better"] == first else -1) * (1 if better == "higher" else -1)
-            gain, low, high = (number(sign * pair[key], whole=False) for key in ("difference", "low", "high"))
-            low, high = (low, high) if sign > 0 else (high, low)
+            low, high = sorted((sign * pair["low"], sign * pair["high"]))
             sure = pair["low"] > 0 or pair["high"] < 0
             verdicts.append(OPEN if not sure else HOLDS if pair["better"] == first else FAILS)
-            texts.append(f"{other} {gain} ({low} to {high})")
+            texts.append(f"{other} {interval({'mean': sign * pair['difference'], 'low': low, 'high': high})}")
         verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
         return Finding(f"ahead by: {'; '.join(texts)}", verdict)
 
@@ -170,7 +169,8 @@ def seconds(label: str, most: float) -> Callable[[Results], Finding]:
 
 
 F1 = {"metric": "localization", "quantity": "f1", "better": "higher"}
-AUPRC = {"metric": "localization", "quantity": "auprc", "better": "higher"}
+F1_BEST = {**F1, "quantity": "f1_best"}
+AUPRC = {**F1, "quantity": "auprc"}
 SHAPLEY_RIVALS = ("partition_500", "expected_gradients", "deep_lift")
 CROSSES = ("crosses_6", "crosses_1", "crosses")
 CLAIMS = (
@@ -295,7 +295,21 @@ CLAIMS = (
     Claim(
         TENEGGI,
         "5.2",
-        "The same by the area under precision and recall, which needs no threshold",
+        "One to six crosses: h-Shap has the highest F1 among Shapley methods",
+        ("crosses",),
+        beats("h_shap", *SHAPLEY_RIVALS, **F1),
+    ),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "h-Shap has the highest F1 among Shapley methods, at the best threshold of each map",
+        CROSSES,
+        beats("h_shap", *SHAPLEY_RIVALS, **F1_BEST),
+    ),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "h-Shap has the largest area under precision and recall among Shapley methods",
         CROSSES,
         beats("h_shap", *SHAPLEY_RIVALS, **AUPRC),
     ),
@@ -330,6 +344,14 @@ def table(results: Sequence[Results]) -> pd.DataFrame:
     """Every claim with what the results say: paper, section, claim, experiment, found, verdict."""
     by_name = {one.experiment: one for one in results}
     return pd.DataFrame([_judged(claim, by_name) for claim in CLAIMS])
+
+
+def of(results: Results) -> pd.DataFrame:
+    """The claims that one experiment can judge, for its own page: paper, section, claim, found, verdict."""
+    named = [claim for claim in CLAIMS if results.experiment in claim.experiments]
+    judged = [_judged(claim, {results.experiment: results}) for claim in named]
+    found = pd.DataFrame([row for row in judged if row["verdict"] != UNTESTABLE])
+    return found.drop(columns="experiment", errors="ignore")
 
 
 def _judged(claim: Claim, results: Mapping[str, Results]) -> dict:

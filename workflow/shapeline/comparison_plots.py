@@ -68,13 +68,21 @@ def write_index(notebooks: Iterable[Path | str], html: Path | str, pages: Mappin
     kept = {Path(one).stem: json.loads(Path(one).read_text())["metadata"]["papermill"] for one in notebooks}
     results = {name: findings.load(**papermill["parameters"]) for name, papermill in kept.items()}
     entries = [{**findings.headline(one), "link": f"{name}.html"} for name, one in results.items()]
-    reports.index(entries, html, pages, overview(list(results.values())).data)
+    every = list(results.values())
+    reports.index(entries, html, pages, above=recommendations(every).data, below=overview(every).data)
+
+
+def recommendations(results: Sequence[Results]) -> HTML:
+    """What to take in which experiment, for which question, at what cost."""
+    from shapeline import evidence_plots  # it draws on this module's neighbours; other pages need it not
+
+    return together(heading("Which method to trust", 2), evidence_plots.overview(results))
 
 
 def overview(results: Sequence[Results]) -> HTML:
-    """What to take where, the papers' claims, models and data beside the paper's (table 1), masking curves (figure 2),
-    and where the results come from."""
-    from shapeline import claims, evidence_plots  # they draw on this module's neighbours; other pages need neither
+    """The papers' claims, models and data beside the paper's (table 1), masking curves (figure 2), and where the
+    results come from."""
+    from shapeline import claims  # it draws on this module's neighbours; other pages need it not
 
     # A model serves several experiments.
     rows = {(one.dataset_card["name"], one.model_card.get("name")): _row_of(one) for one in results}
@@ -84,8 +92,6 @@ def overview(results: Sequence[Results]) -> HTML:
     judged = claims.table(results)
     tested = judged["verdict"] != claims.UNTESTABLE
     return together(
-        heading("Which method to trust", 2),
-        evidence_plots.overview(results),
         heading("What the papers claim", 2),
         table(judged[tested], text=judged.columns) if tested.any() else note("None of them can be judged by this run."),
         note(
@@ -134,15 +140,15 @@ def _origins(results: Sequence[Results]) -> pd.DataFrame:
 
 
 def _row_of(one: Results) -> dict:
-    card, counts = one.dataset_card, one.dataset_card.get("counts") or {}
+    card, rows = one.dataset_card, findings.part_sizes(one.dataset_card)
     trained_on = findings.other_data(one)
     told = [f"the model was trained and tested on {trained_on}"] if trained_on else []
     return {
         "dataset": card["source"],
         "title": f"{card['name']}, synthetic" if card.get("synthetic") else card["name"],
         "classes": len(card["classes"]) or None,  # a regression has none
-        "train": sum(counts.get("train", {}).values()) + sum(counts.get("validation", {}).values()),
-        "test": sum(counts.get("test", {}).values()),
+        "train": rows.get("train", 0) + rows.get("validation", 0),
+        "test": rows.get("test", 0),
         "mean_length": card.get("mean_words"),
         "model": one.model_card.get("architecture", "none"),
         "parameters": one.model_card.get("parameters"),

@@ -20,8 +20,8 @@ from shapeline.models.training import AUGMENTATIONS, SCHEDULES
 
 TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke", "prune", "doctor")
 RULES = (
-    *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "randomise_model", "select_instances"),
-    *("attribute", "measure", "compare", "render_report", "render_theory", "render_index"),
+    *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "train_again", "randomise_model"),
+    *("select_instances", "attribute", "measure", "compare", "render_report", "render_theory", "render_index"),
 )
 TEXT_ARCHITECTURES = ("word_cnn", "char_cnn", "bilstm")
 KINDS_TAKEN = {"mlp": "table", **dict.fromkeys(TEXT_ARCHITECTURES, "text")}  # the others take images
@@ -30,6 +30,12 @@ UNITS = {"word_cnn": "word", "bilstm": "word", "char_cnn": "character"}
 TAKEN = ("models", "reports", "logs", "benchmarks", "theory", "index")  # folders and pages beside the experiments' own
 ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
 MODEL_FILE = rf"{USER_FILE}|\.(skops|keras)$"
+# What a text that does not match a pattern should have been.
+WANTED = {
+    USER_FILE: "write path/to/file.py:function",
+    MODEL_FILE: "name path/to/file.py:function, or a .skops or .keras file; pickle and joblib are not read, so save a "
+    "pipeline with skops.io.dump",
+}
 
 
 class Strict(BaseModel):
@@ -265,6 +271,9 @@ class Experiment(Strict):
         "batch", description="What seconds are: a batch's time shared out, or each instance's own after a warm-up."
     )
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Independent designs of every sampled method.")
+    seeds: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="Trainings of the model, by other seeds alone; every label explains each of them."
+    )
     time_limit: float | None = Field(
         None,
         gt=0,
@@ -525,6 +534,8 @@ def _explain(path: tuple, errors: list[dict], raw: dict) -> str:
         allowed = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
         key, tag = error["ctx"]["discriminator"].strip("'()"), error["ctx"]["tag"]
         return f"unknown {key} '{tag}'.{nearest(tag, allowed)}"
+    if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in WANTED:
+        return f"{value!r} is not understood; {WANTED[error['ctx']['pattern']]}"
     if value is None or value == {} or value == []:
         return "the section is empty"
     if (
@@ -594,6 +605,8 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
     for name, dataset in config.datasets.items():
         if dataset.source not in datasets.SOURCES and not re.match(USER_FILE, dataset.source):
             hint = nearest(dataset.source, datasets.SOURCES)
+            if dataset.source.endswith(("csv", "parquet")):
+                hint = " A file of your own is named by path, with source: table_file, or text_file for documents."
             yield f"datasets.{name}.source: unknown source '{dataset.source}'.{hint}"
         elif dataset.source in datasets.SOURCES:
             try:
@@ -604,7 +617,8 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
             try:
                 path, source = datasets.expand(dataset.path), datasets.SOURCES.get(dataset.source)
                 if not path.exists():
-                    yield f"datasets.{name}.path: there is no file or folder {path}"
+                    hint = "paths start at the repository root"
+                    yield f"datasets.{name}.path: there is no file or folder {path} ({hint})"
                 elif source and source.files:
                     datasets.local_files(source, path)
             except ShapelineError as error:
@@ -625,7 +639,7 @@ def _impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> 
         if source and model.architecture and KINDS_TAKEN.get(model.architecture, "image") != source.kind:
             yield f"models.{name}.architecture: {model.architecture} does not take a dataset of kind {source.kind}"
         if source and source.task == "multilabel" and framework_of(model) != "torch":
-            remedy = "give a function path/to/file.py:function" if ready.suffix_of(model.source) else "set framework: torch"
+            remedy = "give a function of your own" if ready.suffix_of(model.source) else "set framework: torch"
             yield f"models.{name}: datasets.{model.dataset} has several labels a record, for torch alone; {remedy}"
         yield from _impossible_training(f"models.{name}", model, source)
         yield from _impossible_ready(f"models.{name}", model, source, dataset)
@@ -785,6 +799,7 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
     if experiment.metrics.sensitivity and own:
         yield f"{where}.metrics.sensitivity: inputs of kind '{kind}' cannot move a little; remove the metric"
     yield from _impossible_localization(where, experiment, source)
+    yield from _impossible_seeds(where, experiment, model)
     judges = experiment.metrics.log_odds.references if experiment.metrics.log_odds and source else None
     for other in judges or ():
         if other not in references.FITTING[source.kind]:
@@ -848,6 +863,21 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
             f"{where}.metrics.error.reference: there is no label '{error.reference}' among the methods."
             f"{nearest(error.reference, experiment.methods)}"
         )
+
+
+def _impossible_seeds(where: str, experiment: Experiment, model: Model | None) -> Iterator[str]:
+    """What keeps an experiment from training its model again by other seeds."""
+    if experiment.seeds == 1:
+        return
+    if experiment.model is None:
+        yield f"{where}.seeds: without a model nothing is trained; remove the key"
+    elif model and (ready.suffix_of(model.source) or model.training.epochs == 0):
+        yield f"{where}.seeds: models.{experiment.model} is ready and not trained here; remove the key"
+    for label, entry in experiment.methods.items():
+        if entry.method == "external":
+            yield f"{where}.seeds: the scores of '{label}' are of one model; remove the key, or the label"
+    if not any(getattr(experiment.metrics, metric) for metric in metrics.PAIRED):
+        yield f"{where}.seeds: no metric compares trainings; add one of {', '.join(metrics.PAIRED)}"
 
 
 def _file_problem(entry: Any, experiment: Experiment) -> str | None:
@@ -1016,7 +1046,7 @@ def _impossible_data_method(
         free = ", ".join(name for name, other in methods.METHODS.items() if not other.asks_model)
         yield f"{place}: {entry.method} asks a model and there is none; give model in place of dataset, or use {free}"
     if method.family == "data" and source and source.task == "multilabel":
-        yield f"{place}: {entry.method} compares points of one label each, and these have several; remove it"
+        yield f"{place}: {entry.method} compares points of one label each; these have several, so remove it"
     if method.family == "data" and experiment.features.kind in features.TEXT_KINDS:
         yield f"{place}: {entry.method} compares points and the tokens of a text are none; remove it"
     if getattr(entry, "mu", None) and entry.categorical:
@@ -1106,8 +1136,9 @@ def _shrunk(config: Config) -> Config:
         if "texts" not in chosen:
             chosen = {key: chosen[key] for key in chosen if key != "correct"}  # a model of two epochs errs
             experiment["instances"] = {**chosen, "count": min(16, full.instances.count), "or_all": True}
-        if full.repeats > 2:
-            experiment["repeats"] = 2
+        for key in ("repeats", "seeds"):
+            if getattr(full, key) > 2:
+                experiment[key] = 2
         if full.metrics.ablation:
             experiment["metrics"]["ablation"] = {"sizes": min(SMOKE_SIZES, full.metrics.ablation.sizes)}
         for label, entry in experiment["methods"].items():

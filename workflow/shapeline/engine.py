@@ -71,11 +71,11 @@ def values(
     """Values v(S) of coalitions on instances, (n, K) float64 (Chen et al. 2018, §2.1).
 
     inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
-    classes, by default the one predicted on the full input. value: log_probability, probability, log_odds
-    (log p - log of the other classes' sum), expected_log_probability (sum over classes of P(y|x) log P(y|x_S)), logit
-    (networks only). Of a model of several labels they are those of the target's sigmoid, log_odds its logit, and there
-    is no expected_log_probability. With M > 1 reference rows the probability is averaged over them first (the logit itself for
-    logit). Of a regression model value is prediction, its plain output averaged over the reference rows, and the
+    classes, by default the one predicted on the full input. value: log_probability, probability, log_odds (log p - log
+    of the other classes' sum), expected_log_probability (sum over classes of P(y|x) log P(y|x_S)), logit (networks
+    only). Of a model of several labels they are those of the target's sigmoid, log_odds its logit, and there is no
+    expected_log_probability. With M > 1 reference rows the probability is averaged over them first (the logit itself
+    for logit). Of a regression model value is prediction, its plain output averaged over the reference rows, and the
     target 0. Everything after the outputs is float64 and from log-softmax. The numbers do not depend on the form's
     batch beyond float32 rounding. `progress(done_instances, evaluations)` is called after each block.
 

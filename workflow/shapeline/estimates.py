@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shapeline import datasets, methods, plan
-from shapeline.config import Config, budget_of, canonical, feature_shape, features_of, fixed_cost, framework_of, source_of
+from shapeline.config import (
+    Config,
+    budget_of,
+    canonical,
+    feature_shape,
+    features_of,
+    fixed_cost,
+    framework_of,
+    source_of,
+)
 from shapeline.models import ready
 from shapeline.models.training import settings_for
 
@@ -76,7 +85,7 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
     speed = rate or (rate_of(config, experiment.model, experiment.dataset) if model else 1.0)
     asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
     slowest, slowest_seconds = "", 0.0
-    variants = 1 + len(plan.variants(config, name))
+    variants = experiment.seeds + len(plan.variants(config, name))
     for label in plan.labels(config, name):
         evaluations, passes = of_instance(config, name, label)
         seconds = passes / speed + _points(config, name, label)
@@ -88,6 +97,7 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
         asked += each * evaluations
         spent += each * seconds + variants * plan.shards(config, name) * start
     measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
+    measured *= experiment.seeds
     jobs = sum(len(plan.metric_files(config, name, metric)) + 1 for metric in plan.metric_names(config, name))
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
 
@@ -171,9 +181,16 @@ def of_training(config: Config, model: str) -> float:
 def of_run(config: Config) -> tuple[float, float]:
     """Evaluations, and seconds of one core with training and data, of everything under `run:`, from the start."""
     costs = [of_experiment(config, name) for name in config.run]
-    models = {config.experiments[name].model for name in config.run} - {None}
+    models: dict[str, int] = {}  # how often each is trained
+    for entry in (config.experiments[name] for name in config.run):
+        if entry.model:
+            models[entry.model] = max(entry.seeds, models.get(entry.model, 1))
     prepared = len({one for name in config.run for one in plan.datasets_of(config, name)}) * JOB_SECONDS["torch"]
-    seconds = sum(cost.seconds for cost in costs) + sum(of_training(config, model) for model in models) + prepared
+    seconds = (
+        sum(cost.seconds for cost in costs)
+        + sum(n * of_training(config, model) for model, n in models.items())
+        + prepared
+    )
     return sum(cost.evaluations for cost in costs), seconds
 
 
@@ -259,7 +276,7 @@ def result_bytes(config: Config, name: str) -> float:
     """Bytes of an experiment's scores, metrics, cached values and pages."""
     experiment = config.experiments[name]
     count = explanations(config, name)
-    variants = 1 + len(plan.variants(config, name))
+    variants = experiment.seeds + len(plan.variants(config, name))
     total = REPORT_BYTES
     for label in plan.labels(config, name):
         entry = experiment.methods[label]

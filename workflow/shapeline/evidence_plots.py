@@ -1,5 +1,7 @@
 """Which method to trust: for each question an experiment asked, the best at what it costs, and the tests behind it."""
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +12,7 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from shapeline import findings, plots, statistics
-from shapeline.findings import Results, number, scalars, share
+from shapeline.findings import Results, counted, interval, number, scalars, share
 from shapeline.plots import INK, STYLE, WIDTH, Style, figure, heading, note, table, together
 
 SURE = 0.05
@@ -63,6 +65,38 @@ class Evidence:
         rows = rows if len(rows) else self.pairs[(self.pairs["better"] == other) & (self.pairs["worse"] == one)]
         return float(rows["p_holm"].iloc[0])
 
+    @functools.cached_property
+    def choices(self) -> pd.DataFrame:
+        """What to take at most so many evaluations an instance, a row where the answer changes.
+
+        Columns: evaluations, best, mean, next, difference, low, high, p_holm (of best and next; nothing where alone),
+        equal (labels not told apart from the best), chosen (the cheapest of these and the best).
+        """
+        labels = statistics.order(self.values, self.question.better)
+        spent = self.evaluations.reindex(labels).fillna(np.inf)  # unknown: of scores made elsewhere
+        rows: list[dict] = []
+        for most in sorted(spent.unique()):
+            affordable = [label for label in labels if spent[label] <= most]
+            best, *others = affordable
+            equal = [label for label in others if self.told_apart(best, label) >= SURE]
+            chosen = min((best, *equal), key=lambda label: (spent[label], affordable.index(label)))
+            row = {"evaluations": most, "best": best, "mean": self.values[best].mean(), "equal": equal}
+            row["chosen"] = chosen
+            if others:
+                pair = self.pairs[(self.pairs["better"] == best) & (self.pairs["worse"] == others[0])].iloc[0]
+                row |= {"next": others[0], **{key: pair[key] for key in ("difference", "low", "high", "p_holm")}}
+            if rows and (row["chosen"], row["best"]) == (rows[-1]["chosen"], rows[-1]["best"]):
+                rows[-1] = {**row, "evaluations": rows[-1]["evaluations"]}  # what is dearer may be closer to the best
+            else:
+                rows.append(row)
+        return pd.DataFrame(rows)
+
+    def within(self, results: Results) -> Mapping | None:
+        """The last of the choices that the experiment's budget allows; the empty and the full input are on top."""
+        budget = results.settings.get("budget")
+        rows = self.choices if budget is None else self.choices[self.choices["evaluations"] <= budget * results.d + 2]
+        return rows.iloc[-1] if len(rows) else None
+
 
 def evidence(results: Results, seed: int = 0) -> list[Evidence]:
     """What the experiment's metrics say, a question each; those without two labels on six common instances are out."""
@@ -78,46 +112,54 @@ def evidence(results: Results, seed: int = 0) -> list[Evidence]:
         values = statistics.by_label(measured[measured["label"].isin(list(results.labels))], question.quantity)
         if values.shape[1] > 1 and len(values) >= ENOUGH:
             unit = question.unit.format(value=results.value_unit)
-            found.append(Evidence(question, values, statistics.pairs(values, question.better, seed), spent, unit))
+            pairs = statistics.pairs(values, question.better, seed, statistics.by_draw(measured, question.quantity))
+            found.append(Evidence(question, values, pairs, spent, unit))
     return found
 
 
-def choices(one: Evidence) -> pd.DataFrame:
-    """What to take at most so many evaluations an instance, a row where the answer changes.
-
-    Columns: evaluations, best, mean, next, difference, low, high, p_holm (of best and next; nothing where alone), equal
-    (labels not told apart from the best), chosen (the cheapest of these and the best).
-    """
-    labels = statistics.order(one.values, one.question.better)
-    spent = one.evaluations.reindex(labels).fillna(np.inf)  # unknown: of scores made elsewhere
-    rows: list[dict] = []
-    for most in sorted(spent.unique()):
-        affordable = [label for label in labels if spent[label] <= most]
-        best, *others = affordable
-        equal = [label for label in others if one.told_apart(best, label) >= SURE]
-        chosen = min((best, *equal), key=lambda label: (spent[label], affordable.index(label)))
-        row = {"evaluations": most, "best": best, "mean": one.values[best].mean(), "equal": equal, "chosen": chosen}
-        if others:
-            pair = one.pairs[(one.pairs["better"] == best) & (one.pairs["worse"] == others[0])].iloc[0]
-            row |= {"next": others[0], **{key: pair[key] for key in ("difference", "low", "high", "p_holm")}}
-        if rows and (row["chosen"], row["best"]) == (rows[-1]["chosen"], rows[-1]["best"]):
-            rows[-1] = {**row, "evaluations": rows[-1]["evaluations"]}  # what is dearer may be closer to the best
-        else:
-            rows.append(row)
-    return pd.DataFrame(rows)
+def answers(found: Sequence[Evidence], results: Results) -> list[tuple[str, str]]:
+    """For the top of the page, a question each: what to take within the budget at what cost; how good it is, and what
+    is better beyond the budget."""
+    return [_answer(one, results) for one in found]
 
 
-def section(results: Results) -> HTML | None:
+def _answer(one: Evidence, results: Results) -> tuple[str, str]:
+    subject, what = one.question.title.split(": ")
+    means = scalars(results.metrics.get(one.question.metric), one.question.quantity)
+
+    def mean(label: str) -> str:
+        text = interval(means.loc[label]) if label in means.index else number(one.values[label].mean(), whole=False)
+        return f"{text} {one.unit}".strip()
+
+    def spent(label: str) -> str:
+        return f"{counted(one.evaluations.get(label, np.nan), 'evaluation')} an instance"
+
+    within, last = one.within(results), one.choices.iloc[-1]["chosen"]
+    if within is None:
+        short = f"{subject}: no method keeps to the budget; at any cost take {last}, {spent(last)}."
+        return short, f"{what}: {mean(last)}, {one.question.better} is better."
+    chosen = within["chosen"]
+    control = "the control " if results.labels[chosen].get("is_control") else ""
+    short = f"{subject}: take {control}{chosen}, {spent(chosen)}."
+    more = [f"{what[0].upper()}{what[1:]}: {mean(chosen)}, {one.question.better} is better."]
+    if chosen != within["best"]:
+        more.append(f"{within['best']} has the best mean within the budget, but cannot be told from it.")
+    if last != chosen:
+        more.append(f"At any cost: {last}, {mean(last)}, {spent(last)}.")
+    return short, " ".join(more)
+
+
+def section(found: Sequence[Evidence], results: Results) -> HTML | None:
     """For every question: the recommendation, average ranks with the critical difference, every method against the
     best; nothing where no metric ranks methods on enough instances."""
-    found = evidence(results)
     if not found:
         return None
     parts = [
         heading("Which method to trust", 2),
         note(
             "Methods are compared on the same instances, pair by pair: Wilcoxon's signed-rank test, corrected for the "
-            "number of pairs (Holm); repeats are averaged, so what was drawn is held fixed. Of methods that these "
+            "number of pairs (Holm); repeats are averaged, so the test holds fixed what was drawn, and the intervals "
+            "of differences do with fewer than three repeats. Of methods that these "
             "instances cannot tell apart, the cheapest is recommended. A metric answers its own question only; where "
             "two disagree, decide which question is yours."
         ),
@@ -129,7 +171,9 @@ def section(results: Results) -> HTML | None:
             figure(
                 cost_plane(one, scalars(results.metrics.get(one.question.metric), one.question.quantity), drawn),
                 f"{one.question.title}, against evaluations per instance",
-                "Means with 95 % intervals against their cost. The line joins the methods that no cheaper one beats.",
+                "Means with 95 % intervals against their cost; "
+                f"{'lower' if one.question.better == 'lower' else 'upper'} left is better. The line joins the methods "
+                "that no cheaper one beats.",
             ),
             figure(
                 rank_diagram(one, drawn),
@@ -138,6 +182,7 @@ def section(results: Results) -> HTML | None:
                 "differ by less than Nemenyi's critical difference at 5 %, which is stricter than the pairwise tests.",
             ),
             against_best(one),
+            over_trainings(one, results, drawn),
         ]
     parts.append(variances(results))
     return together(*parts)
@@ -149,15 +194,13 @@ def overview(results: Sequence[Results]) -> HTML:
     rows = []
     for result in results:
         for one in evidence(result):
-            table_of = choices(one)
-            row, spent = table_of.iloc[-1], one.evaluations
-            within = table_of[table_of["evaluations"] <= (result.settings.get("budget") or 0) * result.d + 2]
+            row, within = one.choices.iloc[-1], one.within(result)
             rows.append(
                 {
                     "experiment": f"{result.experiment}, n = {number(len(one.values))}",
                     "question": one.question.short,
-                    "recommended": f"{row['chosen']}, {number(spent.get(row['chosen'], np.nan), 6)} evaluations",
-                    "within the budget": within.iloc[-1]["chosen"] if len(within) else "–",
+                    "within the budget": "–" if within is None else _priced(one, within["chosen"]),
+                    "at any cost": _priced(one, row["chosen"]),
                     "best mean": f"{row['best']} {number(row['mean'], whole=False)} {one.unit}".strip(),
                     "next, and how far behind": _behind(row),
                 }
@@ -167,33 +210,34 @@ def overview(results: Sequence[Results]) -> HTML:
     return together(
         table(
             pd.DataFrame(rows),
-            text=["question", "recommended", "within the budget", "best mean", "next, and how far behind"],
+            text=["question", "within the budget", "at any cost", "best mean", "next, and how far behind"],
         ),
         note(
-            "The cheapest of the methods that cannot be told from the best one (Wilcoxon's signed-rank test on the "
-            "same instances, Holm's correction at 5 %), at any cost and within the experiment's budget. Controls take "
-            "part."
+            "What to take: the cheapest of the methods that cannot be told from the best one (Wilcoxon's signed-rank "
+            "test on the same instances, Holm's correction at 5 %), within the experiment's budget and at any cost, "
+            "with the model evaluations that an instance takes. Controls take part. Errors and masking areas: lower is "
+            "better; finding words or objects: higher."
         ),
     )
 
 
 def recommendation(one: Evidence) -> HTML:
     """The last row of the choices, in a sentence."""
-    row = choices(one).iloc[-1]
-    spent = number(one.evaluations.get(row["chosen"], np.nan))
+    row = one.choices.iloc[-1]
+    spent = counted(one.evaluations.get(row["chosen"], np.nan), "evaluation")
     mean = f"{number(row['mean'], whole=False)} {one.unit}".strip()
     text = f"Whatever the cost, the best mean is that of {row['best']} ({mean})"
     if row["chosen"] == row["best"]:
         others = f", though {_named(row['equal'])} cannot be told from it" if len(row["equal"]) else ""
-        return note(f"{text}{others}. Recommended: {row['chosen']}, {spent} evaluations an instance.")
+        return note(f"{text}{others}. Recommended: {row['chosen']}, {spent} an instance.")
     return note(
-        f"{text}, but {number(len(row['equal']))} cheaper or dearer cannot be told from it on these instances. "
-        f"Recommended: {row['chosen']}, {spent} evaluations an instance."
+        f"{text}, but {_named(row['equal'])} cannot be told from it on these instances. "
+        f"Recommended: {row['chosen']}, {spent} an instance."
     )
 
 
 def choices_table(one: Evidence) -> HTML:
-    """`choices` for reading."""
+    """The choices for reading."""
     shown = pd.DataFrame(
         {
             "evaluations at most": number(row["evaluations"], 6),
@@ -204,7 +248,7 @@ def choices_table(one: Evidence) -> HTML:
             "difference (95 % interval)": _difference(row),
             "p (Holm)": probability(row.get("p_holm", np.nan)),
         }
-        for row in choices(one).to_dict("records")
+        for row in one.choices.to_dict("records")
     )
     return table(shown, "What to take for what it costs", text=["recommended", "best mean", "next"])
 
@@ -235,29 +279,93 @@ def against_best(one: Evidence) -> HTML:
 
 
 def variances(results: Results) -> HTML | None:
-    """How the variance of each sampled label's metric splits between instances and draws of the design."""
+    """How the variance of each label's metric splits between instances, draws of the design and trainings."""
     rows = []
     for question in QUESTIONS:
-        measured = results.measured.get(question.metric)
+        measured = results.trainings.get(question.metric)
         if measured is None:
             continue
         measured = measured[(measured["quantity"] == question.quantity) & measured["x"].isna()]
         for label, own in measured.groupby("label"):
-            wide = own.pivot_table(index="instance", columns="repeat", values="value").dropna()
-            shares = statistics.variance_shares(wide.to_numpy()) if wide.shape[1] > 1 else {}
-            if shares and np.isfinite(shares["rest"]):
-                rows.append({"question": question.title.split(":")[0], "label": label, "draws": number(wide.shape[1])})
-                rows[-1] |= {
-                    "between instances": share(shares["instances"]),
-                    "between draws": share(shares["draws"]),
-                    "rest": share(shares["rest"]),
-                }
+            keys = ["repeat", "training"]
+            wide = own.pivot_table(index="instance", columns=keys, values="value").dropna()
+            sizes = [own[key].nunique() for key in keys]
+            if not len(wide) or wide.shape[1] != math.prod(sizes):  # a draw or a training that failed throughout
+                continue
+            shares = statistics.variance_shares(
+                wide.to_numpy().reshape(-1, *sizes), ("instances", "draws", "trainings")
+            )
+            if np.isfinite(shares["rest"]):
+                counted = dict(zip(("draws", "trainings"), map(number, sizes), strict=True))
+                parts = {f"between {name}": share(shares[name]) for name in ("instances", "draws", "trainings")}
+                rows.append({"question": question.title.split(":")[0], "label": label, **counted, **parts})
+                rows[-1]["rest"] = share(shares["rest"])
     if not rows:
         return None
+    shown = pd.DataFrame(rows)
+    if (shown["trainings"] == "1").all():
+        shown = shown.drop(columns=["trainings", "between trainings"])
     return together(
-        table(pd.DataFrame(rows), "Where the variance comes from", text=["label"]),
-        note("Two-way layout of instances and draws of the design; the rest is what a draw does to single instances."),
+        table(shown, "Where the variance comes from", text=["label"]),
+        note(
+            "Variance components of the crossed layout of instances, draws of the design and trainings of the model "
+            "that differ by their seed alone (analysis of variance); the rest is what these do together, such as a "
+            "training that changes single instances."
+        ),
     )
+
+
+def over_trainings(one: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
+    """The mean of each label in every training of the model, and how alike the trainings rank the labels; nothing
+    where there is one training."""
+    means = training_means(one, results)
+    if len(means) < 2:
+        return None
+    agreement = statistics.kendall_w((means if one.question.better == "lower" else -means).to_numpy())
+    best = {statistics.order(means.loc[[training]], one.question.better)[0] for training in means.index}
+    told = f"{best.pop()} leads in all" if len(best) == 1 else f"the leader differs: {_named(sorted(best))}"
+    return together(
+        figure(
+            training_plot(one, means, styles),
+            "Means of each method in every training of the model",
+            f"Mean over the same instances in {number(len(means))} trainings that differ by their seed alone, a point "
+            "each; filled is the training that the rest of the page is of.",
+        ),
+        note(f"Rankings of the methods by the trainings: Kendall's W {agreement:.2f} (1: all the same); {told}."),
+    )
+
+
+def training_means(one: Evidence, results: Results) -> pd.DataFrame:
+    """Means (trainings, labels) over the instances that all labels have in all trainings."""
+    measured = results.trainings.get(one.question.metric)
+    if measured is None or not len(measured):
+        return pd.DataFrame()
+    measured = measured[measured["label"].isin(list(one.values))]
+    columns = measured["label"] + "@" + measured["training"].astype(str)
+    wide = statistics.by_label(measured.assign(label=columns), one.question.quantity)
+    means = wide.mean()
+    means.index = pd.MultiIndex.from_tuples([tuple(name.rsplit("@", 1)) for name in means.index])
+    return means.unstack(0).dropna(axis=1).rename(index=int).sort_index()
+
+
+@styled
+def training_plot(one: Evidence, means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
+    """A row a label, the best mean first, and on it a point a training; means (trainings, labels)."""
+    labels = statistics.order(means, one.question.better)
+    drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(labels)), layout="constrained")
+    axes = drawing.subplots()
+    for place, label in enumerate(labels):
+        style = styles[label]
+        axes.plot(means[label].agg(["min", "max"]), [place, place], color=style.colour, linewidth=1.2)
+        for training, mean in means[label].items():
+            face = style.colour if training == 0 else "white"
+            axes.plot(mean, place, style.marker, color=style.colour, markerfacecolor=face, markersize=6.5)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    what = one.question.title.split(": ")[-1]
+    axes.set_xlabel(f"{what}{f' ({one.unit})' if one.unit else ''}, {one.question.better} is better")
+    axes.grid(axis="y", linewidth=0.4)
+    return drawing
 
 
 @styled
@@ -353,8 +461,7 @@ def probability(p: float) -> str:
 def _difference(row: Mapping) -> str:
     if not np.isfinite(row.get("difference", np.nan)):
         return "–"
-    mean, low, high = (number(row[key], whole=False) for key in ("difference", "low", "high"))
-    return f"{mean} ({low} to {high})"
+    return interval({"mean": row["difference"], "low": row["low"], "high": row["high"]})
 
 
 def _behind(row: Mapping) -> str:
@@ -363,6 +470,10 @@ def _behind(row: Mapping) -> str:
 
 def _equals(p: float) -> str:
     return probability(p) if p < 0.001 else f"= {probability(p)}"
+
+
+def _priced(one: Evidence, label: str) -> str:
+    return f"{label}, {counted(one.evaluations.get(label, np.nan), 'evaluation')}"
 
 
 def _named(labels: list[str]) -> str:

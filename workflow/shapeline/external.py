@@ -20,10 +20,10 @@ def read(
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """The scores (n, d) of instances (n,) for targets (n,) in a file, its evaluations (n,), and flags and seconds.
 
-    The file has a column `instance`, once or for each target, and either `scores`, a list of d numbers a row, or a column of each feature, by
-    name or in the order of the features; perhaps `target` (class index), `evaluations` and `seconds`. Without
-    evaluations they are 0 and flagged; without seconds these are NaN. Raises MethodFailure where the first instance
-    that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong.
+    The file has a column `instance`, once or for each target, and either `scores`, a list of d numbers a row, or a
+    column of each feature, by name or in the order of the features; perhaps `target` (class index), `evaluations` and
+    `seconds`. Without evaluations they are 0 and flagged; without seconds these are NaN. Raises MethodFailure where the
+    first instance that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong.
     """
     table = _table(str(expand(path)), os.stat(expand(path)).st_mtime_ns)
     keyed = table.index.nlevels > 1

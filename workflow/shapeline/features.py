@@ -106,8 +106,8 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
 
     superpixel: segments of the image (channels first), the same on every run, by method "slic" (segments, compactness;
     Achanta et al. 2012) or "quickshift" (kernel_size, max_distance, ratio; Vedaldi & Soatto 2008). word: each token
-    that is not padding (id 0), in reading order, or where there are `owners` (length,), the number of each token's word,
-    all tokens of it (-1: never removed). character_run: the characters between spaces (id: the card's
+    that is not padding (id 0), in reading order; with `owners` (length,), the word that each token is of (-1: never
+    removed), all tokens of a word. character_run: the characters between spaces (id: the card's
     space_id). A document of padding alone has d = 0. Raises ShapelineError.
     """
     settings, x = _parsed(settings), np.asarray(x)

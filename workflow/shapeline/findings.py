@@ -47,6 +47,7 @@ class Results:
     metadata: dict[str, list[dict]]
     metrics: dict[str, pd.DataFrame]
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
+    trainings: dict[str, pd.DataFrame]  # the same with those of the model's other trainings, by their number
 
     @functools.cached_property
     def dataset(self) -> datasets.Dataset:
@@ -111,7 +112,17 @@ def load(
         )
     files = {label: [_present(path, experiment) for path in scores[label]] for label in labels if label in scores}
     tables = {metric: score_files.read_table(path) for metric, path in metrics.items() if Path(path).is_file()}
+    every = {
+        metric: pd.concat(map(score_files.read_table, paths), ignore_index=True)
+        for metric, paths in (measured or {}).items()
+        if paths
+    }
     card = json.loads(_present(dataset_card, experiment).read_text(encoding="utf-8"))
+    explained = score_files.read_table(_present(instances, experiment))
+    found = {label: score_files.final(score_files.read(paths)) for label, paths in files.items()}
+    if card.get("task") == "multilabel":
+        explained = _each_label(explained, len(card["classes"])).assign(picture=explained["instance"])
+        found = {label: _each_label(frame, len(card["classes"])) for label, frame in found.items()}
     return Results(
         experiment=experiment,
         root=root,
@@ -123,16 +134,43 @@ def load(
         features=None
         if feature_kinds.varies(settings["features"])
         else feature_kinds.build(settings["features"], card),
-        instances=score_files.read_table(_present(instances, experiment)),
-        scores={label: score_files.final(score_files.read(paths)) for label, paths in files.items()},
+        instances=explained,
+        scores=found,
         metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
         metrics={metric: frame[frame["label"].isin(list(labels))] for metric, frame in tables.items()},
-        measured={
-            metric: pd.concat(map(score_files.read_table, paths), ignore_index=True)
-            for metric, paths in (measured or {}).items()
-            if paths
-        },
+        measured={metric: frame[frame["label"].isin(list(labels))] for metric, frame in every.items()},
+        trainings={metric: _by_training(frame) for metric, frame in every.items()},
     )
+
+
+def _by_training(measured: pd.DataFrame) -> pd.DataFrame:
+    """Measurements with their label, and the number of the training in label@seed1, 0 of the model itself."""
+    parts = measured["label"].str.partition("@seed")
+    return measured.assign(label=parts[0], training=pd.to_numeric(parts[2]).fillna(0).astype(int))
+
+
+def _each_label(frame: pd.DataFrame, count: int) -> pd.DataFrame:
+    """The rows with a number of its own for each label of an instance, which to a report is an instance by itself."""
+    return frame.assign(instance=frame["instance"] * count + frame["target"])
+
+
+def ids(instances: pd.DataFrame) -> pd.Series:
+    """The instances as the dataset knows them: of several labels each is there once a label, and is its picture."""
+    return instances["picture" if "picture" in instances else "instance"]
+
+
+def explained_class(results: Results) -> str:
+    """What positive scores speak for, in words."""
+    if results.dataset_card.get("task") == "multilabel":
+        return "the label named beside the picture"
+    return "the predicted class" if results.model_card else "the picture's own label"
+
+
+def rows_shown(results: Results) -> str:
+    """What is to be said of the rows of a figure of instances where each label of a picture has one."""
+    if "picture" not in results.instances:
+        return ""
+    return " Each label has a row of its own, and the pictures that have most labels come first."
 
 
 def _labels(settings: Mapping) -> dict[str, dict]:
@@ -170,9 +208,24 @@ def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
 
 
 def interval(row: Mapping) -> str:
-    """'mean (low to high)' of a row of a compared metric file."""
-    mean, low, high = (number(row[key], whole=False) for key in ("mean", "low", "high"))
+    """'mean (low to high)' of a row of a compared metric file, all three with the decimals of the largest."""
+    values = [row[key] for key in ("mean", "low", "high")]
+    largest = max((abs(value) for value in values if np.isfinite(value)), default=0.0)
+    mean, low, high = (aligned(value, largest) for value in values)
     return f"{mean} ({low} to {high})"
+
+
+def aligned(value: float, largest: float) -> str:
+    """A number with as many decimals as three digits of the largest of its kind take, so that they stand in line."""
+    if not np.isfinite(value) or largest < 1e-3:
+        return number(value, whole=False)
+    text = f"{value:,.{max(0, 2 - math.floor(math.log10(largest)))}f}"
+    return text.lstrip("-") if not float(text.replace(",", "")) else text.replace("-", "−")
+
+
+def counted(value: float | None, noun: str) -> str:
+    """'1 evaluation', '2 evaluations'."""
+    return f"{number(value, 6)} {noun}{'' if value == 1 else 's'}"
 
 
 def share(value: float) -> str:
@@ -183,7 +236,7 @@ def share(value: float) -> str:
         return "< 0.1 %"
     if 0.999 < value < 1:
         return "> 99.9 %"
-    return f"{100 * value:.1f} %".replace(".0 %", " %")
+    return f"{100 * value:.1f} %".replace(".0 %", " %").replace("-", "−")
 
 
 def scalars(frame: pd.DataFrame | None, quantity: str) -> pd.DataFrame:
@@ -206,7 +259,7 @@ def headline(results: Results) -> dict:
         "title": results.settings.get("title") or results.experiment,
         "accuracy": results.model_card.get("test_accuracy"),
         "r2": results.model_card.get("test_r2"),  # in its place where the model is of regression
-        "instances": len(results.instances),
+        "instances": int(ids(results.instances).nunique()),
         "best": _named(results, "log_odds", "masking_area", best),
         "control": _named(results, "log_odds", "masking_area", control),
         "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
@@ -271,10 +324,15 @@ def headlines(results: Results) -> list[str]:
     found = headline(results)
     regression = found["r2"] is not None or not results.model_card
     known = results.instances[results.instances["label"] >= 0]  # of a text of one's own the class is not
-    right = f"; the model is right on {share((known['label'] == known['prediction']).mean())} of them"
+    them = f"their {number(len(known))} labels" if "picture" in known else "them"
+    right = f"; the model is right on {share((known['label'] == known['prediction']).mean())} of {them}"
     sentences, trained_on = [], other_data(results)
     tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"
-    if found["accuracy"] is not None:
+    if "test_exact_match" in results.model_card:
+        exact = share(results.model_card["test_exact_match"])
+        accuracy = share(found["accuracy"])
+        sentences.append(f"On {tested} {accuracy} of the labels are right, and all labels of {exact} of the records.")
+    elif found["accuracy"] is not None:
         sentences.append(f"The model classifies {share(found['accuracy'])} of {tested} correctly.")
     if found["r2"] is not None:
         error = number(results.model_card.get("test_rmse"))
@@ -450,6 +508,7 @@ def model_facts(card: Mapping) -> pd.DataFrame:
         return facts({"model": "none: labelled points alone"})
     accuracy, parameters = card.get("test_accuracy"), card.get("n_parameters", card.get("parameters"))
     epochs, best = len(card.get("history") or []), card.get("best_epoch")
+    by_label = card.get("test_accuracy_by_label", {})
     return facts(
         {
             "name": card.get("name"),
@@ -458,6 +517,8 @@ def model_facts(card: Mapping) -> pd.DataFrame:
             "trained on": (card.get("settings") or {}).get("dataset"),
             "trainable parameters": None if parameters is None else number(parameters),
             "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
+            "of each label": _listed({name: share(one) for name, one in by_label.items()}),
+            "all labels right": share(card["test_exact_match"]) if "test_exact_match" in card else None,
             "test R²": None if card.get("test_r2") is None else f"{card['test_r2']:.3f}",
             "test RMSE": None if card.get("test_rmse") is None else number(card["test_rmse"]),
             "epochs": f"{epochs}, the best was {best}" if epochs and best else epochs or None,
@@ -469,10 +530,15 @@ def model_facts(card: Mapping) -> pd.DataFrame:
     )
 
 
+def part_sizes(card: Mapping) -> dict[str, int]:
+    """Records of each part of a dataset."""
+    return card.get("rows") or {part: sum(of.values()) for part, of in (card.get("counts") or {}).items()}
+
+
 def dataset_facts(card: Mapping) -> pd.DataFrame:
     """The dataset card as facts."""
     counts = {
-        f"rows, {part}": number(sum(classes.values())) + (f" ({_listed(classes)})" if card.get("classes") else "")
+        f"rows, {part}": number(part_sizes(card)[part]) + (f" ({_listed(classes)})" if card.get("classes") else "")
         for part, classes in (card.get("counts") or {}).items()
     }
     records = {name.replace("_", " "): count for name, count in (card.get("records") or {}).items() if count}
@@ -482,7 +548,7 @@ def dataset_facts(card: Mapping) -> pd.DataFrame:
             "source": card.get("source"),
             "kind": f"{card.get('kind', '')}, input shape {' × '.join(map(str, card.get('input_shape', [])))}",
             "task": card.get("task"),
-            "classes": ", ".join(map(str, card.get("classes", []))),
+            "labels" if card.get("rows") else "classes": ", ".join(map(str, card.get("classes", []))),
             **counts,
             "groups of columns": len(card.get("groups") or {}) or None,
             "records": _listed(records),
@@ -538,8 +604,13 @@ def plain(value: object) -> str:
 def chosen(instances: pd.DataFrame, count: int) -> pd.DataFrame:
     """The instances shown: the first of every class in turn, by their order in the file and not by how they look.
 
-    Of a regression, whose labels are floats, the first ones.
+    Of a regression, whose labels are floats, the first ones. Of several labels all of a picture together, the pictures
+    that have most of them first.
     """
+    if "picture" in instances:
+        order = instances.groupby("picture")["label"].sum().sort_values(ascending=False, kind="stable").index
+        rows = instances.set_index("picture", drop=False).loc[order].reset_index(drop=True)
+        return rows.head(max(count // rows["target"].nunique(), 1) * rows["target"].nunique())
     if instances["label"].dtype.kind == "f":
         return instances.head(count)
     turn = instances.groupby("label", sort=True).cumcount()
@@ -548,8 +619,9 @@ def chosen(instances: pd.DataFrame, count: int) -> pd.DataFrame:
 
 def positions(dataset: datasets.Dataset, instances: pd.DataFrame) -> np.ndarray:
     """Places in the dataset's arrays of the instances, which are named by their position in the source."""
-    places = pd.Index(dataset.ids).get_indexer(instances["instance"])
-    if (places < 0).any() or (dataset.labels[places] != instances["label"]).any():
+    places = pd.Index(dataset.ids).get_indexer(ids(instances))
+    own = dataset.labels[places, instances["target"]] if "picture" in instances else dataset.labels[places]
+    if (places < 0).any() or (own != instances["label"]).any():
         raise ShapelineError("report: the explained instances are not those of the prepared dataset; run both again.")
     return places
 
@@ -572,6 +644,9 @@ def instance_name(results: Results, row: Mapping) -> str:
         numbers = (number(row[key], 4, whole=False) for key in ("prediction", "label"))
         return "predicted {}\ntrue {}\ninstance {}".format(*numbers, row["instance"])
     classes = results.dataset_card["classes"]
+    if "picture" in row:
+        there, mark = "there" if row["label"] else "not there", "" if row["label"] == row["prediction"] else " (wrong)"
+        return f"{classes[row['target']]}: {there}\nP = {row['probability']:.3f}{mark}\ninstance {row['picture']}"
     known = row["label"] >= 0  # of a text of one's own it is not
     mark = " (wrong)" if known and row["label"] != row["prediction"] else ""
     truth = f"true {classes[row['label']]}\n" if known else ""

@@ -9,6 +9,7 @@ reference's. The values are the same, and most nodes are small.
 """
 
 import logging
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 # hierarchy.TOLERANCE, for exact games, would let the batch decide which empty quadrants are explored.
 TOLERANCE = 1e-6
 CODE_BYTES = 1 << 27  # of the codes of pairs at a time
+# Multiplications that take as long as a call on crops of one size does before it computes anything; what it saves of
+# the whole pictures has to be more.
+CALL_WORK = {"cpu": 1 << 24, "cuda": 1 << 30}
 VALUES = ("probability", "log_probability", "logit", "log_odds")
 
 
@@ -93,9 +97,10 @@ def evaluator(
 
     inputs (n, channels, height, width) or (n, length). Instance j of the exploration explains class targets[j] of
     inputs[owners[j]] (by default input j), on a partition moved by shifts[j] (rows, columns). value: probability,
-    log_probability, logit or log_odds; multi_label: of the sigmoid of the target's output in place of the softmax, which
-    a model of task multilabel is asked for anyhow. places (n, height, width) or (n, length): for a forest, the place of each cell's segment among the leaves.
-    Raises ShapelineError, also for a NaN or infinite output (`.instance` is the input's position).
+    log_probability, logit or log_odds; multi_label: of the sigmoid of the target's output in place of the softmax,
+    which a model of task multilabel is asked for anyhow. places (n, height, width) or (n, length): for a forest, the
+    place of each cell's segment among the leaves. Raises ShapelineError, also for a NaN or infinite output (`.instance`
+    is the input's position).
     """
     one_of("h_shap", "value", value, VALUES)
     multi_label = multi_label or model.task == "multilabel"
@@ -203,11 +208,12 @@ def evaluator(
         scored = []
         with torch_engine._evaluating(model):
             codes = hierarchy.inside(rectangles, shifts[instances], np.arange(n_rows), np.arange(n_columns))
-            groups = [np.arange(len(instances))] if local is None else local.alike(codes)
-            order = np.concatenate(groups)
-            for part in [group[i : i + pairs] for group in groups for i in range(0, len(group), pairs)]:
+            together, groups = (np.arange(len(instances)), []) if local is None else local.alike(codes)
+            order = np.concatenate([together, *groups])
+            calls = [(whole, together), *((crops, group) for group in groups)]
+            for ask, part in [(ask, group[i : i + pairs]) for ask, group in calls for i in range(0, len(group), pairs)]:
                 owner, in_part = torch.from_numpy(owners[instances[part]]).to(device), [code[part] for code in codes]
-                outputs = whole(in_part, owner) if local is None else crops(in_part, owner)
+                outputs = ask(in_part, owner)
                 chosen = torch.from_numpy(targets[instances[part]]).to(device)
                 outputs = outputs.view(len(chosen), 1, M, -1)
                 scored.append(torch_engine._score(outputs, chosen, None, value, model.framework, task)[:, 0])
@@ -250,7 +256,7 @@ class _Trunk:
     """The convolutions and pools a model begins with, and the rest of it.
 
     Output (i, j) of `layers` sees `window` rows and columns of the picture, from (i, j) times `stride`; `size`: rows
-    and columns of the output.
+    and columns of the output; work: multiplications that the convolutions make of a picture.
     """
 
     layers: nn.Sequential
@@ -258,6 +264,7 @@ class _Trunk:
     window: tuple[int, int]
     stride: tuple[int, int]
     size: tuple[int, int]
+    work: int
 
 
 def _trunk(model: Classifier, shape: Sequence[int]) -> _Trunk | None:
@@ -271,7 +278,7 @@ def _trunk(model: Classifier, shape: Sequence[int]) -> _Trunk | None:
     kept = _TRUNKS.get(module)  # so that the form of its layers is prepared once
     if kept is not None and kept[0] == tuple(shape):
         return kept[1]
-    window, stride, end = [1, 1], [1, 1], 0
+    window, stride, end, work = [1, 1], [1, 1], 0, 0
     for place, layer in enumerate(module):
         if isinstance(layer, nn.Flatten):
             end = place
@@ -289,10 +296,15 @@ def _trunk(model: Classifier, shape: Sequence[int]) -> _Trunk | None:
             )
             window[axis] += (kernel - 1) * spread * stride[axis]
             stride[axis] *= step
+        if isinstance(layer, nn.Conv2d):
+            cells = math.prod(
+                max(0, side - seen) // step + 1 for side, seen, step in zip(shape[1:], window, stride, strict=True)
+            )
+            work += cells * layer.weight.numel()
     if not end or any(side < seen for side, seen in zip(shape[1:], window, strict=True)):
         return None
     size = tuple((side - seen) // step + 1 for side, seen, step in zip(shape[1:], window, stride, strict=True))
-    trunk = _Trunk(module[:end], module[end:], tuple(window), tuple(stride), size)
+    trunk = _Trunk(module[:end], module[end:], tuple(window), tuple(stride), size, work)
     trunk.layers.training = trunk.head.training = False  # of these containers alone: the layers are the model's
     _TRUNKS[module] = tuple(shape), trunk
     return trunk
@@ -350,12 +362,17 @@ class _Local:
         starts, sizes = zip(*boxes, strict=True)
         return np.stack(starts), np.stack(sizes)
 
-    def alike(self, codes: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The pairs in groups whose crops have one size."""
+    def alike(self, codes: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The pairs that are better asked about whole, and the others in groups whose crops have one size."""
         _, (rows, columns) = self.boxes(codes)
-        _, group = np.unique(rows * (self.trunk.size[1] + 1) + columns, return_inverse=True)
-        order = np.argsort(group, kind="stable")
-        return np.split(order, np.cumsum(np.bincount(group))[:-1])
+        most_rows, most_columns = self.trunk.size
+        _, group, count = np.unique(rows * (most_columns + 1) + columns, return_inverse=True, return_counts=True)
+        saved = (1 - rows * columns / (most_rows * most_columns)) * self.trunk.work * self.base.shape[1]
+        pays = count[group] * saved > CALL_WORK[self.base.device.type]
+        kept = np.flatnonzero(pays)
+        order = kept[np.argsort(group[kept], kind="stable")]
+        groups = np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if len(order) else []
+        return np.flatnonzero(~pays), groups
 
     def outputs(self, codes: Sequence[np.ndarray], owner: torch.Tensor) -> torch.Tensor:
         """Logits (pairs * M, classes) of pairs whose crops have one size (that of the first pair)."""

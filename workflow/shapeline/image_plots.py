@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline import findings, plots
-from shapeline.findings import Results, number, share
+from shapeline.findings import Results, counted, number, share
 from shapeline.plots import figure, heading, note, together
 
 MASKED = 0.2  # share of the features masked, as in the pictures of Chen et al. (2018)
@@ -52,13 +52,16 @@ def mistakes_section(results: Results) -> HTML:
     """Misclassified instances with their top features (Chen et al. 2018, figure 3, right), or a line that says none."""
     rows = results.instances
     wrong = rows[rows["label"] != rows["prediction"]]
-    of_all = f"{number(len(wrong))} of the {number(len(rows))} explained pictures"
+    things, explained = "pictures", "class that it predicts, not the true one"
+    if "target" in rows:
+        things, explained = "labels", "label named, whether it is there or not"
+    of_all = f"{number(len(wrong))} of the {number(len(rows))} explained {things}"
     if wrong.empty:
-        return note(f"The model gets none of the {number(len(rows))} explained pictures wrong.")
+        return note(f"The model gets none of the {number(len(rows))} explained {things} wrong.")
     shown = wrong.head(WRONG)
     first = "" if len(shown) == len(wrong) else f" The first {len(shown)} are shown."
     return together(
-        note(f"The model gets {of_all} wrong.{first} The scores explain the class that it predicts, not the true one."),
+        note(f"The model gets {of_all} wrong.{first} The scores explain the {explained}."),
         figure(
             masked_grid(results, shown),
             "Misclassified pictures with the top features of each method masked",
@@ -123,10 +126,10 @@ def mean_section(results: Results) -> HTML:
     """The mean picture and the mean score map of every method, a row a class."""
     regression = results.dataset_card.get("task") == "regression"
     means = mean_maps(results)
-    kind = "predicted " if results.model_card else ""
+    kind = "predicted " if results.model_card and "target" not in results.instances else ""
     classes = results.dataset_card.get("classes")
     names = [
-        ("all" if regression else f"{kind}{classes[group]}") + f"\n{number(count)} instances"
+        ("all" if regression else f"{kind}{classes[group]}") + f"\n{counted(count, 'instance')}"
         for group, (_, _, count) in means.items()
     ]
     some = next(iter(means.values()))[0]
@@ -156,7 +159,8 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
     A label is None where it failed on all instances of the class. Of a regression all instances are one group, 0.
     """
     rows = results.instances
-    groups = rows["prediction"].to_numpy() if rows["prediction"].dtype.kind in "iu" else np.zeros(len(rows), int)
+    of = "target" if "target" in rows else "prediction"
+    groups = rows[of].to_numpy() if rows[of].dtype.kind in "iu" else np.zeros(len(rows), int)
     scores = {label: findings.scores_of(frame, rows["instance"]) for label, frame in results.scores.items()}
     images = results.dataset.inputs[findings.positions(results.dataset, rows)]
     found = {}

@@ -52,18 +52,18 @@ styled = matplotlib.rc_context(STYLE)
 
 _BLUE, _RED = (matplotlib.colors.to_hex(colour) for colour in (POSITIVE, NEGATIVE))
 CSS = f"""
-.face {{ display: flex; gap: 6px 18px; padding: 10px 0; border-top: 1px solid #e4e4e4; break-inside: avoid; }}
+.face {{ display: flex; gap: 6px 18px; padding: 10px 0; border-top: 1px solid var(--faint); break-inside: avoid; }}
 .face > div:first-child {{ flex: none; }}
 .face > div + div {{ display: flex; flex-wrap: wrap; gap: 8px 18px; min-width: 0; }}
 .face img {{ display: inline-block; width: clamp(82px, 8.6vw, 116px); height: auto; image-rendering: pixelated;
-  outline: 1px solid #c4c4c4; margin-right: 4px; }}
+  outline: 1px solid var(--line); margin-right: 4px; }}
 .face.sweep > div + div {{ gap: 8px 10px; }}
 .face.sweep .measure {{ width: clamp(82px, 8.6vw, 116px); }}
 .axioms td:nth-child(2) {{ min-width: 220px; }}
 .face.sweep .measure img {{ display: block; margin: 0 0 4px; }}
-.face span {{ display: block; font-size: 12.5px; line-height: 1.35; color: #595959; }}
-.face span b {{ color: #1a1a1a; }}
-.face .flag, .sparse {{ color: #9a3a00; font-weight: 600; }}
+.face span {{ display: block; font-size: 12.5px; line-height: 1.35; color: var(--quiet); }}
+.face span b {{ color: var(--ink); }}
+.face .flag, .sparse {{ color: var(--warn); font-weight: 600; }}
 table.record {{ width: auto; }}
 table.record td, table.record th {{ padding: 3px 0 3px 14px; vertical-align: middle; white-space: nowrap; }}
 table.record td:first-child, table.record th:first-child {{ padding-left: 0; }}
@@ -75,6 +75,9 @@ table.record td.bar {{ padding-left: 6px; }}
 .bar .p {{ left: 50%; background: {_BLUE}; }} .bar .n {{ right: 50%; background: {_RED}; }}
 .examples {{ display: flex; flex-wrap: wrap; gap: 4px 40px; }}
 .examples > div {{ flex: 0 1 {round(NARROW * plots.PIXELS_PER_INCH)}px; min-width: 0; break-inside: avoid; }}
+@media screen and (prefers-color-scheme: dark) {{
+  .bar .p {{ background: #5b9fdb; }} .bar .n {{ background: #e06a6f; }}
+}}
 @media screen and (max-width: 900px) {{
   .bar i {{ width: 64px; }} table.record td:first-child {{ white-space: normal; }}
 }}
@@ -138,8 +141,11 @@ def cell_map(scores: np.ndarray, features: Features) -> np.ndarray:
 # ---------------------------------------------------------------------------------------------------------- the top
 
 
-def header(results: Results) -> HTML:
-    """The top of the page: title, key figures, sentences; of a model only where there is one."""
+def header(results: Results, answers: plots.Answers = ()) -> HTML:
+    """The top of the page: which measure to take, what else was found, key figures; of a model only where there is one.
+
+    answers: which method to take, where a metric can tell.
+    """
     found, card = findings.headline(results), results.model_card
     counts = results.dataset_card.get("counts") or {}
     rows = sum(counts.get("train", {}).values())
@@ -153,12 +159,21 @@ def header(results: Results) -> HTML:
         **({"test R²": number(found["r2"], 2)} if found["r2"] is not None else {}),
         "failed rows": number(found["failures"]),
     }
-    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in key.items())
-    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences(results, rows))
     return together(
-        style_sheet(),
-        HTML(f'<h1>{html.escape(found["title"])}</h1><div class="key">{cells}</div><ul class="headlines">{items}</ul>'),
+        style_sheet(), plots.top(found["title"], list(answers) or _costs(results), sentences(results, rows), key)
     )
+
+
+def _costs(results: Results) -> list[tuple[str, str]]:
+    """What a point costs by each measure: all that can be said of which to take where no metric ranks them."""
+    free = [label for label in data_labels(results) if not METHODS[results.labels[label]["method"]].asks_model]
+    each = {label: 1000 * findings.good(results.scores[label])["seconds"].mean() for label in free}
+    told = ", ".join(f"{label} {number(time, 2, whole=False)} ms" for label, time in each.items() if np.isfinite(time))
+    more = (
+        "No model was asked that could say which is right: compare their axioms and how alike they are, below. A "
+        f"point costs {told}, and no evaluation of a model."
+    )
+    return [("Which measure to take? Nothing here ranks them.", more)] * bool(told)
 
 
 def sentences(results: Results, rows: int) -> list[str]:
@@ -504,7 +519,7 @@ def _bar(value: float, limit: float) -> str:
     width = 50 * abs(value) / limit
     side = "p" if value > 0 else "n"
     bar = f'<u class="{side}" style="width: {width:.1f}%"></u>' if width >= 0.05 else ""
-    return f'<td class="number">{number(value, whole=False)}</td><td class="bar"><i>{bar}</i></td>'
+    return f'<td class="number">{findings.aligned(value, limit)}</td><td class="bar"><i>{bar}</i></td>'
 
 
 # ------------------------------------------------------------------------------------------------------- alikeness

@@ -149,10 +149,10 @@ def select(
 
 def _of_labels(stand: Bench, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
     """A row an instance (rows in the prepared arrays) and label, or for one label alone."""
-    dataset = stand.dataset
+    dataset, names = stand.dataset, stand.dataset.card["classes"]
     if stand.model is None:
-        raise ShapelineError(f"dataset '{dataset.card['name']}': several labels a record are explained by a model alone")
-    targets, names = np.arange(len(dataset.card["classes"])), dataset.card["classes"]
+        raise ShapelineError(f"dataset '{dataset.card['name']}': several labels a record need a model; give one")
+    targets = np.arange(len(names))
     if label is not None:
         targets = targets[[datasets.class_index("instances.label", label, names)]]
     log_probs = stand.model.log_probs(dataset.inputs[rows])
@@ -161,13 +161,19 @@ def _of_labels(stand: Bench, rows: np.ndarray, label: int | str | None) -> pd.Da
         name, instance = stand.model.architecture, dataset.ids[rows[bad[0]]]
         raise ShapelineError(f"model '{name}' returns {log_probs[bad[0]].tolist()} for instance {instance}")
     each, of = np.repeat(rows, len(targets)), np.tile(targets, len(rows))
-    chosen = {"instance": dataset.ids[each], "row": each, "target": of.astype(np.int32)}
-    chosen["label"] = dataset.labels[each, of].astype(np.int32)
-    chosen["prediction"] = (log_probs >= LOG_HALF)[:, targets].ravel().astype(np.int32)
-    chosen["probability"] = np.exp(log_probs[:, targets]).ravel()
+    selected = pd.DataFrame(
+        {
+            "instance": dataset.ids[each],
+            "row": each,
+            "target": of.astype(np.int32),
+            "label": dataset.labels[each, of].astype(np.int32),
+            "prediction": (log_probs >= LOG_HALF)[:, targets].ravel().astype(np.int32),
+            "probability": np.exp(log_probs[:, targets]).ravel(),
+        }
+    )
     if dataset.card.get("truth"):
-        chosen["objects"] = datasets.objects(stand.folder, chosen["instance"], chosen["target"])
-    return pd.DataFrame(chosen)
+        selected["objects"] = datasets.objects(stand.folder, selected["instance"], selected["target"])
+    return selected
 
 
 def _predicted(stand: Bench, selected: pd.DataFrame) -> pd.DataFrame:

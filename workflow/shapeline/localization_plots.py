@@ -1,10 +1,9 @@
-"""Parts of the localization report: maps beside the pixels that decide, F1 and its ceilings, ablation, runtime, theory.
+"""Parts of the localization report: maps beside the pixels that decide, F1 and its ceilings, ablation, runtime.
 
 The notebook calls the functions that take `results` and `truth`, a line each. truth: (n, height, width) bool in the
 order of the explained instances, the pixels that decide the class explained; None where the dataset does not know them.
 """
 
-import html
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -16,21 +15,19 @@ from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogLocator, NullFormatter
 from scipy import ndimage
 
-from shapeline import datasets, findings, plots, references, statistics, theory
+from shapeline import claims, datasets, findings, plots, references, statistics
 from shapeline.comparison_plots import two_digits
+from shapeline.evidence_plots import probability
 from shapeline.findings import Results, number, scalars, share
 from shapeline.metrics.compare import compare
-from shapeline.metrics.localization import leaf_edges
-from shapeline.plots import STYLE, WIDTH, Style, figure, heading, missing, note, styles_of, table, together
+from shapeline.plots import STYLE, WIDTH, Answers, Style, figure, heading, missing, note, styles_of, table, together
 
 GREEN = "#008a3e"  # of the boxes: in neither half of the maps' colours
 COLUMNS = 7  # maps side by side: a picture of 120 pixels has about one on the page for each of its own
 MARGIN = 2  # pixels between a true region and its box
 LARGEST = 480  # pixels a side of a picture that are drawn: the page shows a quarter of them
-BLACK = "#1a1a1a"
 PANELS = {  # quantity -> title and what is across
     "f1": ("F1, as published", "F1 of the pixels above 1e-6"),
     "f1_best": ("F1 at the best threshold", "F1"),
@@ -40,17 +37,7 @@ PANELS = {  # quantity -> title and what is across
     "pointing": ("Pointing game", "share of pictures hit"),
 }
 CEILINGS = {"ceiling_touching": "every leaf that touches", "ceiling_best": "best set of leaves"}
-# Methods that estimate Shapley or Owen values; the paper compares h-Shap with these.
-SHAPLEY = {"shapley", "myerson", "l_shapley", "c_shapley", "c_shapley_regression", "kernel_shap", "sample_shapley"}
-SHAPLEY |= {"partition", "expected_gradients", "deep_lift"}
-SHAPLEY |= {f"peer_shap_{name}" for name in ("kernel", "permutation", "partition", "gradient", "deep")}
-SHAPLEY |= {"peer_captum_kernel_shap", "peer_captum_shapley_sampling"}
-PARTITIONS = ("partition", "peer_shap_partition")
 OUTPUTS = {"logit": "Logit", "probability": "Probability"}
-DRAWS, DRAWN_LEAVES = 400, 400_000  # simulated runs of a point of theorem 3.2 at most, and the leaves of all its runs
-# On a telephone a figure keeps its size and is moved sideways: maps of a few pixels would show nothing.
-CSS = "@media screen and (max-width: 900px) { figure { overflow-x: auto; } figure img { max-width: none; } }"
-PAPER = "Teneggi et al. 2021"
 styled = matplotlib.rc_context(STYLE)
 
 
@@ -59,7 +46,8 @@ styled = matplotlib.rc_context(STYLE)
 
 def targets(results: Results) -> np.ndarray:
     """The class that the scores explain, for each instance, (n,): the predicted one where every method failed."""
-    explained = results.instances.set_index("instance")["prediction"].to_dict()
+    of = "target" if "target" in results.instances else "prediction"
+    explained = results.instances.set_index("instance")[of].to_dict()
     for frame in results.scores.values():
         explained |= dict(zip(frame["instance"], frame["target"], strict=True))
     return np.array([explained[one] for one in results.instances["instance"]])
@@ -69,7 +57,7 @@ def truth_of(results: Results) -> np.ndarray | None:
     """The pixels that decide the class explained, (n, height, width) bool; None where the dataset lacks them."""
     if not results.dataset_card.get("truth"):
         return None
-    return datasets.truth(results.folder, results.instances["instance"], targets(results))
+    return datasets.truth(results.folder, findings.ids(results.instances), targets(results))
 
 
 def measured(results: Results) -> pd.DataFrame:
@@ -129,25 +117,24 @@ def boxes_of(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
 # ---------------------------------------------------------------------------------------------------------- the top
 
 
-def header(results: Results, truth: np.ndarray | None) -> HTML:
-    """The top of the page: title, key figures, sentences."""
+def header(results: Results, truth: np.ndarray | None, answers: Answers = ()) -> HTML:
+    """The top of the page: title, which method to take, what else was found, key figures."""
     found = findings.headline(results)
     with_truth = None if truth is None else truth.any(axis=(1, 2))
     facts = {
         **({"test accuracy": share(found["accuracy"])} if found["accuracy"] is not None else {}),
         "pictures explained": number(found["instances"]),
-        **({"with a true region": number(int(with_truth.sum()))} if truth is not None else {}),
+        **(
+            {"with a true region": number(findings.ids(results.instances)[with_truth].nunique())}
+            if truth is not None
+            else {}
+        ),
         **({"true pixels in them": share(truth[with_truth].mean())} if truth is not None and with_truth.any() else {}),
         "labels compared": number(len(results.labels)),
         "features (d)": number(results.d),
         "failed rows": number(found["failures"]),
     }
-    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
-    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences(results))
-    return HTML(
-        f"<style>{CSS}</style>"
-        f'<h1>{html.escape(found["title"])}</h1><div class="key">{cells}</div><ul class="headlines">{items}</ul>'
-    )
+    return plots.top(found["title"], answers, sentences(results), facts)
 
 
 def sentences(results: Results) -> list[str]:
@@ -187,85 +174,19 @@ def _best(rows: pd.DataFrame, labels: Sequence[str]) -> str | None:
 
 
 def claims_section(results: Results) -> HTML:
-    """What the paper says of F1 and of speed, beside what was measured here; a line where nothing can be said."""
-    found = claims(results)
-    if not found:
-        return note("Nothing to compare with the paper: it takes h_shap, another method, and the metric localization.")
+    """The papers' claims that this experiment can judge, beside what was measured; a line where there is none."""
+    found = claims.of(results)
+    if found.empty:
+        return note("None here: no claim on the list names this experiment and can be judged by what it measured.")
     timed = "each picture timed alone" if results.settings.get("timing") == "per_instance" else "timed in batches"
     return together(
-        table(pd.DataFrame(found), text=["here", "verdict"]),
-        note(f"Claims of {PAPER}, §5.2, made for its own models and a GPU; here: {timed}, on the device named above."),
+        table(found, text=found.columns),
+        note(
+            "The papers' models, and their GPU, were others; 95 % intervals in brackets. Here: "
+            f"{timed}, on the device named above. A claim about an order holds where the order is sure on every "
+            "comparison, fails where it is surely the other way round on one, and is undecided between."
+        ),
     )
-
-
-def claims(results: Results) -> list[dict[str, str]]:
-    """Claims of the paper that this experiment can judge: claim, here, verdict."""
-    f1, time = scalars(measured(results), "f1"), seconds(results)["mean"]
-    ours = _best(f1, of_method(results, "h_shap"))
-    if ours is None:
-        return []
-    found = []
-    for quantity, how in (("f1", "as published"), ("f1_best", "at the best threshold")):
-        rows = scalars(measured(results), quantity)
-        mine = _best(rows, of_method(results, "h_shap"))
-        rival = _best(rows, [label for label in rows.index if results.labels[label]["method"] in SHAPLEY])
-        if rival:
-            verdict = "confirmed" if rows["mean"][mine] > rows["mean"][rival] else "refuted"
-            apart = "" if _apart(rows.loc[mine], rows.loc[rival]) else ", though the intervals overlap"
-            found.append(
-                {
-                    "claim": f"h-Shap has the highest F1 among Shapley methods ({how})",
-                    "here": f"{mine} {between(rows.loc[mine])}; best rival {rival} {between(rows.loc[rival])}",
-                    "verdict": verdict + apart,
-                }
-            )
-    every = of_method(results, "h_shap")
-    partitions = [label for method in PARTITIONS for label in of_method(results, method)]
-    if partitions:
-        spent = findings.evaluations(results)
-        largest = max(partitions, key=lambda label: (spent[label], time[label]))
-        ratios = time[largest] / time[every]
-        found.append(
-            {
-                "claim": "h-Shap is one to two orders of magnitude faster than PartitionExplainer",
-                "here": f"{largest} (m = {number(spent[largest])}) takes {_seconds(time[largest])}: "
-                + "; ".join(f"{number(ratio, 2)} times as long as {label}" for label, ratio in ratios.items()),
-                "verdict": _verdict(ratios >= 10),
-            }
-        )
-    controls = [label for label in time.index if results.labels[label].get("is_control")]
-    others = time.drop([*every, *controls])
-    if len(others):
-        faster = {label: list(others[others < time[label]].index) for label in every}
-        found.append(
-            {
-                "claim": "Only Grad-CAM is faster than h-Shap",
-                "here": "; ".join(f"{', '.join(rivals) or 'none'} faster than {one}" for one, rivals in faster.items()),
-                "verdict": _verdict(
-                    [
-                        all(results.labels[label]["method"] == "grad_cam" for label in rivals)
-                        for rivals in faster.values()
-                    ]
-                ),
-            }
-        )
-    return found
-
-
-def _verdict(held: Sequence[bool]) -> str:
-    """What is said of a claim that holds for some of the h-Shap labels."""
-    count = sum(held)
-    if 0 < count < len(held):
-        return f"confirmed for {count} of {len(held)}"
-    return "confirmed" if count else "refuted"
-
-
-def _apart(one: Mapping, other: Mapping) -> bool:
-    return one["low"] > other["high"] or other["low"] > one["high"]
-
-
-def _seconds(value: float) -> str:
-    return f"{number(1000 * value, whole=False)} ms" if value < 1 else f"{number(value, whole=False)} s"
 
 
 # ------------------------------------------------------------------------------------------------------------- maps
@@ -286,13 +207,11 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
             draw_map(axes, values[label][row], cells[row])
         draw_boxes(axes, regions[row])
 
-    signs = (
-        "speaks for the predicted class, blue against it" if results.model_card else "speaks for the picture's label"
-    )
     caption = (
-        f"Red {signs} (saliency has no sign). Every map is scaled by its own largest magnitude, written below it: "
-        "compare places within a map, not colours between maps."
+        f"Red speaks for {findings.explained_class(results)}, blue against it (saliency has no sign). Every map is "
+        "scaled by its own largest magnitude, written below it: compare places within a map, not colours between maps."
         + (" Green boxes lie around the true regions." if truth is not None else "")
+        + findings.rows_shown(results)
     )
     drawing = plots.picture_grid(names, list(values), draw, COLUMNS)
     return figure(drawing, "Maps of a few pictures, one column a method", caption, vector=False)
@@ -362,7 +281,8 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     if frame.empty:
         return missing("localization")
     counted = int(frame.loc[frame["quantity"] == "f1", "n"].max())
-    left = len(results.instances) - counted
+    pictures = findings.ids(results.instances).nunique()
+    left = pictures - counted
     controls = " Controls are hollow; the dotted line is the best of them." * any(one.control for one in drawn.values())
     ceilings = (
         " On the rows of h-Shap, a bar marks the F1 of all leaves that touch a true pixel, a triangle the F1 of the "
@@ -378,7 +298,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
         table(score_table(frame, list(results.labels))),
         ceiling_table(frame, results),
         note(
-            f"{number(counted)} of {number(len(results.instances))} pictures count"
+            f"{number(counted)} of {number(pictures)} pictures count"
             + (f"; the other {number(left)} have no true pixel of the class explained. " if left else ". ")
             + "F1 as published marks every pixel above 1e-6, so a map without zeros marks about half or all of the "
             "picture: the other columns compare such maps fairly. The best threshold knows the truth; equal area "
@@ -483,7 +403,7 @@ def paired_section(results: Results) -> HTML | None:
                     "against": other,
                     "difference": between({"mean": sign * pair["difference"], "low": ends[0], "high": ends[1]}),
                     "higher in": share(pair["wins"] if sign > 0 else 1 - pair["wins"]),
-                    "p (Holm)": number(pair["p_holm"], 2, whole=False),
+                    "p (Holm)": probability(pair["p_holm"]),
                 }
             )
         title = f"{PANELS[quantity][0]}: {champion} less each other label"
@@ -760,7 +680,8 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     for quantity, name, colour, marker, dash in lines:
         rows = scalars(frame, quantity).reindex(labels)
         if rows["mean"].notna().any():
-            left.plot(across, rows["mean"], dash, color=colour, marker=marker, markersize=5, label=name)
+            wide = 4 if quantity == "f1" else 1.5  # the two may lie on each other
+            left.plot(across, rows["mean"], dash, color=colour, linewidth=wide, marker=marker, markersize=5, label=name)
             if marker:
                 left.fill_between(
                     across, rows["low"].astype(float), rows["high"].astype(float), color=colour, alpha=0.15
@@ -787,247 +708,6 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
         axes.set_xscale("log")
         axes.set_xticks(across, [number(size) for size in across])
         axes.minorticks_off()
-    return drawing
-
-
-# ----------------------------------------------------------------------------------------------------- the theorems
-
-
-def or_visits(truth: np.ndarray, min_size: int) -> np.ndarray:
-    """Nodes that h-Shap visits where the game is an OR over the true pixels, (n,): the root and all that hold one.
-
-    truth (n, height, width) bool. Theorem 3.2 takes such a game, with pixels true independently of each other.
-    """
-    sides = [np.array([0, side]) for side in truth.shape[1:]]
-    visited = np.ones(len(truth), np.int64)
-    while True:
-        new, fresh = [], []
-        for edges in sides:
-            cut = np.diff(edges) // 2 >= min_size
-            halves = np.sort(np.concatenate([edges, (edges[:-1] + edges[1:])[cut] // 2]))
-            new.append(halves)
-            fresh.append(np.isin(halves[:-1], np.concatenate([edges[:-1][cut], (edges[:-1] + edges[1:])[cut] // 2])))
-        rows, columns = fresh
-        if not rows.any() and not columns.any():
-            return visited
-        sides = new
-        held = np.logical_or.reduceat(np.logical_or.reduceat(truth, sides[0][:-1], axis=1), sides[1][:-1], axis=2)
-        visited += (held & (rows[:, None] | columns)).sum(axis=(1, 2))
-
-
-def leaf_shares(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, int]:
-    """The share of leaves that hold a true pixel, (n,), and how many leaves there are."""
-    rows, columns = (leaf_edges(side, min_size)[:-1] for side in truth.shape[1:])
-    held = np.logical_or.reduceat(np.logical_or.reduceat(truth, rows, axis=1), columns, axis=2)
-    return held.mean(axis=(1, 2)), len(rows) * len(columns)
-
-
-def plain_labels(results: Results) -> list[str]:
-    """h-Shap labels that the theorems are about: quadrants of pixels, absolute threshold 0."""
-    return [
-        label
-        for label in of_method(results, "h_shap")
-        if on_quadrants(results, label)
-        and parameters(results, label).get("mode", "absolute") == "absolute"
-        and parameters(results, label).get("threshold", 0.0) == 0
-    ]
-
-
-def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """Theorem 3.2 against simulation and against the nodes visited on the trained model (figure 1)."""
-    having = None if truth is None else truth.any(axis=(1, 2))
-    labels = (
-        []
-        if truth is None
-        else [one for one in plain_labels(results) if len(said(results.scores[one], "visited_nodes"))]
-    )
-    if not labels or not having.any():
-        return note(
-            "No figures here: it takes h_shap with an absolute threshold of 0, and pictures with a true region."
-        )
-    rows, panels = [], []
-    for label in labels:
-        size = parameters(results, label).get("min_size", 1)
-        visited = said(results.scores[label], "visited_nodes").reindex(results.instances["instance"]).to_numpy()
-        rho, leaves = leaf_shares(truth, size)
-        ideal = or_visits(truth, size)
-        kept = having & np.isfinite(visited)
-        n = 4 ** max(1, round(math.log(leaves, 4)))
-        expected = np.mean([theory.expected_visited_nodes(n, 4, one) for one in rho[kept]])
-        panels.append((label, n, rho[kept], visited[kept], ideal[kept]))
-        rows.append(
-            {
-                "label": label,
-                "leaves": number(leaves),
-                "theorem 3.2 at each ρ": number(float(expected), whole=False),
-                "an OR over the true pixels": number(float(ideal[kept].mean()), whole=False),
-                "the trained model": number(float(visited[kept].mean()), whole=False),
-                "model / OR": two_digits(float(visited[kept].mean() / ideal[kept].mean())),
-            }
-        )
-    return together(
-        figure(
-            visits(panels[:3]),
-            "Nodes visited against the share of leaves with a true pixel: theorem, simulation and the trained model",
-            "Curve: theorem 3.2 for n leaves, each true independently with probability ρ. Squares: simulated OR "
-            "games. Dots: pictures explained, ρ their share of leaves with a true pixel; filled: the trained model, "
-            "hollow: an OR over the true pixels of the same picture.",
-        ),
-        table(pd.DataFrame(rows), "Mean nodes visited"),
-        note(
-            "The theorem wants a power of 4 leaves: n is the nearest. True pixels lie together, so even an OR over "
-            "them visits fewer nodes than the theorem expects at that ρ. What the model visits beyond the OR is "
-            "relevant to it without being true, or split more often than its concept allows; what it visits less, it "
-            "needs larger leaves to see."
-        ),
-        theory_link("The theorem against simulated games"),
-    )
-
-
-@styled
-def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]) -> Figure:
-    """A panel a label: (label, n, rho, visited by the model, visited by an OR), all but the first two (pictures,)."""
-    drawing = Figure(figsize=(WIDTH, 3.7), layout="constrained")
-    for axes, (label, n, rho, visited, ideal) in zip(
-        drawing.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-    ):
-        low, high = min(rho.min() / 2, 0.5), min(1.0, 4 * rho.max())
-        fine = np.geomspace(max(low, 0.2 / n), high, 80)
-        axes.plot(
-            fine, [theory.expected_visited_nodes(n, 4, float(one)) for one in fine], color=BLACK, label="theorem 3.2"
-        )
-        points = np.geomspace(fine[0], fine[-1], 6)
-        runs = [
-            theory.simulate_visits(n, 4, float(one), max(20, min(DRAWS, DRAWN_LEAVES // n))).nodes for one in points
-        ]
-        error = [1.96 * one.std(ddof=1) / len(one) ** 0.5 for one in runs]
-        axes.errorbar(
-            points,
-            [one.mean() for one in runs],
-            error,
-            fmt="s",
-            color="#5f5f5f",
-            markersize=4.5,
-            label="simulated OR games",
-        )
-        axes.plot(rho, visited, "o", color="#0173b2", alpha=0.45, markersize=4, label="the trained model")
-        axes.plot(
-            rho,
-            ideal,
-            "o",
-            color="#d55e00",
-            markerfacecolor="none",
-            alpha=0.6,
-            markersize=4,
-            label="OR over true pixels",
-        )
-        axes.set(
-            xscale="log", yscale="log", title=f"{label}, n = {number(n)}",
-            xlabel="ρ, share of leaves with a true pixel", ylabel="nodes visited",
-        )  # fmt: skip
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(lambda value, _: number(value))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.legend(fontsize=8)
-    return drawing
-
-
-def theory_link(what: str) -> HTML:
-    """Where a theorem is checked without a model."""
-    return HTML(f'<p class="note">{html.escape(what)}: <a href="theory.html">the theory page</a>.</p>')
-
-
-def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """Theorem 3.4: the bound against the cosine between h-Shap's map and the Shapley map of an OR over true pixels."""
-    labels = [] if truth is None else [one for one in of_method(results, "h_shap") if on_quadrants(results, one)]
-    if not labels or not truth.any():
-        return note("No figures here: it takes h_shap on pixels and pictures with a true region.")
-    rows, shown = [], {}
-    for label in labels:
-        found = cosines(results, truth, label)
-        if found.empty:
-            continue
-        shown[label] = found
-        rows.append(
-            {
-                "label": label,
-                "largest leaf (cells)": number(
-                    _largest_leaf(truth.shape[1:], parameters(results, label).get("min_size", 1))
-                ),
-                "bound": two_digits(found["bound"].mean()),
-                "trained model": two_digits(found["cosine"].mean()),
-                "at or above the bound": share((found["cosine"] >= found["bound"] - 1e-9).mean()),
-                "leaves that touch": two_digits(found["ideal"].mean()),
-                "of them above": share((found["ideal"] >= found["bound"] - 1e-9).mean()),
-            }
-        )
-    return together(
-        figure(
-            cosine_strips(shown, styles_of(results)),
-            "Cosine with the Shapley map of the true pixels, a column a label, and the bound of theorem 3.4",
-            "A dot a picture: the cosine between the map and an even map over the true pixels, which is the Shapley "
-            "map of an OR over them (eq. 8). Hollow: an even map over the leaves that touch a true pixel, which is "
-            "what h-Shap gives for that OR. Bar: the bound max(1/√a, √(k/n)), a cells in the largest leaf, k true of "
-            "n pixels.",
-        ),
-        table(pd.DataFrame(rows)),
-        note(
-            "The bound holds for an OR over pixels, and hollow dots never lie below it. A trained model needs more "
-            "than one pixel to know an object, so its own dots may. Exact Shapley values of the model are out of "
-            "reach at this d."
-        ),
-        theory_link("The bound against games whose Shapley values are known"),
-    )
-
-
-def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
-    """cosine (of the label's map with the even map over true pixels), ideal (of the leaves that touch), and bound.
-
-    A row a picture with a true region whose explanation did not fail.
-    """
-    size = parameters(results, label).get("min_size", 1)
-    largest = _largest_leaf(truth.shape[1:], size)
-    maps = findings.scores_of(results.scores[label], results.instances["instance"])
-    rows, columns = (leaf_edges(side, size) for side in truth.shape[1:])
-    area = np.outer(np.diff(rows), np.diff(columns))
-    found = []
-    for one, wanted in zip(maps, truth, strict=True):
-        total = int(wanted.sum())
-        if one is None or not total:
-            continue
-        length = float(np.linalg.norm(one))
-        held = np.logical_or.reduceat(np.logical_or.reduceat(wanted, rows[:-1], axis=0), columns[:-1], axis=1)
-        found.append(
-            {
-                "cosine": float(one @ wanted.ravel()) / (length * total**0.5) if length else 0.0,
-                "ideal": total / (area[held].sum() ** 0.5 * total**0.5),
-                "bound": theory.similarity_lower_bound(wanted.size, largest, total),
-            }
-        )
-    return pd.DataFrame(found)
-
-
-def _largest_leaf(shape: tuple[int, int], min_size: int) -> int:
-    """Cells of the largest leaf of a picture."""
-    return int(np.prod([np.diff(leaf_edges(side, min_size)).max() for side in shape]))
-
-
-@styled
-def cosine_strips(found: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> Figure | None:
-    """A column of dots a label, moved sideways by a fixed pattern so that they do not hide each other."""
-    if not found:
-        return None
-    drawing = Figure(figsize=(min(WIDTH, 2.2 + 1.5 * len(found)), 3.6), layout="constrained")
-    axes = drawing.subplots()
-    for place, (label, frame) in enumerate(found.items()):
-        aside = 0.2 * (np.arange(len(frame)) * 0.618 % 1 - 0.5)
-        axes.plot(place - 0.15 + aside, frame["cosine"], "o", color=styles[label].colour, alpha=0.5, markersize=4)
-        axes.plot(
-            place + 0.15 + aside, frame["ideal"], "o", color="#5f5f5f", markerfacecolor="none", alpha=0.6, markersize=4
-        )
-        axes.plot([place - 0.36, place + 0.36], [frame["bound"].mean()] * 2, color="#000000", linewidth=1.8)
-    axes.set_xticks(range(len(found)), list(found))
-    axes.set(ylabel="cosine", ylim=(-0.02, 1.02), xlim=(-0.6, len(found) - 0.4))
     return drawing
 
 

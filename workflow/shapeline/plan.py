@@ -55,8 +55,13 @@ def variants(config: Config, experiment: str) -> list[str]:
     return [one if one == "full" else f"top{one}" for one in asked.layers] if asked else []
 
 
+def trainings(config: Config, experiment: str) -> list[str]:
+    """The model's trainings beside the first, by what stands after the @ of their names: seed1, seed2, ..."""
+    return [f"seed{number}" for number in range(1, config.experiments[experiment].seeds)]
+
+
 def split_label(label: str) -> tuple[str, str | None]:
-    """The label itself and, in label@variant, the randomised model that it explains."""
+    """The label itself and, in label@variant, the derived model that it explains: a randomised one, or a training."""
     own, _, variant = label.partition("@")
     return own, variant or None
 
@@ -136,13 +141,18 @@ def compared_files(config: Config, experiment: str) -> list[str]:
 
 def paired_files(config: Config, experiment: str) -> list[str]:
     """The per-instance measurements whose paired differences the report shows."""
-    paired = {"decisive", "error", "localization", "log_odds", "own"}
     return [
         file
         for metric in metric_names(config, experiment)
-        if metric in paired
-        for file in metric_files(config, experiment, metric)
+        if metric in metrics.PAIRED
+        for own in metric_files(config, experiment, metric)
+        for file in (own, *_of_trainings(config, experiment, own))
     ]
+
+
+def _of_trainings(config: Config, experiment: str, file: str) -> list[str]:
+    """The measurements of the model's other trainings beside those of one label."""
+    return [f"{file.removesuffix('.parquet')}@{one}.parquet" for one in trainings(config, experiment)]
 
 
 def randomised_files(config: Config, experiment: str, label: str) -> dict[str, list[str]]:
@@ -185,10 +195,11 @@ def prepare_settings(config: Config, dataset: str) -> dict:
     return canonical({**canonical(config.datasets[dataset]), "seed": config.seed})
 
 
-def train_settings(config: Config, model: str) -> dict:
+def train_settings(config: Config, model: str, number: int = 0) -> dict:
+    """Settings of a model's training, or of that which other seeds number."""
     framework = framework_of(config.models[model])
     named = {"framework": None if framework == "torch" else framework}  # torch written out is no other setting
-    return canonical({**canonical(config.models[model]), **named, "seed": config.seed})
+    return canonical({**canonical(config.models[model]), **named, "seed": config.seed + number})
 
 
 def randomise_settings(config: Config, variant: str) -> dict:
@@ -272,6 +283,7 @@ def report_settings(config: Config, experiment: str) -> dict:
             "features": entry.features,
             "timing": None if entry.timing == "batch" else entry.timing,
             "repeats": entry.repeats,
+            "seeds": None if entry.seeds == 1 else entry.seeds,
             "exact": getattr(entry.metrics.error, "reference", None),
             "labels": described,
             "order": labels(config, experiment),
@@ -378,7 +390,7 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
 
 def report_code(config: Config, experiment: str) -> list[str]:
     notebook = config.experiments[experiment].report.notebook
-    own = [] if notebook == "report" else [f"shapeline.{notebook}_plots"]
+    own = [f"shapeline.{file.stem}" for file in sorted(PACKAGE.glob(f"{notebook}_*.py"))]
     shared = ("comparison_plots", "evidence_plots", "image_plots", "plots", "reports", "sanity_plots", "text_plots")
     return sources(*(f"shapeline.{module}" for module in shared), *own)
 
@@ -456,13 +468,17 @@ def _expected(config: Config) -> Iterator[tuple[str, dict]]:
         yield f"{config.results}/{experiment}/instances.parquet", select_settings(config, experiment)
         for variant in variants(config, experiment):
             yield model_files(config, f"{model}@{variant}")["card"], randomise_settings(config, variant)
+        again = trainings(config, experiment)
+        for number, training in enumerate(again, 1):
+            yield model_files(config, f"{model}@{training}")["card"], train_settings(config, model, number)
         for own in labels(config, experiment):
-            for label in (own, *(f"{own}@{variant}" for variant in variants(config, experiment))):
+            for label in (own, *(f"{own}@{one}" for one in (*variants(config, experiment), *again))):
                 for path in score_files(config, experiment, label):
                     yield path, attribute_settings(config, experiment, label)
         for metric in metric_names(config, experiment):
             for path in metric_files(config, experiment, metric):
-                yield path, measure_settings(config, experiment, metric)
+                others = _of_trainings(config, experiment, path) if metric in metrics.PAIRED else ()
+                yield from ((one, measure_settings(config, experiment, metric)) for one in (path, *others))
         for metric, path in zip(metric_names(config, experiment), compared_files(config, experiment), strict=True):
             yield path, compare_settings(config, experiment, metric)
         yield f"{config.results}/reports/{experiment}.ipynb", report_settings(config, experiment)

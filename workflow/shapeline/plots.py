@@ -18,8 +18,10 @@ import pandas as pd
 import seaborn
 from IPython.display import HTML
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import rgb_to_hsv
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from shapeline import findings
 from shapeline.findings import Results, number, scalars, share
@@ -50,7 +52,9 @@ FEW = 6  # more curves than this hide each other under their bands
 DARK_INK = ("digits", "mnist")  # sources whose pictures store ink as bright
 CONTROL_GREYS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
 CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
+HALO = [withStroke(linewidth=2.5, foreground="white")]  # a name stays legible where a line runs behind it
 DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
+Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
 
 
@@ -188,14 +192,25 @@ def figure(drawing: Figure | None, alt: str, caption: str = "", vector: bool = T
     width = round(drawing.get_figwidth() * PIXELS_PER_INCH)
     source = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
     legend = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    return HTML(f'<figure><img width="{width}" alt="{html.escape(alt, quote=True)}" src="{source}">{legend}</figure>')
+    image = f'<img width="{width}" alt="{html.escape(alt, quote=True)}" src="{source}">'
+    return HTML(f'<figure><div class="wide">{image}</div>{legend}</figure>')
 
 
 # ---------------------------------------------------------------------------------------------- parts of the page
 
 
-def header(results: Results) -> HTML:
-    """The top of the page: title, key figures, sentences."""
+def top(title: str, answers: Answers, sentences: Iterable[str], facts: Mapping[str, object]) -> HTML:
+    """The first screen of a page: title, which method to take at what cost, what else was found, key figures."""
+    items = [f"<li><b>{html.escape(short)}</b> {html.escape(more)}</li>" for short, more in answers]
+    items += [f"<li>{html.escape(text)}</li>" for text in sentences]
+    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
+    return HTML(
+        f'<h1>{html.escape(title)}</h1><ul class="headlines">{"".join(items)}</ul><div class="key">{cells}</div>'
+    )
+
+
+def header(results: Results, answers: Answers = ()) -> HTML:
+    """The top of the page; answers: which method to take, and what else is to be said of it, before the others."""
     found = findings.headline(results)
     facts = {
         "test accuracy": share(found["accuracy"]) if found["accuracy"] is not None else "–",
@@ -209,11 +224,7 @@ def header(results: Results) -> HTML:
     facts.pop("test R²" if found["r2"] is None else "test accuracy")
     if not results.model_card:
         facts.pop("test accuracy")
-    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
-    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings.headlines(results))
-    return HTML(
-        f'<h1>{html.escape(found["title"])}</h1><div class="key">{cells}</div><ul class="headlines">{items}</ul>'
-    )
+    return top(found["title"], answers, findings.headlines(results), facts)
 
 
 def health_note(results: Results) -> HTML:
@@ -263,7 +274,8 @@ def masking_section(results: Results) -> HTML:
         figure(
             curve_panels(frame, drawn),
             "Masking curve of each method in front of all the others",
-            "The masking curve of each method with its 95 % interval, all others in grey; best area first.",
+            "The masking curve of each method with its 95 % interval, all others in grey; lower is better, best area "
+            "first.",
         ),
         heading("Areas"),
         figure(
@@ -278,7 +290,8 @@ def masking_section(results: Results) -> HTML:
 def interval_note(results: Results) -> HTML:
     """What the intervals cover, which depends on how many designs were drawn."""
     repeats = max((frame["repeat"].nunique() for frame in results.scores.values()), default=1)
-    text = (
+    several = "picture" in results.instances
+    text = "The number of an instance is the mean over its labels that have one. " * several + (
         "Intervals are 95 % bootstrap intervals over instances. All methods explain the same instances, so one can win "
         "on nearly every instance and still overlap with another. "
     )
@@ -453,8 +466,9 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
     if drawing is None:
         return None
     caption = (
-        "Bands are 95 % intervals over instances. Error squared is bias squared plus variance; the bias needs repeats, "
-        "and is drawn where its square is above 0 (its estimate scatters round 0 for an unbiased estimator)."
+        "Lower is better; bands are 95 % intervals over instances. Error squared is bias squared plus variance; the "
+        "bias needs repeats, and is drawn where its square is above 0 (its estimate scatters round 0 for an unbiased "
+        "estimator)."
     )
     return together(
         HTML("<h3>Convergence</h3>"),
@@ -607,6 +621,7 @@ def name_points(
 
     spans: ends (n, 2) of level bars through the points, NaN for none.
     """
+    FigureCanvasAgg(axes.figure)  # without a canvas every look at a text's extent would set up a renderer anew
     axes.figure.draw_without_rendering()  # fixes the layout, so that places on the page are known
     low, middle, high = (
         axes.transData.transform(np.column_stack([across, rows[key]])) for key in ("low", "mean", "high")
@@ -623,7 +638,7 @@ def name_points(
     offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
     for place in np.lexsort([-middle[:, 1], middle[:, 0]]):
         label, point = rows.index[place], (across[place], rows["mean"].iloc[place])
-        style = {"va": "center", "fontsize": 9, "color": styles[label].ink}
+        style = {"va": "center", "fontsize": 9, "color": styles[label].ink, "path_effects": HALO}
         for right, above in offsets:
             side = "left" if right > 0 else "right" if right < 0 else "center"
             text = axes.annotate(label, point, xytext=(right, above), textcoords="offset points", ha=side, **style)
@@ -649,14 +664,13 @@ def explanations(results: Results) -> HTML:
     names = [findings.instance_name(results, row) for row in picked.to_dict("records")]
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[findings.positions(results.dataset, picked)]
-        signs = "speaks for the predicted class, blue against it"
+        signs = f"speaks for {findings.explained_class(results)}, blue against it"
         if results.dataset_card.get("task") == "regression":
             signs = "raises the prediction, blue lowers it"
-        elif not results.model_card:
-            signs = "speaks for the picture's own label, blue against it"
         caption = (
             f"Red {signs} (saliency has no sign). Every map is scaled by its "
             "own largest magnitude, written below it: compare places within a map, not colours between maps."
+            f"{findings.rows_shown(results)}"
         )
         cells = [results.features_of(image).cells[0] for image in images]
         drawing = heat_maps(images, names, values, cells, tone=tone_of(results.dataset_card))
@@ -697,6 +711,7 @@ def heat_maps(
 
 
 @_styled
+@matplotlib.rc_context({"axes.grid": False})  # no picture shows its lines, and making them takes long
 def picture_grid(
     names: Sequence[str], labels: Sequence[str], draw: Callable[[Axes, int, str | None], None], columns: int = 9
 ) -> Figure:

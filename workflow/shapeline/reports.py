@@ -16,6 +16,10 @@ from shapeline import files
 from shapeline.errors import ShapelineError
 
 KERNEL = "shapeline"
+# A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
+LAUNCH = (
+    "import gc, runpy; gc.set_threshold(100_000, 50, 50); runpy.run_module('ipykernel_launcher', run_name='__main__')"
+)
 COLUMNS = {  # of the index, and how they are aligned
     "experiment": "text",
     "model accuracy": "number",
@@ -28,52 +32,74 @@ COLUMNS = {  # of the index, and how they are aligned
 }
 
 CSS = """
-:root { color-scheme: light; }
+:root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --quiet: #595959; --rule: #7a7a7a; --line: #d4d4d4;
+  --faint: #e4e4e4; --box: #f4f6f8; --link: #0b5394; --warn: #9a3a00; --shadow: #00000024; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --paper: #15181c; --ink: #e6e6e6; --quiet: #a9b0b7; --rule: #8a9199; --line: #434a52; --faint: #2c3239;
+    --box: #1e242b; --link: #7db7f0; --warn: #ffa366; --shadow: #ffffff24; }
+  figure img { filter: brightness(0.9); border-radius: 4px; }
+}
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 24px 40px 64px; max-width: 1184px; background: #fff; color: #1a1a1a;
+body { margin: 0 auto; padding: 24px 40px 64px; max-width: 1184px; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, "DejaVu Sans", sans-serif; }
 h1 { font-size: 27px; line-height: 1.2; margin: 0 0 14px; }
-h2 { font-size: 20px; margin: 40px 0 8px; padding-top: 10px; border-top: 1px solid #d4d4d4; }
+h2 { font-size: 20px; margin: 40px 0 8px; padding-top: 10px; border-top: 1px solid var(--line); }
 h3 { font-size: 16px; margin: 24px 0 6px; }
 p, li { max-width: 860px; }
 p { margin: 8px 0; }
-a { color: #0b5394; }
-nav { font-size: 13.5px; margin: 0 0 18px; color: #595959; }
+a { color: var(--link); }
+nav { font-size: 13.5px; margin: 0 0 18px; color: var(--quiet); }
 nav a { margin-right: 14px; white-space: nowrap; }
-.key { display: flex; flex-wrap: wrap; gap: 10px; margin: 0 0 14px; }
-.key div { flex: 1 1 130px; border: 1px solid #d4d4d4; border-radius: 5px; padding: 8px 12px; }
+.key { display: flex; flex-wrap: wrap; gap: 10px; margin: 14px 0; }
+.key div { flex: 1 1 130px; border: 1px solid var(--line); border-radius: 5px; padding: 8px 12px; }
 .key b { display: block; font-size: 21px; line-height: 1.25; font-variant-numeric: tabular-nums; }
-.key span { font-size: 12.5px; color: #595959; }
-ul.headlines { margin: 0; padding: 12px 20px 12px 36px; background: #f4f6f8; border-left: 4px solid #0b5394; }
+.key span { font-size: 12.5px; color: var(--quiet); }
+ul.headlines { margin: 0; padding: 12px 20px 12px 36px; background: var(--box); border-left: 4px solid var(--link); }
 ul.headlines li { margin: 3px 0; max-width: none; }
-.note, figcaption { color: #595959; font-size: 13.5px; max-width: 900px; }
+.note, figcaption { color: var(--quiet); font-size: 13.5px; max-width: 900px; }
 figure { margin: 12px 0 18px; }
 figure img { display: block; max-width: 100%; height: auto; }
+figure .wide { margin: 0; }
 figcaption { margin-top: 4px; }
 .wide { overflow-x: auto; margin: 10px 0 16px; }
 table { width: 100%; border-collapse: collapse; font-size: 13.5px; line-height: 1.35;
   font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding: 0 0 6px; }
-th { text-align: left; font-weight: 600; border-bottom: 1.5px solid #7a7a7a; vertical-align: bottom; }
+th { text-align: left; font-weight: 600; border-bottom: 1.5px solid var(--rule); vertical-align: bottom; }
 th, td { padding: 4px 12px 4px 0; }
-td { border-bottom: 1px solid #e4e4e4; vertical-align: top; }
+td { border-bottom: 1px solid var(--faint); vertical-align: top; }
 th.number, td.number { text-align: right; padding: 4px 0 4px 16px; }
 td.number, td.flag { white-space: nowrap; }
 th.number { max-width: 150px; }
 th.text + th.text, td.text + td.text, th.number + th.text, td.number + td.text { padding-left: 16px; }
-td.flag { color: #9a3a00; font-weight: 600; }
-table.facts td:first-child { color: #595959; white-space: nowrap; padding-right: 8px; }
+td.flag { color: var(--warn); font-weight: 600; }
+table.facts td:first-child { color: var(--quiet); white-space: nowrap; padding-right: 8px; }
 table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 0 40px; }
 table.index { font-size: 12.5px; }
 table.index td:first-child { min-width: 150px; } table.index td + td { white-space: nowrap; }
-table.experiments td.paper { color: #595959; }
+table.experiments td.paper { color: var(--quiet); }
 table.experiments tr.first td { border-bottom: none; }
 table.index tr > * { padding: 5px 0 5px 14px; } table.index tr > :first-child { padding-left: 0; }
 .pair > div { min-width: 0; }
 pre { font-size: 12.5px; white-space: pre-wrap; overflow-wrap: anywhere; }
 .prompt { display: none; }
-@media screen and (max-width: 900px) { body { padding: 16px; } .pair { grid-template-columns: 1fr; } }
+@media screen and (max-width: 900px) {
+  body { padding: 16px; } .pair { grid-template-columns: minmax(0, 1fr); }
+  nav { overflow-x: auto; white-space: nowrap; }
+  h1 { font-size: 22px; }
+  .key { gap: 6px; } .key div { flex: 1 1 96px; padding: 5px 9px; } .key b { font-size: 17px; }
+  .key span { font-size: 11.5px; display: block; line-height: 1.25; }
+  ul.headlines { padding: 10px 12px 10px 28px; }
+  /* On a telephone wide things keep their size and are moved sideways, under a shadow while there is more to the
+     right: figures shrunk to the screen could not be read. The first column of a table stays. */
+  figure img { max-width: none; } .pair figure img, .examples figure img { max-width: 100%; }
+  .wide { background: linear-gradient(to left, var(--paper), var(--paper)) right / 16px 100% no-repeat local,
+    linear-gradient(to left, var(--shadow), transparent) right / 10px 100% no-repeat scroll; }
+  .wide > table:not(.facts, .record, .sentence) { width: max-content; min-width: 100%; max-width: 860px; }
+  .wide > table:not(.facts) > * > tr > :first-child { position: sticky; left: 0; z-index: 1; background: var(--paper);
+    max-width: 42vw; white-space: normal; }
+}
 @media print {
   @page { size: A4; margin: 13mm 12mm; }
   body { max-width: none; padding: 0; font-size: 10pt; }
@@ -87,7 +113,7 @@ pre { font-size: 12.5px; white-space: pre-wrap; overflow-wrap: anywhere; }
   td, th { padding-right: 6px; }
   th.number, td.number { padding-left: 8px; }
   .wide { overflow: visible; }
-  table.index td + td { white-space: normal; }
+  table.index td + td, .pair td.number { white-space: normal; }
   .key div { flex: 1 1 0; padding: 5px 7px; } .key b { font-size: 13pt; } .key span { font-size: 8pt; }
   ul.headlines, td.flag { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   a { color: inherit; text-decoration: none; }
@@ -167,7 +193,7 @@ def _kernel() -> Iterator[tuple[str, dict[str, str]]]:
     before = {name: os.environ.get(name) for name in names}
     with tempfile.TemporaryDirectory(prefix="shapeline-") as folder:
         description = {
-            "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            "argv": [sys.executable, "-c", LAUNCH, "-f", "{connection_file}"],
             "display_name": "Shapeline",
             "language": "python",
             "env": {
@@ -266,17 +292,20 @@ def index(
     entries: Sequence[Mapping[str, object]],
     html: Path | str,
     pages: Mapping[str, str] | None = None,
+    above: str = "",
     below: str = "",
 ) -> None:
     """Write the page that links every report, with one headline row an experiment; pages: link -> title of others.
 
     entries: as made by `findings.headline`, and a link: title, link, accuracy or r2, instances, best, control,
-    control_wins, error, evaluations, rows, failures; what is None is shown as a dash. below: HTML after the table.
+    control_wins, error, evaluations, rows, failures; what is None is shown as a dash. above, below: HTML before
+    and after the table.
     """
     head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in COLUMNS.items())
     rows = "".join(f"<tr>{_row(entry)}</tr>" for entry in entries)
     body = (
         "<h1>Shapeline: which attribution to trust, and what it costs</h1>\n"
+        f"{above}<h2>Reports</h2>\n"
         "<p>One report an experiment. The masking area is the mean change of log-odds while the top features are "
         "removed: lower is better; 95 % bootstrap intervals over instances in brackets. A control is a scorer that "
         "costs next to nothing: where it wins, no method has earned its evaluations.</p>\n"
@@ -286,7 +315,10 @@ def index(
         body += '\n<p class="note">No experiment has a report yet.</p>'
     for link, title in (pages or {}).items():
         body += f'\n<p><a href="{markup.escape(link, quote=True)}">{markup.escape(title)}</a></p>'
-    _write(Path(html), page("Shapeline reports", body + below))
+    links = {str(entry["link"]): str(entry.get("experiment") or entry["title"]) for entry in entries}
+    links |= {link: title.split(":")[0] for link, title in (pages or {}).items()}
+    every = " ".join(f'<a href="{markup.escape(one, quote=True)}">{markup.escape(of)}</a>' for one, of in links.items())
+    _write(Path(html), page("Shapeline reports", f"<nav>{every}</nav>\n{body}{below}"))
 
 
 def _row(entry: Mapping[str, object]) -> str:

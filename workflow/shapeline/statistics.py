@@ -4,6 +4,7 @@ Tests and corrections are scipy's and statsmodels'; what is here arranges them o
 fixed. A table of values is (instances, labels): one number each, repeats averaged.
 """
 
+import gc
 import itertools
 import math
 
@@ -15,8 +16,10 @@ from shapeline.seeds import seed_of
 
 LEVEL = 0.95
 POWER = 0.8
+ENDS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
 RESAMPLES = 2000
 CHUNK = 1 << 22  # numbers drawn at a time
+DRAWS = 3  # of a sampled label: from so many on, intervals include which were drawn
 
 
 def by_label(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
@@ -33,14 +36,29 @@ def by_label(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
     return wide.loc[:, there >= there.max() / 2].dropna()
 
 
-def pairs(values: pd.DataFrame, better: str = "lower", seed: int = 0) -> pd.DataFrame:
+def by_draw(measured: pd.DataFrame, quantity: str) -> dict[str, pd.DataFrame]:
+    """A scalar quantity as (instances, repeats) of each label with DRAWS or more repeats; NaN where one failed."""
+    rows = measured[(measured["quantity"] == quantity) & measured["x"].isna()]
+    rows = rows.assign(value=rows["value"].replace([np.inf, -np.inf], np.nan))
+    repeated = {label: own for label, own in rows.groupby("label") if own["repeat"].nunique() >= DRAWS}
+    return {
+        label: own.pivot_table(index="instance", columns="repeat", values="value", dropna=False)
+        for label, own in repeated.items()
+    }
+
+
+def pairs(
+    values: pd.DataFrame, better: str = "lower", seed: int = 0, draws: dict[str, pd.DataFrame] | None = None
+) -> pd.DataFrame:
     """Every pair of labels compared on the same instances, the better mean first.
 
-    values: (n, labels); better: "lower" or "higher". Columns: better, worse; difference (their means', better less
-    worse) with low and high, its 95 % paired bootstrap interval over instances; p (Wilcoxon signed-rank, two-sided;
-    1 where all are equal), p_holm (Holm 1979, over all pairs of the table); effect (matched-pairs rank-biserial
-    correlation, 1 where the better wins everywhere; Kerby 2014); wins (share of instances, ties half); n; needed
-    (instances for a power of 0.8 at p = 0.05, by the t test over the Wilcoxon's efficiency of 3/pi; inf where equal).
+    values: (n, labels); better: "lower" or "higher"; draws: of some labels the values that were averaged, (instances,
+    repeats), as `by_draw` gives them. Columns: better, worse; difference (their means', better less worse) with low and
+    high, its 95 % paired bootstrap interval over instances, and over the repeats of the labels in draws, each on its
+    own; p (Wilcoxon signed-rank, two-sided, of the averages; 1 where all are equal), p_holm (Holm 1979, over all pairs
+    of the table); effect (matched-pairs rank-biserial correlation, 1 where the better wins everywhere; Kerby 2014);
+    wins (share of instances, ties half); n; needed (instances for a power of 0.8 at p = 0.05, by the t test over the
+    Wilcoxon's efficiency of 3/pi; inf where equal).
     """
     labels = order(values, better)
     firsts, seconds = zip(*itertools.combinations(labels, 2), strict=True) if len(labels) > 1 else ((), ())
@@ -48,6 +66,11 @@ def pairs(values: pd.DataFrame, better: str = "lower", seed: int = 0) -> pd.Data
     differences = first - second  # (n, pairs)
     sign = 1 if better == "higher" else -1
     low, high = _intervals(differences, seed)
+    if draws and len(firsts):
+        means = _means(values, draws, seed)
+        ends = np.quantile(means[list(firsts)].to_numpy() - means[list(seconds)].to_numpy(), ENDS, axis=0)
+        drawn = np.array([first in draws or second in draws for first, second in zip(firsts, seconds, strict=True)])
+        low, high = np.where(drawn, ends, (low, high))
     tested = [_signed_ranks(sign * column) for column in differences.T]
     table = pd.DataFrame(
         {
@@ -83,7 +106,13 @@ def holm(p: pd.Series) -> np.ndarray:
     """p-values corrected for the number of them (Holm 1979)."""
     from statsmodels.stats.multitest import multipletests  # a second and a half, which few callers need
 
-    return multipletests(p, method="holm")[1] if len(p) else np.zeros(0)
+    if len(p) < 2:
+        return p.to_numpy()
+    gc.freeze()  # it collects garbage at every call: a tenth of a second where pandas and matplotlib are loaded
+    try:
+        return multipletests(p, method="holm")[1]
+    finally:
+        gc.unfreeze()
 
 
 def needed(differences: np.ndarray) -> float:
@@ -147,24 +176,38 @@ def kendall_w(table: np.ndarray) -> float:
     return float(12 * ((table.sum(0) - m * (k + 1) / 2) ** 2).sum() / most) if most > 0 else math.nan
 
 
-def variance_shares(values: np.ndarray) -> dict[str, float]:
-    """How the variance of values (instances, draws) splits: between instances, between draws, and the rest.
+def variance_shares(values: np.ndarray, factors: tuple[str, ...] = ("instances", "draws")) -> dict[str, float]:
+    """How the variance of values splits between factors, an axis each, and the rest: what they do together.
 
-    Components of a two-way layout without replication, by the method of moments, negative ones 0; shares of their sum.
-    NaN with fewer than two of either.
+    Variance components of a crossed layout of random factors without replication, by the analysis of variance: each
+    mean square is set equal to its expectation (Searle, Casella & McCulloch 1992, chapter 4). Negative ones are 0;
+    shares of their sum. A factor of one level has no share, NaN; with fewer than two factors all are NaN.
     """
-    n, R = values.shape
-    if n < 2 or R < 2:
-        return dict.fromkeys(("instances", "draws", "rest"), math.nan)
-    rows, columns, mean = values.mean(1), values.mean(0), values.mean()
-    rest = ((values - rows[:, None] - columns + mean) ** 2).sum() / ((n - 1) * (R - 1))
-    parts = {
-        "instances": max(0.0, rows.var(ddof=1) - rest / R),
-        "draws": max(0.0, columns.var(ddof=1) - rest / n),
-        "rest": float(rest),
-    }
+    sizes = dict(zip(factors, values.shape, strict=True))
+    varied = [name for name in factors if sizes[name] > 1]
+    if len(varied) < 2:
+        return dict.fromkeys((*factors, "rest"), math.nan)
+    values = values.reshape([sizes[name] for name in varied])
+    axes = range(len(varied))
+    subsets = [frozenset(some) for size in range(1, len(varied) + 1) for some in itertools.combinations(axes, size)]
+    squares = {}
+    for subset in subsets:
+        effect = values.mean(tuple(axis for axis in axes if axis not in subset), keepdims=True)
+        for axis in subset:
+            effect = effect - effect.mean(axis, keepdims=True)
+        levels = math.prod(values.shape[axis] - 1 for axis in subset)
+        squares[subset] = float((effect**2).sum()) * values.size / effect.size / levels
+    # A mean square expects the components of all sets that hold its own, each times the numbers of the other factors.
+    parts = {}
+    for subset in subsets:
+        above = sum((-1) ** len(other - subset) * squares[other] for other in subsets if other >= subset)
+        others = math.prod(values.shape[axis] for axis in axes if axis not in subset)
+        parts[subset] = max(0.0, above / others)
     total = sum(parts.values())
-    return {name: part / total if total > 0 else math.nan for name, part in parts.items()}
+    shares = {name: parts[frozenset([axis])] / total if total > 0 else math.nan for axis, name in enumerate(varied)}
+    together = sum(part for subset, part in parts.items() if len(subset) > 1)
+    rest = {"rest": together / total if total > 0 else math.nan}
+    return {name: shares.get(name, math.nan) for name in factors} | rest
 
 
 def _signed_ranks(gains: np.ndarray) -> tuple[float, float]:
@@ -177,6 +220,31 @@ def _signed_ranks(gains: np.ndarray) -> tuple[float, float]:
     return float(stats.wilcoxon(gains).pvalue), effect
 
 
+def _means(values: pd.DataFrame, draws: dict[str, pd.DataFrame], seed: int) -> pd.DataFrame:
+    """Means (resamples, labels) over resampled instances, the same for all labels, and resampled repeats, each label's
+    own."""
+    n, means = len(values), []
+    random = np.random.default_rng(seed_of(seed, "bootstrap"))
+    drawn = {label: _often(repeats.shape[1], label, seed) for label, repeats in draws.items() if label in values}
+    step = max(1, CHUNK // n)
+    for start in range(0, RESAMPLES, step):
+        often = random.multinomial(n, np.full(n, 1 / n), size=min(step, RESAMPLES - start))
+        some = pd.DataFrame(often @ values.to_numpy() / n, columns=values.columns)
+        for label, weights in drawn.items():
+            repeats, weights = draws[label].reindex(values.index).to_numpy(), weights[start : start + len(often)]
+            there = np.isfinite(repeats)
+            total = (weights * (often @ np.where(there, repeats, 0.0))).sum(1)
+            some[label] = total / (weights * (often @ there)).sum(1)
+        means.append(some)
+    return pd.concat(means, ignore_index=True)
+
+
+def _often(repeats: int, label: str, seed: int) -> np.ndarray:
+    """How often each repeat is drawn in each resample, (resamples, repeats)."""
+    random = np.random.default_rng(seed_of(seed, "bootstrap of draws", label))
+    return random.multinomial(repeats, np.full(repeats, 1 / repeats), size=RESAMPLES)
+
+
 def _intervals(differences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """95 % percentile bootstrap interval of the mean of each column, all on the same resampled instances."""
     n, columns = differences.shape
@@ -187,4 +255,4 @@ def _intervals(differences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarr
     for start in range(0, RESAMPLES, step):
         drawn = random.multinomial(n, np.full(n, 1 / n), size=min(step, RESAMPLES - start))
         means.append(drawn @ differences / n)
-    return tuple(np.quantile(np.concatenate(means), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0))
+    return tuple(np.quantile(np.concatenate(means), ENDS, axis=0))

@@ -23,6 +23,9 @@ from shapeline.plots import STYLE, note, together
 LEVELS = 10  # shades of each colour; a step is a tenth of the scale
 FOR, AGAINST = "#67adf0", "#f18f4e"  # equal luminance, dark text on either has a contrast above 6
 FOR_LINE, AGAINST_LINE = "#0b4f8a", "#a33b00"
+# The same on a dark page, from the page's own colour: light text on either has a contrast above 4.5.
+DARK, DARK_FOR, DARK_AGAINST = "#15181c", "#2160a0", "#8c4a17"
+DARK_FOR_LINE, DARK_AGAINST_LINE = "#7db7f0", "#ffa366"
 SHOWN = 5  # labels on a page of documents
 ALIGNED = 12  # more words than this do not stand in columns
 LONG = 120  # more words than this are set small
@@ -46,10 +49,11 @@ class Document:
 # ------------------------------------------------------------------------------------------------------ colours
 
 
-def tint(level: int) -> str:
-    """The background of a level from -LEVELS (against) to LEVELS (for): white, then linear to the full colour."""
-    end = np.array(to_rgb(FOR if level > 0 else AGAINST))
-    return to_hex(1 - abs(level) / LEVELS * (1 - end))
+def tint(level: int, dark: bool = False) -> str:
+    """The background of a level from -LEVELS (against) to LEVELS (for): the page's, then linear to the full colour."""
+    page, for_it, against = (DARK, DARK_FOR, DARK_AGAINST) if dark else ("#ffffff", FOR, AGAINST)
+    start, end = np.array(to_rgb(page)), np.array(to_rgb(for_it if level > 0 else against))
+    return to_hex(start + abs(level) / LEVELS * (end - start))
 
 
 def _rules() -> str:
@@ -60,28 +64,34 @@ def _rules() -> str:
             f".p{level} {{ background: {tint(level)}; border-bottom: {line}px solid {FOR_LINE}; }}",
             f".n{level} {{ background: {tint(-level)}; border-top: {line}px solid {AGAINST_LINE}; }}",
         ]
-    return "\n".join(shades)
+    shades.append("@media screen and (prefers-color-scheme: dark) {")
+    for level in range(1, LEVELS + 1):
+        shades += [
+            f"  span.p{level} {{ background: {tint(level, dark=True)}; border-bottom-color: {DARK_FOR_LINE}; }}",
+            f"  span.n{level} {{ background: {tint(-level, dark=True)}; border-top-color: {DARK_AGAINST_LINE}; }}",
+        ]
+    return "\n".join([*shades, "}"])
 
 
 CSS = f"""
 {_rules()}
 .words {{ max-width: none; margin: 4px 0 2px; line-height: 1.8; overflow-wrap: anywhere; }}
 .words.long {{ font-size: 12.5px; line-height: 1.75; }}
-.words span, .sentence span, .scale span {{ color: #1a1a1a; padding: 0 2px; border-radius: 2px;
+.words span, .sentence span, .scale span {{ color: var(--ink); padding: 0 2px; border-radius: 2px;
   -webkit-print-color-adjust: exact; print-color-adjust: exact; }}
-.unknown {{ text-decoration: underline dotted #595959 1.5px; text-underline-offset: 3px; }}
-.scale {{ font-size: 12px; color: #595959; line-height: 1.6; white-space: nowrap; }}
+.unknown {{ text-decoration: underline dotted var(--quiet) 1.5px; text-underline-offset: 3px; }}
+.scale {{ font-size: 12px; color: var(--quiet); line-height: 1.6; white-space: nowrap; }}
 .scale span {{ display: inline-block; width: 13px; padding: 0; height: 13px; vertical-align: -2px; border-radius: 0; }}
-.scale .n0 {{ border: solid #c4c4c4; border-width: 1px 0; }}
+.scale .n0 {{ border: solid var(--line); border-width: 1px 0; }}
 .explained {{ display: grid; grid-template-columns: 150px minmax(0, 1fr); gap: 0 16px; padding: 6px 0;
-  border-top: 1px solid #e4e4e4; }}
+  border-top: 1px solid var(--faint); }}
 .explained > b {{ font-size: 13.5px; padding-top: 6px; overflow-wrap: anywhere; }}
 .document p {{ margin-top: 4px; }}
-.document .flag {{ color: #9a3a00; font-weight: 600; }}
+.document .flag {{ color: var(--warn); font-weight: 600; }}
 table.sentence td {{ vertical-align: middle; padding: 5px 10px 5px 0; }}
 table.sentence td.word {{ padding: 5px 1px; text-align: center; white-space: nowrap; }}
 table.sentence td.flow {{ line-height: 1.9; min-width: 280px; }}
-table.sentence small {{ display: block; font-size: 11px; color: #595959; padding-top: 2px; }}
+table.sentence small {{ display: block; font-size: 11px; color: var(--quiet); padding-top: 2px; }}
 table.sentence th.number, table.sentence td.number {{ padding: 5px 0 5px 8px; }}
 table.sentence th.number {{ max-width: 84px; }}
 @media screen and (max-width: 900px) {{ .explained {{ grid-template-columns: minmax(0, 1fr); }} }}

@@ -1,7 +1,5 @@
 """Figures and tables of the theory report, made from what `shapeline.theory` measured: the notebook calls these."""
 
-import html
-
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -11,7 +9,7 @@ from matplotlib.figure import Figure
 
 from shapeline import graphs, theory
 from shapeline.findings import number
-from shapeline.plots import INK, STYLE, WIDTH, figure, note, pair, palette, table, together
+from shapeline.plots import INK, STYLE, WIDTH, figure, note, pair, palette, table, together, top
 from shapeline.theory import ROUNDING, Checks, linear_share
 
 CORRECTED, PRINTED, SECOND = palette()[0], palette()[3], palette()[2]
@@ -44,12 +42,7 @@ def header(checks: Checks) -> HTML:
         "bounds checked, one a feature": number(sum(_cases(checks, key)[1] for key in theory.ESTIMATORS)),
         "estimators that always add up": f"{sum(row.random < ROUNDING for row in estimators)} of {len(estimators)}",
     }
-    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
-    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in _headlines(checks))
-    return HTML(
-        f'<h1>Theory: what the papers prove, measured</h1><div class="key">{cells}</div>'
-        f'<ul class="headlines">{items}</ul>'
-    )
+    return top("Theory: what the papers prove, measured", (), _headlines(checks), facts)
 
 
 def _headlines(checks: Checks) -> list[str]:

@@ -42,6 +42,7 @@ BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 MASK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16}
 KEPT_OUTPUTS = 1 << 18  # model outputs kept until they are scored together
+MOMENT, FEW_ROWS = 0.1, 64  # seconds of a call that the calibration can afford; rows that are rarely the best
 _LARGEST = max(LARGEST_BATCH.values())
 
 
@@ -376,19 +377,21 @@ ASKED = {"bfloat16": _bfloat16, "compiled": _compiled, "compiled_bfloat16": _com
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
-    end = time.perf_counter() + CALIBRATION_SECONDS
+    began = time.perf_counter()
     found: dict[tuple[str, int], float] = {}  # seconds a row
     steps: dict[tuple[str, int], Callable[[], float]] = {}
     differences: dict[str, float] = {}
     with _evaluating(model):
         plain = _runner(model, Form("plain", _LARGEST), inputs, reference)
         one = _step(plain, 1, inputs, reference)
+        one()  # threads start
         single = _fastest(one, 1)
-        rows = masked_rows(inputs, reference, count=int(np.clip(0.1 / single, 4, 64)))
+        rows = masked_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
         expected = plain.compared(rows)
         # Large models start with small batches, so that no single call takes more than a moment.
-        smallest = 1 << int(np.clip(math.log2(0.05 / single), 0, 6))
-        for name in FORMS if model.framework == "torch" else ("plain",):
+        smallest = 1 << int(np.clip(math.log2(MOMENT / single), 0, math.log2(FEW_ROWS)))
+        forms = FORMS if model.framework == "torch" else ("plain",)
+        for place, name in enumerate(forms, 1):  # each has its share of the time
             try:
                 runner = plain if name == "plain" else _runner(model, Form(name, _LARGEST), inputs, reference)
                 differences[name] = 0.0 if name == "plain" else _difference(runner, rows, expected)
@@ -399,7 +402,10 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
                 log.info("form %s left out: log-probabilities differ by %.1e", name, differences[name])
                 continue
             best, worse, batch = math.inf, 0, smallest
-            while batch <= runner.limit and worse < 2 and (best == math.inf or time.perf_counter() < end):
+            # Two worse ones in a row end the search; below FEW_ROWS, on a busy machine, they may be an accident.
+            while batch <= runner.limit and (worse < 2 or batch <= min(FEW_ROWS, MOMENT / best)):
+                if best < math.inf and time.perf_counter() > began + CALIBRATION_SECONDS * place / len(forms):
+                    break
                 step = _step(runner, batch, inputs, reference)
                 seconds = _fastest(step, batch)
                 found[name, batch], steps[name, batch] = seconds, step
@@ -408,7 +414,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
         leaders = sorted(found, key=found.__getitem__)[:3]
         for _ in range(5):  # the leaders again, in turns, so that a passing disturbance decides nothing
             for key in leaders:
-                if time.perf_counter() < end:
+                if time.perf_counter() < began + CALIBRATION_SECONDS:
                     found[key] = min(found[key], steps[key]())
     name, batch = min(leaders, key=found.__getitem__)
     return Form(name, batch, 1 / found[name, batch], differences[name])

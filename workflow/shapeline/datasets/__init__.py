@@ -283,6 +283,11 @@ def _texts(content: dict, rows: np.ndarray) -> dict:
 def _own_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dict) -> dict:
     """What the card says of documents by a tokenizer of one's own."""
     own = tokens.tokenizer
+    if (tokens.n_words[rows] <= 1).all() and any(len(content["texts"][row].split()) > 1 for row in rows):
+        raise ShapelineError(
+            f"tokenizer '{own.source}': all tokens of a document are of one word, so there is nothing to tell apart; "
+            "let encode return (ids, word_of_token)."
+        )
     return {
         "unit": "word",
         "tokenizer": own.source,

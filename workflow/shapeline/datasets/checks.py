@@ -74,7 +74,7 @@ def check(source: str, settings: dict) -> None:
         _check_columns(entry, settings)
     elif settings.get("task") not in (None, entry.task, "classification"):
         remedy = "set task: multilabel, or " if entry.labels else ""
-        raise ShapelineError(f"dataset key 'task': source '{source}' has none of {settings['task']}; {remedy}remove it.")
+        raise ShapelineError(f"dataset key 'task': source '{source}' has no {settings['task']}; {remedy}remove it.")
     if not (entry.files or entry.local) and local:
         origin = "is made by this package" if entry.synthetic else "comes with scikit-learn"
         raise ShapelineError(f"dataset key 'path': source '{source}' {origin}; remove the key.")
@@ -92,8 +92,8 @@ def _check_columns(entry: Source, settings: dict) -> None:
         columns_of(settings)
         if settings.get("task") == "multilabel":
             raise ShapelineError(
-                f"dataset key 'task': source '{entry.name}' has one target; for several labels a record give a function "
-                "of your own, path/to/file.py:function."
+                f"dataset key 'task': source '{entry.name}' has one target; for several labels a record give a "
+                "function of your own, path/to/file.py:function."
             )
         if settings.get("task") == "regression":
             refuse_classes(entry.name, settings)

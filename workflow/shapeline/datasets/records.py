@@ -313,7 +313,7 @@ def _labels(where: str, labels: object, class_names: Iterable | None, entry: Sou
     """Labels as class indices (n,) int64, and the names of the classes."""
     labels = np.asarray(labels)
     if labels.ndim != 1:
-        hint = ' Several labels a record, (n, labels) of 0 and 1, need "task": "multilabel".' if labels.ndim == 2 else ""
+        hint = ' Labels that go together, (n, labels), need "task": "multilabel".' if labels.ndim == 2 else ""
         raise ShapelineError(f"{where}: labels of shape {labels.shape}; they must be one per record, (n,).{hint}")
     if class_names is None and entry:
         class_names = entry.classes

@@ -61,10 +61,10 @@ class Source:
     holds that is the unpacked archive, or the name of the only file, which a path may then name. synthetic: made here.
     unit, vocabulary: of a text, unless its entry says else. task: "regression" where the labels are numbers, and then
     there are no classes; "multilabel" where a record may have several. labels: those that it then has, of a source
-    whose entry may ask for that. balanced: of each part as many records of every chosen class as of its rarest are kept, drawn
-    by seed. truth: "masks" or "boxes" where it is known where in a picture its class is. count: how many records are
-    made where an entry does not say; None where an entry cannot say. local: the records are a user's own, at the
-    entry's path; input_shape and classes are empty where only they tell.
+    whose entry may ask for that. balanced: of each part as many records of every chosen class as of its rarest are
+    kept, drawn by seed. truth: "masks" or "boxes" where it is known where in a picture its class is. count: how many
+    records are made where an entry does not say; None where an entry cannot say. local: the records are a user's own,
+    at the entry's path; input_shape and classes are empty where only they tell.
     """
 
     name: str

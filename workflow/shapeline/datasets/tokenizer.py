@@ -147,7 +147,9 @@ def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, l
         )
     wrong = ids[(ids < 0) | (ids >= len(tokenizer.vocabulary))]
     if len(wrong):
-        raise ShapelineError(f"{where}: id {wrong[0]} is none of the vocabulary's, 0 to {len(tokenizer.vocabulary) - 1}.")
+        raise ShapelineError(
+            f"{where}: id {wrong[0]} is none of the vocabulary's, 0 to {len(tokenizer.vocabulary) - 1}."
+        )
     own = np.array([SPECIAL if number is None else number for number in numbers], np.int64)
     there = np.unique(own[own >= 0])
     owners = np.where(own >= 0, np.searchsorted(there, own), SPECIAL)
@@ -163,7 +165,9 @@ def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, l
     return ids, owners, [str(words[number]) for number in there]
 
 
-def _cut(ids: np.ndarray, owners: np.ndarray, words: list[str], length: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _cut(
+    ids: np.ndarray, owners: np.ndarray, words: list[str], length: int
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """The first tokens, and the special ones at the end, so that there are at most `length`, and the words left."""
     if len(ids) <= length:
         return ids, owners, words

@@ -166,6 +166,10 @@ METRICS: dict[str, Metric] = {
 }
 
 
+# Those that rank methods: reports compare them pair by pair, and experiments with seeds over trainings.
+PAIRED = ("decisive", "error", "localization", "log_odds", "own")
+
+
 def measure(name: str, rows, needs: dict):
     """Measure score rows by the metric of that name; no rows, because every one failed, give no measurements."""
     if rows.empty:

@@ -140,11 +140,11 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     """One's own model as a Classifier.
 
     `kind`: "logits" (an nn.Module or Keras model giving (n, classes) logits), "probabilities" (a Keras model that gives
-    those, which becomes a function), "multilabel" (an nn.Module giving a logit a label), "predict_proba" (an object with that method), "function" (array -> probabilities)
-    or "regression" (a network, an object with `predict` or a function that gives a number an input); None finds it out:
-    a Keras model gives probabilities when its last layer is, or ends in, a softmax or a sigmoid, and an object with
-    `predict` but without classes is of regression. A Classifier is returned as it is. Raises ShapelineError when the
-    model is none of these.
+    those, which becomes a function), "multilabel" (an nn.Module giving a logit a label), "predict_proba" (an object
+    with that method), "function" (array -> probabilities) or "regression" (a network, an object with `predict` or a
+    function that gives a number an input); None finds it out: a Keras model gives probabilities when its last layer is,
+    or ends in, a softmax or a sigmoid, and an object with `predict` but without classes is of regression. A Classifier
+    is returned as it is. Raises ShapelineError when the model is none of these.
     """
     if isinstance(model, Classifier):
         return model

@@ -65,8 +65,8 @@ class Classifier:
         """Log-probabilities, (n, *input_shape) array or tensor -> (n, classes) float64, in evaluation mode.
 
         From log-softmax of the logits in float64, of several labels the log-sigmoid of each: log P(label present). For
-        a function the log of its probabilities (-inf where P = 0). Integers are token ids; ShapelineError where they do not fit the model's vocabulary or length, and for a
-        regression model.
+        a function the log of its probabilities (-inf where P = 0). Integers are token ids; ShapelineError where they do
+        not fit the model's vocabulary or length, and for a regression model.
         """
         if self.task == "regression":
             raise ShapelineError(f"model '{self.architecture}' is of regression, which gives no probabilities")
@@ -157,3 +157,22 @@ def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray
         )
     with np.errstate(divide="ignore"):
         return np.log(probabilities)
+
+
+def check_labels(classifier: Classifier, inputs: np.ndarray, labels: np.ndarray) -> None:
+    """ShapelineError unless the labels (n, labels) are 0 or 1 and the model gives a logit for each."""
+    if labels.ndim != 2 or not np.isin(labels, (0, 1)).all():
+        raise ShapelineError(f"models: labels of shape {labels.shape}; several labels are (n, labels) of 0 and 1")
+    found = classifier.log_probs(inputs[:1]).shape[1]
+    if found != labels.shape[1]:
+        raise ShapelineError(
+            f"models: '{classifier.architecture}' gives {found} output(s) and the dataset has {labels.shape[1]} "
+            "labels; give one logit a label"
+        )
+
+
+def label_scores(right: np.ndarray, card: dict) -> dict[str, Any]:
+    """How often each label is right, and how often all of a row are; right (n, labels) bool, card: of the dataset."""
+    names = card.get("classes") or map(str, range(right.shape[1]))
+    by_label = dict(zip(names, right.mean(axis=0).tolist(), strict=True))
+    return {"accuracy_by_label": by_label, "exact_match": float(right.all(axis=1).mean())}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import Classifier, check_labels, label_scores
 
 if TYPE_CHECKING:
     from shapeline.datasets import Dataset
@@ -80,7 +80,7 @@ def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
         own = dataset.part(part)
         if len(own.labels):
             found |= {f"{part}_{name}": value for name, value in _measured(classifier, own).items()}
-    log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+    log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in found.items() if isinstance(value, float)))
     versions = {name: importlib.metadata.version(name) for name in (*PACKAGES[classifier.framework], "numpy")}
     return {
         "architecture": classifier.architecture,
@@ -94,11 +94,13 @@ def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
     }
 
 
-def _measured(classifier: Classifier, rows: "Dataset") -> dict[str, float]:
+def _measured(classifier: Classifier, rows: "Dataset") -> dict[str, Any]:
     if classifier.task == "regression":
         errors = classifier.predict(rows.inputs) - rows.labels
         spread = ((rows.labels - rows.labels.mean()) ** 2).sum()
         r2 = float(1 - (errors**2).sum() / spread) if spread > 0 else math.nan
         return {"r2": r2, "rmse": float(np.sqrt((errors**2).mean()))}
-    right = classifier.log_probs(rows.inputs).argmax(1) == rows.labels
-    return {"accuracy": float(right.mean())}
+    if classifier.task == "multilabel":
+        check_labels(classifier, rows.inputs, rows.labels)
+    right = classifier.predict(rows.inputs) == rows.labels
+    return {"accuracy": float(right.mean()), **(label_scores(right, rows.card) if right.ndim == 2 else {})}

@@ -17,7 +17,7 @@ import numpy as np
 
 from shapeline.datasets.stored import Pictures
 from shapeline.errors import ShapelineError, nearest
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import Classifier, check_labels, label_scores
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ AUGMENTATIONS = ("flip_horizontal", "flip_vertical")
 HALVING_EPOCHS = 3
 STEP_EPOCHS, STEP = 10, 0.2
 MOMENTUM = 0.9  # of sgd
+PREDICTED = 64  # pictures in memory at a time
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone.
 TRAINERS = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 
@@ -135,7 +136,7 @@ def fit(
         if len(rows) == 0:
             raise ShapelineError(f"training: the dataset has no {name} rows; set the sizes of its splits")
     if several:
-        _check_labels(classifier, dataset.inputs, labels)
+        check_labels(classifier, dataset.inputs, labels)
     elif not regression and (labels.min() < 0 or labels.max() >= classifier.n_classes):
         raise ShapelineError(
             f"training: labels run from {labels.min()} to {labels.max()}, "
@@ -172,24 +173,11 @@ def fit(
     if regression:
         card["test_rmse"] = math.sqrt(loss * variance(train[1]))
     if several:
-        right = classifier.predict(test[0][:]) == test[1]
-        names = getattr(dataset, "card", {}).get("classes") or map(str, range(right.shape[1]))
-        card["test_accuracy_by_label"] = dict(zip(names, right.mean(axis=0).tolist(), strict=True))
-        card["test_exact_match"] = float(right.all(axis=1).mean())
+        asked = range(0, len(test[1]), PREDICTED)
+        right = np.concatenate([classifier.predict(test[0][i : i + PREDICTED]) for i in asked]) == test[1]
+        card |= {f"test_{name}": one for name, one in label_scores(right, getattr(dataset, "card", {})).items()}
     log.info("test %s %.4f on %d rows (epoch %d)", name, score, len(splits[2]), best)
     return card
-
-
-def _check_labels(classifier: Classifier, inputs: np.ndarray, labels: np.ndarray) -> None:
-    """ShapelineError unless the labels (n, labels) are 0 or 1 and the model gives a logit for each."""
-    if labels.ndim != 2 or not np.isin(labels, (0, 1)).all():
-        raise ShapelineError(f"training: labels of shape {labels.shape}; several labels are (n, labels) of 0 and 1")
-    found = classifier.log_probs(inputs[:1]).shape[1]
-    if found != labels.shape[1]:
-        raise ShapelineError(
-            f"training: '{classifier.architecture}' gives {found} output(s) and the dataset has {labels.shape[1]} "
-            "labels; give one logit a label"
-        )
 
 
 def score_name(labels: np.ndarray) -> str:

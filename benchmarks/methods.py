@@ -1,0 +1,93 @@
+"""Seconds of each method of the registry on a case, as its job explains a run of instances."""
+
+import time
+from collections.abc import Callable
+
+from benchmarks.cases import BUDGET, Case
+from benchmarks.turns import Run
+from shapeline import attribution, methods
+from shapeline.designs import build
+from shapeline.errors import ShapelineError
+
+SHARED = 100  # instances of a job, which share the making of one design
+FAMILIES = ("coalitions", "hierarchical", "gradients")  # what needs no data; benchmarks/influence.py measures the rest
+
+
+def settings_of(name: str, case: Case) -> dict:
+    """A method's settings on a case: its defaults, a graph where the features have none, windows that a grid allows."""
+    accepted, settings = methods.METHODS[name].parameters.model_fields, {"method": name}
+    if "graph" in accepted and case.features.kind == "column":
+        settings["graph"] = "chain"
+    if name == "c_shapley" and len(case.features.shape) == 2:
+        settings["order"] = 1
+    if name == "partition":
+        settings["evaluations"] = BUDGET * case.features.d
+    return settings
+
+
+def explain(case: Case, settings: dict) -> attribution.Explanation:
+    """Raises ShapelineError where the method does not fit the case."""
+    sampled = methods.METHODS[settings["method"]].sampled
+    (found,) = attribution.attribute(
+        *(case.model, case.inputs, case.targets, settings, case.features, case.reference),
+        budgets=[float(BUDGET) if sampled else None],
+        form=case.form,
+        on_error="fail",
+    )
+    return found
+
+
+def design_seconds(case: Case, settings: dict) -> float:
+    """Of making a method's design, which is then kept."""
+    if not methods.METHODS[settings["method"]].is_design:
+        return 0.0
+    budget = float(BUDGET) if methods.METHODS[settings["method"]].sampled else None
+    build._kept.cache_clear()
+    start = time.perf_counter()
+    attribution.design_of(settings, case.features, budget, 0)
+    return time.perf_counter() - start
+
+
+def run_of(name: str, case: Case) -> Run:
+    """Seconds of explaining the case's instances, with their share of a design that SHARED instances have in common."""
+    settings = settings_of(name, case)
+
+    def run() -> tuple[float, int]:
+        making = design_seconds(case, settings)
+        found = explain(case, settings)
+        return found.seconds.sum() + making * case.instances / SHARED, int(found.evaluations.sum())
+
+    return run
+
+
+def fitting(case: Case) -> tuple[dict[str, Run], dict[str, str]]:
+    """Runs of the methods that fit a case, and why the others do not."""
+    runs, left_out = {}, {}
+    for name, method in methods.METHODS.items():
+        if method.family not in FAMILIES or not method.asks_model:
+            continue
+        if reason := _unfit(name, case):
+            left_out[name] = reason
+            continue
+        runs[name] = run_of(name, case)
+    return runs, left_out
+
+
+def _unfit(name: str, case: Case) -> str | None:
+    method = methods.METHODS[name]
+    kind = "text" if case.words else "image" if len(case.shape) == 3 else "table"
+    checks: list[tuple[Callable[[], bool], str]] = [
+        (lambda: method.exact and case.features.d > methods.MAX_EXACT, f"2^{case.features.d} coalitions"),
+        (lambda: name == "myerson" and len(case.features.shape) == 2, "too many connected coalitions on a grid"),
+        (lambda: bool(method.data) and kind not in method.data, f"not for a {kind}"),
+        (lambda: method.torch_only and case.framework != "torch", "for torch alone"),
+        (lambda: case.architecture in method.refuses, f"not for a {case.architecture}"),
+    ]
+    for holds, reason in checks:
+        if holds():
+            return reason
+    try:
+        explain(case, settings_of(name, case))
+    except ShapelineError as error:
+        return str(error)
+    return None

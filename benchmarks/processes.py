@@ -1,0 +1,59 @@
+"""What only a fresh process can tell: the seconds until a job starts to work, and the most memory that it holds.
+
+    python -m benchmarks.processes start-up FRAMEWORK FILE_OF_WEIGHTS
+    python -m benchmarks.processes memory FRAMEWORK EVALUATIONS
+
+prints JSON. Nothing is imported before it is timed.
+"""
+
+import json
+import sys
+import time
+
+
+def main() -> None:
+    began = time.time()
+    what, framework, argument = sys.argv[1:]
+    print(json.dumps(start_up(framework, argument, began) if what == "start-up" else memory(framework, int(argument))))
+
+
+def start_up(framework: str, weights: str, began: float) -> dict[str, float]:
+    """Times of the clock: when this file began, all was imported, the model was loaded, the engine was calibrated."""
+    import numpy as np
+
+    from shapeline import attribution, engine, instances, models, plan, scores  # noqa: F401 (those of the job's script)
+    from shapeline.models.classifier import backend
+    from shapeline.references import Reference
+
+    backend(framework)
+    imported = time.time()
+    model = models.load(weights, framework=framework)
+    loaded = time.time()
+    inputs = np.random.default_rng(0).random((8, 1, 28, 28), dtype=np.float32)
+    engine.calibrate(model, inputs, Reference(inputs[:1]))
+    return {"began": began, "imported": imported, "loaded": loaded, "calibrated": time.time()}
+
+
+def memory(framework: str, evaluations: int) -> dict[str, float]:
+    """Most memory of this process (MiB) when the engine has answered, and what masks and values take of it."""
+    import resource
+
+    import numpy as np
+
+    from shapeline import engine, models
+    from shapeline.features import build
+    from shapeline.references import Reference
+
+    model = models.build("mnist_cnn", framework)
+    features = build({"kind": "patch", "size": 4}, {"input_shape": (1, 28, 28)})
+    inputs = np.random.default_rng(0).random((1, 1, 28, 28), dtype=np.float32)
+    masks = np.random.default_rng(1).integers(0, 2, (evaluations, features.d), dtype=bool)
+    form = engine.Form("plain" if framework == "tensorflow" else "frozen", 256)
+    values = engine.values(model, inputs, Reference(inputs), masks, features, form=form)
+    asked = masks.nbytes + values.nbytes
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"most": most / 2**10, "asked": asked / 2**20}
+
+
+if __name__ == "__main__":
+    main()

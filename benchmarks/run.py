@@ -1,0 +1,324 @@
+"""What the package costs, in one run and one table: `make benchmark`, or python -m benchmarks.run [--quick].
+
+Parts: of every model (cases.py) the engine and each method against the model alone, and the peers against ours; the
+start-up and memory of fresh processes; the growth of cost with d, instances and budget. Whatever is compared takes
+turns in one process, which has one framework. Writes table.csv, table.json, table.md, growth.csv and three figures.
+"""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks import cases, methods, peers, scaling
+from benchmarks.turns import TURNS, Times, spread, take_turns, times_as_fast
+
+PARTS = ("memory", "start-up", "growth")  # beside the cases
+FRAMEWORKS = ("torch", "tensorflow")
+ENGINE_GOAL, FLAT = 0.9, 1.1  # of the raw rate; of the memory of the fewest evaluations
+EVALUATIONS = (1_000, 10_000, 100_000)
+PACKAGES = ("torch", "tensorflow", "numpy", "scipy", "captum", "shap", "lime")
+COLUMNS = (
+    *("part", "case", "what", "version", "instances", "turns", "evaluations", "per_second"),
+    *("seconds", "seconds_low", "seconds_high", "times_raw", "times_raw_low", "times_raw_high"),
+    *("ours_times", "ours_times_low", "ours_times_high", "exponent", "exponent_low", "exponent_high"),
+    *("peak_mib", "goal", "met", "note"),
+)
+# What a library's call raises that fails; the reason becomes a row.
+FAILURES = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError, RuntimeError)
+FAILURES += (MemoryError, TypeError, ValueError)
+
+
+def main() -> None:
+    arguments = parse()
+    if arguments.worker:
+        name = arguments.worker
+        found = scaling.measure(arguments.quick) if name == "growth" else of_case(name, arguments.quick)
+        print(json.dumps(found))
+        return
+    names = [*(cases.QUICK if arguments.quick else cases.CASES), *PARTS]
+    for name in arguments.only or ():
+        if name not in names:
+            sys.exit(f"--only: there is no '{name}'; choose among: {', '.join(names)}")
+    began, load = time.time(), os.getloadavg()[0]
+    rows, left_out, points = [], {}, []
+    for name in arguments.only or names:
+        print(f"{time.time() - began:5.0f} s  {name}", flush=True)
+        if name == "growth":
+            points = worker(name, arguments)
+            rows += exponents(pd.DataFrame(points))
+        elif name == "memory":
+            rows += memory(arguments)
+        elif name == "start-up":
+            rows += start_up(arguments)
+        else:
+            more = worker(name, arguments)
+            rows += more["rows"]
+            left_out[name] = more["left_out"]
+    seconds = time.time() - began
+    facts = {
+        **{"processors": len(os.sched_getaffinity(0)), "threads": arguments.threads, "machine": platform.machine()},
+        **{"system": platform.system(), "python": platform.python_version()},
+        "versions": {one: importlib.metadata.version(one) for one in PACKAGES if installed(one)},
+        **{"load_before": round(load, 2), "seconds": round(seconds), "quick": arguments.quick},
+    }
+    write(arguments.output, pd.DataFrame(rows, columns=COLUMNS), pd.DataFrame(points), facts, left_out)
+    print(f"{seconds:5.0f} s  {arguments.output}/table.md")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one small model, few points and turns: does it work?")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join([*cases.CASES, *PARTS])}")
+    threads = int(os.environ.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0))))
+    parser.add_argument("--threads", type=int, default=threads, help=f"of the numeric libraries ({threads})")
+    parser.add_argument("--output", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--worker", metavar="NAME", help=argparse.SUPPRESS)  # measures one, in its own process
+    return parser.parse_args()
+
+
+def installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+# --- processes ----------------------------------------------------------------------------------------------------
+
+
+def fresh(module: str, words: list[str], threads: int) -> str:
+    """The last line that `python -m module words` prints; its errors come through."""
+    count = str(threads)
+    environment = {**os.environ, "OMP_NUM_THREADS": count, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    environment |= {"TF_NUM_INTRAOP_THREADS": count, "TF_NUM_INTEROP_THREADS": count}
+    command = [sys.executable, "-W", "ignore", "-m", module, *words]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return done.stdout.splitlines()[-1]
+
+
+def worker(name: str, arguments: argparse.Namespace):
+    words = ["--worker", name, *(["--quick"] if arguments.quick else [])]
+    return json.loads(fresh("benchmarks.run", words, arguments.threads))
+
+
+def memory(arguments: argparse.Namespace) -> list[dict]:
+    """Rows of peak memory, whose growth beyond masks and values is judged."""
+    rows = []
+    for framework in FRAMEWORKS[: 1 if arguments.quick else None]:
+        least = None
+        for evaluations in EVALUATIONS[: 2 if arguments.quick else None]:
+            found = json.loads(
+                fresh("benchmarks.processes", ["memory", framework, str(evaluations)], arguments.threads)
+            )
+            own = found["most"] - found["asked"]
+            least = least or own
+            note = f"{found['asked']:.1f} MiB of it masks and values; the rest is {own / least:.2f} times the first"
+            rows.append(
+                {
+                    **{"part": "memory", "case": f"mnist_cnn {framework}", "what": "engine"},
+                    **{"evaluations": evaluations, "peak_mib": found["most"], "note": note},
+                    **{"goal": FLAT, "met": bool(own <= FLAT * least)},
+                }
+            )
+    return rows
+
+
+def start_up(arguments: argparse.Namespace) -> list[dict]:
+    """Rows of the seconds of a fresh process until it has imported, loaded a model, and calibrated the engine."""
+    turns = 1 if arguments.quick else TURNS
+    with tempfile.TemporaryDirectory() as folder:
+        weights = f"{folder}/weights.safetensors"
+        save = "from shapeline import models; import sys; models.save(models.build('mnist_cnn'), sys.argv[1])"
+        subprocess.run([sys.executable, "-c", save, weights], check=True)
+        steps: dict[str, list[list[float]]] = {framework: [] for framework in FRAMEWORKS}
+        for _ in range(turns):
+            for framework in FRAMEWORKS:
+                began = time.time()
+                found = json.loads(fresh("benchmarks.processes", ["start-up", framework, weights], arguments.threads))
+                times = [began, *(found[key] for key in ("imported", "loaded", "calibrated"))]
+                steps[framework].append([*np.diff(times), times[-1] - times[0]])
+    return [
+        {
+            **{"part": "start-up", "case": f"mnist_cnn {framework}", "what": what, "turns": turns},
+            **told("seconds", part),
+        }
+        for framework, seconds in steps.items()
+        for what, part in zip(
+            ("Python and imports", "load the model", "calibrate the engine", "all"), np.transpose(seconds), strict=True
+        )
+    ]
+
+
+# --- one case -----------------------------------------------------------------------------------------------------
+
+
+def of_case(name: str, quick: bool) -> dict:
+    """The rows of a case, and the methods that do not fit it with the reason."""
+    case, turns = (cases.QUICK if quick else cases.CASES)[name], 2 if quick else TURNS
+    form, raw = cases.raw(case)
+    base = {"case": name}
+    d, runs = case.features.d, {"raw": raw, "engine": case.engine_run(case.row_form)}
+    if case.form.name == "windows":
+        runs["engine, windows"] = case.engine_run(case.form)
+    times = take_turns(runs, turns)
+    told_raw = {"turns": turns, "per_second": spread(times["raw"].rate)[0]}
+    rows = [{**base, "part": "raw", "what": f"{form.name}, {form.batch} a call", **told_raw}]
+    used = {"engine": case.row_form, "engine, windows": case.form}
+    for what, one in list(times.items())[1:]:
+        rows.append({**base, "part": "engine", "what": what, **seconds(one, case.engine_instances)})
+        rows[-1] |= against("times_raw", one, times["raw"], ENGINE_GOAL)
+        rows[-1]["note"] = f"{used[what].name}, {used[what].batch} a call" + (f"; d = {d}" if what == "engine" else "")
+
+    fitting, left_out = methods.fitting(case)
+    times = take_turns({"raw": raw, **fitting}, turns, warm=True)  # fitting ran each once
+    for what in fitting:
+        rows.append({**base, "part": "method", "what": what, **seconds(times[what], case.instances)})
+        rows[-1] |= against("times_raw", times[what], times["raw"])
+    return {"rows": rows + (of_peers(case, name, raw, turns) if case.peers else []), "left_out": left_out}
+
+
+def of_peers(case: cases.Case, name: str, raw, turns: int) -> list[dict]:
+    """Rows of the peers, each against ours in the same turns; of one that is not installed or fails, its reason."""
+    rows, chosen, runs = {}, peers.chosen(case), {"raw": raw}
+    for what, peer in chosen.items():
+        rows[what] = {"part": "peer", "case": name, "what": what, "version": peers.version(peer), "goal": peer.goal}
+        if rows[what]["version"] is None:
+            rows[what] |= {"note": "not installed"}
+            continue
+        run = peers.run_of(peer, case)
+        try:
+            run()
+        except FAILURES as error:
+            rows[what] |= {"note": f"failed: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"}
+            continue
+        if peer.ours not in runs:
+            runs[peer.ours] = methods.run_of(peer.ours, case)
+            runs[peer.ours]()
+        runs[what] = run
+    times = take_turns(runs, turns, warm=True)
+    for what, peer in chosen.items():
+        if what in times:
+            rows[what] |= {"note": f"ours: {peer.ours}", **seconds(times[what], 1)}
+            rows[what] |= against("times_raw", times[what], times["raw"])
+            rows[what] |= against("ours_times", times[peer.ours], times[what], peer.goal)
+    return list(rows.values())
+
+
+def seconds(times: Times, instances: int) -> dict:
+    """Columns of seconds and evaluations an instance, and evaluations a second."""
+    counted = {"instances": instances, "turns": int(np.isfinite(times.seconds).sum())}
+    counted |= {"evaluations": times.evaluations / instances, "per_second": spread(times.rate)[0]}
+    return {**counted, **told("seconds", times.seconds / instances)}
+
+
+def against(column: str, one: Times, other: Times, goal: float | None = None) -> dict:
+    """Columns of how many times as fast `one` is as `other`, and whether a goal is met."""
+    return triple(column, times_as_fast(one, other)) | judged(times_as_fast(one, other)[0], goal)
+
+
+def judged(ratio: float, goal: float | None) -> dict:
+    return {} if goal is None else {"goal": goal, "met": bool(ratio >= goal)}
+
+
+def told(column: str, numbers: np.ndarray) -> dict:
+    return triple(column, spread(numbers))
+
+
+def triple(column: str, numbers: tuple[float, float, float]) -> dict:
+    return dict(zip((column, f"{column}_low", f"{column}_high"), numbers, strict=True))
+
+
+# --- the table ----------------------------------------------------------------------------------------------------
+
+
+def exponents(points: pd.DataFrame) -> list[dict]:
+    """Rows of the powers with which the cost of each method grows."""
+    points = points.assign(**{"design and read-out": points["design"] + points["read-out"]})
+    rows = []
+    for (axis, name), part in points.groupby(["axis", "method"], sort=False):
+        for what in ("total", "design and read-out"):
+            if (part[what] > 0).all():
+                found = triple("exponent", scaling.exponent(part["x"].to_numpy(), part[what].to_numpy()))
+                note = f"of {what} in {axis}, {part['x'].min():,} to {part['x'].max():,}"
+                counted = {"turns": int(part["turns"].min()), "note": note}
+                rows.append({"part": "growth", "case": "mlp", "what": name, **found, **counted})
+    return rows
+
+
+def write(folder: Path, table: pd.DataFrame, points: pd.DataFrame, facts: dict, left_out: dict) -> None:
+    from benchmarks import figures
+
+    folder.mkdir(parents=True, exist_ok=True)
+    table.to_csv(folder / "table.csv", index=False, float_format="%.5g")
+    records = [{key: one for key, one in row.items() if not missing(one)} for row in table.to_dict("records")]
+    content = {"facts": facts, "rows": records, "left_out": left_out}
+    (folder / "table.json").write_text(json.dumps(content, indent=1) + "\n")
+    (folder / "table.md").write_text(markdown(table, facts))
+    drawings = {}
+    if table["times_raw"].notna().any():
+        drawings["near_raw"] = figures.near_raw(table)
+    if table["ours_times"].notna().any():
+        drawings["ahead_of_peers"] = figures.ahead_of_peers(table)
+    if len(points):
+        points.to_csv(folder / "growth.csv", index=False, float_format="%.5g")
+        drawings["growth"] = figures.growth(points)
+    for name, drawing in drawings.items():
+        drawing.savefig(folder / f"{name}.svg", metadata={"Date": None})
+
+
+def missing(cell) -> bool:
+    return cell is None or (isinstance(cell, float) and np.isnan(cell))
+
+
+HEADS = {
+    "raw": ("case", "what", "per_second"),
+    "engine": ("case", "what", "instances", "evaluations", "per_second", "times_raw", "met", "note"),
+    "method": ("case", "what", "instances", "evaluations", "seconds", "times_raw"),
+    "peer": ("case", "what", "version", "evaluations", "seconds", "times_raw", "ours_times", "goal", "met", "note"),
+    "start-up": ("case", "what", "seconds"),
+    "memory": ("case", "what", "evaluations", "peak_mib", "met", "note"),
+    "growth": ("what", "exponent", "note"),
+}
+
+
+def markdown(table: pd.DataFrame, facts: dict) -> str:
+    """The table for reading, a part at a time; intervals are the 10 and 90 % of the turns, of exponents 95 %."""
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    lines = [
+        f"{facts['processors']} processors, {facts['threads']} threads, {facts['machine']}; {versions}; "
+        f"load before: {facts['load_before']} (quiet: near 0); {facts['seconds']} s."
+    ]
+    for part, columns in HEADS.items():
+        rows = table[table["part"] == part]
+        if rows.empty:
+            continue
+        lines += ["", f"## {part}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+        lines += [f"| {' | '.join(cell(row, column) for column in columns)} |" for row in rows.to_dict("records")]
+    return "\n".join(lines) + "\n"
+
+
+def cell(row: dict, column: str) -> str:
+    value = row[column]
+    if missing(value):
+        return ""
+    if column == "met":
+        return "yes" if value else "**no**"
+    if isinstance(value, str):
+        return value
+    if column in ("instances", "evaluations", "per_second", "peak_mib"):
+        return f"{value:,.0f}"
+    if f"{column}_low" in row and not missing(row[f"{column}_low"]):
+        return f"{value:.3g} ({row[f'{column}_low']:.3g} to {row[f'{column}_high']:.3g})"
+    return f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main()

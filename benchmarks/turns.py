@@ -1,0 +1,61 @@
+"""Runs that take turns, so that a machine that others use too slows all of them alike, and what their times say."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+TURNS = 5
+FEW, SLOW = 3, 3.0  # turns of a run that takes longer than so many seconds
+PAUSE = 0.05  # seconds: threads of the run before wait actively for a while
+
+Run = Callable[[], tuple[float, int]]  # -> seconds, evaluations
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds (turns,) of a run, NaN in the turns it left out, and the evaluations of one turn."""
+
+    seconds: np.ndarray
+    evaluations: int
+
+    @property
+    def rate(self) -> np.ndarray:
+        return self.evaluations / self.seconds
+
+
+def timed(call: Callable[[], int]) -> Run:
+    """A run of a function that returns its evaluations."""
+
+    def run() -> tuple[float, int]:
+        start = time.perf_counter()
+        evaluations = call()
+        return time.perf_counter() - start, evaluations
+
+    return run
+
+
+def take_turns(runs: dict[str, Run], turns: int = TURNS, warm: bool = False) -> dict[str, Times]:
+    """Times of each run, after a warm-up where they are not warm; slow ones leave out the last turns."""
+    seconds = {name: np.full(turns, np.nan) for name in runs}
+    evaluations: dict[str, int] = {}
+    for run in () if warm else runs.values():
+        run()
+    for turn in range(turns):
+        for name, run in runs.items():
+            if turn < FEW or seconds[name][0] <= SLOW:
+                time.sleep(PAUSE)
+                seconds[name][turn], evaluations[name] = run()
+    return {name: Times(seconds[name], evaluations[name]) for name in runs}
+
+
+def spread(numbers: np.ndarray) -> tuple[float, float, float]:
+    """Median, 10th and 90th percentile over the turns that took place."""
+    low, median, high = np.nanpercentile(numbers, [10, 50, 90])
+    return float(median), float(low), float(high)
+
+
+def times_as_fast(one: Times, other: Times) -> tuple[float, float, float]:
+    """How many times the evaluations a second of `other` those of `one` are, turn by turn: median, 10 and 90 %."""
+    return spread(one.rate / other.rate)

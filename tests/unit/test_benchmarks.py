@@ -1,0 +1,148 @@
+"""The benchmark: its arithmetic on made-up numbers, and a quick run of it from end to end."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import cases, methods, peers, run, scaling
+from benchmarks.turns import FEW, SLOW, Times, spread, take_turns, times_as_fast
+
+ROOT = Path(__file__).parents[2]
+CASE = cases.QUICK["digits_cnn"]
+INSTALLED = {name: importlib.util.find_spec(name) is not None for name in ("shap", "captum", "lime")}
+
+
+def test_ratios_are_of_rates_within_a_turn():
+    """The machine is twice as slow in every second turn, for both alike."""
+    slow = np.array([1.0, 2.0, 1.0, 2.0, 1.0])
+    ours, theirs = Times(0.5 * slow, evaluations=100), Times(10 * slow, evaluations=50)
+    assert times_as_fast(ours, theirs) == pytest.approx((40, 40, 40))  # 200 a second against 5
+    assert times_as_fast(theirs, ours)[0] == pytest.approx(1 / 40)
+    assert spread(np.array([1.0, 2, 3, 4, 5])) == pytest.approx((3, 1.4, 4.6))
+
+
+def test_turns_that_were_left_out_do_not_count():
+    nan = np.nan
+    ours, theirs = Times(np.array([1.0, 1, 1, 9, 9]), 10), Times(np.array([4.0, 4, 4, nan, nan]), 10)
+    assert times_as_fast(ours, theirs) == pytest.approx((4, 4, 4))
+    assert run.seconds(theirs, 2)["turns"] == 3 and run.seconds(theirs, 2)["seconds"] == 2
+
+
+def test_runs_take_turns_and_slow_ones_fewer():
+    called = []
+
+    def one(name, seconds):
+        def go():
+            called.append(name)
+            return seconds, 7
+
+        return go
+
+    times = take_turns({"quick": one("q", 0.1), "slow": one("s", SLOW + 1)}, turns=5)
+    assert "".join(called) == "qs" + "qs" * FEW + "q" * (5 - FEW)
+    assert np.isfinite(times["slow"].seconds).sum() == FEW and times["quick"].evaluations == 7
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.7])
+def test_the_exponent_of_a_power_law_is_recovered(power):
+    x = np.array([16, 64, 256, 1024, 4096])
+    assert scaling.exponent(x, 3e-6 * x**power) == pytest.approx((power, power, power), abs=1e-9)
+
+
+def test_the_interval_of_an_exponent_covers_it_as_often_as_it_says():
+    random, x = np.random.default_rng(0), 2.0 ** np.arange(4, 13)
+    found = np.array([scaling.exponent(x, x**1.5 * np.exp(0.3 * random.standard_normal(9))) for _ in range(1000)])
+    covered = ((found[:, 1] <= 1.5) & (1.5 <= found[:, 2])).mean()
+    assert 0.93 < covered < 0.97
+
+
+def test_the_parts_of_a_cost_are_all_of_it_and_evaluations_are_the_designs():
+    for name in scaling.METHODS:
+        found = scaling.cost(name, 16, 2, 4)
+        assert sum(found[part] for part in ("design", "evaluations", "read-out")) == pytest.approx(found["total"])
+    assert scaling.cost("kernel_shap", 16, 1, 4)["count"] == 64
+    assert scaling.cost("occlusion", 16, 1, 4)["count"] == 17
+
+
+def test_every_method_is_measured_or_left_out_with_a_reason():
+    runs, left_out = methods.fitting(CASE)
+    wanted = {
+        name
+        for name, one in methods.methods.METHODS.items()
+        if one.family in ("coalitions", "hierarchical", "gradients") and one.asks_model
+    }
+    assert set(runs) | set(left_out) == wanted and not set(runs) & set(left_out)
+    assert set(left_out) == {"shapley", "banzhaf", "myerson"} and "2^64" in left_out["shapley"]
+    seconds, evaluations = runs["kernel_shap"]()
+    assert seconds > 0 and evaluations == CASE.instances * 4 * 64
+
+
+@pytest.mark.parametrize("name", peers.chosen(CASE))
+def test_a_peer_asks_the_model_about_as_often_as_it_may(name):
+    peer = peers.PEERS[name]
+    if not INSTALLED[peer.package]:
+        pytest.skip(f"{peer.package} is not installed: pip install .[peers]")
+    _, evaluations = peers.run_of(peer, CASE)()
+    assert 0.9 * 256 <= evaluations <= 256
+
+
+def test_what_a_peer_is_given_is_the_engines_value():
+    masks = np.random.default_rng(0).random((300, 64)) < 0.5
+    asked = CASE.model, CASE.inputs[:1], CASE.reference, masks, CASE.features
+    expected = cases.engine.values(*asked, targets=CASE.targets[:1])[0]
+    np.testing.assert_allclose(peers._evaluator(CASE)(masks), expected, atol=1e-5)
+
+
+def test_a_peer_that_is_missing_or_fails_is_a_row_with_its_reason(monkeypatch):
+    def broken(game, case, budget):
+        raise ValueError("no such thing")
+
+    def works(game, case, budget):
+        game(np.eye(game.d))
+
+    found = {"a": peers.Peer("nowhere", "kernel_shap", works), "b": peers.Peer("captum", "kernel_shap", broken)}
+    found["c"] = peers.Peer("captum", "kernel_shap", works, goal=1e9)
+    monkeypatch.setattr(peers, "PEERS", found)
+    missing, fails, fine = run.of_peers(CASE, "digits_cnn", CASE.engine_run(CASE.row_form), turns=1)
+    assert missing["note"] == "not installed" and "seconds" not in missing
+    assert fails["note"] == "failed: ValueError: no such thing" and fails["version"]
+    assert fine["evaluations"] == 64 and fine["met"] is False and fine["ours_times"] > 0
+
+
+def test_the_quick_run_works_from_end_to_end(tmp_path):
+    names = ["digits_cnn", "memory", "growth"]
+    command = [sys.executable, "-m", "benchmarks.run", "--quick", "--only", *names, "--output", str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    table = pd.read_csv(tmp_path / "table.csv")
+    assert list(table.columns) == list(run.COLUMNS)
+    assert set(table["part"]) == {"raw", "engine", "method", "peer", "memory", "growth"}
+    measured = table[table["part"].isin(("engine", "method"))]
+    assert (measured["times_raw"] > 0).all() and (measured["seconds"] > 0).all()
+    assert (measured["seconds_low"] <= measured["seconds"]).all()
+    kernel = measured[measured["what"] == "kernel_shap"].iloc[0]
+    assert kernel["evaluations"] == 256
+    theirs = table[table["part"] == "peer"].set_index("what")
+    for name, peer in peers.chosen(CASE).items():
+        assert (theirs.loc[name, "ours_times"] > 0) == INSTALLED[peer.package], name
+    content = json.loads((tmp_path / "table.json").read_text())
+    assert len(content["rows"]) == len(table) and content["facts"]["threads"] == 1
+    assert str(ROOT) not in (tmp_path / "table.json").read_text() + (tmp_path / "table.md").read_text()
+    assert "| digits_cnn | kernel_shap |" in (tmp_path / "table.md").read_text()
+    for name in ("near_raw", "ahead_of_peers", "growth"):
+        assert (tmp_path / f"{name}.svg").read_text().endswith("</svg>\n")
+    assert set(pd.read_csv(tmp_path / "growth.csv")["axis"]) == {"d", "instances"}
+
+
+def test_an_unknown_part_is_told():
+    command = [sys.executable, "-m", "benchmarks.run", "--quick", "--only", "nothing"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "there is no 'nothing'; choose among: digits_cnn" in done.stderr

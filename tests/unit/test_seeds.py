@@ -1,0 +1,77 @@
+"""Trainings by other seeds, before any job: what they are called, what they cost, and where they make no sense."""
+
+import copy
+
+import pytest
+
+from shapeline import config, estimates, plan
+from shapeline.errors import ShapelineError
+from tests.workflow.conftest import TINY
+
+
+@pytest.fixture
+def raw() -> dict:
+    return copy.deepcopy(TINY)
+
+
+def loaded(raw: dict, **more):
+    raw["experiments"]["tiny"] |= more
+    return config.load(raw)
+
+
+def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
+    one, three = loaded(raw), loaded(raw, seeds=3)
+    assert plan.train_settings(one, "cnn") == plan.train_settings(three, "cnn")
+    assert [plan.train_settings(three, "cnn", number)["seed"] for number in (0, 1, 2)] == [0, 1, 2]
+    before, after = dict(plan._expected(one)), dict(plan._expected(three))
+    report = "results/reports/tiny.ipynb"
+    assert {path for path, settings in before.items() if after[path] != settings} == {report}
+    added = set(after) - set(before)
+    assert all("@seed1" in path or "@seed2" in path for path in added)
+    for path in ("models/cnn@seed1/card.json", "tiny/scores/exact@seed2/0-of-1.parquet"):
+        assert f"results/{path}" in added
+    assert "results/tiny/metrics/log_odds/kernel@seed1.parquet" in added
+    assert not [path for path in added if "metrics/cost" in path or "error/exact@" in path]
+    assert set(plan.paired_files(three, "tiny")) - set(plan.paired_files(one, "tiny")) == {
+        path for path in added if "/metrics/" in path
+    }
+
+
+def test_trainings_cost_what_they_cost(raw):
+    one, three = loaded(raw), loaded(raw, seeds=3)
+    assert estimates.of_experiment(three, "tiny").evaluations == 3 * estimates.of_experiment(one, "tiny").evaluations
+    more = estimates.of_run(three)[1] - estimates.of_run(one)[1]
+    assert more > 2 * estimates.of_training(one, "cnn")
+    assert estimates.result_bytes(three, "tiny") > estimates.result_bytes(one, "tiny")
+    assert config.load({**raw, "scale": "smoke"}).experiments["tiny"].seeds == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda raw, tiny: tiny.update(seeds=0), "experiments.tiny.seeds: "),
+        (
+            lambda raw, tiny: tiny.update(metrics={"cost": {}}),
+            "tiny.seeds: no metric compares trainings; add one of decisive, error, localization, log_odds, own",
+        ),
+        (
+            lambda raw, tiny: (tiny.update(model=None, dataset="digits38"), tiny.pop("model")),
+            "tiny.seeds: without a model nothing is trained; remove the key",
+        ),
+        (
+            lambda raw, tiny: tiny["methods"].update(mine={"method": "external", "path": "setup.cfg"}),
+            "tiny.seeds: the scores of 'mine' are of one model; remove the key, or the label",
+        ),
+        (
+            lambda raw, tiny: raw["models"]["cnn"].update(source="my.keras", architecture=None),
+            "tiny.seeds: models.cnn is ready and not trained here; remove the key",
+        ),
+    ],
+    ids=["none", "no metric", "no model", "scores made elsewhere", "a ready model"],
+)
+def test_where_seeds_make_no_sense_a_line_says_so(raw, change, said):
+    raw["experiments"]["tiny"]["seeds"] = 3
+    change(raw, raw["experiments"]["tiny"])
+    with pytest.raises(ShapelineError) as failure:
+        config.load(raw)
+    assert said in str(failure.value)

@@ -1,0 +1,320 @@
+"""A tokenizer of one's own: words of several tokens, from the dataset's entry to the scores."""
+
+import copy
+import itertools
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from torch import nn
+
+import shapeline
+from shapeline import attribution, config, datasets, engine, instances, models, other_data, plan, references, text_plots
+from shapeline.datasets import tokenizer
+from shapeline.engine import Form
+from shapeline.errors import ShapelineError
+from shapeline.features import Features
+from shapeline.models import ready
+from tests.fixtures import builders
+
+# Pad is 3. Each piece is two letters; ids 0 and 1 stand around a document.
+FILE = """
+PIECES = ["<", ">", "?", "_", "ab", "cd", "ef", "gh"]
+
+def encode(text):
+    ids, words = [0], [None]
+    for number, word in enumerate(text.split()):
+        for start in range(0, len(word), 2):
+            piece = word[start : start + 2]
+            ids.append(PIECES.index(piece) if piece in PIECES else 2)
+            words.append(number)
+    return [*ids, 1], [*words, None]
+
+def make():
+    return {"encode": encode, "pad": 3, "vocabulary": PIECES}
+"""
+TEXTS = ["abcd ef", "ef gh ab", "  ", "ghabcd abcdefgh ab", "cd cd", "ab"]
+SAID = torch.tensor([0.3, -0.2, 9.0, 0.0, 1.0, 2.0, -0.5, 4.0])  # of each id; nothing of pad
+
+
+class Linear(nn.Module):
+    """Logits of two classes: 0 and the sum of what the tokens say."""
+
+    def __init__(self):
+        super().__init__()
+        self.said = nn.Embedding.from_pretrained(SAID[:, None])
+
+    def forward(self, ids):
+        said = self.said(ids).sum(1)
+        return torch.cat([torch.zeros_like(said), said], 1)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """prepared(file text, **settings) -> card, dataset."""
+
+    def prepare(text: str = FILE, texts=TEXTS, **settings):
+        tokenizer.opened.cache_clear()
+        (tmp_path / "cut.py").write_text(text)
+        labels, split = [k % 2 for k in range(len(texts))], [0, 0, 0, 0, 2, 2][: len(texts)]
+        body = f"return dict(texts={texts!r}, labels={labels}, split={split})"
+        source = builders.write_own_source(tmp_path / "own.py", body)
+        settings = {"length": 6, "tokenizer": f"{tmp_path / 'cut.py'}:make", "validation": 0, **settings}
+        card = datasets.prepare(source, settings, [], tmp_path / "out")
+        return card, datasets.load(tmp_path / "out")
+
+    return prepare
+
+
+def stand(dataset, model=None) -> instances.Bench:
+    reference = references.build("pad", dataset, 0)
+    return instances.Bench(models.wrap(model or Linear()), dataset, None, reference, {"kind": "word"})
+
+
+def rows(dataset, **more) -> pd.DataFrame:
+    chosen = pd.DataFrame({"instance": dataset.ids, "row": np.arange(len(dataset.ids)), "prediction": 1})
+    return chosen.assign(text=[TEXTS[place] for place in dataset.ids], **more)
+
+
+def test_a_document_is_ids_and_the_word_of_each(own):
+    card, data = own()
+    assert card["absent_id"] == 3 and card["unit"] == "word" and len(card["vocabulary"]) == 8
+    assert data.inputs[0].tolist() == [0, 4, 5, 6, 1, 3] and data.owners[0].tolist() == [-1, 0, 0, 1, -1, -1]
+    # Cut to the first tokens, and what stands at the end: "ghabcd a|bcdefgh ab"
+    assert data.inputs[2].tolist() == [0, 7, 4, 5, 4, 1] and data.owners[2].tolist() == [-1, 0, 0, 0, 1, -1]
+    assert card["records"]["truncated"] == 1 and card["records"]["empty"] == 1
+    assert datasets.words(TEXTS[3], card) == ["ghabcd", "abcdefgh"]
+    assert data.part("test").owners.tolist() == data.owners[3:].tolist()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"method": "shapley"},
+        {"method": "l_shapley", "order": 1},
+        {"method": "c_shapley", "order": 2, "weights": "myerson"},
+        {"method": "kernel_shap"},
+        {"method": "sample_shapley"},
+        {"method": "occlusion"},
+    ],
+    ids=lambda method: method["method"],
+)
+def test_the_score_of_a_word_is_what_its_tokens_say(own, method):
+    _, data = own()
+    settings = {"method": method, "seed": 0, "value": "logit", "budget": 8.0}
+    found = attribution.explain_rows(stand(data), rows(data), settings, "one", Form()).set_index("instance")
+    for place, (ids, words) in enumerate(zip(data.inputs, data.owners, strict=True)):
+        said = [SAID[ids[words == word]].sum() for word in range(words.max() + 1)]
+        np.testing.assert_allclose(found.loc[data.ids[place], "scores"], said, atol=1e-5)
+        assert found.loc[data.ids[place], "value_empty"] == pytest.approx(SAID[0] + SAID[1])  # what stands around stays
+
+
+def test_texts_of_ones_own_and_the_words_that_a_report_shows(own, monkeypatch):
+    _, data = own()
+    bench = stand(data)
+    monkeypatch.setattr(datasets, "documents", lambda folder, ids: [TEXTS[place] for place in ids])
+    chosen = instances.select(bench, 0, 2)
+    assert [list(words) for words in chosen["words"]] == [["cd", "cd"], ["ab"]] and chosen["words_cut"].tolist() == [
+        0,
+        0,
+    ]
+    chosen = instances.select(bench, 0, texts=["efgh ab", "ab cd ef gh ab"])
+    assert bench.inputs(chosen)[0].tolist() == [0, 6, 7, 4, 1, 3]
+    (first, _), (second, _) = bench.buckets(bench.inputs(chosen), chosen)
+    assert first.cells.tolist() == [-1, 0, 0, 1, -1, -1] and second.d == 4
+    assert text_plots._cut(chosen.iloc[1], 4, "word") == "cut to its first 4 of 5 words"
+    card = {**data.card, "classes": ["no", "yes"]}
+    results = SimpleNamespace(dataset_card=card, scores={})
+    shown = text_plots.documents_of(results, chosen)
+    assert shown[0].words == ["efgh", "ab"] and shown[0].unknown is None
+
+
+LIKE = """
+class Tokenizer:
+    padding = None
+    def no_padding(self):
+        self.padding = "off"
+    def token_to_id(self, token):
+        return {"[PAD]": 3}.get(token)
+    def get_vocab(self):
+        return {"a": 4, "b": 5, "[PAD]": 3, "c": 0}
+    def encode(self, text):
+        assert self.padding == "off"
+        class Encoding:
+            ids = [4 if letter == "a" else 5 for letter in text if letter != " "]
+            offsets = [(place, place + 1) for place, letter in enumerate(text) if letter != " "]
+            word_ids = [text[:place].count(" ") for place, _ in offsets]
+        return Encoding()
+
+def make():
+    return Tokenizer()
+"""
+
+
+def test_an_object_like_those_of_the_library_tokenizers(own):
+    card, data = own(LIKE, ["ab b", "bba", "a", "b a", "ab", "b"])
+    assert data.inputs[0].tolist() == [4, 5, 5, 3, 3, 3] and data.owners[0].tolist() == [0, 0, 1, -1, -1, -1]
+    assert card["absent_id"] == 3 and card["vocabulary"] == ["c", "1", "2", "[PAD]", "a", "b"]
+    assert datasets.words("ab bba", card) == ["ab", "bba"]  # the document's own letters, by the offsets
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "return [*ids, 1], [*words, None]",
+            "return [*ids, 1], words",
+            "5 ids and the words of 4 tokens; give each id",
+        ),
+        (
+            "return [*ids, 1], [*words, None]",
+            "return [*ids, 8], [*words, None]",
+            "id 8 is none of the vocabulary's, 0 to 7",
+        ),
+        (
+            "return [*ids, 1], [*words, None]",
+            "return [*ids, 1], [*words, 7]",
+            "of word 7 .* there are 2; return the words",
+        ),
+        ("return [*ids, 1], [*words, None]", "return ids", "encode returned list; return"),
+        ('"pad": 3, ', "", "it has no 'pad'; return a dict with the id that stands for an absent token"),
+        ('"pad": 3', '"pad": 8', "pad is 8; the vocabulary has the ids 0 to 7"),
+        ("return {", "return 3\n    return {", "returned int; return a dict with encode, pad, vocabulary"),
+    ],
+)
+def test_a_mistake_of_the_tokenizer_is_one_line(own, old, new, said):
+    with pytest.raises(ShapelineError, match=said) as failure:
+        own(FILE.replace(old, new))
+    assert "\n" not in str(failure.value) and "cut.py:make" in str(failure.value)
+
+
+def test_without_a_pad_of_a_usual_name_one_is_asked_for(own):
+    with pytest.raises(ShapelineError, match="it has no 'pad'"):
+        own(LIKE.replace("[PAD]", "[FILL]"))
+
+
+def test_a_tokenizer_that_knows_no_words_is_told_so(own):
+    with pytest.raises(ShapelineError, match="all tokens of a document are of one word"):
+        own(LIKE.replace('text[:place].count(" ")', "0"))
+
+
+def test_the_table_of_windows_is_exact_on_words_of_several_tokens(own):
+    _, data = own(FILE.replace('"pad": 3', '"pad": 0').replace("[0], [None]", "[3], [None]"))
+    sizes = {"vocabulary": 8, "length": 6, "embedding": 4, "filters": 5, "hidden": 6}
+    bench = stand(data, models.build("word_cnn", "torch", seed=1, **sizes))
+    for features, places in bench.buckets(data.inputs, rows(data)):
+        masks = np.array(list(itertools.product([False, True], repeat=features.d)))
+        asked = bench.model, data.inputs[places], bench.reference, masks, features
+        plain, table = (engine.values(*asked, form=Form(name)) for name in ("plain", "windows"))
+        np.testing.assert_allclose(table, plain, atol=1e-6)
+
+
+def test_networks_of_the_package_are_padded_with_zero(own):
+    card, _ = own()
+    with pytest.raises(ShapelineError, match="'word_cnn' is padded with id 0 and the tokenizer of 'out' pads with 3"):
+        models.for_dataset({"architecture": "word_cnn"}, card)
+
+
+def test_a_keras_file_takes_the_tokens(own, tmp_path):
+    import keras
+
+    card, data = own()
+    network = keras.Sequential(
+        [
+            *(keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(8, 3)),
+            *(keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2, activation="softmax")),
+        ]
+    )
+    network.save(tmp_path / "text.keras")
+    model = ready.for_dataset({"source": str(tmp_path / "text.keras")}, card)
+    expected = np.log(network.predict(data.inputs, verbose=0))
+    np.testing.assert_allclose(model.log_probs(data.inputs), expected, atol=1e-5)
+    with pytest.raises(ShapelineError, match="token ids run from 0 to 8"):
+        model.log_probs(np.full((1, 6), 8) * [[0, 1, 1, 1, 1, 1]])
+
+
+def test_words_of_tokens_in_one_call():
+    ids, cells = np.array([[0, 4, 5, 6, 1, 3]]), np.array([-1, 0, 0, 1, -1, -1], np.int32)
+    words = Features("word", (2,), cells, ("abcd", "ef"))
+    for reference in ({"kind": "pad", "id": 3}, np.full(6, 3)):
+        found = shapeline.explain(Linear(), ids, "shapley", reference, words, value="logit", target=1)
+        np.testing.assert_allclose(found.scores, [[3.0, -0.5]], atol=1e-6)
+
+
+# --- configuration ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def example(root, monkeypatch) -> dict:
+    monkeypatch.chdir(root)
+    raw = yaml.safe_load((root / "examples/own/config.yaml").read_text())
+    kept = {section: {"pieces": raw[section].get("pieces")} for section in ("datasets", "experiments")}
+    return {"run": ["pieces"], **kept, "models": {"bag": raw["models"]["bag"]}}
+
+
+def test_the_example_is_valid_and_tracks_the_tokenizer(example):
+    loaded = config.load(example)
+    assert "examples/own/subwords.py" in plan.prepare_code(loaded, "pieces")
+    assert "tokenizer" in plan.prepare_settings(loaded, "pieces")
+    assert config.load({**copy.deepcopy(example), "scale": "smoke"}).models["bag"].training.epochs == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("datasets.pieces.tokenizer", "examples/own/subwords.py:tokeniser", "Did you mean 'tokenizer'?"),
+        ("datasets.pieces.tokenizer", "examples/own/none.py:make", "datasets.pieces.tokenizer: .* cannot be read"),
+        ("datasets.pieces.unit", "character", "'unit': the tokenizer has its own words and tokens; remove the key"),
+        ("datasets.pieces.vocabulary", 50, "'vocabulary': the tokenizer has its own"),
+        ("experiments.pieces.features.kind", "character_run", "does not fit tokens of unit word; use word"),
+        ("experiments.pieces.metrics.decisive", {}, "decide is not known; remove the metric"),
+        (
+            "models.bag",
+            {"dataset": "pieces", "architecture": "bilstm", "training": {"epochs": 0}},
+            "bilstm knows nothing",
+        ),
+        (
+            "datasets.pieces",
+            {"source": "digits", "tokenizer": "examples/own/subwords.py:tokenizer"},
+            "not text; remove",
+        ),
+    ],
+)
+def test_a_mistake_of_the_configuration_is_one_line(example, path, value, said):
+    *keys, last = path.split(".")
+    node = example
+    for key in keys:
+        node = node[key]
+    node[last] = value
+    with pytest.raises(ShapelineError, match=said):
+        config.load(example)
+
+
+def test_a_keras_file_needs_the_tokenizer(example, tmp_path):
+    (tmp_path / "text.keras").touch()
+    example["models"]["bag"] = {"dataset": "pieces", "source": str(tmp_path / "text.keras")}
+    config.load(example)
+    del example["datasets"]["pieces"]["tokenizer"]
+    with pytest.raises(ShapelineError, match="give the dataset its tokenizer"):
+        config.load(example)
+
+
+def test_other_data_by_the_same_tokenizer_can_be_explained(example):
+    other = {**example["datasets"]["pieces"], "target": "opinion"}
+    example["datasets"]["more"] = other
+    example["experiments"]["pieces"]["dataset"] = "more"
+    config.load(example)
+    del other["tokenizer"]
+    with pytest.raises(ShapelineError, match="a vocabulary of its own"):
+        config.load(example)
+
+
+def test_the_card_is_json(own):
+    own()
+    assert json.loads((Path(own()[1].card["settings"]["tokenizer"].split(":")[0]).parent / "out/card.json").read_text())
+    assert other_data.told_by_card(own()[0])["words"] == own()[0]["vocabulary_digest"]

@@ -1,0 +1,50 @@
+"""A model trained again by other seeds: its derived models, their scores and measurements, and what runs again."""
+
+import copy
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shapeline import scores
+from tests.workflow.conftest import TINY
+
+R = "results/tiny"
+
+
+def trained(seeds: int) -> dict:
+    raw = copy.deepcopy(TINY)
+    tiny = raw["experiments"]["tiny"]
+    tiny |= {"seeds": seeds, "instances": {"count": 6}}
+    tiny["methods"] = {"exact": {"method": "shapley"}, "occlusion": {"method": "occlusion"}}
+    tiny["metrics"] = {"error": {"reference": "exact"}}
+    return raw
+
+
+def test_trainings_differ_by_their_seed_and_are_explained_alike(fresh):
+    fresh.configure(trained(2))
+    fresh.snakemake(f"{R}/metrics/error/occlusion@seed1.parquet", "--cores", "2")
+    cards = [json.loads((fresh.path / f"results/models/{name}/card.json").read_text()) for name in ("cnn", "cnn@seed1")]
+    assert [card["name"] for card in cards] == ["cnn", "cnn@seed1"]
+    assert [card["settings"]["seed"] for card in cards] == [0, 1] and cards[0]["history"] != cards[1]["history"]
+    exact, occlusion = (
+        scores.read(fresh.path / R / "scores" / label).set_index("instance")
+        for label in ("exact@seed1", "occlusion@seed1")
+    )
+    chosen = pd.read_parquet(fresh.path / R / "instances.parquet").set_index("instance")
+    assert (exact["target"] == chosen["prediction"]).all()  # the class that the first training predicts
+    assert (exact["value_full"] - np.log(chosen["probability"])).abs().min() > 1e-4  # and is worth something else here
+    measured = pd.read_parquet(fresh.path / R / "metrics/error/occlusion@seed1.parquet")
+    assert (measured["label"] == "occlusion@seed1").all()
+    own = measured[measured["quantity"] == "rmse"].set_index("instance")["value"]
+    expected = ((scores.matrix(exact) - scores.matrix(occlusion)) ** 2).mean(1) ** 0.5  # to the same training's
+    assert own.loc[exact.index].to_numpy() == pytest.approx(expected, rel=1e-4)
+
+    fresh.configure(trained(3))
+    again = {job for job in fresh.pending() if "@" in job[1] and "logs" not in job[1]}
+    assert again == {
+        *(("train_again", f"results/models/cnn@seed2/{file}") for file in ("weights.safetensors", "card.json")),
+        *(("attribute", f"{R}/scores/{label}@seed2/0-of-1.parquet") for label in ("exact", "occlusion")),
+        ("measure", f"{R}/metrics/error/occlusion@seed2.parquet"),
+    }
