@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from shapeline import findings
 from shapeline.features import Features
 from shapeline.metrics import bookkeeping, error
 from shapeline.metrics.compare import compare
@@ -170,6 +171,12 @@ def test_compare_gives_mean_interval_and_count():
     assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=0.1)
     assert row["low"] < row["mean"] < row["high"]
     assert np.isnan(row["x"])
+
+
+def test_compare_gives_one_instance_no_interval():
+    row = compare(measured(np.array([2.0]))).iloc[0]
+    assert (row["mean"], row["n"]) == (2.0, 1) and np.isnan([row["low"], row["high"]]).all()
+    assert findings.interval(row) == "2.00"
 
 
 def test_compare_leaves_out_what_is_not_finite_and_averages_repeats():

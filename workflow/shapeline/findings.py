@@ -208,11 +208,12 @@ def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
 
 
 def interval(row: Mapping) -> str:
-    """'mean (low to high)' of a row of a compared metric file, all three with the decimals of the largest."""
+    """'mean (low to high)' of a row of a compared metric file, all three with the decimals of the largest; the mean
+    alone where one instance has no interval."""
     values = [row[key] for key in ("mean", "low", "high")]
     largest = max((abs(value) for value in values if np.isfinite(value)), default=0.0)
     mean, low, high = (aligned(value, largest) for value in values)
-    return f"{mean} ({low} to {high})"
+    return f"{mean} ({low} to {high})" if np.isfinite(values[1:]).all() else mean
 
 
 def aligned(value: float, largest: float) -> str:
@@ -284,7 +285,8 @@ def _error(results: Results, label: str) -> dict:
 
 def _overlap(results: Results, one: str, other: str) -> bool:
     rows = scalars(results.metrics["log_odds"], "masking_area")
-    return bool(rows["low"][one] <= rows["high"][other] and rows["low"][other] <= rows["high"][one])
+    # Asked so that without an interval, which one instance has none of, nothing is apart.
+    return not (rows["low"][one] > rows["high"][other] or rows["low"][other] > rows["high"][one])
 
 
 def _closest_sampled(results: Results) -> str | None:
@@ -383,7 +385,7 @@ def best_by_budget(results: Results) -> pd.DataFrame:
         row = {"budget": f"{number(budget)} d", "smallest error": first["label"], "RMSE": interval(first)}
         second = others[0] if others else None
         row |= {"next": second["label"] if second else "–", "its RMSE": interval(second) if second else "–"}
-        row["intervals"] = "–" if not second else "overlap" if second["low"] <= first["high"] else "apart"
+        row["intervals"] = "–" if not second else "apart" if second["low"] > first["high"] else "overlap"
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -586,7 +586,7 @@ def runtime_plane(
         )
     spans = time.loc[rows.index, ["low", "high"]].to_numpy(dtype=float)
     axes.set_xlim(np.nanmin([across, spans[:, 0]]) / 1.5, np.nanmax([across, spans[:, 1]]) * 2.5)
-    axes.set_ylim(0, 1.12 * rows["high"].max() or 1)
+    axes.set_ylim(0, 1.12 * rows[["mean", "high"]].max(axis=None) or 1)
     axes.set(xlabel="seconds per picture (logarithmic)", ylabel=title)
     plots.name_points(axes, across, rows, styles, spans)
     return drawing

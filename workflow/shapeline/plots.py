@@ -297,8 +297,8 @@ def interval_note(results: Results) -> HTML:
     )
     if repeats >= 3:
         more = (
-            f"Sampled methods were repeated with {repeats} designs; the intervals of means include which designs were "
-            "drawn, those of differences between two methods hold the mean over designs fixed."
+            f"Sampled methods were repeated with {repeats} designs, and the intervals include which were drawn; the "
+            "p-values of differences hold the mean over designs fixed."
         )
     else:
         more = (

@@ -246,10 +246,10 @@ def _often(repeats: int, label: str, seed: int) -> np.ndarray:
 
 
 def _intervals(differences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """95 % percentile bootstrap interval of the mean of each column, all on the same resampled instances."""
+    """95 % percentile bootstrap interval of each column's mean, all on the same resampled instances; NaN of one."""
     n, columns = differences.shape
-    if not columns:
-        return np.zeros(0), np.zeros(0)
+    if not columns or n < 2:
+        return np.full(columns, np.nan), np.full(columns, np.nan)
     random, means = np.random.default_rng(seed_of(seed, "bootstrap")), []
     step = max(1, CHUNK // n)
     for start in range(0, RESAMPLES, step):

@@ -15,7 +15,8 @@ def compare(measured: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
 
     measured: label, instance, repeat, quantity, x, value. Instances are resampled, and of a label with 3 repeats or
     more the repeats too, apart from each other; fewer are averaged, and the interval holds them fixed. All labels share
-    the resampled instances, so that differences between labels are paired. n counts instances with a finite value.
+    the resampled instances, so that differences between labels are paired. n counts instances with a finite value; of
+    one alone there is no interval, low and high are NaN.
     """
     keys = ["label", "quantity", "x"]
     if not np.isfinite(measured["value"]).any():  # every row failed: the health table says why
@@ -33,9 +34,11 @@ def compare(measured: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
             own = np.flatnonzero(wide.columns.get_level_values("label") == label)
             means[:, own] = _means_over_draws(draws, rows, wide.iloc[:, own], keys, seed)
     low, high = np.nanquantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    n = wide.notna().sum().to_numpy()
+    low, high = (np.where(n > 1, end, np.nan) for end in (low, high))
     table = wide.columns.to_frame(index=False)
     table["x"] = table["x"].where(table["x"] >= 0)
-    return table.assign(mean=wide.mean().to_numpy(), low=low, high=high, n=wide.notna().sum().to_numpy())
+    return table.assign(mean=wide.mean().to_numpy(), low=low, high=high, n=n)
 
 
 def _means(draws: np.ndarray, wide: pd.DataFrame) -> np.ndarray:
