@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import weakref
 
 import numpy as np
 import pytest
@@ -334,6 +335,22 @@ def test_calibrate_picks_a_verified_form():
     plain = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
     fast = engine.values(model, inputs, reference, masks, pixels(), form=form)
     np.testing.assert_allclose(fast, plain, atol=1e-5)
+
+
+def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
+    made, right = [], torch_engine._Runner.expand
+
+    def expand(*given):
+        assert all(one() is None for one in made)
+        present = right(*given)
+        made.append(weakref.ref(present))
+        return present
+
+    monkeypatch.setattr(torch_engine._Runner, "expand", expand)
+    monkeypatch.setitem(torch_engine.MASK_BYTES, "cpu", 1)
+    masks = np.random.default_rng(0).random((50, 64)) < 0.5
+    engine.values(cnn(), images(4), Reference(images(1)), masks, pixels(), form=Form("plain", 8))
+    assert len(made) > 5
 
 
 def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):

@@ -302,6 +302,8 @@ def test_a_batch_of_instances_is_each_alone():
 class Table:
     """A dataset of pictures in memory."""
 
+    owners = None  # of words
+
     def __init__(self, inputs):
         self.inputs, self.card = inputs, {"input_shape": list(inputs.shape[1:]), "kind": "image"}
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from torch import nn
 
 import shapeline
@@ -170,6 +171,30 @@ def test_malaria_tells_trophozoites_and_rings(tmp_path):
     for source, told in (("digits", "does not take it"), ("malaria", "has no regression; set task: multilabel")):
         with pytest.raises(ShapelineError, match=told):
             datasets.check(source, {"source": source, "task": "regression"})
+
+
+def test_the_real_slides_have_trophozoites_alone(real_data, tmp_path):
+    path = real_data("bbbc041", "annotations.json").parent
+    settings = {"source": "malaria", "path": str(path), "size": [60, 80], "task": "multilabel"}
+    with pytest.raises(ShapelineError, match="class 'ring' has no record"):
+        datasets.prepare("malaria", settings, [], tmp_path)
+
+
+def test_pictures_of_two_real_digits_have_their_boxes(real_data, root, default, monkeypatch):
+    path = real_data("mnist", "train-images-idx3-ubyte.gz").parent
+    monkeypatch.setenv("SHAPELINE_DATA", str(path.parent))
+    own = yaml.safe_load((root / "examples" / "two_digits.yaml").read_text())
+    loaded = config.load(default | {"run": own["run"]} | {key: default[key] | own[key] for key in config.SECTIONS})
+    assert "demonstration, no performance claimed" in loaded.experiments["two_digits"].report.title
+    records = datasets.user_function(f"{root}/examples/two_digits.py:read")(str(path))
+    assert records["inputs"].shape == (4800, 1, 56, 56) and np.bincount(records["split"]).tolist() == [4000, 400, 400]
+    for picture, labels, boxes in zip(records["inputs"][:50], records["labels"], records["boxes"], strict=False):
+        assert sorted(boxes[:, 0]) == np.flatnonzero(labels).tolist()
+        for _, top, left, bottom, right in boxes:
+            ink = picture[0, top:bottom, left:right] > 0
+            assert ink[[0, -1]].any(axis=1).all() and ink[:, [0, -1]].any(axis=0).all()
+    network = models.wrap(datasets.user_function(f"{root}/examples/two_digits.py:network")(2, 1), "multilabel")
+    assert network.log_probs(records["inputs"][:2] / np.float32(255)).shape == (2, 2)
 
 
 # --- training -----------------------------------------------------------------------------------------------------
@@ -420,6 +445,11 @@ def test_scores_are_keyed_by_instance_and_target(stand):
     np.testing.assert_allclose(
         np.stack(rows["scores"])[:, 3], full - engine.values(stand.model, *asked)[:, 0], atol=1e-5
     )
+
+
+def test_methods_that_compare_points_of_one_label_are_refused(stand):
+    with pytest.raises(ShapelineError, match="mim compares points of one label each; these have several"):
+        attribute(stand.model, INPUTS, TARGETS, {"method": "mim"}, stand.features, None, dataset=stand.dataset)
 
 
 def test_a_cache_keeps_labels_apart(stand, tmp_path):

@@ -340,17 +340,18 @@ def headlines(results: Results) -> list[str]:
         error = number(results.model_card.get("test_rmse"))
         sentences.append(f"On {tested} the model's predictions have R² {found['r2']:.2f} and RMSE {error}.")
     told = right if len(known) and not regression else ""
-    sentences.append(f"{number(found['instances'])} instances are explained{told}.")
+    verb = "is" if found["instances"] == 1 else "are"
+    sentences.append(f"{counted(found['instances'], 'instance')} {verb} explained{told}.")
     if found["best"]:
         sentences.append(_area_sentence(found))
     sentences += _error_sentences(results, found)
-    counted = f"{number(found['evaluations'])} model evaluations were spent on {number(found['rows'])} explanations"
+    spent = f"{number(found['evaluations'])} model evaluations were spent on {number(found['rows'])} explanations"
     if not results.model_card:
-        counted = f"No model was asked: {number(found['rows'])} explanations come from labelled points alone"
+        spent = f"No model was asked: {number(found['rows'])} explanations come from labelled points alone"
     failed = (
         "; none failed." if not found["failures"] else f"; {number(found['failures'])} failed (see the health table)."
     )
-    return [*sentences, counted + failed]
+    return [*sentences, spent + failed]
 
 
 def _area_sentence(found: dict) -> str:
@@ -359,7 +360,8 @@ def _area_sentence(found: dict) -> str:
     if not control:
         return start + "; no control was run."
     verb = "beats it" if found["control_wins"] else "stays behind it"
-    overlap = ", though their intervals overlap" if found["control_overlaps"] else ""
+    alone = not np.isfinite(best["low"])
+    overlap = ", on one instance" if alone else ", though their intervals overlap" if found["control_overlaps"] else ""
     return f"{start}. The best control, {control['label']}, {verb} at {interval(control)}{overlap}."
 
 

@@ -78,6 +78,7 @@ def values(
         evaluations = 0
         for first in range(0, K, chunk):
             last = min(first + chunk, K)
+            shared = present = None  # frees those of the chunk before, which are as large
             # Masks that all instances share are expanded to input cells once, not once an instance.
             shared = runner.expand(masks[None, first:last], cells) if masks.ndim == 2 else None
             for start in range(0, n, a):
