@@ -114,7 +114,7 @@ def memory(arguments: argparse.Namespace) -> list[dict]:
     rows = []
     for framework in FRAMEWORKS[: 1 if arguments.quick else None]:
         own = []
-        for evaluations in EVALUATIONS[: 2 if arguments.quick else None]:
+        for evaluations in EVALUATIONS[: 1 if arguments.quick else None]:
             words = ["memory", framework, str(evaluations)]
             found = json.loads(fresh("benchmarks.processes", words, arguments.threads))
             own.append(found["most"] - found["asked"])
