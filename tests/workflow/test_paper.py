@@ -24,6 +24,7 @@ KEPT = {
     "crosses_1": ["h_shap"],
     "crosses_6": ["partition_64"],
     "malaria": ["grad_cam"],
+    "malaria_labels": ["h_shap"],
     "lisa": ["h_shap"],
     "fer": ["mim"],
     "ssl": ["parzen"],
