@@ -18,7 +18,18 @@ from shapeline.seeds import digest
 
 PACKAGE = Path(__file__).parent
 # Edited often and never the origin of a number: registries, messages, figures and the plumbing of jobs.
-UNTRACKED = {"methods", "config", "plots", "plan", "errors", "files", "jobs", "reports"}
+UNTRACKED = {
+    "methods",
+    "config",
+    "config_types",
+    "config_checks",
+    "plots",
+    "plan",
+    "errors",
+    "files",
+    "jobs",
+    "reports",
+}
 INSTANCES_A_SHARD = 250
 RECORDED_WITHIN = 600.0  # seconds; on a cluster Snakemake sees the end of a job late
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.

@@ -1,0 +1,380 @@
+"""The types of the configuration: every key, its range and its default, and what follows from a few of them."""
+
+import functools
+import json
+import math
+import re
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model
+
+from shapeline import datasets, features, methods, metrics
+from shapeline.methods import USER_FILE, Own, Patch, Positive, Superpixel
+from shapeline.models import ARCHITECTURES, ready
+from shapeline.models.training import AUGMENTATIONS, SCHEDULES
+
+TEXT_ARCHITECTURES = ("word_cnn", "char_cnn", "bilstm")
+KINDS_TAKEN = {"mlp": "table", **dict.fromkeys(TEXT_ARCHITECTURES, "text")}  # the others take images
+ANY_SIZE = ("resnet18",)  # of pictures
+UNITS = {"word_cnn": "word", "bilstm": "word", "char_cnn": "character"}
+ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
+MODEL_FILE = rf"{USER_FILE}|\.(skops|keras)$"
+# What a text that does not match a pattern should have been.
+WANTED = {
+    USER_FILE: "write path/to/file.py:function",
+    MODEL_FILE: "name path/to/file.py:function, or a .skops or .keras file; pickle and joblib are not read, so save a "
+    "pipeline with skops.io.dump",
+}
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Data(Strict):
+    mirror: str | None = Field(
+        None, description="Folder or URL holding <source>/<file>, tried before the official places."
+    )
+    offline: bool = Field(False, description="Never use the network; say which file to place where.")
+
+
+class Dataset(Strict):
+    source: str = Field(description=f"One of {', '.join(datasets.SOURCES)}, or path/to/file.py:function.")
+    path: str | None = Field(
+        None, description="Local file or folder in place of the official source; $VARIABLES expand."
+    )
+    classes: list[int | str] | None = Field(None, min_length=2, description="The classes kept, by index or name.")
+    unit: Literal["word", "character"] | None = Field(None, description="Text: what a token is.")
+    length: Positive | None = Field(None, description="Text: tokens a document; longer ones are cut.")
+    vocabulary: Annotated[int, Field(ge=3)] | None = Field(
+        None, description="Text: the most frequent words known, padding and unknown counted."
+    )
+    tokenizer: str | None = Field(
+        None, pattern=USER_FILE, description="Text: path/to/file.py:function that returns a tokenizer of one's own."
+    )
+    target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
+    text: str | None = Field(None, description="text_file: the column of documents.")
+    task: Literal["classification", "regression", "multilabel"] | None = Field(
+        None,
+        description="table_file: whether the target is a class (the default) or a number. malaria: multilabel for two "
+        "labels a slide that may both be there, trophozoite and ring; for torch.",
+    )
+    columns: list[str] | None = Field(
+        None, min_length=1, description="table_file: the columns that are features; all but the target by default."
+    )
+    categorical: list[str] | None = Field(
+        None, min_length=1, description="table_file: columns of numbers that are categories all the same."
+    )
+    count: Positive | None = Field(None, description="How many pictures are made, of a source that makes them.")
+    size: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="Pictures in files: [height, width] in pixels, to which each is brought."
+    )
+    fit: Literal["resize", "crop"] | None = Field(
+        None, description="Pictures in files: how: resize (the default) stretches; crop cuts off what is too long."
+    )
+    color: Literal["rgb", "grey"] | None = Field(
+        None, description="Pictures in files: rgb by default, and then a grey picture is refused."
+    )
+    on_corrupt: Literal["stop", "skip"] | None = Field(
+        None, description="Pictures in files: whether one that cannot be decoded stops the run (the default)."
+    )
+    validation: float = Field(
+        0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
+    )
+    test: float = Field(0.3, gt=0, lt=1, description="Fraction held out, where the source has no official split.")
+
+
+class Training(Strict):
+    epochs: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Passes over the training part; by architecture. 0: none, where source or weights bring a model "
+        "that is ready.",
+    )
+    batch: Positive | None = Field(None, description="Rows a step; by architecture.")
+    learning_rate: float | None = Field(None, gt=0, description="At the start; by architecture.")
+    weight_decay: float | None = Field(None, ge=0, description="Penalty of large weights; by architecture.")
+    schedule: Literal[SCHEDULES] | None = Field(
+        None, description="halving: the learning rate halves every 3 epochs; step: it falls to a fifth every 10."
+    )
+    optimizer: Literal["adam", "rmsprop", "sgd"] | None = Field(None, description="By architecture.")
+    augment: list[Literal[AUGMENTATIONS]] | None = Field(
+        None, description="Pictures: flips made or not, at random, for every training row in every epoch."
+    )
+    patience: Positive | None = Field(
+        None, description="Training ends after so many epochs in a row that are no better on the validation part."
+    )
+
+
+class Model(Strict):
+    dataset: str = Field(description="Name of the dataset that it is trained on.")
+    architecture: Literal[ARCHITECTURES] | None = Field(None, description="One of the package's; or source, not both.")
+    source: str | None = Field(
+        None,
+        pattern=MODEL_FILE,
+        description="path/to/file.py:function that builds a torch module; or a model that is ready: a scikit-learn "
+        "pipeline in a .skops file, or a .keras file.",
+    )
+    trusted: list[str] | None = Field(
+        None, min_length=1, description=".skops: types that the file may hold beside scikit-learn's usual ones."
+    )
+    framework: Literal["torch", "tensorflow"] | None = Field(
+        None, description="tensorflow for the architectures of text, torch for the others."
+    )
+    sizes: dict[str, int | float | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
+    weights: str | None = Field(
+        None,
+        description="Training starts from them: imagenet (of resnet18), or a .pth or .safetensors file with the "
+        "architecture's names; $VARIABLES expand.",
+    )
+    training: Training = Field(Training(), description="What differs from the architecture's own training.")
+
+
+class Pixel(Strict):
+    kind: Literal["pixel"]
+
+
+class Column(Strict):
+    kind: Literal["column"]
+
+
+class Group(Strict):
+    kind: Literal["group"]
+    groups: dict[str, list[str]] | None = Field(
+        None, description="Name -> columns; the dataset's own groups by default."
+    )
+
+
+class Word(Strict):
+    kind: Literal["word"]
+
+
+class CharacterRun(Strict):
+    kind: Literal["character_run"]
+
+
+Features = Annotated[Pixel | Patch | Superpixel | Column | Group | Word | CharacterRun, Field(discriminator="kind")]
+
+
+class Background(Strict):
+    kind: Literal["background"]
+    rows: Positive = Field(16, description="Training rows drawn; the model's probability is averaged over them.")
+
+
+class Blur(Strict):
+    kind: Literal["blur"]
+    sigma: float | None = Field(None, gt=0, description="Pixels; an eighth of the shorter side by default.")
+
+
+class Array(Strict):
+    kind: Literal["array"]
+    path: str = Field(description=".npy or .npz of one input's shape or (M, *shape); $VARIABLES expand.")
+
+
+class Pad(Strict):
+    kind: Literal["pad"]
+    id: int | None = Field(
+        None, ge=0, description="The token that fills absent ones: padding for words, the space for characters."
+    )
+
+
+def kind(reference: Any) -> str | None:
+    """Which member of `Reference` a value means; the one of plain names has the tag "mean"."""
+    if isinstance(reference, str):
+        return "mean"
+    return reference.get("kind") if isinstance(reference, dict) else getattr(reference, "kind", None)
+
+
+Reference = Annotated[
+    Annotated[Literal["zero", "mean", "mean_value", "mean_image", "pad", "blur"], Tag("mean")]
+    | Annotated[Background, Tag("background")]
+    | Annotated[Pad, Tag("pad")]
+    | Annotated[Blur, Tag("blur")]
+    | Annotated[Array, Tag("array")],
+    Discriminator(kind),
+]
+
+
+class Instances(Strict):
+    count: Positive = Field(100, description="Test instances explained, drawn by seed.")
+    split: Literal["test"] = Field("test", description="Only records that were not trained on are explained.")
+    label: int | str | None = Field(None, description="Only instances of this class, by index or name.")
+    correct: bool = Field(False, description="Only instances that the model predicts correctly.")
+    objects: Positive | None = Field(
+        None, description="Only pictures with so many objects of their class, where a dataset knows them."
+    )
+    or_all: bool = Field(False, description="Where there are fewer, all of them, in place of an error.")
+    texts: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None, min_length=1, description="Documents of one's own, explained in place of test instances."
+    )
+
+
+class Report(Strict):
+    notebook: Literal["report", "influence", "localization"] = Field(
+        "report",
+        description="The page: influence is that of measures which need labelled points alone, localization that of "
+        "pictures whose decisive pixels are known.",
+    )
+    title: str | None = Field(None, description="Heading of the page; the experiment's name by default.")
+    instances_shown: Annotated[int, Field(ge=1, le=12)] = Field(4, description="Explanations drawn as examples.")
+    palette: Literal["colorblind", "deep", "muted"] = Field("colorblind", description="Colours of the figures.")
+
+
+def method(entry: Any) -> str | None:
+    """Which member of `MethodEntry` an entry means; that of functions of one's own has the tag OWN."""
+    name = entry.get("method") if isinstance(entry, dict) else getattr(entry, "method", None)
+    return OWN if re.match(USER_FILE, str(name)) else name and str(name)
+
+
+OWN = "path/to/file.py:function"
+MethodEntry = Annotated[
+    Union[
+        (
+            *(Annotated[entry.parameters, Tag(name)] for name, entry in methods.METHODS.items()),
+            Annotated[Own, Tag(OWN)],
+        )
+    ],
+    Discriminator(method),
+]
+Metrics = create_model(
+    "Metrics",
+    __base__=Strict,
+    **{name: (metric.parameters | None, None) for name, metric in metrics.METRICS.items()},
+)
+
+
+class Experiment(Strict):
+    model: str | None = Field(None, description="The model explained; or a dataset in its place, or beside it.")
+    dataset: str | None = Field(
+        None,
+        description="Explained without a model, by methods that need its labelled points alone; beside a model: other "
+        "data than those that it was trained on, whose instances it explains.",
+    )
+    features: Features = Field(description="What is scored: the parts that an instance is cut into.")
+    reference: Reference = Field("mean", description="What stands for an absent feature.")
+    value: Literal["log_probability", "probability", "logit", "expected_log_probability", "prediction"] = Field(
+        "log_probability", description="What a coalition is worth; prediction is the one value of a regression."
+    )
+    instances: Instances = Field(Instances(), description="Which instances are explained.")
+    budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
+    timing: Literal["batch", "per_instance"] = Field(
+        "batch", description="What seconds are: a batch's time shared out, or each instance's own after a warm-up."
+    )
+    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Independent designs of every sampled method.")
+    seeds: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="Trainings of the model, by other seeds alone; every label explains each of them."
+    )
+    time_limit: float | None = Field(
+        None,
+        gt=0,
+        description="Seconds that a method may take for an instance; what takes longer is a row that failed. With it "
+        "instances are explained one at a time.",
+    )
+    methods: dict[str, MethodEntry] = Field(min_length=1, description="Label -> method and its parameters.")
+    metrics: Metrics = Field(description="Metric -> its parameters.")
+    report: Report = Field(Report(), description="The page.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="torch: of coalitions' values; bfloat16 is mixed precision, faster and less exact."
+    )
+    compile: bool = Field(False, description="torch: coalitions' values by torch.compile, which takes a minute first.")
+    cache: bool = Field(
+        False, description="Keep values of coalitions in results/<experiment>/values, which methods then share."
+    )
+    shards: Literal["auto"] | Positive | None = Field(
+        None, description="Score files a label; run-wide `shards` by default."
+    )
+    on_error: Literal["record", "fail"] = Field(
+        "record",
+        description="Whether a method's failure on an instance becomes a row with its reason, or stops the run.",
+    )
+
+
+class Config(Strict):
+    run: list[str] = Field(min_length=1, description="The experiments that `all` makes.")
+    datasets: dict[str, Dataset] = Field(min_length=1, description="Name -> where data come from.")
+    models: dict[str, Model] = Field(min_length=1, description="Name -> what is trained on a dataset, or is ready.")
+    experiments: dict[str, Experiment] = Field(min_length=1, description="Name -> what is explained, how and by what.")
+    results: str = Field("results", min_length=1, description="Output folder, inside the repository root.")
+    scale: Literal["smoke", "paper", "beyond"] = Field(
+        "paper",
+        description="paper: as written; smoke: everything small; beyond: three times the instances, three repeats.",
+    )
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="All that is random follows from it.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU where one is free, else the CPU; cuda: an error where there is none."
+    )
+    jobs_per_gpu: Positive = Field(1, description="Jobs that share a GPU; --resources gpu still counts GPUs.")
+    shards: Literal["auto"] | Positive = Field("auto", description="Score files a label, each a job of its own.")
+    data: Data = Field(Data(), description="Where official files come from.")
+
+
+def canonical(value: Any) -> Any:
+    """Settings as builtin types with sorted keys, without defaults and nulls: what re-run detection compares."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(value, dict):
+        return {key: canonical(value[key]) for key in sorted(value) if value[key] is not None}
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    return value
+
+
+def framework_of(model: Model) -> str:
+    """The framework of a model: its own, else tensorflow for the architectures of text and torch for the others.
+
+    Of a model that is ready, what its file is of: function or tensorflow.
+    """
+    if suffix := ready.suffix_of(model.source):
+        return ready.FRAMEWORKS[suffix]
+    return model.framework or ("tensorflow" if model.architecture in TEXT_ARCHITECTURES else "torch")
+
+
+def source_of(dataset: Dataset | None) -> datasets.Source | None:
+    """What is known of a dataset before it is read; None of a user's own function, and where there is no dataset."""
+    return datasets.source_for(canonical(dataset)) if dataset else None
+
+
+def dataset_of(config: Config, experiment: Experiment) -> str:
+    """The name of the experiment's dataset: its own, or its model's."""
+    return experiment.dataset or config.models[experiment.model].dataset
+
+
+def features_of(experiment: Experiment, entry: Any) -> Any:
+    """The features that a method entry explains: its own, else the experiment's."""
+    return getattr(entry, "features", None) or experiment.features
+
+
+def feature_shape(config: Config, experiment: Experiment, entry: Any = None) -> tuple[int, ...] | None:
+    """The shape of the features of the experiment, or of one of its entries; None where only an instance or the user's
+    own dataset function can tell."""
+    dataset = config.datasets[dataset_of(config, experiment)]
+    source = source_of(dataset)
+    if source is None:
+        return None
+    chosen, input_shape = canonical(features_of(experiment, entry)), datasets.input_shape(source, canonical(dataset))
+    return features.shape_of(chosen, input_shape, source.groups, source.kind) if input_shape else None
+
+
+def budget_of(config: Config, name: str, label: str) -> float:
+    """The budget of a sampled label as a multiple of d: its own, that of the method it is the rival of, or the
+    experiment's."""
+    experiment = config.experiments[name]
+    entry = experiment.methods[label]
+    if entry.rival_of is None:
+        return float(entry.budget or experiment.budget)
+    shape = feature_shape(config, experiment)
+    settings = json.dumps(canonical(experiment.methods[entry.rival_of]))
+    return fixed_cost(settings, shape) / math.prod(shape)
+
+
+@functools.cache
+def fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
+    """Evaluations of a fixed-cost method, by building its design (networkx and scipy are imported only here)."""
+    from shapeline.designs.build import build
+
+    entry = json.loads(settings)
+    if entry["method"] == "c_shapley_regression":  # counted, for its fit at 1,000 features takes seconds
+        order = entry.get("order", methods.CShapleyRegression.model_fields["order"].default)
+        if order < max(shape):  # none of the runs or squares is the whole
+            squares = sum(math.prod(side - size for side in shape) for size in range(min(order, *shape)))
+            return 1 + squares + entry.get("constrained", False)
+    return build(entry, shape).evaluations
