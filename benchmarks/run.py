@@ -2,7 +2,8 @@
 
 Parts: of every model (cases.py) the engine and each method against the model alone, and the peers against ours; the
 start-up and memory of fresh processes; the growth of cost with d, instances and budget. Whatever is compared takes
-turns in one process, which has one framework. Writes table.csv, table.json, table.md, growth.csv and three figures.
+turns in one process, which has one framework. Writes table.csv, table.json, table.md, growth.csv and three figures,
+those of --quick into the folder quick/ beside them.
 """
 
 import argparse
@@ -72,8 +73,9 @@ def main() -> None:
         "versions": {one: importlib.metadata.version(one) for one in PACKAGES if installed(one)},
         **{"load_before": round(load, 2), "seconds": round(seconds), "quick": arguments.quick},
     }
-    write(arguments.output, pd.DataFrame(rows, columns=COLUMNS), pd.DataFrame(points), facts, left_out)
-    print(f"{seconds:5.0f} s  {arguments.output}/table.md")
+    folder = arguments.output / "quick" if arguments.quick else arguments.output
+    write(folder, pd.DataFrame(rows, columns=COLUMNS), pd.DataFrame(points), facts, left_out)
+    print(f"{seconds:5.0f} s  {folder}/table.md")
 
 
 def parse() -> argparse.Namespace:
@@ -82,7 +84,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join([*cases.CASES, *PARTS])}")
     threads = int(os.environ.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0))))
     parser.add_argument("--threads", type=int, default=threads, help=f"of the numeric libraries ({threads})")
-    parser.add_argument("--output", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--output", type=Path, default=Path("results/benchmark"))
     parser.add_argument("--worker", metavar="NAME", help=argparse.SUPPRESS)  # measures one, in its own process
     return parser.parse_args()
 

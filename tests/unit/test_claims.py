@@ -73,6 +73,17 @@ def test_beats_holds_fails_or_stays_open(results):
     assert claims.beats("good", "poor", metric="localization")(results).verdict == "not testable here"
 
 
+def test_an_order_is_sure_of_the_draws_too(results):
+    """Two labels whose draws differ more than they do: with one draw sure, over three of them not."""
+    moved = [-3.0, 0.0, 3.0]
+    several = measured(good=np.full(30, -2.0), poor=np.full(30, -1.0) + np.arange(30) / 1000)
+    results.measured["log_odds"] = several
+    assert claims.beats("good", "poor")(results).verdict == "holds"
+    draws = [several.assign(repeat=place, value=several["value"] + move) for place, move in enumerate(moved)]
+    results.measured["log_odds"] = pd.concat(draws)
+    assert claims.beats("good", "poor")(results).verdict == "undecided"
+
+
 def test_faster_compares_seconds_of_the_same_instances(results):
     assert claims.faster("good", "poor", 10)(results) == claims.Finding("20.0 times (20.0 to 20.0)", "holds")
     assert claims.faster("good", "poor", 30)(results).verdict == "fails"

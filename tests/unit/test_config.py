@@ -45,6 +45,11 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("models.digits_cnn.architecture", "digit_cnn", ["unknown value 'digit_cnn'", "'digits_cnn'"]),
         ("models.digits_cnn.training.learning_rate", "1e-3", ["learning_rate", "text to YAML", "0.001"]),
         ("models.digits_cnn.training.epochs", -1, ["epochs", "greater than or equal to 0"]),
+        (
+            "models.digits_cnn",
+            {"dataset": "digits38", "architecture": "resnet18", "weights": "imagenet", "training": {"epochs": 0}},
+            ["digits_cnn.training.epochs: with 0 the last layer stays a random draw"],
+        ),
         ("models.digits_cnn.training.epochs", 0, ["epochs: with 0 nothing is trained and digits_cnn knows nothing"]),
         ("models.digits_cnn.architecture", "mlp", ["models.digits_cnn.architecture: mlp does not take", "image"]),
         ("experiments.digits.budget", float("inf"), ["experiments.digits.budget", "finite number"]),
@@ -204,6 +209,21 @@ def test_beyond_the_papers_there_are_more_instances_and_repeats(default):
     assert [large.experiments[name].repeats for name in ("digits", "digits_convergence")] == [3, 5]
     assert large.experiments["reviews"].instances.texts == ["a warm film"]
     assert large.models == config.load(default).models
+
+
+def test_occlusion_is_counted_and_too_many_pixels_are_told(default, root, monkeypatch):
+    monkeypatch.chdir(root)
+    monkeypatch.setattr("shapeline.designs.build.build", None)  # its masks are not made to be counted
+    assert config.fixed_cost('{"method": "occlusion"}', (100, 120)) == 12_001
+    default["datasets"]["large"] = {"source": "image_folder", "path": "docs/images", "size": [240, 320]}
+    default["models"]["large"] = {"dataset": "large", "architecture": "resnet18"}
+    default["experiments"]["large"] = {
+        **{"model": "large", "features": {"kind": "pixel"}, "metrics": {"cost": {}}},
+        "methods": {"left_out": {"method": "occlusion"}},
+    }
+    default["run"] = ["large"]
+    told = "experiments.large.methods.left_out: occlusion: 76,801 coalitions of 76,800 features do not fit"
+    assert [line for line in lines(default) if told in line]
 
 
 @pytest.mark.parametrize("shape", [(9,), (4, 4), (2, 5)])

@@ -84,6 +84,7 @@ def test_refusals_are_one_line():
         (lambda: designs.shapley(0), "d is 0"),
         (lambda: designs.shapley(2.5), "d is 2.5"),
         (lambda: designs.occlusion(-1), "d is -1"),
+        (lambda: designs.occlusion(240 * 320), "76,801 coalitions of 76,800 features do not fit; give it patches"),
         (lambda: designs.myerson(networkx.complete_graph(24)), "more than 1,048,575 connected coalitions"),
         (lambda: designs.myerson(graphs.grid(28, 28)), "connected coalitions"),
         (lambda: designs.myerson(graphs.chain(9), max_coalitions=40), "more than 39"),

@@ -88,10 +88,12 @@ def test_a_disk_too_small_and_a_folder_that_cannot_be_written(place, paper, monk
 
 
 def test_a_dataset_larger_than_memory(place, paper, monkeypatch):
-    paper["run"] = ["crosses_1"]
-    monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(total=1e9))
-    problems = told(paper)[1]
-    assert len(problems) == 1 and "the memory, 1.0 GB, is too small for crosses" in problems[0]
+    paper["run"] = ["malaria"]  # 1,364 pictures of 3 x 600 x 800, a byte a value
+    monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(total=1.9e9))
+    problems = [problem for problem in told(paper)[1] if "memory" in problem]
+    assert len(problems) == 1 and "the memory, 1.9 GB, is too small for malaria: about 2.0 GB" in problems[0]
+    monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(total=2e9))
+    assert not [problem for problem in told(paper)[1] if "memory" in problem]
 
 
 def test_a_gpu_that_is_asked_for_and_not_there(place, default, monkeypatch):

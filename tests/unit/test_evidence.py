@@ -75,19 +75,17 @@ def test_the_answer_says_what_to_take_at_what_cost_with_its_interval(one):
 
 
 def test_the_answer_names_a_control_and_what_it_cannot_be_told_from(one):
-    [(short, more)] = evidence_plots.answers([one], experiment(one, 1000))
-    best = statistics.order(one.values)[0]
+    noise = np.random.default_rng(3).normal(0, 0.5, 40)
+    behind = one.values["dear"] + 0.01 + (noise - noise.mean())
+    near = answer({"dear": one.values["dear"], "cheap": behind}, {"dear": 1000, "cheap": 10})
+    [(short, more)] = evidence_plots.answers([near], experiment(near, 1000))
     assert short == "Faithfulness: take cheap, 10 evaluations an instance."
-    assert ("dear has the best mean within the budget, but cannot be told from it." in more) == (best == "dear")
+    assert "dear has the best mean within the budget, but cannot be told from it." in more
     cheap = answer({"dear": one.values["dear"], "free": one.values["dear"] - 1}, {"dear": 9, "free": 0})
     assert evidence_plots.answers([cheap], experiment(cheap))[0][0].startswith("Faithfulness: take the control free, 0")
     dear = answer({"dear": one.values["dear"], "free": one.values["dear"] - 1}, {"dear": 90, "free": 80})
     [(short, _)] = evidence_plots.answers([dear], experiment(dear))
     assert short == "Faithfulness: no method keeps to the budget; at any cost take free, 80 evaluations an instance."
-
-
-def test_choices_are_made_once(one):
-    assert one.choices is one.choices
 
 
 def test_direction_of_the_question_decides(one):
@@ -142,7 +140,7 @@ def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: in
                     moved = value + move * (1 + (label == "dear")) + random.normal(0, noise)
                     rows.append((label, training, instance, repeat, "masking_area", math.nan, moved))
     names = ["label", "training", "instance", "repeat", "quantity", "x", "value"]
-    return SimpleNamespace(trainings={"log_odds": pd.DataFrame(rows, columns=names)})
+    return SimpleNamespace(trainings={"log_odds": pd.DataFrame(rows, columns=names)}, settings={"seeds": len(moves)})
 
 
 def test_trainings_have_means_a_figure_and_an_agreement(one):
@@ -156,15 +154,37 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
     points = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 6.5)
     assert points == pytest.approx(sorted(means.to_numpy().ravel()))
     page = evidence_plots.over_trainings(one, results, styles(one)).data
-    assert "Kendall" in page and "3 trainings" in page
-    other = evidence_plots.over_trainings(one, retrained(one, [0.0, 5.0], 0.0), styles(one)).data
+    assert "Kendall&#x27;s W 1.00 (1: all the same)" in page and "3 trainings" in page and "Left out" not in page
+    results = retrained(one, [0.0, 5.0], 0.0)
+    ranked = statistics.kendall_w(evidence_plots.training_means(one, results).to_numpy())
+    other = evidence_plots.over_trainings(one, results, styles(one)).data
+    assert 0.1 < ranked < 0.9 and f"Kendall&#x27;s W {ranked:.2f} (1: all the same)" in other
     assert "the leader differs: cheap and dear" in other and "leads in all" not in other
     assert evidence_plots.over_trainings(one, retrained(one, [0.0]), styles(one)) is None
+
+
+def test_a_training_without_a_measurement_is_told(one):
+    results = retrained(one, [0.0, 0.1, -0.1])
+    measured = results.trainings["log_odds"]
+    results.trainings["log_odds"] = measured[measured["training"] < 2]
+    page = evidence_plots.over_trainings(one, results, styles(one)).data
+    assert "Left out, without a measurement: 1 training." in page
+    for few in (measured[measured["training"] < 1], measured[measured["label"] == "dear"], measured.head(0)):
+        results.trainings["log_odds"] = few
+        page = evidence_plots.over_trainings(one, results, styles(one)).data
+        assert "3 trainings of the model cannot be compared" in page and "nan" not in page
 
 
 def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
     page = evidence_plots.variances(retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)).data
     assert "between trainings" in page and "between draws" in page
+    results = retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)
+    cheap = results.trainings["log_odds"].query("label == 'cheap'")
+    wide = cheap.pivot_table(index="instance", columns=["repeat", "training"], values="value").to_numpy()
+    shares = statistics.variance_shares(wide.reshape(-1, 3, 4), ("instances", "draws", "trainings"))
+    assert shares["trainings"] > 0.5 and findings.share(shares["trainings"]) in page
+    results.trainings = {"own": results.trainings["log_odds"].assign(quantity="spread")}  # a metric of one's own
+    assert ">spread<" in evidence_plots.variances(results).data
     page = evidence_plots.variances(retrained(one, [0.0], repeats=3)).data
     assert "between trainings" not in page and "between draws" in page
     assert evidence_plots.variances(retrained(one, [0.0])) is None

@@ -604,7 +604,8 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     ]
     told = "".join(page.data for page in pages)
     assert "the label named beside the picture" in told and "Each label has a row of its own" in told
-    assert "1 of the 12 explained labels" in told and "is the mean over its labels" in told
+    assert "1 of the 12 explained labels" in told
+    assert "The number of a picture is the mean over those of its labels" in told
 
 
 def test_means_of_seconds_and_nodes_are_over_pictures(results):

@@ -408,6 +408,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
             "tokenizer: 'own.py' is not understood; write path/to/file.py:function",
         ),
         ("datasets.loans.text", "job", "datasets.loans: dataset key 'text': source 'table_file' does not take it"),
+        ("datasets.loans", {"source": "examples/own/halves.py:halves", "size": [8, 8]}, "dataset key 'size': source"),
         ("models.granting.source", "examples/own/none.skops", "models.granting.source: there is no file"),
         ("models.granting.source", "examples/own/model.pkl", "models.granting.source"),
         ("models.granting.training", {"epochs": 3}, "models.granting.training: the model in"),
@@ -575,6 +576,9 @@ def test_scores_as_lists_and_for_other_classes(tmp_path):
     )
     found = external_rows(tmp_path, table, instances=(2, 5, 9))
     assert found.status == ["ok", "other features", "other class"] and found.seconds[0] == 0.5
+    assert "explains class 0 of instance 9" in found.error[2]
+    gap = external_rows(tmp_path, table.assign(target=[1, None, 0]), instances=(2, 5, 9))
+    assert "explains no class of" in gap.error[1] and "explains class 0 of" in gap.error[2]
     table = table.assign(scores=[[1, 2, np.nan]] * 3, target=1)
     assert set(external_rows(tmp_path, table).status) == {"not finite"}
 
@@ -584,6 +588,10 @@ def test_scores_as_lists_and_for_other_classes(tmp_path):
     [
         (pd.DataFrame({"id": [1]}), "it has no column 'instance'"),
         (pd.DataFrame({"instance": [1, 1], "a": 1.0, "b": 1.0, "c": 1.0}), "instance 1 has several rows"),
+        (
+            pd.DataFrame({"instance": [1, 1], "target": 0, "a": 1.0, "b": 1.0, "c": 1.0}),
+            "several rows; give one an instance and target",
+        ),
         (pd.DataFrame({"instance": [1], "a": "x", "b": 1.0, "c": 1.0}), "column 'a' holds no numbers"),
     ],
 )

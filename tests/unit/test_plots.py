@@ -154,16 +154,6 @@ def test_a_figure_can_be_moved_sideways_in_a_box_of_its_own():
     assert re.fullmatch(f'<figure><div class="wide">{image}</div>{legend}</figure>', drawing)
 
 
-def test_names_of_points_take_one_canvas_and_stand_out_from_lines(results):
-    rows = pd.DataFrame({"mean": [1.0, 1.01], "low": [0.9, 0.9], "high": [1.1, 1.1]}, index=["exact", "random"])
-    axes = Figure().subplots()
-    axes.plot([1, 2], [1, 1])
-    plots.name_points(axes, np.array([1.0, 2.0]), rows, plots.styles_of(results))
-    names = [text for text in axes.texts if text.get_text()]
-    assert [text.get_text() for text in names] == ["exact", "random"] and all(text.get_path_effects() for text in names)
-    assert type(axes.figure.canvas).__name__ == "FigureCanvasAgg"
-
-
 def test_headline_says_when_a_control_wins(results):
     frame = areas_of(exact=-10, kernel_shap=-9, occlusion=-14, random=-2)
     found = findings.headline(with_metrics(results, log_odds=frame))

@@ -103,3 +103,13 @@ def test_cached_values_go_when_no_score_was_read_from_them(made, default):
     assert prune.stale(cached) == []  # a run that was stopped goes on with them
     scores.write(files[0], pd.DataFrame({"instance": [1]}), {"cache": "a" * 16})
     assert prune.stale(cached) == [old]
+
+
+def test_cached_values_of_derived_models_stay(made, default):
+    one, two = (f"results/digits/values/{key}/16-1f.parquet" for key in ("a" * 16, "b" * 16))
+    default["experiments"]["digits"] |= {"cache": True, "seeds": 2}
+    cached = config.load(default)
+    for file in (path for path in plan.outputs(cached) if path.startswith("results/digits/scores/")):
+        scores.write(file, pd.DataFrame({"instance": [1]}), {"cache": ("b" if "@seed1" in file else "a") * 16})
+    write(*plan.outputs(cached) - {path for path in plan.outputs(cached) if "/scores/" in path}, one, two)
+    assert prune.stale(cached) == []

@@ -46,6 +46,16 @@ def test_trainings_cost_what_they_cost(raw):
     assert config.load({**raw, "scale": "smoke"}).experiments["tiny"].seeds == 2
 
 
+def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
+    def asked(**more) -> float:
+        return estimates.of_metrics(loaded(raw, **more), "tiny")
+
+    assert asked(metrics={"log_odds": {}}, seeds=3) == 3 * asked(metrics={"log_odds": {}}, seeds=1)
+    once = asked(metrics={"infidelity": {}}, seeds=1)
+    both = asked(metrics={"log_odds": {}, "infidelity": {}}, seeds=3)
+    assert both == 3 * asked(metrics={"log_odds": {}}, seeds=1) + once
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -203,6 +203,8 @@ def test_intervals_of_differences_include_the_draws():
     both = {"a": drawn, "b": drawn + 1}  # drawn each on its own, or what they share would cancel
     found = statistics.pairs(values.assign(b=values["a"] + 1), draws=both)
     assert (found["high"] - found["low"])[0] == pytest.approx(2 * 1.96 * math.sqrt(2) * spread, rel=0.08)
+    alone = statistics.pairs(values.head(1), draws={"a": drawn.head(1)})  # the draws of one instance say too little
+    assert alone[["low", "high"]].isna().all(axis=None)
     lost = drawn.copy()
     lost.loc[3, 1:] = math.nan  # an instance on which all draws but one failed
     assert np.isfinite(statistics.pairs(values, draws={"a": lost})[["low", "high"]]).all(axis=None)

@@ -6,9 +6,11 @@ import zipfile
 import numpy as np
 import pytest
 
-from shapeline import datasets, models, references
+from shapeline import attribution, datasets, engine, features, instances, models, references
+from shapeline.datasets import stored
 from shapeline.datasets.stored import Pictures, mapped
-from shapeline.models import training
+from shapeline.metrics import sensitivity
+from shapeline.models import ready, training
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 3, 16, 16), dtype=np.uint8)
 WHOLE = PIXELS.astype(np.float32) / np.float32(255)
@@ -93,3 +95,47 @@ def test_the_same_model_is_trained_from_either(tmp_path):
         cards.append(training.fit(model, dataset, {"epochs": 2}, seed=1))
     assert cards[0]["test_loss"] == cards[1]["test_loss"]
     assert [epoch["loss"] for epoch in cards[0]["history"]] == [epoch["loss"] for epoch in cards[1]["history"]]
+
+
+@pytest.fixture
+def taken(monkeypatch) -> list[int]:
+    """How many pictures became float32 at a time, where a block has 20."""
+    counts, own = [], Pictures.__getitem__
+
+    def counted(pictures: Pictures, rows) -> np.ndarray:
+        found = own(pictures, rows)
+        counts.append(len(found))
+        return found
+
+    monkeypatch.setattr(Pictures, "__getitem__", counted)
+    monkeypatch.setattr(stored, "BLOCK_BYTES", 20 * 64 * 4)
+    return counts
+
+
+def test_a_model_that_is_ready_is_measured_block_by_block(tmp_path, taken):
+    lean, whole = prepared(tmp_path)
+    model = models.build("digits_cnn")
+    taken.clear()
+    card = ready.measured(model, lean)
+    assert card["rows"] == {part: len(lean.part(part).labels) for part in datasets.PARTS}
+    lean_only = taken[: -len(datasets.PARTS)]
+    assert sum(lean_only) == card["rows"]["validation"] + card["rows"]["test"] and max(lean_only) == 20
+    own = whole.part("test")
+    assert card == ready.measured(model, whole)
+    assert card["test_accuracy"] == (model.predict(own.inputs) == own.labels).mean()
+
+
+def test_sensitivity_holds_the_explained_pictures_alone(tmp_path, taken):
+    lean, whole = prepared(tmp_path)
+    taken.clear()
+    settings = {"method": {"method": "occlusion"}, "features": {"kind": "patch", "size": 4}, "seed": 0}
+    found = []
+    for data in (lean, whole):
+        kinds, zero = features.build(settings["features"], data.card), references.build("zero", data, 0)
+        stand = instances.Bench(models.build("digits_cnn", seed=0), data, kinds, zero, settings["features"])
+        share = instances.select(stand, seed=0, count=3)
+        rows = attribution.explain_rows(stand, share, settings, "label", engine.Form())
+        found.append(sensitivity.measure(rows, stand, share, settings, "label", engine.Form(), samples=2)["value"])
+        if data is lean:
+            assert max(taken) == 20
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4)

@@ -19,7 +19,7 @@ from torch import nn
 
 from shapeline import models
 from shapeline.errors import ShapelineError
-from shapeline.models import keras_models, torch_models, training, weights
+from shapeline.models import keras_models, ready, torch_models, training, weights
 
 FRAMEWORKS = ("torch", "tensorflow")
 # Small enough for a test; char_cnn has its least length.
@@ -427,6 +427,24 @@ def test_one_s_own_keras_model_is_built_saved_and_loaded(tmp_path):
     source.write_text("import keras\n\ndef net():\n    return keras.Sequential([keras.layers.Dense(2)])\n")
     with pytest.raises(ShapelineError, match="without weights; call it once"):
         models.build(f"{source}:net", "tensorflow")
+
+
+def test_a_keras_file_takes_the_tokens_of_ones_own_tokenizer(tmp_path):
+    network = keras.Sequential(
+        [
+            *(keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(8, 3)),
+            *(keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2, activation="softmax")),
+        ]
+    )
+    network.save(tmp_path / "text.keras")
+    card = {"kind": "text", "name": "own", "input_shape": [6], "classes": ["no", "yes"], "absent_id": 3}
+    card |= {"vocabulary": list("<>?_abcd"), "feature_names": []}
+    model = ready.for_dataset({"source": str(tmp_path / "text.keras")}, card)
+    ids = np.array([[0, 4, 5, 6, 1, 3], [0, 7, 4, 5, 4, 1]])
+    expected = np.log(network.predict(ids, verbose=0))
+    np.testing.assert_allclose(model.log_probs(ids), expected, atol=1e-5)
+    with pytest.raises(ShapelineError, match="token ids run from 0 to 8"):
+        model.log_probs(np.full((1, 6), 8) * [[0, 1, 1, 1, 1, 1]])
 
 
 def test_tensorflow_weights_stay_where_they_were_made():

@@ -2,8 +2,6 @@
 
 import copy
 import itertools
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +17,6 @@ from shapeline.datasets import tokenizer
 from shapeline.engine import Form
 from shapeline.errors import ShapelineError
 from shapeline.features import Features
-from shapeline.models import ready
 from tests.fixtures import builders
 
 # Pad is 3. Each piece is two letters; ids 0 and 1 stand around a document.
@@ -89,6 +86,7 @@ def test_a_document_is_ids_and_the_word_of_each(own):
     assert data.inputs[2].tolist() == [0, 7, 4, 5, 4, 1] and data.owners[2].tolist() == [-1, 0, 0, 0, 1, -1]
     assert card["records"]["truncated"] == 1 and card["records"]["empty"] == 1
     assert datasets.words(TEXTS[3], card) == ["ghabcd", "abcdefgh"]
+    assert other_data.told_by_card(card)["words"] == card["vocabulary_digest"]
     assert data.part("test").owners.tolist() == data.owners[3:].tolist()
 
 
@@ -182,6 +180,13 @@ def test_an_object_like_those_of_the_library_tokenizers(own):
             "of word 7 .* there are 2; return the words",
         ),
         ("return [*ids, 1], [*words, None]", "return ids", "encode returned list; return"),
+        (
+            "return [*ids, 1], [*words, None]",
+            "return ids, None",
+            "document 'abcd ef': the words of tokens are no whole",
+        ),
+        ("return [*ids, 1], [*words, None]", "return [str(i) for i in ids], words", "the ids are no whole numbers"),
+        ("return [*ids, 1], [*words, None]", "return [[0], ids], words", "the ids are no whole numbers"),
         ('"pad": 3, ', "", "it has no 'pad'; return a dict with the id that stands for an absent token"),
         ('"pad": 3', '"pad": 8', "pad is 8; the vocabulary has the ids 0 to 7"),
         ("return {", "return 3\n    return {", "returned int; return a dict with encode, pad, vocabulary"),
@@ -203,6 +208,21 @@ def test_a_tokenizer_that_knows_no_words_is_told_so(own):
         own(LIKE.replace('text[:place].count(" ")', "0"))
 
 
+@pytest.mark.parametrize("padded", [4, 40])
+def test_padding_by_the_users_own_encode_pushes_no_word_out(own, padded):
+    own_pad = f"return [*ids, 1, *[3] * {padded}], [*words, None, *[None] * {padded}]"
+    card, data = own(FILE.replace("return [*ids, 1], [*words, None]", own_pad))
+    plain, same = own()
+    np.testing.assert_array_equal(data.inputs, same.inputs)
+    np.testing.assert_array_equal(data.owners, same.owners)
+    assert card["records"] == plain["records"]
+
+
+def test_a_vocabulary_may_be_a_number_of_numpy(own):
+    text = FILE.replace('"vocabulary": PIECES', '"vocabulary": __import__("numpy").int64(8)')
+    assert own(text)[0]["vocabulary"] == [str(number) for number in range(8)]
+
+
 def test_the_table_of_windows_is_exact_on_words_of_several_tokens(own):
     _, data = own(FILE.replace('"pad": 3', '"pad": 0').replace("[0], [None]", "[3], [None]"))
     sizes = {"vocabulary": 8, "length": 6, "embedding": 4, "filters": 5, "hidden": 6}
@@ -218,24 +238,6 @@ def test_networks_of_the_package_are_padded_with_zero(own):
     card, _ = own()
     with pytest.raises(ShapelineError, match="'word_cnn' is padded with id 0 and the tokenizer of 'out' pads with 3"):
         models.for_dataset({"architecture": "word_cnn"}, card)
-
-
-def test_a_keras_file_takes_the_tokens(own, tmp_path):
-    import keras
-
-    card, data = own()
-    network = keras.Sequential(
-        [
-            *(keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(8, 3)),
-            *(keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2, activation="softmax")),
-        ]
-    )
-    network.save(tmp_path / "text.keras")
-    model = ready.for_dataset({"source": str(tmp_path / "text.keras")}, card)
-    expected = np.log(network.predict(data.inputs, verbose=0))
-    np.testing.assert_allclose(model.log_probs(data.inputs), expected, atol=1e-5)
-    with pytest.raises(ShapelineError, match="token ids run from 0 to 8"):
-        model.log_probs(np.full((1, 6), 8) * [[0, 1, 1, 1, 1, 1]])
 
 
 def test_words_of_tokens_in_one_call():
@@ -261,6 +263,15 @@ def test_the_example_is_valid_and_tracks_the_tokenizer(example):
     loaded = config.load(example)
     assert "examples/own/subwords.py" in plan.prepare_code(loaded, "pieces")
     assert "tokenizer" in plan.prepare_settings(loaded, "pieces")
+    file = ["examples/own/subwords.py"]
+    assert plan.select_code(loaded, "pieces")[-1:] == file and plan.tokenizer_file(loaded, "pieces") == file
+    raw = copy.deepcopy(example)
+    raw["models"]["bag"]["source"] = "examples/own/halves.py:network"
+    raw["experiments"]["pieces"]["instances"] = {"texts": ["so good"]}
+    halves = ["examples/own/halves.py"]
+    assert plan.user_files(config.load(raw), "pieces") == halves + file  # its tokens are not among the arrays
+    raw["experiments"]["pieces"]["instances"] = {}
+    assert plan.user_files(config.load(raw), "pieces") == halves
     assert config.load({**copy.deepcopy(example), "scale": "smoke"}).models["bag"].training.epochs == 0
 
 
@@ -269,6 +280,11 @@ def test_the_example_is_valid_and_tracks_the_tokenizer(example):
     [
         ("datasets.pieces.tokenizer", "examples/own/subwords.py:tokeniser", "Did you mean 'tokenizer'?"),
         ("datasets.pieces.tokenizer", "examples/own/none.py:make", "datasets.pieces.tokenizer: .* cannot be read"),
+        (
+            "datasets.pieces.tokenizer",
+            "examples/own/subwords.py:encode",
+            "with nothing and needs text; give it defaults",
+        ),
         ("datasets.pieces.unit", "character", "'unit': the tokenizer has its own words and tokens; remove the key"),
         ("datasets.pieces.vocabulary", 50, "'vocabulary': the tokenizer has its own"),
         ("experiments.pieces.features.kind", "character_run", "does not fit tokens of unit word; use word"),
@@ -304,6 +320,13 @@ def test_a_keras_file_needs_the_tokenizer(example, tmp_path):
         config.load(example)
 
 
+def test_a_source_of_characters_takes_a_tokenizer(example):
+    own = {"source": "agnews", "length": 32, "tokenizer": example["datasets"]["pieces"]["tokenizer"]}
+    example["datasets"]["pieces"] = own
+    config.load(example)
+    assert other_data.told_by(datasets.SOURCES["agnews"], own)["unit"] == "word"
+
+
 def test_other_data_by_the_same_tokenizer_can_be_explained(example):
     other = {**example["datasets"]["pieces"], "target": "opinion"}
     example["datasets"]["more"] = other
@@ -312,9 +335,3 @@ def test_other_data_by_the_same_tokenizer_can_be_explained(example):
     del other["tokenizer"]
     with pytest.raises(ShapelineError, match="a vocabulary of its own"):
         config.load(example)
-
-
-def test_the_card_is_json(own):
-    own()
-    assert json.loads((Path(own()[1].card["settings"]["tokenizer"].split(":")[0]).parent / "out/card.json").read_text())
-    assert other_data.told_by_card(own()[0])["words"] == own()[0]["vocabulary_digest"]

@@ -41,10 +41,8 @@ def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own)
     raw["experiments"]["remarks"]["methods"] = {"occlusion": {"method": "occlusion"}}
     raw["models"]["opinions"]["training"] = {"epochs": 2}
     checkout.configure(raw)
-    tables = [
-        f"results/{name}/scores/{label}/0-of-1.parquet"
-        for name, label in (("limits", "exact"), ("remarks", "occlusion"))
-    ]
+    asked = [("limits", "exact"), ("remarks", "occlusion"), ("pieces", "exact"), ("pieces", "l_shapley")]
+    tables = [f"results/{name}/scores/{label}/0-of-1.parquet" for name, label in asked]
     checkout.snakemake("--cores", "2", "loans", *tables, timeout=1200)
 
     results = checkout.path / "results"
@@ -66,6 +64,7 @@ def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own)
     assert {"halves", "elsewhere", "kernel_shap"} == set(error["label"])
     for path in tables:
         assert (scores.read(checkout.path / path)["status"] == "ok").all()
+    whole_words(folder, results)
     page = (results / "reports/loans.html").read_text()
     assert "halves" in page and "evaluations unknown" in page and "far from the data" in page
 
@@ -75,24 +74,18 @@ def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own)
     assert re.findall(r"rule attribute:.*?label=(\w+)", said, re.S) == ["halves"]
 
 
-def test_a_text_model_with_its_own_tokenizer_is_explained_by_whole_words(own, root):
-    """The score of a word is what its pieces add, half of it to either class, by the exact values and those on a
-    chain."""
-    checkout, folder, raw = own
-    for section, name in (("datasets", "pieces"), ("models", "bag"), ("experiments", "pieces")):
-        raw[section] = {name: raw[section][name]}
-    checkout.configure({**raw, "run": ["pieces"]})
-    tables = [f"results/pieces/scores/{label}/0-of-1.parquet" for label in ("exact", "l_shapley")]
-    checkout.snakemake("--cores", "2", *tables, timeout=1200)
+def whole_words(folder, results):
+    """Of a text model with a tokenizer of its own the score of a word is what its pieces add, half of it to either
+    class, by the exact values and those on a chain."""
     sys.path.insert(0, str(folder))
     try:
         import subwords
     finally:
         sys.path.remove(str(folder))
-    chosen = pd.read_parquet(checkout.path / "results/pieces/instances.parquet").set_index("instance")
-    assert json.loads((checkout.path / "results/models/bag/card.json").read_text())["test_accuracy"] == 1
-    for table in tables:
-        rows = scores.read(checkout.path / table).set_index("instance")
+    chosen = pd.read_parquet(results / "pieces/instances.parquet").set_index("instance")
+    assert json.loads((results / "models/bag/card.json").read_text())["test_accuracy"] == 1
+    for label in ("exact", "l_shapley"):
+        rows = scores.read(results / "pieces/scores" / label).set_index("instance")
         assert len(rows) == 12 and (rows["status"] == "ok").all()
         for instance, row in chosen.iterrows():
             assert list(row["words"]) == row["text"].split()

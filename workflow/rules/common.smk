@@ -90,7 +90,7 @@ def model_inputs(experiment, label=""):
     return {
         **dataset_files(experiment),
         **plan.model_files(CONFIG, f"{model}@{variant}" if variant else model),
-        "user": plan.user_file(CONFIG.models[model].source),
+        "user": plan.user_files(CONFIG, experiment),
         "reference": plan.reference_file(CONFIG, experiment),
     }
 

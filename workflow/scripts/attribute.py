@@ -20,7 +20,7 @@ rows = attribution.explain_rows(
     stand,
     share,
     settings,
-    plan.split_label(wildcards.label)[0],  # a randomised model gets the very draws of the trained one
+    plan.split_label(wildcards.label)[0],  # a derived model gets the very draws of the trained one
     form,
     snakemake.resources.on_error,
     jobs.progress(len(share) * settings.get("repeats", 1)),

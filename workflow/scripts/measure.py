@@ -11,8 +11,7 @@ from shapeline.metrics import needs
 
 settings = snakemake.params.settings
 name, parameters = settings["metric"], settings.get("parameters", {})
-rows = scores.read(snakemake.input.scores)
-rows = rows[rows["status"] == "ok"].reset_index(drop=True)
+rows = scores.succeeded(scores.read(snakemake.input.scores))
 rows = rows if metrics.METRICS[name].reads_snapshots else scores.final(rows)
 given = needs.gather(name, parameters, snakemake.input, rows, device, jobs.progress(len(rows)))
 measured = metrics.measure(name, rows, given).assign(label=snakemake.wildcards.label)

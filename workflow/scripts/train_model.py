@@ -18,7 +18,7 @@ start = snakemake.input.get("start")
 if start:
     models.start_from(model, start[0])
 if ready.suffix_of(settings.get("source")) or settings.get("training", {}).get("epochs") == 0:
-    card = ready.measured(model, dataset)
+    card = ready.measured(model.to(device), dataset)
 else:
     card = training.fit(model, dataset, settings.get("training", {}), settings["seed"], device, initialise=not start)
 models.save(model, snakemake.output.weights)

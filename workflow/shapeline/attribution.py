@@ -282,11 +282,13 @@ def explain_rows(
     on_error: str = "record",
     progress=None,
     cache: Cache | None = None,
+    inputs: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Score rows (columns of scores.SCHEMA) of one label on the instances of a shard, every repeat.
 
     stand: instances.Bench; settings: of the attribute job. Sampled designs are seeded by (seed, label, repeat). A
-    method with features of its own has its scores spread over the experiment's (features.spread).
+    method with features of its own has its scores spread over the experiment's (features.spread). inputs: explained
+    in place of the instances' own.
     """
     experiment_features = stand.features
     if "features" in settings["method"]:
@@ -295,7 +297,7 @@ def explain_rows(
     repeats = settings.get("repeats", 1)
     budgets = [*settings["method"].get("snapshots", ()), settings.get("budget")]
     frames, done, made = [], 0, 0
-    inputs = stand.inputs(share)
+    inputs = stand.inputs(share) if inputs is None else inputs
     regression = share["prediction"].dtype.kind == "f"
     target = "target" if "target" in share else "prediction"  # the label, where an instance has several
     for features, positions in stand.buckets(inputs, share):

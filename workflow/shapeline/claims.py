@@ -77,9 +77,9 @@ def beats(
         absent = [label for label in (first, *others) if label not in values]
         if absent or len(values) < 2:
             return Finding(f"too few scores of {', '.join(absent or (first, *others))}", UNTESTABLE)
-        verdicts, texts = [], []
+        draws, verdicts, texts = statistics.by_draw(measured, quantity), [], []
         for other in others:
-            pair = statistics.pairs(values[[first, other]], better).iloc[0]
+            pair = statistics.pairs(values[[first, other]], better, draws=draws).iloc[0]
             sign = (1 if pair["better"] == first else -1) * (1 if better == "higher" else -1)
             low, high = sorted((sign * pair["low"], sign * pair["high"]))
             sure = pair["low"] > 0 or pair["high"] < 0

@@ -41,7 +41,8 @@ RULES = (
     *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "train_again", "randomise_model"),
     *("select_instances", "attribute", "measure", "compare", "render_report", "render_theory", "render_index"),
 )
-TAKEN = ("models", "reports", "logs", "benchmarks", "theory", "index")  # folders and pages beside the experiments' own
+# Folders and pages beside the experiments' own.
+TAKEN = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "index")
 # The tiny experiment behind the target `smoke`: always defined, whatever config.yaml says.
 SMOKE = {
     "datasets": {"smoke": {"source": "digits", "classes": [3, 8]}},

@@ -48,7 +48,7 @@ def impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> I
             if dataset.source.endswith(("csv", "parquet")):
                 hint = " A file of your own is named by path, with source: table_file, or text_file for documents."
             yield f"datasets.{name}.source: unknown source '{dataset.source}'.{hint}"
-        elif dataset.source in datasets.SOURCES:
+        else:
             try:
                 datasets.check(dataset.source, canonical(dataset))
             except ShapelineError as error:
@@ -65,7 +65,12 @@ def impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> I
                 yield f"datasets.{name}: {error}"
         if dataset.tokenizer:
             try:
-                methods.own_arguments(dataset.tokenizer)
+                needed = [argument for argument, must in methods.own_arguments(dataset.tokenizer).items() if must]
+                if needed:
+                    yield (
+                        f"datasets.{name}.tokenizer: {dataset.tokenizer} is called with nothing and needs "
+                        f"{', '.join(needed)}; give it defaults"
+                    )
             except ShapelineError as error:
                 yield f"datasets.{name}.tokenizer: {error}"
     for name, model in config.models.items():
@@ -111,6 +116,11 @@ def _impossible_ready(
         yield f"{where}.trusted: only the types of a .skops file are checked; remove the key"
     if model.training.epochs == 0 and model.architecture and not model.weights:
         yield f"{where}.training.epochs: with 0 nothing is trained and {model.architecture} knows nothing; give weights"
+    elif model.training.epochs == 0 and model.weights in datasets.WEIGHTS:
+        yield (
+            f"{where}.training.epochs: with 0 the last layer stays a random draw, for {model.weights} has other "
+            "classes; remove the key, or give a file of trained weights"
+        )
     if not suffix:
         return
     for key in ("framework", "sizes", "weights", "training"):

@@ -50,14 +50,16 @@ class Dataset(Strict):
         None, description="Text: the most frequent words known, padding and unknown counted."
     )
     tokenizer: str | None = Field(
-        None, pattern=USER_FILE, description="Text: path/to/file.py:function that returns a tokenizer of one's own."
+        None,
+        pattern=USER_FILE,
+        description="Text: path/to/file.py:function, a function that takes nothing and returns a tokenizer.",
     )
     target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
     text: str | None = Field(None, description="text_file: the column of documents.")
     task: Literal["classification", "regression", "multilabel"] | None = Field(
         None,
         description="table_file: whether the target is a class (the default) or a number. malaria: multilabel for two "
-        "labels a slide that may both be there, trophozoite and ring; for torch.",
+        "labels a slide that may both be there, trophozoite and ring; for torch. A function of one's own returns it.",
     )
     columns: list[str] | None = Field(
         None, min_length=1, description="table_file: the columns that are features; all but the target by default."
@@ -370,6 +372,7 @@ def budget_of(config: Config, name: str, label: str) -> float:
 def fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
     """Evaluations of a fixed-cost method, by building its design (networkx and scipy are imported only here)."""
     from shapeline.designs.build import build
+    from shapeline.designs.exact import occlusion_count
 
     entry = json.loads(settings)
     if entry["method"] == "c_shapley_regression":  # counted, for its fit at 1,000 features takes seconds
@@ -377,4 +380,6 @@ def fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
         if order < max(shape):  # none of the runs or squares is the whole
             squares = sum(math.prod(side - size for side in shape) for size in range(min(order, *shape)))
             return 1 + squares + entry.get("constrained", False)
+    if entry["method"] == "occlusion":
+        return occlusion_count(math.prod(shape))
     return build(entry, shape).evaluations

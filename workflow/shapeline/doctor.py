@@ -1,6 +1,7 @@
 """What is there and what the configured run needs: versions, devices, disk, memory, data, evaluations and hours."""
 
 import importlib.metadata
+import math
 import os
 import platform
 import re
@@ -194,12 +195,10 @@ def _existing(folder: Path) -> Path:
 
 
 def _in_memory(config: Config, dataset: str) -> float:
-    """Bytes of the inputs as jobs hold them: four a value."""
+    """Bytes of the inputs as jobs hold them: one a value of pictures, four of others."""
     shape = estimates.input_shape(config, dataset)
-    cells = 4
-    for side in shape or (0,):
-        cells *= side
-    return float(cells * estimates.records(config, dataset))
+    each = 1 if shape and len(shape) == 3 else 4
+    return float(each * math.prod(shape or (0,)) * estimates.records(config, dataset))
 
 
 def work(config: Config) -> Iterator[tuple[str, str]]:

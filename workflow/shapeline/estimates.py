@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shapeline import datasets, methods, plan
+from shapeline import datasets, methods, metrics, plan
 from shapeline.config import (
     Config,
+    Experiment,
     budget_of,
     canonical,
     feature_shape,
@@ -97,8 +98,10 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
         asked += each * evaluations
         spent += each * seconds + variants * plan.shards(config, name) * start
     measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
-    measured *= experiment.seeds
-    jobs = sum(len(plan.metric_files(config, name, metric)) + 1 for metric in plan.metric_names(config, name))
+    jobs = sum(
+        len(plan.metric_files(config, name, metric)) * _measured_trainings(experiment, metric) + 1
+        for metric in plan.metric_names(config, name)
+    )
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
 
 
@@ -142,11 +145,12 @@ def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
 
 
 def of_metrics(config: Config, name: str) -> float:
-    """Rows that an experiment's metrics run the model on, for an instance, label and repeat."""
+    """Rows that an experiment's metrics run the model on, for an instance, label and repeat, in all trainings."""
     experiment = config.experiments[name]
     rows = 0.0
     if asked := experiment.metrics.log_odds:
-        rows += 2 * len(asked.fractions or range(16)) * (1 + len(asked.references or ()))
+        each = 2 * len(asked.fractions or range(16)) * (1 + len(asked.references or ()))
+        rows += each * _measured_trainings(experiment, "log_odds")
     if asked := experiment.metrics.ablation:
         rows += 2 * asked.sizes
     if asked := experiment.metrics.erasure:
@@ -154,6 +158,11 @@ def of_metrics(config: Config, name: str) -> float:
     if asked := experiment.metrics.infidelity:
         rows += 1 + asked.samples
     return rows * getattr(experiment.reference, "rows", 1)
+
+
+def _measured_trainings(experiment: Experiment, metric: str) -> int:
+    """Trainings of the model whose scores a metric measures."""
+    return experiment.seeds if metric in metrics.PAIRED else 1
 
 
 def rate_of(config: Config, model: str, dataset: str | None = None) -> float:

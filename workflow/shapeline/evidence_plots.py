@@ -102,19 +102,23 @@ def evidence(results: Results, seed: int = 0) -> list[Evidence]:
     """What the experiment's metrics say, a question each; those without two labels on six common instances are out."""
     found = []
     spent = findings.evaluations(results)
-    own = results.measured.get("own")
-    names = [] if own is None else sorted(own["quantity"].unique())
-    asked = [Question("own", name, "lower", f"A metric of one's own: {name}", name, "") for name in names]
-    for question in (*QUESTIONS, *asked):
+    for question in asked(results.measured):
         measured = results.measured.get(question.metric)
         if measured is None or measured.empty:
             continue
-        values = statistics.by_label(measured[measured["label"].isin(list(results.labels))], question.quantity)
+        values = statistics.by_label(measured, question.quantity)
         if values.shape[1] > 1 and len(values) >= ENOUGH:
             unit = question.unit.format(value=results.value_unit)
             pairs = statistics.pairs(values, question.better, seed, statistics.by_draw(measured, question.quantity))
             found.append(Evidence(question, values, pairs, spent, unit))
     return found
+
+
+def asked(measured: Mapping[str, pd.DataFrame]) -> list[Question]:
+    """The questions that metrics answer, and one for each quantity of metrics of one's own."""
+    own = measured.get("own")
+    names = [] if own is None else sorted(own["quantity"].unique())
+    return [*QUESTIONS, *(Question("own", name, "lower", f"A metric of one's own: {name}", name, "") for name in names)]
 
 
 def answers(found: Sequence[Evidence], results: Results) -> list[tuple[str, str]]:
@@ -158,10 +162,10 @@ def section(found: Sequence[Evidence], results: Results) -> HTML | None:
         heading("Which method to trust", 2),
         note(
             "Methods are compared on the same instances, pair by pair: Wilcoxon's signed-rank test, corrected for the "
-            "number of pairs (Holm); repeats are averaged, so the test holds fixed what was drawn, and the intervals "
-            "of differences do with fewer than three repeats. Of methods that these "
-            "instances cannot tell apart, the cheapest is recommended. A metric answers its own question only; where "
-            "two disagree, decide which question is yours."
+            "number of pairs (Holm); repeats are averaged, so the test holds fixed what was drawn; with fewer than "
+            "three repeats so do the intervals of differences. Of methods that these instances cannot tell apart, the "
+            "cheapest is recommended. A metric answers its own question only; where two disagree, decide which "
+            "question is yours."
         ),
     ]
     for one in found:
@@ -281,7 +285,7 @@ def against_best(one: Evidence) -> HTML:
 def variances(results: Results) -> HTML | None:
     """How the variance of each label's metric splits between instances, draws of the design and trainings."""
     rows = []
-    for question in QUESTIONS:
+    for question in asked(results.trainings):
         measured = results.trainings.get(question.metric)
         if measured is None:
             continue
@@ -296,9 +300,9 @@ def variances(results: Results) -> HTML | None:
                 wide.to_numpy().reshape(-1, *sizes), ("instances", "draws", "trainings")
             )
             if np.isfinite(shares["rest"]):
-                counted = dict(zip(("draws", "trainings"), map(number, sizes), strict=True))
+                levels = dict(zip(("draws", "trainings"), map(number, sizes), strict=True))
                 parts = {f"between {name}": share(shares[name]) for name in ("instances", "draws", "trainings")}
-                rows.append({"question": question.title.split(":")[0], "label": label, **counted, **parts})
+                rows.append({"question": question.short, "label": label, **levels, **parts})
                 rows[-1]["rest"] = share(shares["rest"])
     if not rows:
         return None
@@ -318,9 +322,16 @@ def variances(results: Results) -> HTML | None:
 def over_trainings(one: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
     """The mean of each label in every training of the model, and how alike the trainings rank the labels; nothing
     where there is one training."""
-    means = training_means(one, results)
-    if len(means) < 2:
+    trainings = results.settings.get("seeds") or 1
+    if trainings < 2:
         return None
+    means = training_means(one, results)
+    if len(means) < 2 or means.shape[1] < 2:
+        return note(
+            f"The {number(trainings)} trainings of the model cannot be compared: fewer than two of them, or of the "
+            "methods, were measured on the same instances."
+        )
+    lost = trainings - len(means)
     agreement = statistics.kendall_w((means if one.question.better == "lower" else -means).to_numpy())
     best = {statistics.order(means.loc[[training]], one.question.better)[0] for training in means.index}
     told = f"{best.pop()} leads in all" if len(best) == 1 else f"the leader differs: {_named(sorted(best))}"
@@ -331,7 +342,10 @@ def over_trainings(one: Evidence, results: Results, styles: Mapping[str, Style])
             f"Mean over the same instances in {number(len(means))} trainings that differ by their seed alone, a point "
             "each; filled is the training that the rest of the page is of.",
         ),
-        note(f"Rankings of the methods by the trainings: Kendall's W {agreement:.2f} (1: all the same); {told}."),
+        note(
+            f"Rankings of the methods by the trainings: Kendall's W {agreement:.2f} (1: all the same); {told}."
+            + (f" Left out, without a measurement: {counted(lost, 'training')}." if lost else "")
+        ),
     )
 
 

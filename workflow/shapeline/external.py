@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.datasets import expand, table_file
+from shapeline.datasets import Dataset, expand, table_file
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.features import Features
 
@@ -16,23 +16,31 @@ UNKNOWN = "evaluations unknown"
 
 
 def read(
-    inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], features: Features, path: str
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    instances: Sequence[int],
+    features: Features,
+    path: str,
+    dataset: Dataset | None = None,
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """The scores (n, d) of instances (n,) for targets (n,) in a file, its evaluations (n,), and flags and seconds.
 
     The file has a column `instance`, once or for each target, and either `scores`, a list of d numbers a row, or a
     column of each feature, by name or in the order of the features; perhaps `target` (class index), `evaluations` and
     `seconds`. Without evaluations they are 0 and flagged; without seconds these are NaN. Raises MethodFailure where the
-    first instance that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong.
+    first instance that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong,
+    or has no `target` and the dataset several labels a record.
     """
     table = _table(str(expand(path)), os.stat(expand(path)).st_mtime_ns)
     keyed = table.index.nlevels > 1
+    if not keyed and dataset is not None and dataset.labels.ndim == 2:
+        raise ShapelineError(f"{path}: the dataset has several labels a record: add a column 'target'.")
     asked = pd.MultiIndex.from_arrays([instances, targets]) if keyed else np.asarray(instances)
     place, known = table.index.get_indexer(asked), table.index.get_level_values(0)
     for row, instance, target in zip(place, instances, targets, strict=True):
         if row < 0 and instance in known:
             other = table.index.get_level_values(1)[known == instance][0]
-            raise MethodFailure("other class", f"{path} explains class {other} of instance {instance}, not {target}")
+            raise MethodFailure("other class", f"{path} explains {_class(other)} of instance {instance}, not {target}")
         if row < 0:
             raise MethodFailure("not in the file", f"{path} has no row of instance {instance}")
     found = table.iloc[place]
@@ -48,6 +56,13 @@ def read(
     seconds = found.get("seconds")
     told["seconds"] = np.full(len(found), np.nan) if seconds is None else seconds.to_numpy(np.float64)
     return scores, evaluations, told
+
+
+def _class(target: object) -> str:
+    """A target of the file in words; a column with a gap in it comes as floats."""
+    if pd.isna(target):
+        return "no class"
+    return f"class {int(target) if isinstance(target, float) else target}"
 
 
 def _scores(path: str, found: pd.DataFrame, features: Features) -> np.ndarray:
@@ -79,7 +94,7 @@ def _table(path: str, changed: int) -> pd.DataFrame:
     keys = [key for key in ("instance", "target") if key in table]
     twice = table["instance"][table.duplicated(keys)]
     if len(twice):
-        raise ShapelineError(f"{path}: instance {twice.iloc[0]} has several rows; give one an instance.")
+        raise ShapelineError(f"{path}: instance {twice.iloc[0]} has several rows; give one an {' and '.join(keys)}.")
     others = [name for name in table if name not in TOLD and not pd.api.types.is_numeric_dtype(table[name])]
     if others:
         raise ShapelineError(f"{path}: column '{others[0]}' holds no numbers; remove it, or give scores as a list.")

@@ -150,8 +150,8 @@ def _by_training(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def _each_label(frame: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The rows with a number of its own for each label of an instance, which to a report is an instance by itself."""
-    return frame.assign(instance=frame["instance"] * count + frame["target"])
+    """The rows with a number of its own for each label of a picture, which to a report is an instance by itself."""
+    return frame.assign(picture=frame["instance"], instance=frame["instance"] * count + frame["target"])
 
 
 def ids(instances: pd.DataFrame) -> pd.Series:

@@ -98,7 +98,7 @@ def said(frame: pd.DataFrame, name: str) -> pd.Series:
 def seconds(results: Results) -> pd.DataFrame:
     """Seconds an instance by label: mean, low and high, of which the last two are NaN unless each was timed alone."""
     frames = [
-        findings.good(frame)[["instance", "repeat", "seconds"]].assign(label=label)
+        findings.good(frame)[["repeat", "seconds"]].assign(label=label, instance=findings.ids(findings.good(frame)))
         for label, frame in results.scores.items()
     ]
     tidy = pd.concat(frames, ignore_index=True).rename(columns={"seconds": "value"})
@@ -286,8 +286,8 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     controls = " Controls are hollow; the dotted line is the best of them." * any(one.control for one in drawn.values())
     ceilings = (
         " On the rows of h-Shap, a bar marks the F1 of all leaves that touch a true pixel, a triangle the F1 of the "
-        "best "
-        "set of leaves: no choice of leaves gets further." * any((frame["quantity"] == name).any() for name in CEILINGS)
+        "best set of leaves: no choice of leaves gets further."
+        * any((frame["quantity"] == name).any() for name in CEILINGS)
     )
     return together(
         figure(
@@ -387,12 +387,13 @@ def paired_section(results: Results) -> HTML | None:
         return None
     parts = [heading("Picture by picture")]
     for quantity in ("f1", "f1_best"):
-        values = statistics.by_label(results.measured["localization"], quantity)
+        frame = results.measured["localization"]
+        values = statistics.by_label(frame, quantity)
         if values.shape[1] < 2 or len(values) < 2:
             return None
         own = [label for label in of_method(results, "h_shap") if label in values]
         champion = statistics.order(values[own] if own else values, "higher")[0]
-        pairs = statistics.pairs(values, "higher")
+        pairs = statistics.pairs(values, "higher", draws=statistics.by_draw(frame, quantity))
         rows = []
         for pair in pairs[(pairs["better"] == champion) | (pairs["worse"] == champion)].to_dict("records"):
             sign = 1 if pair["better"] == champion else -1
@@ -670,6 +671,7 @@ def zoomed(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
 def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     """F1 in two ways with the ceilings, and the nodes visited, against min_size."""
     frame, labels = measured(results), list(sizes.values())
+    pictures = dict(zip(results.instances["instance"], findings.ids(results.instances), strict=True))
     across = np.array(list(sizes))
     drawing = Figure(figsize=(WIDTH, 3.5), layout="constrained")
     left, right = drawing.subplots(1, 2)
@@ -697,7 +699,7 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
             "s",
         ),
     ):
-        values = [get(label).astype(float) for label in labels]
+        values = [get(label).astype(float).groupby(pictures).mean() for label in labels]  # a picture counts once
         if all(len(one) for one in values):
             mean = [one.mean() for one in values]
             error = [1.96 * one.std(ddof=1) / len(one) ** 0.5 if len(one) > 1 else 0.0 for one in values]

@@ -29,7 +29,7 @@ def told_by(source: Source | None, settings: dict) -> dict:
         tokens = datasets.text_settings(source, settings)
         told["unit"], told["tokens a document"] = tokens.unit, tokens.length
         if settings.get("tokenizer"):
-            told["tokenizer"] = settings["tokenizer"]
+            told |= {"unit": "word", "tokenizer": settings["tokenizer"]}
     return told
 
 

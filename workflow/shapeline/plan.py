@@ -71,6 +71,12 @@ def trainings(config: Config, experiment: str) -> list[str]:
     return [f"seed{number}" for number in range(1, config.experiments[experiment].seeds)]
 
 
+def all_labels(config: Config, experiment: str) -> list[str]:
+    """Every label, followed by those of the derived models: label@variant."""
+    derived = [*variants(config, experiment), *trainings(config, experiment)]
+    return [each for own in labels(config, experiment) for each in (own, *(f"{own}@{one}" for one in derived))]
+
+
 def split_label(label: str) -> tuple[str, str | None]:
     """The label itself and, in label@variant, the derived model that it explains: a randomised one, or a training."""
     own, _, variant = label.partition("@")
@@ -385,7 +391,8 @@ def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
 
 
 def select_code(config: Config, experiment: str) -> list[str]:
-    return sources("shapeline.instances", *framework_code(config, experiment))
+    code = sources("shapeline.instances", *framework_code(config, experiment))
+    return [*code, *tokenizer_file(config, experiment)]  # whose words stand beside an instance
 
 
 def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
@@ -411,6 +418,18 @@ def user_file(reference: str | None) -> list[str]:
     if ready.suffix_of(reference):
         return [str(datasets.expand(reference))]
     return [str(datasets.expand(reference.rpartition(":")[0]))] if reference and ".py:" in reference else []
+
+
+def tokenizer_file(config: Config, experiment: str) -> list[str]:
+    """The user's own file that cuts the documents of the experiment's dataset, as an input."""
+    return user_file(config.datasets[dataset_of(config, experiment)].tokenizer)
+
+
+def user_files(config: Config, experiment: str) -> list[str]:
+    """The user's own files behind the values of an experiment's model: its own, and what cuts texts of one's own."""
+    entry = config.experiments[experiment]
+    cut_by = tokenizer_file(config, experiment) if entry.instances.texts else []
+    return [*user_file(config.models[entry.model].source), *cut_by]
 
 
 def reference_file(config: Config, experiment: str) -> list[str]:
@@ -479,13 +498,11 @@ def _expected(config: Config) -> Iterator[tuple[str, dict]]:
         yield f"{config.results}/{experiment}/instances.parquet", select_settings(config, experiment)
         for variant in variants(config, experiment):
             yield model_files(config, f"{model}@{variant}")["card"], randomise_settings(config, variant)
-        again = trainings(config, experiment)
-        for number, training in enumerate(again, 1):
+        for number, training in enumerate(trainings(config, experiment), 1):
             yield model_files(config, f"{model}@{training}")["card"], train_settings(config, model, number)
-        for own in labels(config, experiment):
-            for label in (own, *(f"{own}@{one}" for one in (*variants(config, experiment), *again))):
-                for path in score_files(config, experiment, label):
-                    yield path, attribute_settings(config, experiment, label)
+        for label in all_labels(config, experiment):
+            for path in score_files(config, experiment, label):
+                yield path, attribute_settings(config, experiment, label)
         for metric in metric_names(config, experiment):
             for path in metric_files(config, experiment, metric):
                 others = _of_trainings(config, experiment, path) if metric in metrics.PAIRED else ()

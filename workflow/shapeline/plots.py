@@ -291,7 +291,7 @@ def interval_note(results: Results) -> HTML:
     """What the intervals cover, which depends on how many designs were drawn."""
     repeats = max((frame["repeat"].nunique() for frame in results.scores.values()), default=1)
     several = "picture" in results.instances
-    text = "The number of an instance is the mean over its labels that have one. " * several + (
+    text = "The number of a picture is the mean over those of its labels that have one. " * several + (
         "Intervals are 95 % bootstrap intervals over instances. All methods explain the same instances, so one can win "
         "on nearly every instance and still overlap with another. "
     )
@@ -466,9 +466,9 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
     if drawing is None:
         return None
     caption = (
-        "Lower is better; bands are 95 % intervals over instances. Error squared is bias squared plus variance; the "
-        "bias needs repeats, and is drawn where its square is above 0 (its estimate scatters round 0 for an unbiased "
-        "estimator)."
+        "Lower is better; bands are 95 % intervals over instances and, from three repeats on, draws. Error squared is "
+        "bias squared plus variance; the bias needs repeats, and is drawn where its square is above 0 (its estimate "
+        "scatters round 0 for an unbiased estimator)."
     )
     return together(
         HTML("<h3>Convergence</h3>"),

@@ -85,7 +85,8 @@ def _keys(config: Config, experiment: str) -> set[str] | None:
     """Keys of the cached values that an experiment's scores were read from; None while some of them are missing."""
     if experiment not in config.experiments or not plan.values_folder(config, experiment):
         return set()
-    files = [file for label in plan.labels(config, experiment) for file in plan.score_files(config, experiment, label)]
+    every = plan.all_labels(config, experiment)
+    files = [file for label in every for file in plan.score_files(config, experiment, label)]
     if not all(map(os.path.exists, files)):
         return None
     from shapeline import scores  # pandas: only where values are cached

@@ -12,14 +12,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from shapeline.metrics.compare import DRAWS, LEVEL, RESAMPLES
 from shapeline.seeds import seed_of
 
-LEVEL = 0.95
 POWER = 0.8
 ENDS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-RESAMPLES = 2000
 CHUNK = 1 << 22  # numbers drawn at a time
-DRAWS = 3  # of a sampled label: from so many on, intervals include which were drawn
 
 
 def by_label(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
@@ -66,7 +64,7 @@ def pairs(
     differences = first - second  # (n, pairs)
     sign = 1 if better == "higher" else -1
     low, high = _intervals(differences, seed)
-    if draws and len(firsts):
+    if draws and len(firsts) and len(values) > 1:  # of one instance there is no interval
         means = _means(values, draws, seed)
         ends = np.quantile(means[list(firsts)].to_numpy() - means[list(seconds)].to_numpy(), ENDS, axis=0)
         drawn = np.array([first in draws or second in draws for first, second in zip(firsts, seconds, strict=True)])

@@ -30,9 +30,14 @@ UNREADABLE = (OSError, ValueError, KeyError, pa.ArrowException)  # what a damage
 def key_of(files: Iterable[str | Path], facts: dict) -> str:
     """A key from the contents of files and from facts that JSON can hold: sixteen hexadecimal digits."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for content in sorted(hashlib.sha256(Path(file).read_bytes()).digest() for file in files):
+    for content in sorted(map(_digest, files)):
         digest.update(content)
     return digest.hexdigest()[:16]
+
+
+def _digest(file: str | Path) -> bytes:
+    with open(file, "rb") as stream:  # arrays of pictures are larger than memory
+        return hashlib.file_digest(stream, "sha256").digest()
 
 
 class Cache:

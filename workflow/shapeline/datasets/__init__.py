@@ -1,8 +1,9 @@
 """Datasets: prepare() and load() for every source, whatever it is.
 
 A source module (`shapeline.datasets.mnist`, ...) has one function, `read(paths)`, that returns the same dictionary as a
-user's own function; everything after it (checks, classes, splits, files) is here and is the same for all. These modules
-need only numpy: the configuration imports them before any job.
+user's own function; everything after it is the same for all: what a configuration says (checks), what a reader gives
+(records), and here classes, splits and files. The table of sources is in `sources`. These modules need only numpy: the
+configuration imports them before any job.
 """
 
 import hashlib
@@ -60,10 +61,10 @@ class Dataset:
     """A prepared dataset in memory.
 
     inputs: (n, *input_shape) float32, images in [0, 1] once their rows are taken (see Pictures); of texts int32 token
-    ids, right-padded with 0. labels: (n,) int64, of a regression float64, of several labels a record (n, labels) uint8,
-    1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test; ids: (n,) int64, position in the source;
-    card: the dictionary of card.json. owners: of texts with a tokenizer of one's own (n, length) int32, of each token
-    the word that it is part of, -1 of padding and special ones.
+    ids, right-padded with 0, or the tokenizer's pad. labels: (n,) int64, of a regression float64, of several labels a
+    record (n, labels) uint8, 1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test; ids: (n,) int64,
+    position in the source; card: the dictionary of card.json. owners: of texts with a tokenizer of one's own
+    (n, length) int32, of each token the word that it is part of, -1 of padding and special ones.
     """
 
     inputs: np.ndarray | Pictures

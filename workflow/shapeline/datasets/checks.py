@@ -116,8 +116,10 @@ def text_settings(entry: Source | None, settings: dict) -> text.Settings:
 def unit_of(settings: dict) -> str | None:
     """The unit of the tokens, "word" or "character", of a dataset entry (source, unit); None where it is no text.
 
-    Of a user's own source it is what the entry says, None where it says nothing.
+    Of a user's own source it is what the entry says, None where it says nothing; of a tokenizer of one's own "word".
     """
+    if settings.get("tokenizer"):
+        return "word"
     entry = SOURCES.get(settings["source"])
     return settings.get("unit") or (entry.unit if entry else None)
 

@@ -71,10 +71,10 @@ class Source:
     kind: str
     input_shape: tuple[int, ...]
     classes: tuple[str, ...]
-    files: tuple[RemoteFile, ...]
     module: str
-    licence: str
-    citation: str
+    files: tuple[RemoteFile, ...] = ()
+    licence: str = ""
+    citation: str = ""
     feature_names: tuple[str, ...] = ()
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     official_test: bool = False
@@ -132,7 +132,6 @@ SOURCES: dict[str, Source] = {
         kind="image",
         input_shape=(1, 8, 8),
         classes=_DIGITS,
-        files=(),
         module="shapeline.datasets.digits",
         licence="CC BY 4.0 (UCI); comes with scikit-learn",
         citation="E. Alpaydin, C. Kaynak (1998). Optical Recognition of Handwritten Digits. "
@@ -143,7 +142,6 @@ SOURCES: dict[str, Source] = {
         kind="table",
         input_shape=(30,),
         classes=("malignant", "benign"),
-        files=(),
         module="shapeline.datasets.breast_cancer",
         licence="CC BY 4.0 (UCI); comes with scikit-learn",
         citation="W. Wolberg, O. Mangasarian, N. Street, W. Street (1995). Breast Cancer Wisconsin (Diagnostic). "
@@ -160,7 +158,6 @@ SOURCES: dict[str, Source] = {
         kind="table",
         input_shape=(10,),
         classes=(),
-        files=(),
         module="shapeline.datasets.diabetes",
         licence="none stated; comes with scikit-learn",
         citation="B. Efron, T. Hastie, I. Johnstone, R. Tibshirani (2004). Least Angle Regression. "
@@ -208,10 +205,7 @@ SOURCES: dict[str, Source] = {
         kind="image",
         input_shape=(),
         classes=(),
-        files=(),
         module="shapeline.datasets.image_folder",
-        licence="",
-        citation="",
         local=True,
     ),
     "table_file": Source(
@@ -219,10 +213,7 @@ SOURCES: dict[str, Source] = {
         kind="table",
         input_shape=(),
         classes=(),
-        files=(),
         module="shapeline.datasets.table_file",
-        licence="",
-        citation="",
         local=True,
     ),
     "text_file": Source(
@@ -230,10 +221,7 @@ SOURCES: dict[str, Source] = {
         kind="text",
         input_shape=(400,),
         classes=(),
-        files=(),
         module="shapeline.datasets.text_file",
-        licence="",
-        citation="",
         unit="word",
         local=True,
     ),
@@ -444,7 +432,6 @@ SOURCES: dict[str, Source] = {
         kind="text",
         input_shape=(40,),
         classes=("negative", "positive"),
-        files=(),
         module="shapeline.datasets.reviews",
         licence="MIT, as this package",
         citation="Synthetic: made by shapeline.datasets.reviews; no person wrote these reviews.",
@@ -457,7 +444,6 @@ SOURCES: dict[str, Source] = {
         kind="image",
         input_shape=(3, 100, 120),
         classes=("no cross", "cross"),
-        files=(),
         module="shapeline.datasets.crosses",
         licence="MIT, as this package",
         citation="Synthetic: made by shapeline.datasets.crosses, after the description in J. Teneggi, A. Luster, "

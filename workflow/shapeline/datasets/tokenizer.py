@@ -84,14 +84,14 @@ def _of_object(where: str, made: Any) -> dict:
     }
 
 
-def _listed(vocabulary: int | Mapping[str, int] | list[str]) -> list[str]:
+def _listed(vocabulary: int | np.integer | Mapping[str, int] | list[str]) -> list[str]:
     """Tokens by id, from their number, their ids, or themselves; one without a name is called by its id."""
     if isinstance(vocabulary, Mapping):
         names = [str(number) for number in range(max(vocabulary.values(), default=-1) + 1)]
         for token, number in vocabulary.items():
             names[number] = str(token)
         return names
-    if isinstance(vocabulary, int):
+    if isinstance(vocabulary, int | np.integer):
         return [str(number) for number in range(vocabulary)]
     return [str(token) for token in vocabulary]
 
@@ -139,10 +139,10 @@ def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, l
             f"{where}: encode returned {type(found).__name__}; return (ids, word_of_token), or an object with ids and "
             "word_ids."
         )
-    ids, numbers = np.asarray(ids, np.int64).reshape(-1), list(numbers)
-    if len(numbers) != len(ids):
+    ids, own = _whole(where, "ids", ids), _whole(where, "words of tokens", numbers)
+    if len(own) != len(ids):
         raise ShapelineError(
-            f"{where}: {len(ids)} ids and the words of {len(numbers)} tokens; give each id the number of its word, or "
+            f"{where}: {len(ids)} ids and the words of {len(own)} tokens; give each id the number of its word, or "
             "None for a special token."
         )
     wrong = ids[(ids < 0) | (ids >= len(tokenizer.vocabulary))]
@@ -150,7 +150,9 @@ def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, l
         raise ShapelineError(
             f"{where}: id {wrong[0]} is none of the vocabulary's, 0 to {len(tokenizer.vocabulary) - 1}."
         )
-    own = np.array([SPECIAL if number is None else number for number in numbers], np.int64)
+    # The user's own padding is no ending that a cut keeps; a short document is filled up later.
+    size = np.flatnonzero((ids != tokenizer.pad) | (own >= 0)).max(initial=-1) + 1
+    ids, own = ids[:size], own[:size]
     there = np.unique(own[own >= 0])
     owners = np.where(own >= 0, np.searchsorted(there, own), SPECIAL)
     if offsets is not None and words is None:
@@ -163,6 +165,19 @@ def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, l
             "(ids, word_of_token, words)."
         )
     return ids, owners, [str(words[number]) for number in there]
+
+
+def _whole(where: str, what: str, given: Any) -> np.ndarray:
+    """What encode gives as numbers (m,) int64, SPECIAL for None; ShapelineError where it gives others."""
+    try:
+        found = np.asarray([SPECIAL if one is None else one for one in given]).reshape(-1)
+    except (TypeError, ValueError):  # none at all, or rows of several lengths
+        found = np.zeros(1, object)
+    if len(found) and found.dtype.kind not in "iu":
+        raise ShapelineError(
+            f"{where}: the {what} are no whole numbers; give each token its id, and the number of its word or None."
+        )
+    return found.astype(np.int64)
 
 
 def _cut(

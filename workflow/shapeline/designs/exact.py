@@ -33,13 +33,23 @@ def banzhaf(d: int) -> Design:
 
 def occlusion(d: int) -> Design:
     """Leave one out: v(N) - v(N without i); d + 1 coalitions, any d (METHODS §4, the control). Sparse readout."""
-    d = whole("occlusion", "d", d, 1)
-    masks = np.ones((d + 1, d), bool)
+    masks = np.ones((occlusion_count(d), d), bool)
     features = np.arange(d)
     masks[features + 1, features] = False
     rows = np.concatenate([np.zeros(d, int), features + 1])
     weights = np.repeat([1.0, -1.0], d)
     return Design(masks, sparse_readout(d, d + 1, np.tile(features, 2), rows, weights))
+
+
+def occlusion_count(d: int) -> int:
+    """The coalitions of occlusion, d + 1; ShapelineError where their masks, (d + 1, d), are more than MAX_CELLS."""
+    d = whole("occlusion", "d", d, 1)
+    if d * (d + 1) > MAX_CELLS:
+        raise ShapelineError(
+            f"occlusion: {d + 1:,} coalitions of {d:,} features do not fit; give it patches: "
+            "features: {kind: patch, size: ...}"
+        )
+    return d + 1
 
 
 def myerson(graph: networkx.Graph, max_coalitions: int = MAX_COALITIONS) -> Design:

@@ -1,11 +1,12 @@
 """Max-sensitivity: how much an explanation moves when its input moves a little (Yeh et al. 2019)."""
 
-import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from shapeline import attribution, engine, scores
+from shapeline.datasets import TRAIN, Dataset, Pictures
 from shapeline.seeds import seed_of
 
 
@@ -36,19 +37,19 @@ def measure(
     own["method"] = {key: setting for key, setting in settings["method"].items() if key != "snapshots"}
     base = scores.matrix(rows)
     size = np.linalg.norm(base, axis=1)
-    inputs, places = stand.dataset.inputs, share["row"].to_numpy()
-    training = stand.dataset.part("train").inputs
+    inputs = stand.inputs(share)
     axis = 0 if inputs.ndim == 2 else None
-    scale = radius * (np.nanmax(training, axis=axis) - np.nanmin(training, axis=axis))
+    ends = [(np.nanmin(one, axis=axis), np.nanmax(one, axis=axis)) for one in _training(stand.dataset)]
+    low, high = (np.stack(one) for one in zip(*ends, strict=True))
+    scale = radius * (np.nanmax(high, axis=0) - np.nanmin(low, axis=0))
     if axis == 0:  # a category has no neighbour
         scale[list(stand.dataset.card.get("categorical") or ())] = 0.0
-    worst, moved = np.zeros(len(rows)), inputs.copy()  # of the whole dataset, so once
+    worst, moved = np.zeros(len(rows)), inputs.copy()
     for sample in range(samples):
-        for place, instance in zip(places, share["instance"], strict=True):
+        for place, instance in enumerate(share["instance"]):
             random = np.random.default_rng(seed_of(settings["seed"], "sensitivity", sample, int(instance)))
             moved[place] = inputs[place] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
-        there = dataclasses.replace(stand, dataset=dataclasses.replace(stand.dataset, inputs=moved))
-        found = rows[keys].merge(attribution.explain_rows(there, share, own, label, form), on=keys)
+        found = rows[keys].merge(attribution.explain_rows(stand, share, own, label, form, inputs=moved), on=keys)
         fine = (found["status"] == "ok").to_numpy()
         distance = np.linalg.norm(np.stack(found["scores"][fine]) - base[fine], axis=1) if fine.any() else 0.0
         worst[fine] = np.maximum(worst[fine], distance)
@@ -56,3 +57,9 @@ def measure(
             progress((sample + 1) * len(rows) // samples, int(found["evaluations"].sum()) * (sample + 1))
     relative = np.divide(worst, size, out=np.full(len(rows), np.nan), where=size > 0)
     return rows[["instance", "repeat"]].assign(quantity="max_sensitivity", x=np.nan, value=relative)
+
+
+def _training(dataset: Dataset) -> Iterable[np.ndarray]:
+    """The training inputs; of pictures a few at a time, for all of them may not fit."""
+    rows = np.flatnonzero(dataset.split == TRAIN)
+    return dataset.inputs.blocks(rows) if isinstance(dataset.inputs, Pictures) else [dataset.inputs[rows]]

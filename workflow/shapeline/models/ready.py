@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shapeline.datasets.sources import PARTS
+from shapeline.datasets.stored import Pictures
 from shapeline.errors import ShapelineError
 from shapeline.models.classifier import Classifier, check_labels, label_scores
 
@@ -75,11 +77,12 @@ def _opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Cl
 
 def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
     """The card of a ready model: as that of training.fit, but for what only training has."""
+    rows = {part: np.flatnonzero(dataset.split == number) for number, part in enumerate(PARTS)}
     found = {}
     for part in ("validation", "test"):
-        own = dataset.part(part)
-        if len(own.labels):
-            found |= {f"{part}_{name}": value for name, value in _measured(classifier, own).items()}
+        if len(rows[part]):
+            said = _measured(classifier, dataset, rows[part])
+            found |= {f"{part}_{name}": value for name, value in said.items()}
     log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in found.items() if isinstance(value, float)))
     versions = {name: importlib.metadata.version(name) for name in (*PACKAGES[classifier.framework], "numpy")}
     return {
@@ -89,18 +92,21 @@ def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
         "parameters": classifier.n_parameters or None,
         "settings": UNTRAINED,
         "versions": {"python": platform.python_version(), **versions},
-        "rows": {part: len(dataset.part(part).labels) for part in ("train", "validation", "test")},
+        "rows": {part: len(members) for part, members in rows.items()},
         **found,
     }
 
 
-def _measured(classifier: Classifier, rows: "Dataset") -> dict[str, Any]:
+def _measured(classifier: Classifier, dataset: "Dataset", rows: np.ndarray) -> dict[str, Any]:
+    inputs, labels = dataset.inputs, dataset.labels[rows]
+    if classifier.task == "multilabel":
+        check_labels(classifier, inputs[rows[:1]], labels)
+    blocks = inputs.blocks(rows) if isinstance(inputs, Pictures) else [inputs[rows]]
+    predicted = np.concatenate([classifier.predict(block) for block in blocks])
     if classifier.task == "regression":
-        errors = classifier.predict(rows.inputs) - rows.labels
-        spread = ((rows.labels - rows.labels.mean()) ** 2).sum()
+        errors = predicted - labels
+        spread = ((labels - labels.mean()) ** 2).sum()
         r2 = float(1 - (errors**2).sum() / spread) if spread > 0 else math.nan
         return {"r2": r2, "rmse": float(np.sqrt((errors**2).mean()))}
-    if classifier.task == "multilabel":
-        check_labels(classifier, rows.inputs, rows.labels)
-    right = classifier.predict(rows.inputs) == rows.labels
-    return {"accuracy": float(right.mean()), **(label_scores(right, rows.card) if right.ndim == 2 else {})}
+    right = predicted == labels
+    return {"accuracy": float(right.mean()), **(label_scores(right, dataset.card) if right.ndim == 2 else {})}
