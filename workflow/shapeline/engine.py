@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
 
 from shapeline.errors import ShapelineError, nearest
 from shapeline.features import Features
@@ -117,6 +116,8 @@ def _by_windows(model, inputs, reference, masks, features, value, targets, form,
 
 def score(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
     """Logits (a, b, M, classes) of a block to values (a, b); `full` (a, classes): probabilities on the input."""
+    from scipy.special import log_softmax, logsumexp  # torch's jobs do without
+
     index = targets.reshape(-1, 1, 1, 1)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # check_finite names what is not finite
         outputs = outputs.astype(np.float64)

@@ -1,14 +1,17 @@
 """From a method entry to its design: the one place where a name, its parameters and the features' graph meet."""
 
 import functools
+import inspect
 import json
 import math
+from typing import TYPE_CHECKING
 
-import networkx
-
-from shapeline import graphs, methods
+from shapeline import methods
 from shapeline.designs.design import Design, evaluations
 from shapeline.errors import ShapelineError
+
+if TYPE_CHECKING:  # a third of a second, which designs without a graph save
+    import networkx
 
 
 def build(
@@ -16,7 +19,7 @@ def build(
     shape: tuple[int, ...],
     budget: float | None = None,
     seed: int = 0,
-    graph: networkx.Graph | None = None,
+    graph: "networkx.Graph | None" = None,
 ) -> Design:
     """The design of `settings` ({"method": name, ...parameters}) on features of a shape, (d,) or (height, width).
 
@@ -42,11 +45,13 @@ def _build(settings: dict, shape: tuple[int, ...], budget: float | None, seed: i
         "d": d,
         "shape": shape,
         "seed": seed,
-        "graph": graph if laid == "features" and graph is not None else shape_graph(laid, shape),
         "budget": None if budget is None else evaluations(budget, d),
     }
     method = methods.METHODS[settings["method"]]
-    design = methods.call(methods.function_of(method.function), available)
+    function = methods.function_of(method.function)
+    if "graph" in inspect.signature(function).parameters:
+        available["graph"] = graph if laid == "features" and graph is not None else shape_graph(laid, shape)
+    design = methods.call(function, available)
     if method.takes is not None and (not isinstance(design, Design) or design.d != d):
         found = f"a Design of {design.d} features" if isinstance(design, Design) else f"a {type(design).__name__}"
         raise ShapelineError(f"{settings['method']} returned {found}; return a Design of {d} features")
@@ -55,8 +60,12 @@ def _build(settings: dict, shape: tuple[int, ...], budget: float | None, seed: i
     return design
 
 
-def shape_graph(kind: str, shape: tuple[int, ...]) -> networkx.Graph:
+def shape_graph(kind: str, shape: tuple[int, ...]) -> "networkx.Graph":
     """The graph over features: "features" (grid or chain, after the shape), "chain" or "complete"."""
+    import networkx
+
+    from shapeline import graphs
+
     d = math.prod(shape)
     if kind == "complete":
         return networkx.complete_graph(d)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from shapeline import instances, scores
+from shapeline import scores
 from shapeline.metrics import METRICS
 
 
@@ -14,6 +14,10 @@ def gather(name: str, parameters: dict, files, rows: pd.DataFrame, device: str, 
     if "reference" in needs:
         truth = scores.read(files.truth)
         needs = {"truth": truth[truth["status"] == "ok"], **{key: needs[key] for key in needs if key != "reference"}}
+    if not (metric.asks_model or metric.asks_documents or metric.asks_truth or metric.asks_randomised):
+        return needs
+    from shapeline import instances  # half a second, of jobs that mostly take one
+
     if metric.asks_model:
         needs |= instances.for_metric(files, rows, device, progress, needs.pop("references", None))
         needs["label"] = Path(files.scores[0]).parent.name
