@@ -155,7 +155,8 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
     [
         ("workflow/shapeline/designs/sampled.py", of_label("kernel") | THEORY),
         ("workflow/shapeline/metrics/error.py", measured("error", "kernel", "occlusion") | compared("error") | REPORT),
-        ("workflow/shapeline/metrics/compare.py", compared("log_odds", "error", "cost") | REPORT),
+        # The theory page is drawn by modules that know how wide an interval is, which that one says.
+        ("workflow/shapeline/metrics/compare.py", compared("log_odds", "error", "cost") | REPORT | THEORY),
         ("workflow/shapeline/plots.py", REPORT | THEORY),
         ("workflow/shapeline/methods.py", set()),
         ("workflow/shapeline/config.py", set()),
