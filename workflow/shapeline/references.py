@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from shapeline import datasets
+from shapeline.datasets.stored import blocks
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of
 
@@ -129,10 +130,8 @@ def build(settings: dict | str, dataset: "datasets.Dataset", seed: int) -> Refer
     if dataset.card.get("columns") or dataset.card.get("categorical"):
         return Reference(_usual(dataset.inputs[training], dataset.card)[None])
     # float64: a float32 running sum over 60,000 images loses digits. A few at a time: all may be more than the memory.
-    if isinstance(dataset.inputs, datasets.Pictures):
-        mean = sum(block.sum(axis=0, dtype=np.float64) for block in dataset.inputs.blocks(training)) / len(training)
-    else:
-        mean = dataset.inputs[training].mean(axis=0, dtype=np.float64)
+    total = sum(block.sum(axis=0, dtype=np.float64) for block in blocks(dataset.inputs, training))
+    mean = total / len(training)
     if kind != "mean_image" and len(input_shape) == 3:
         mean = np.broadcast_to(mean.mean(axis=(1, 2), keepdims=True), input_shape)
     return Reference(mean[None].astype(np.float32))

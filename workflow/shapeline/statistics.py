@@ -7,6 +7,7 @@ fixed. A table of values is (instances, labels): one number each, repeats averag
 import gc
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -26,8 +27,7 @@ def by_label(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
     measured: label, instance, repeat, quantity, x, value. A label that lacks more than half of the instances that
     another has is left out itself, lest it decide what the others are judged on.
     """
-    rows = measured[(measured["quantity"] == quantity) & measured["x"].isna()]
-    rows = rows.assign(value=rows["value"].replace([np.inf, -np.inf], np.nan))
+    rows = _scalar(measured, quantity)
     wide = rows.pivot_table(index="instance", columns="label", values="value", aggfunc="mean")
     wide = wide.dropna(axis=1, how="all")
     there = wide.notna().sum()
@@ -36,13 +36,18 @@ def by_label(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
 
 def by_draw(measured: pd.DataFrame, quantity: str) -> dict[str, pd.DataFrame]:
     """A scalar quantity as (instances, repeats) of each label with DRAWS or more repeats; NaN where one failed."""
-    rows = measured[(measured["quantity"] == quantity) & measured["x"].isna()]
-    rows = rows.assign(value=rows["value"].replace([np.inf, -np.inf], np.nan))
+    rows = _scalar(measured, quantity)
     repeated = {label: own for label, own in rows.groupby("label") if own["repeat"].nunique() >= DRAWS}
     return {
         label: own.pivot_table(index="instance", columns="repeat", values="value", dropna=False)
         for label, own in repeated.items()
     }
+
+
+def _scalar(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """The rows of a scalar quantity, NaN where one is not finite."""
+    rows = measured[(measured["quantity"] == quantity) & measured["x"].isna()]
+    return rows.assign(value=rows["value"].replace([np.inf, -np.inf], np.nan))
 
 
 def pairs(
@@ -222,11 +227,8 @@ def _means(values: pd.DataFrame, draws: dict[str, pd.DataFrame], seed: int) -> p
     """Means (resamples, labels) over resampled instances, the same for all labels, and resampled repeats, each label's
     own."""
     n, means = len(values), []
-    random = np.random.default_rng(seed_of(seed, "bootstrap"))
     drawn = {label: _often(repeats.shape[1], label, seed) for label, repeats in draws.items() if label in values}
-    step = max(1, CHUNK // n)
-    for start in range(0, RESAMPLES, step):
-        often = random.multinomial(n, np.full(n, 1 / n), size=min(step, RESAMPLES - start))
+    for start, often in _resamples(n, seed):
         some = pd.DataFrame(often @ values.to_numpy() / n, columns=values.columns)
         for label, weights in drawn.items():
             repeats, weights = draws[label].reindex(values.index).to_numpy(), weights[start : start + len(often)]
@@ -248,9 +250,13 @@ def _intervals(differences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarr
     n, columns = differences.shape
     if not columns or n < 2:
         return np.full(columns, np.nan), np.full(columns, np.nan)
-    random, means = np.random.default_rng(seed_of(seed, "bootstrap")), []
-    step = max(1, CHUNK // n)
-    for start in range(0, RESAMPLES, step):
-        drawn = random.multinomial(n, np.full(n, 1 / n), size=min(step, RESAMPLES - start))
-        means.append(drawn @ differences / n)
+    means = [often @ differences / n for _, often in _resamples(n, seed)]
     return tuple(np.quantile(np.concatenate(means), ENDS, axis=0))
+
+
+def _resamples(n: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
+    """How often each of n instances is drawn, (resamples, n), some resamples at a time, and the number of the first;
+    the same for whatever is resampled."""
+    random, step = np.random.default_rng(seed_of(seed, "bootstrap")), max(1, CHUNK // n)
+    for start in range(0, RESAMPLES, step):
+        yield start, random.multinomial(n, np.full(n, 1 / n), size=min(step, RESAMPLES - start))

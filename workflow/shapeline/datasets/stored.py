@@ -2,7 +2,7 @@
 
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +57,11 @@ class Pictures(np.lib.mixins.NDArrayOperatorsMixin):
         """These pictures, a few at a time."""
         step = max(1, BLOCK_BYTES // (4 * self.stored[0].size))
         return (self[rows[start : start + step]] for start in range(0, len(rows), step))
+
+
+def blocks(inputs: np.ndarray | Pictures, rows: np.ndarray) -> Iterable[np.ndarray]:
+    """These rows of a dataset's inputs as arrays: pictures a few at a time, all others at once."""
+    return inputs.blocks(rows) if isinstance(inputs, Pictures) else [inputs[rows]]
 
 
 def mapped(path: Path, name: str) -> np.ndarray:

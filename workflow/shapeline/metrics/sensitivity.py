@@ -1,12 +1,11 @@
 """Max-sensitivity: how much an explanation moves when its input moves a little (Yeh et al. 2019)."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 
 from shapeline import attribution, engine, scores
-from shapeline.datasets import TRAIN, Dataset, Pictures
+from shapeline.datasets import TRAIN
+from shapeline.datasets.stored import blocks
 from shapeline.seeds import seed_of
 
 
@@ -39,11 +38,13 @@ def measure(
     size = np.linalg.norm(base, axis=1)
     inputs = stand.inputs(share)
     axis = 0 if inputs.ndim == 2 else None
-    ends = [(np.nanmin(one, axis=axis), np.nanmax(one, axis=axis)) for one in _training(stand.dataset)]
+    dataset = stand.dataset
+    training = np.flatnonzero(dataset.split == TRAIN)
+    ends = [(np.nanmin(one, axis=axis), np.nanmax(one, axis=axis)) for one in blocks(dataset.inputs, training)]
     low, high = (np.stack(one) for one in zip(*ends, strict=True))
     scale = radius * (np.nanmax(high, axis=0) - np.nanmin(low, axis=0))
     if axis == 0:  # a category has no neighbour
-        scale[list(stand.dataset.card.get("categorical") or ())] = 0.0
+        scale[list(dataset.card.get("categorical") or ())] = 0.0
     worst, moved = np.zeros(len(rows)), inputs.copy()
     for sample in range(samples):
         for place, instance in enumerate(share["instance"]):
@@ -57,9 +58,3 @@ def measure(
             progress((sample + 1) * len(rows) // samples, int(found["evaluations"].sum()) * (sample + 1))
     relative = np.divide(worst, size, out=np.full(len(rows), np.nan), where=size > 0)
     return rows[["instance", "repeat"]].assign(quantity="max_sensitivity", x=np.nan, value=relative)
-
-
-def _training(dataset: Dataset) -> Iterable[np.ndarray]:
-    """The training inputs; of pictures a few at a time, for all of them may not fit."""
-    rows = np.flatnonzero(dataset.split == TRAIN)
-    return dataset.inputs.blocks(rows) if isinstance(dataset.inputs, Pictures) else [dataset.inputs[rows]]

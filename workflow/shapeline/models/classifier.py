@@ -1,6 +1,7 @@
 """The one interface every model is used through, whatever framework made it."""
 
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -169,6 +170,12 @@ def check_labels(classifier: Classifier, inputs: np.ndarray, labels: np.ndarray)
             f"models: '{classifier.architecture}' gives {found} output(s) and the dataset has {labels.shape[1]} "
             "labels; give one logit a label"
         )
+
+
+def r_squared(predictions: np.ndarray, targets: np.ndarray) -> float:
+    """Share of the targets' variance that the predictions (n,) explain; NaN where all targets are equal."""
+    total = ((targets - targets.mean()) ** 2).sum()
+    return float(1 - ((predictions - targets) ** 2).sum() / total) if total > 0 else math.nan
 
 
 def label_scores(right: np.ndarray, card: dict) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import numpy as np
 from shapeline import models
 from shapeline.errors import ShapelineError
 from shapeline.models import keras_models
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import Classifier, r_squared
 from shapeline.models.tensorflow_setup import keras, tf, threads  # noqa: F401 (training asks for the threads)
-from shapeline.models.training import MOMENTUM, Settings, r_squared, variance
+from shapeline.models.training import MOMENTUM, Settings, variance
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ network whose training has 0 epochs is ready too, and measured here; its weights
 import importlib
 import importlib.metadata
 import logging
-import math
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapeline.datasets.sources import PARTS
-from shapeline.datasets.stored import Pictures
+from shapeline.datasets.stored import blocks
 from shapeline.errors import ShapelineError
-from shapeline.models.classifier import Classifier, check_labels, label_scores
+from shapeline.models.classifier import Classifier, check_labels, label_scores, r_squared
 
 if TYPE_CHECKING:
     from shapeline.datasets import Dataset
@@ -101,12 +100,9 @@ def _measured(classifier: Classifier, dataset: "Dataset", rows: np.ndarray) -> d
     inputs, labels = dataset.inputs, dataset.labels[rows]
     if classifier.task == "multilabel":
         check_labels(classifier, inputs[rows[:1]], labels)
-    blocks = inputs.blocks(rows) if isinstance(inputs, Pictures) else [inputs[rows]]
-    predicted = np.concatenate([classifier.predict(block) for block in blocks])
+    predicted = np.concatenate([classifier.predict(block) for block in blocks(inputs, rows)])
     if classifier.task == "regression":
-        errors = predicted - labels
-        spread = ((labels - labels.mean()) ** 2).sum()
-        r2 = float(1 - (errors**2).sum() / spread) if spread > 0 else math.nan
-        return {"r2": r2, "rmse": float(np.sqrt((errors**2).mean()))}
+        rmse = float(np.sqrt(((predicted - labels) ** 2).mean()))
+        return {"r2": r_squared(predicted, labels), "rmse": rmse}
     right = predicted == labels
     return {"accuracy": float(right.mean()), **(label_scores(right, dataset.card) if right.ndim == 2 else {})}

@@ -11,8 +11,8 @@ from torch import nn
 
 from shapeline.datasets.stored import Pictures
 from shapeline.models import torch_models
-from shapeline.models.classifier import Classifier
-from shapeline.models.training import MOMENTUM, Settings, r_squared, variance
+from shapeline.models.classifier import Classifier, r_squared
+from shapeline.models.training import MOMENTUM, Settings, variance
 
 AXES = {"flip_horizontal": 3, "flip_vertical": 2}  # of pictures (n, channels, height, width)
 

@@ -190,12 +190,6 @@ def variance(targets: np.ndarray) -> float:
     return float(targets.var()) or 1.0
 
 
-def r_squared(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """Share of the targets' variance that the predictions (n,) explain; NaN where all targets are equal."""
-    total = ((targets - targets.mean()) ** 2).sum()
-    return float(1 - ((predictions - targets) ** 2).sum() / total) if total > 0 else math.nan
-
-
 def _epochs(
     trainer: Any, count: int, validation: tuple[np.ndarray, np.ndarray], settings: Settings, seed: int
 ) -> tuple[list[dict[str, float]], int]:
