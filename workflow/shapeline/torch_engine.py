@@ -143,9 +143,14 @@ def _score(
     index = targets.view(-1, 1, 1, 1).expand(*outputs.shape[:3], 1)
     if value in ("logit", PREDICTION):
         return outputs.gather(3, index).mean(dim=(2, 3))
-    log_probs = outputs if framework == "function" else torch.log_softmax(outputs, dim=3)
-    if value in ("log_probability", "probability"):
-        log_probs = log_probs.gather(3, index)
+    of_target = value in ("log_probability", "probability")
+    if of_target and outputs.shape[3] == 2 and framework != "function":
+        # The softmax of two is the sigmoid of their difference, which takes a fifth of the time.
+        sign = torch.where(targets == 0, 1.0, -1.0).to(outputs).view(-1, 1, 1)
+        log_probs = torch.nn.functional.logsigmoid((outputs[..., 0] - outputs[..., 1]) * sign).unsqueeze(3)
+    else:
+        log_probs = outputs if framework == "function" else torch.log_softmax(outputs, dim=3)
+        log_probs = log_probs.gather(3, index) if of_target else log_probs
     average = log_probs[:, :, 0]
     if log_probs.shape[2] > 1:
         average = log_probs.logsumexp(dim=2) - math.log(log_probs.shape[2])
@@ -412,7 +417,9 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
                 found[name, batch], steps[name, batch] = seconds, step
                 worse = 0 if seconds < 0.98 * best else worse + 1
                 best, batch = min(best, seconds), 2 * batch
-        leaders = sorted(found, key=found.__getitem__)[:3]
+        ordered = sorted(found, key=found.__getitem__)
+        of_forms = {name: (name, batch) for name, batch in reversed(ordered)}  # the best of each: it comes last
+        leaders = list({*ordered[:3], *of_forms.values()})
         for _ in range(5):  # the leaders again, in turns, so that a passing disturbance decides nothing
             for key in leaders:
                 if time.perf_counter() < began + CALIBRATION_SECONDS:
