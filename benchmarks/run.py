@@ -23,6 +23,7 @@ import pandas as pd
 
 from benchmarks import cases, methods, peers, scaling
 from benchmarks.turns import TURNS, Times, spread, take_turns, times_as_fast
+from shapeline import jobs
 
 PARTS = ("memory", "start-up", "growth")  # beside the cases
 FRAMEWORKS = ("torch", "tensorflow")
@@ -43,6 +44,7 @@ FAILURES += (MemoryError, TypeError, ValueError)
 def main() -> None:
     arguments = parse()
     if arguments.worker:
+        jobs.keep_freed_memory()  # as every job does
         name = arguments.worker
         found = scaling.measure(arguments.quick) if name == "growth" else of_case(name, arguments.quick)
         print(json.dumps(found))

@@ -1,6 +1,7 @@
 """Devices are taken through locks, stale locks of a killed run go, files appear whole or not at all."""
 
 import os
+import platform
 import re
 import signal
 import socket
@@ -210,3 +211,24 @@ def test_progress_tells_rate_and_time_left(caplog):
     assert "5/10 instances" in caplog.text
     assert "evaluations/s" in caplog.text
     assert "s left" in caplog.text
+
+
+FAULTS = """
+import resource, sys
+from shapeline import jobs
+if sys.argv[1] == "kept":
+    jobs.keep_freed_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    bytearray(b"x") * (1 << 26)  # more than the C library keeps by itself
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
+def test_freed_memory_is_used_again_without_the_system():
+    kept, given_back = (
+        int(subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True).stdout)
+        for how in ("kept", "given back")
+    )
+    assert kept < given_back / 5

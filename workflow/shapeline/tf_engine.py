@@ -71,13 +71,12 @@ def values(
     targets = full.argmax(1) if targets is None else targets
     full = np.exp(full) if value == "expected_log_probability" else None
     absent = tf.constant(_flat(reference.rows))
-    cells = features.cells.reshape(-1)
-    cells = tf.constant(np.where(cells < 0, features.d, cells).astype(np.int32))
+    columns = _columns(features.cells, features.d, inputs.dtype)
     a, b = _block(runner, masks, n, M, own is not None, model.n_classes)
     evaluations = 0
     for first in range(0, K, b):
         last = min(first + b, K)
-        shared = tf.constant(_with_kept(masks[first:last])) if masks.ndim == 2 else None
+        shared = _present(masks[first:last], columns) if masks.ndim == 2 else None
         for start in range(0, n, a):
             stop = min(start + a, n)
             rows = inputs[start:stop]
@@ -87,9 +86,9 @@ def values(
                 background = instance * M + background
             present = shared
             if shared is None:
-                present = tf.constant(_with_kept(masks[start:stop, first:last].reshape(-1, features.d)))
+                present = _present(masks[start:stop, first:last].reshape(-1, features.d), columns)
                 coalition = instance * (last - first) + coalition
-            block = (tf.constant(_flat(rows)), absent, present, cells)
+            block = (tf.constant(_flat(rows)), absent, present, columns)
             outputs = runner.outputs(block, (instance, coalition, background))
             outputs = outputs.reshape(stop - start, last - first, M, -1)
             of_block = targets[start:stop], None if full is None else full[start:stop]
@@ -110,9 +109,22 @@ def _block(runner: "_Runner", masks: np.ndarray, n: int, M: int, own: bool, clas
     return min(n, max(1, pairs // b), max(1, room // of_instance)), b
 
 
-def _with_kept(masks: np.ndarray) -> np.ndarray:
-    """Masks (K, d) with one more column, always present, that the cells without a feature point at."""
-    return np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)
+def _columns(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:
+    """The column of a mask that each cell follows, d where it is never removed; empty where cells are the features.
+
+    Never empty for texts: some fill the input and others do not, and each kind would be one more trace.
+    """
+    cells = cells.reshape(-1)
+    if dtype != np.int32 and d == len(cells) and (cells == np.arange(d)).all():
+        cells = cells[:0]
+    return tf.constant(np.where(cells < 0, d, cells).astype(np.int32))
+
+
+def _present(masks: np.ndarray, columns: tf.Tensor) -> tf.Tensor:
+    """Masks (K, d), with one more column, always present, where columns point at it."""
+    if len(columns):
+        masks = np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)
+    return tf.constant(masks)
 
 
 def _flat(rows: np.ndarray) -> np.ndarray:
@@ -133,8 +145,8 @@ class _Runner:
     def outputs(self, block: tuple[tf.Tensor, ...], numbers: tuple[np.ndarray, ...]) -> np.ndarray:
         """Logits (rows, classes) of a block; halves the limit when memory runs out.
 
-        block: instances (a, cells), reference rows (r, cells), masks (k, d + 1) and the column of each cell; numbers:
-        for every row its instance, its mask and its reference row.
+        block: instances (a, cells), reference rows (r, cells), masks (k, d or d + 1) and `_columns`; numbers: for
+        every row its instance, its mask and its reference row.
         """
         count = len(numbers[0])
         # The last call of a block is filled up with more of pair (0, 0), whose outputs are dropped.
@@ -143,7 +155,7 @@ class _Runner:
         while start < count:
             size = _size(self.limit, count - start)
             try:
-                step = _step(self.model.module, self.form, self.shape, self.dtype, size)
+                step = _step(self.model.module, self.form, self.shape, self.dtype, size, not len(block[-1]))
                 logits = step(*block, *(tf.constant(one[start : start + size]) for one in numbers))
             except (tf.errors.ResourceExhaustedError, MemoryError):
                 if size == 1:
@@ -161,13 +173,13 @@ class _Runner:
 
     def log_probs(self, inputs: np.ndarray) -> np.ndarray:
         """Log-probabilities (n, classes) float64 of whole inputs; predictions (n, 1) of a regression."""
-        cells = np.zeros(math.prod(self.shape), np.int32)
-        logits = []
-        step = max(self.limit, BLOCK_BYTES[self.device] // (4 * len(cells)))
+        cells, logits = math.prod(self.shape), []
+        columns = _columns(np.arange(cells), cells, self.dtype)
+        step = max(self.limit, BLOCK_BYTES[self.device] // (4 * cells))
         for start in range(0, len(inputs), step):
             rows = tf.constant(_flat(inputs[start : start + step]))
             numbers = np.arange(len(rows), dtype=np.int32)
-            block = (rows, rows, tf.constant(np.ones((1, 1), bool)), tf.constant(cells))
+            block = (rows, rows, _present(np.ones((1, cells), bool), columns), columns)
             logits.append(self.outputs(block, (numbers, np.zeros_like(numbers), numbers)))
         logits = np.concatenate(logits).astype(np.float64)
         if self.model.task == "regression":
@@ -198,13 +210,16 @@ def _size(limit: int, rows: int) -> int:
     return size
 
 
-def _step(module, form: str, shape: tuple[int, ...], dtype: np.dtype, size: int) -> Callable[..., tf.Tensor]:
+def _step(
+    module, form: str, shape: tuple[int, ...], dtype: np.dtype, size: int, direct: bool
+) -> Callable[..., tf.Tensor]:
     """The compiled function that fills `size` rows and runs the model; traced once, kept while the module lives.
 
-    Its variables are taken by reference, so that it follows a model that is trained further.
+    direct: masks are of cells. Its variables are taken by reference, so that it follows a model that is trained
+    further.
     """
     kept = _STEPS.setdefault(module, {})
-    key = (form, shape, np.dtype(dtype), size)
+    key = (form, shape, np.dtype(dtype), size, direct)
     if key in kept:
         return kept[key]
     alive = weakref.ref(module)  # the module itself would never be freed
@@ -222,13 +237,15 @@ def _step(module, form: str, shape: tuple[int, ...], dtype: np.dtype, size: int)
             tf.TensorSpec([None, cells], dtype),
             tf.TensorSpec([None, cells], dtype),
             tf.TensorSpec([None, None], tf.bool),
-            tf.TensorSpec([cells], tf.int32),
+            tf.TensorSpec([None], tf.int32),
             *[number] * 3,
         ]
     )
-    def step(rows, absent, masks, owner, instance, coalition, background):
-        # Rows are gathered by copying them whole; along the other axis, cell by cell, it takes thrice as long.
-        present = tf.transpose(tf.gather(tf.transpose(tf.gather(masks, coalition)), owner))
+    def step(rows, absent, masks, columns, instance, coalition, background):
+        present = tf.gather(masks, coalition)
+        if not direct:
+            # Rows are gathered by copying them whole; along the other axis, cell by cell, it takes thrice as long.
+            present = tf.transpose(tf.gather(tf.transpose(present), columns))
         filled = tf.where(present, tf.gather(rows, instance), tf.gather(absent, background))
         return forward(tf.reshape(filled, (size, *shape)))
 
@@ -294,12 +311,9 @@ def _timer(model: Classifier, form: Form, inputs: np.ndarray, reference: Referen
     runner = _runner(model, form, inputs)
     cells, batch = math.prod(runner.shape), form.batch
     masks = np.random.default_rng(0).random((batch, cells)) < 0.5
-    block = (
-        tf.constant(_flat(inputs[:1])),
-        tf.constant(_flat(reference.rows[:1])),
-        tf.constant(_with_kept(masks)),
-        tf.constant(np.arange(cells, dtype=np.int32)),
-    )
+    columns = _columns(np.arange(cells), cells, runner.dtype)
+    absent = tf.constant(_flat(reference.rows[:1]))
+    block = (tf.constant(_flat(inputs[:1])), absent, _present(masks, columns), columns)
     zero = np.zeros(batch, np.int32)
 
     def run() -> float:
