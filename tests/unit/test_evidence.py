@@ -168,7 +168,10 @@ def test_a_training_without_a_measurement_is_told(one):
     measured = results.trainings["log_odds"]
     results.trainings["log_odds"] = measured[measured["training"] < 2]
     page = evidence_plots.over_trainings(one, results, styles(one)).data
-    assert "Left out, without a measurement: 1 training." in page
+    assert "Left out, without a measurement: 1 training." in page and "Not ranked" not in page
+    results.trainings["log_odds"] = measured[(measured["training"] < 2) | (measured["label"] != "dear")]
+    page = evidence_plots.over_trainings(one, results, styles(one)).data
+    assert "Not ranked here, as a training lacks them: dear." in page and "Left out" not in page
     for few in (measured[measured["training"] < 1], measured[measured["label"] == "dear"], measured.head(0)):
         results.trainings["log_odds"] = few
         page = evidence_plots.over_trainings(one, results, styles(one)).data

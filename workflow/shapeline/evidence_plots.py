@@ -332,6 +332,7 @@ def over_trainings(one: Evidence, results: Results, styles: Mapping[str, Style])
             "methods, were measured on the same instances."
         )
     lost = trainings - len(means)
+    partly = [label for label in one.values if label not in means]
     agreement = statistics.kendall_w((means if one.question.better == "lower" else -means).to_numpy())
     best = {statistics.order(means.loc[[training]], one.question.better)[0] for training in means.index}
     told = f"{best.pop()} leads in all" if len(best) == 1 else f"the leader differs: {_named(sorted(best))}"
@@ -345,6 +346,7 @@ def over_trainings(one: Evidence, results: Results, styles: Mapping[str, Style])
         note(
             f"Rankings of the methods by the trainings: Kendall's W {agreement:.2f} (1: all the same); {told}."
             + (f" Left out, without a measurement: {counted(lost, 'training')}." if lost else "")
+            + (f" Not ranked here, as a training lacks them: {_named(partly)}." if partly else "")
         ),
     )
 
