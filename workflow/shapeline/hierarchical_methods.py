@@ -89,6 +89,8 @@ def partition(
 
     Said: split_nodes. Scores sum to v(N) - v(∅) on any budget; see hierarchy.partition.
     """
+    if form is not None:  # a round asks ten coalitions an instance, and TensorFlow fills a larger batch up
+        form = dataclasses.replace(form, batch=min(form.batch, 1 << (16 * len(inputs) - 1).bit_length()))
     evaluate = evaluator(model, inputs, reference, targets, features, value, form)
     found = hierarchy.partition(evaluate, len(inputs), features.shape, evaluations)
     return found.scores.reshape(len(inputs), -1), found.evaluations, {"split_nodes": found.nodes}
