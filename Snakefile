@@ -85,7 +85,7 @@ rule prune:
         f"{RESULTS}/logs/prune.log",
     localrule: True
     conda:
-        "envs/report.yaml"
+        "envs/torch.yaml"
     params:
         settings=lambda w: {"files": prune.stale(CONFIG), "results": RESULTS},
         listing=lambda w: prune.listing(CONFIG),

@@ -1,7 +1,7 @@
 """Make the files of the examples in this folder: invented loans in two tables, and models and scores of one's own.
 
     python examples/own/make_files.py            # loans.csv, reviews.csv: committed, the same on every run
-    python examples/own/make_files.py models     # beside them two pipelines, a network and scores made elsewhere
+    python examples/own/make_files.py models     # beside them two pipelines, a network, scores made elsewhere, pictures
 
 All data are synthetic: no person asked for these loans.
 """
@@ -105,11 +105,28 @@ def network(folder: Path = HERE) -> None:
     model.save(folder / "network.keras")
 
 
+def shapes(folder: Path = HERE) -> None:
+    """Pictures of discs and of crosses, a hundred of each, in the folders shapes/disc and shapes/cross."""
+    from PIL import Image
+
+    random = np.random.default_rng(9)
+    down, right = np.mgrid[:16, :16]
+    for name in ("disc", "cross"):
+        (folder / "shapes" / name).mkdir(parents=True, exist_ok=True)
+        for number in range(100):
+            y, x = (down - random.integers(5, 11)), (right - random.integers(5, 11))
+            arms = (abs(y) < 2) & (abs(x) < 5) | (abs(x) < 2) & (abs(y) < 5)
+            drawn = y**2 + x**2 < 17 if name == "disc" else arms
+            noisy = np.where(drawn, 200, 40) + random.integers(-30, 31, drawn.shape)
+            Image.fromarray(noisy.astype(np.uint8)).save(folder / "shapes" / name / f"{number}.png")
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["models"]:
         models()
         scores()
         network()
+        shapes()
     else:
         loans().to_csv(HERE / "loans.csv", index=False)
         reviews().to_csv(HERE / "reviews.csv", index=False)

@@ -114,11 +114,27 @@ def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance(
         ({"reference": "meen"}, "Did you mean 'mean'"),
         ({"reference": np.zeros(3)}, "shape"),
         ({"features": "pixel"}, "does not fit"),
+        ({"target": [0, 1]}, rf"target has int64 of shape \(2,\); give one class, or {len(X)}"),
+        ({"target": 0.5}, "as whole numbers"),
+        ({"budget": "4"}, "budget is '4'; give a number above 0"),
+        ({"budget": float("nan")}, "budget is nan"),
+        ({"budget": 0}, "budget is 0"),
+        ({"method": "external", "path": "none.parquet"}, "none.parquet: there is no such file of scores"),
+        ({"method": "peer_lime_image"}, rf"explains data of kind image, not inputs of shape \({len(X)}, 6\)"),
+        ({"method": "integrated_gradients", "steps": 1}, "greater than or equal to 2.$"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words):
     with pytest.raises(ShapelineError, match=words) as failure:
         shapeline.explain(linear(), X, **{"features": "column", **arguments})
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("target", [None, 0])
+def test_a_network_that_cannot_take_the_inputs_is_told_with_their_shape(target):
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+    with pytest.raises(ShapelineError, match=r"fails on inputs of shape \(2, 1, 4, 4\): .* 3 channels") as failure:
+        shapeline.explain(network, np.zeros((2, 1, 4, 4)), reference="zero", target=target)
     assert "\n" not in str(failure.value)
 
 

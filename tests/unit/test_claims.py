@@ -40,6 +40,7 @@ def results():
         experiment="imdb",
         model_card={"test_accuracy": 0.9, "parameters": 351_002, "rows": {"test": 1000}},
         dataset_card={},
+        settings={},
         instances=pd.DataFrame({"instance": range(30)}),
         measured={"log_odds": measured(good=-2 + noise, same=-2 - noise, poor=-1 + 2 * noise)},
         scores={
@@ -99,8 +100,21 @@ def test_alike_is_the_mean_cosine(results):
 def test_bounds_and_seconds(results):
     assert claims.at_most("other", lambda d: 4 * d, "4 d")(results).verdict == "holds"
     assert claims.at_most("other", lambda d: 3 * d, "3 d")(results).verdict == "fails"
-    assert claims.seconds("poor", 5.0)(results).verdict == "holds"
+    assert claims.seconds("poor", 5.0)(results) == claims.Finding("2.00 s an instance", "holds")
     assert claims.seconds("poor", 1.0)(results).verdict == "fails"
+
+
+def test_seconds_have_an_interval_where_each_instance_was_timed_alone(results):
+    each = np.random.default_rng(3).normal(2, 0.3, 30)
+    results.scores["poor"]["seconds"] = each
+    assert "(" not in claims.seconds("poor", 5.0)(results).found
+    results.settings["timing"] = "per_instance"
+    half = 1.96 * each.std(ddof=1) / np.sqrt(30)
+    found = claims.seconds("poor", each.mean() + 2 * half)(results)
+    assert found.verdict == "holds"
+    assert found.found == f"{each.mean():.2f} ({each.mean() - half:.2f} to {each.mean() + half:.2f}) s an instance"
+    assert claims.seconds("poor", each.mean() + half / 2)(results).verdict == "undecided"
+    assert claims.seconds("poor", each.mean() - 2 * half)(results).verdict == "fails"
 
 
 def test_the_table_has_every_claim_and_says_why_one_cannot_be_tested(results):

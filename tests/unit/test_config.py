@@ -35,6 +35,12 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("datasets", None, ["datasets: the section is empty"]),
         ("datasets.digits38.clases", [3, 8], ["datasets.digits38.clases: unknown key", "'classes'"]),
         ("datasets.digits38.source", "digit", ["unknown source 'digit'", "'digits'"]),
+        (
+            "datasets.digits38.source",
+            "own_x.py:f",
+            ["datasets.digits38.source: there is no file own_x.py (paths start at the repository root)"],
+        ),
+        ("datasets.digits38.source", "$NOT_SET/own_x.py:f", ["datasets.digits38.source: path", "NOT_SET is not set"]),
         ("datasets.digits38.classes", [3, 18], ["datasets.digits38", "18"]),
         ("datasets.digits38.classes", [3], ["datasets.digits38.classes"]),
         (
@@ -52,6 +58,11 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ),
         ("models.digits_cnn.training.epochs", 0, ["epochs: with 0 nothing is trained and digits_cnn knows nothing"]),
         ("models.digits_cnn.architecture", "mlp", ["models.digits_cnn.architecture: mlp does not take", "image"]),
+        (
+            "models.digits_cnn",
+            {"dataset": "digits38", "source": "own_y.py:f"},
+            ["models.digits_cnn.source: there is no file own_y.py (paths start at the repository root)"],
+        ),
         ("experiments.digits.budget", float("inf"), ["experiments.digits.budget", "finite number"]),
         ("experiments.digits.methods", {"exact": {"method": "shapley"}}, ["'exact' is the only label"]),
         ("experiments.digits.model", "cnn", ["experiments.digits.model: there is no model 'cnn'"]),
@@ -118,7 +129,12 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ),
         ("experiments.digits.metrics.eror", {}, ["metrics.eror: unknown key", "'error'"]),
         ("experiments.digits.metrics.error", {"reference": "exakt"}, ["there is no label 'exakt'", "'exact'"]),
-        ("experiments.digits.shards", "many", ["shards", "'many'", "auto"]),
+        ("experiments.digits.shards", "many", ["unknown value 'many'. Allowed: auto. Or write a whole number."]),
+        (
+            "experiments.digits.instances",
+            {"count": 10**11},
+            ["digits.shards: 400,000,000 score files a label", "fewer"],
+        ),
         ("experiments.reviews.precision", "bfloat16", ["experiments.reviews.precision: it is for models of torch"]),
         ("experiments.cancer_influence.compile", True, ["cancer_influence.compile: it is for models of torch"]),
         ("experiments.digits.precision", "float16", ["digits.precision: unknown value 'float16'", "bfloat16"]),
@@ -126,12 +142,23 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.cancer.methods.l", {"method": "l_shapley"}, ["needs features on a graph", "graph: chain"]),
         ("experiments.cancer.methods.r", {"method": "c_shapley_regression"}, ["needs features on a graph"]),
         ("device", "gpu", ["device: unknown value 'gpu'", "cpu"]),
+        ("experiments.digits.instances.label", 3, ["digits.instances.label", "write '3' for the class so named"]),
+        ("data.mirror", "${NOT_SET}/m", ["data.mirror: path '${NOT_SET}/m'", "NOT_SET is not set"]),
         ("data.offline", "yes", ["data.offline", "valid boolean"]),
     ],
 )
 def test_a_mistake_is_one_clear_line(default, path, value, words):
     found = lines(set_at(default, path, value))
     assert any(all(word in line for word in words) for line in found), found
+
+
+def test_results_are_no_file_and_their_shards_are_bounded_before_they_are_counted_out(default, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Makefile").touch()
+    for results in ("Makefile", "Makefile/deep"):
+        assert lines({**default, "results": results}) == ["results: Makefile is a file; give the name of a folder"]
+    default["experiments"]["digits"] |= {"instances": {"count": 10**11}, "shards": 10_000}
+    config.load(default)
 
 
 @pytest.mark.parametrize("name", ["scores", "attribute", "smoke", "reports", "a b", "9lives"])

@@ -3,10 +3,12 @@ import time
 import networkx
 import numpy as np
 import pytest
+from sklearn.datasets import load_sample_image
 
-from shapeline import designs, graphs
+from shapeline import attribution, designs, features, graphs, models
 from shapeline.designs.connected import _squares
 from shapeline.errors import ShapelineError
+from shapeline.references import Reference
 
 from . import games
 from .games import GRAPHS
@@ -36,6 +38,33 @@ def test_myerson_weights_give_the_myerson_value_of_a_component_additive_game(see
     np.testing.assert_allclose(scores, games.scores(designs.myerson(graph), game), atol=1e-12)
     paper = games.scores(designs.c_shapley(graph, reach, "paper"), game)
     assert np.abs(paper - scores).max() > 0.05  # equation 6 misses
+
+
+@pytest.mark.parametrize("method", ["c_shapley", "l_shapley"])
+def test_superpixels_are_players_on_the_graph_of_their_neighbours(method):
+    image = np.moveaxis(load_sample_image("flower.jpg")[100:340:8, 200:536:8], 2, 0).astype(np.float32) / 255
+    own = features.build_for({"kind": "superpixel", "segments": 9}, {"input_shape": image.shape}, image)
+    masks = np.arange(2**own.d)[:, None] >> np.arange(own.d) & 1
+    means = np.array([image[own.cells == feature].mean() for feature in range(own.d)])
+    touching = networkx.to_numpy_array(features.graph(own), nodelist=range(own.d))
+    assert 6 <= own.d <= 12 and not touching.all(where=~np.eye(own.d, dtype=bool))
+
+    def probabilities(images):
+        present = np.array([(images == image)[:, own.cells == feature].all(1) for feature in range(own.d)]).T
+        inside = np.einsum("ni,ij,nj->n", present, touching, present)  # pairs of neighbours act together
+        p = 0.1 + 0.3 * (present @ means) / means.sum() + 0.5 * inside / touching.sum()
+        return np.stack([p, 1 - p], 1)
+
+    given = {"method": method, "order": 1}
+    reference = Reference(np.full((1, *image.shape), -1, np.float32))
+    model = models.wrap(probabilities, "function")
+    asked = model, image[None], np.zeros(1, int), given, own, reference, "probability"
+    (found,) = attribution.attribute(*asked, on_error="fail")
+    pictures = np.where(masks[:, own.cells].astype(bool), image, -1)
+    game = probabilities(pictures.astype(np.float32))[:, 0]
+    weights = ["paper"] if method == "c_shapley" else []
+    brute = getattr(games, method)(game, features.graph(own), 1, *weights, "absent")
+    np.testing.assert_allclose(found.scores[0], brute, atol=1e-6)
 
 
 def test_evaluation_counts():

@@ -1,7 +1,9 @@
 """The doctor's report: what is there, what the run needs, and a line for each thing that keeps it from working."""
 
+import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,11 +59,39 @@ def test_files_to_place_by_hand_are_named_with_page_place_and_size(place, paper)
     assert by_hand[0].startswith("data/raw/fer/fer2013.csv has to be placed by hand (about 301 MB): get it at https:")
     assert "data/raw/lisa/lisa-traffic-light-dataset.zip" in by_hand[1] and "4.7 GB" in by_hand[1]
     assert "data/raw/weights/resnet18-f37072fd.pth: not here, 47 MB, from https://download.pytorch.org" in text
-    Path("data/raw/fer").mkdir(parents=True)
-    Path("data/raw/fer/fer2013.csv").write_bytes(bytes(1500))
+
+
+def test_a_file_that_is_not_the_official_one_is_a_problem(place, paper):
+    """By its size where that is published with the checksum, else by the checksum; where neither is, any is taken."""
+    paper["run"] = ["agnews", "ssl"]
+    files = [Path("data/raw/agnews/train.csv"), Path("data/raw/agnews/test.csv")]
+    any_taken = Path("data/raw/ssl/Strategic_Subject_List.csv")
+    for file in (*files, any_taken):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bytes(26))
     text, problems = told(paper)
-    assert "data/raw/fer/fer2013.csv: there, 1.5 kB" in text
-    assert not any("fer2013" in problem for problem in problems)
+    assert all(f"{file}: there, 26 B" in text for file in (*files, any_taken))
+    remedy = "; delete it, or put the official one there"
+    assert problems == [
+        f"{files[0]} is not the official file (found md5 {hashlib.md5(bytes(26)).hexdigest()} (26 bytes), expected "
+        f"b1a00f826fdfbd249f79597b59e1dc12){remedy}",
+        f"{files[1]} is not the official file (26 of 1,857,427 bytes){remedy}",
+    ]
+    for file, size in zip(files, (0, 1_857_427), strict=True):
+        file.unlink()
+        with open(file, "wb") as stream:
+            stream.truncate(size)
+    files[0].unlink()
+    assert told(paper)[1] == []
+
+
+def test_what_a_damaged_file_hides_is_a_problem_and_the_rest_is_told(place, default):
+    file = Path(plan.score_files(config.load(default), "digits", "exact")[0])
+    file.parent.mkdir(parents=True)
+    file.touch()
+    text, problems = told(default)
+    assert len(problems) == 1 and problems[0].startswith(f"{file} is damaged (")
+    assert "packages as pinned" in text and "Disk and memory" in text
 
 
 def test_offline_what_is_neither_here_nor_in_the_mirror_is_a_problem(place, paper):
@@ -149,8 +179,11 @@ def test_the_cost_of_every_experiment_of_the_papers_is_told(paper):
     for name in loaded.experiments:
         cost = estimates.of_experiment(loaded, name)
         assert cost.seconds > 0 and (cost.evaluations > 0) == (loaded.experiments[name].model is not None)
-    assert estimates.line(loaded).startswith("All of run: from the start is ")
-    assert " million evaluations, roughly " in estimates.line(loaded)
+    *each, together = estimates.lines(loaded)
+    assert [line.partition(": ")[0] for line in each] == loaded.run
+    assert all(re.search(r": [\d.,]+( \w+)? evaluations, [\d.,]+ core (hours|minutes)$", line) for line in each)
+    assert together.startswith("All of run: from the start is ")
+    assert " million evaluations, roughly " in together
 
 
 def test_prepared_data_tell_their_own_size(place, default):

@@ -1,6 +1,8 @@
 """What the documentation says is so: its commands run, its Python too, its configuration is valid, its cards are whole.
 
-A block that cannot run here has a mark on the line before it, `<!-- not run: reason -->`; their number is printed.
+Snakemake's commands are run dry here, on the whole configuration, and in earnest by tests/workflow/test_commands.py, on
+a tiny one. A block that cannot run so has a mark on the line before it, `<!-- not run: reason -->`, with what it needs,
+or which test runs it; their number is printed.
 """
 
 import copy
@@ -26,7 +28,8 @@ from tests.workflow.conftest import copy_repository
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 FENCE = re.compile(r"^(?:<!-- not run: (?P<mark>.+?) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S)
-MOST_MARKS = 14
+MOST_MARKS = 12
+NEEDS = ("GPU", "cluster", "conda", "network")
 SHELL = ("bash", "sh", "console")
 TOOLS = ("snakemake", "make", "python", "pip", "git", "source", "sinfo", "squeue", "tmux", "scancel", "conda", "docker")
 
@@ -60,6 +63,17 @@ def commands(block: Block) -> list[list[str]]:
     return [words for words in found if words]
 
 
+def reason_of(mark: str) -> str:
+    """What a mark says that its block needs, or which test runs it."""
+    kind, _, test = mark.partition(" ")
+    if kind == "by":
+        assert f'"by {test}"' in (ROOT / test).read_text(), f"'{mark}': that test does not look for blocks marked so"
+        return mark
+    kind = mark.partition(":")[0]
+    assert kind in NEEDS, f"'{mark}': a mark names one of {', '.join(NEEDS)}, or the test: by tests/..."
+    return kind
+
+
 BLOCKS = blocks()
 RUN = [block for block in BLOCKS if block.mark is None]
 
@@ -71,7 +85,7 @@ def test_marks_are_few_and_counted(record_property):
     reasons = Counter()
     for block in marked:
         assert block.language in ("bash", "python"), f"{block.page}: a mark before a block that is never run"
-        reasons[block.mark.split(":")[0]] += number[block]
+        reasons[reason_of(block.mark)] += number[block]
     reasons_told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
     not_run = sum(reasons.values())
     record_property("told", f"documentation: {run} commands are run, {not_run} marked as not run ({reasons_told})")
@@ -114,13 +128,13 @@ def test_every_make_target_is_one():
 
 
 def test_other_commands_are_marked():
-    """Only Snakemake and make, whose dry runs cost nothing, are run here: anything else has to say why not."""
+    """Snakemake, make, Python's modules and the environment's script are run: anything else has to say why not."""
     loose = [
         (block.page, words)
         for block in RUN
         if block.language == "bash"
         for words in commands(block)
-        if words[0] not in ("snakemake", "make")
+        if words[0] not in ("snakemake", "make", "source") and words[:2] != ["python", "-m"]
     ]
     assert not loose, f"mark these with <!-- not run: reason -->: {loose}"
 

@@ -341,6 +341,21 @@ def test_a_class_folder_without_pictures_is_named(tmp_path, folder):
         assert "the folder frog holds no picture" in refused(tmp_path, archive)
 
 
+def test_a_class_that_one_part_lacks_is_noted(tmp_path, folder, caplog):
+    path = folder(parts=("train", "val", "test"))
+    shutil.rmtree(path / "test/horse")
+    card, _ = prepared(tmp_path, "image_folder", path)
+    assert card["notes"] == ["no picture of horse in the test part"] and card["counts"]["test"]["horse"] == 0
+    assert "no picture of horse in the test part" in caplog.text
+    shutil.rmtree(path / "val/deer")
+    notes = ["no picture of deer in the validation part", "no picture of horse in the test part"]
+    assert prepared(tmp_path, "image_folder", path)[0]["notes"] == notes
+    path = folder(parts=("train", "test"), n=3)
+    assert "notes" not in prepared(tmp_path, "image_folder", path)[0]
+    shutil.rmtree(path / "train/horse")
+    assert "class 'horse' has 3 record(s), none of them in the training part" in refused(tmp_path, path)
+
+
 def test_layouts_that_mean_nothing_are_refused(tmp_path, folder):
     pixels = encoded(painted((1, 2, 3)))
     assert "a.png lies in no class folder; the layout is <class>/" in refused(tmp_path, folder({"a.png": pixels}))

@@ -1,6 +1,7 @@
 """Sections on pictures: what is masked and in which colour, misclassified pictures, mean maps."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pandas as pd
@@ -84,6 +85,29 @@ def test_mean_maps_are_the_means_of_the_maps(results):
         for label, found in maps.items():
             scores = [row for row in findings.scores_of(results.scores[label], rows["instance"]) if row is not None]
             np.testing.assert_allclose(found.reshape(8, 8)[::2, ::2].ravel(), np.mean(scores, 0))
+
+
+def test_only_a_page_that_leaves_classes_out_says_so(results, monkeypatch):
+    monkeypatch.setattr(image_plots, "MOST", 2)  # as many as there are
+    assert "classes are shown" not in image_plots.mean_section(results).data
+    monkeypatch.setattr(image_plots, "MOST", 1)
+    assert "The first 1 classes are shown." in image_plots.mean_section(results).data
+
+
+def test_every_caption_of_signed_colours_says_which_scores_have_no_sign(results):
+    def captions(**labels: dict) -> list[str]:
+        scores = {label: results.scores["exact"] for label in labels}
+        other = dataclasses.replace(results, labels=labels, scores=scores)
+        pages = plots.explanations(other).data, *image_plots.sections(other).data.split("<h2")[1:]
+        found = [caption for page in pages for caption in re.findall(r"<figcaption.*?</figcaption>", page, re.S)]
+        assert len(found) == 4
+        return found
+
+    told = "(without a sign: saliency, quiet; only what is positive: cam)"
+    labels = {"saliency": {"method": "saliency"}, "quiet": {"method": "smooth_grad"}, "cam": {"method": "grad_cam"}}
+    assert all(told in caption for caption in captions(**labels, exact=results.labels["exact"]))
+    signed = {"method": "grad_cam", "parameters": {"signed": True}}
+    assert not any("sign" in caption.replace("signed score", "") for caption in captions(cam=signed))
 
 
 def test_mean_maps_of_features_that_differ_and_of_a_method_that_failed(results):

@@ -193,6 +193,22 @@ def test_a_lock_goes_only_when_its_owner_is_surely_dead(tmp_path, owners, releas
     assert jobs.release_stale_locks(folder) is False
 
 
+@pytest.mark.parametrize(("note", "kept"), [("{host}@{parent}@{born}", True), ("elsewhere@1@1.00", False)])
+def test_only_a_run_that_cannot_be_asked_is_forgotten_after_a_week(tmp_path, note, kept):
+    locks, owners = tmp_path / "locks", tmp_path / "owners"
+    locks.mkdir()
+    owners.mkdir()
+    (locks / "0.input.lock").touch()
+    parent = jobs.psutil.Process(os.getppid())
+    old = owners / note.format(host=socket.gethostname(), parent=parent.pid, born=f"{parent.create_time():.2f}")
+    dead = owners / f"{socket.gethostname()}@4194304@1.00"
+    for file in (old, dead):
+        file.touch()
+        os.utime(file, (file.stat().st_mtime - 8 * 86400,) * 2)
+    assert jobs.release_stale_locks(tmp_path) is not kept
+    assert old.exists() is (locks / "0.input.lock").exists() is kept
+
+
 def test_atomic_files_are_whole_or_absent(tmp_path):
     with pytest.raises(RuntimeError), files.atomic(tmp_path / "card.json") as path:
         path.write_text("half")

@@ -217,7 +217,8 @@ def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, mon
     truth = parts.truth_of(results)
     assert truth is None
     assert "true region" not in parts.header(results, truth).data
-    assert "<img" in parts.maps_section(results, truth).data
+    page = parts.maps_section(results, truth).data
+    assert "<img" in page and "blue against it (only what is positive: grad_cam)" in page
     said = [
         parts.scores_section(results, truth),
         parts.runtime_section(results),

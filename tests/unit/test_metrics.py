@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from shapeline import findings
 from shapeline.features import Features
@@ -38,6 +39,18 @@ def test_error_by_hand():
     assert quantity(found, "rmse") == pytest.approx([1.0, np.sqrt((9 + 1 + 1 + 9) / 4)])
     assert quantity(found, "spearman") == pytest.approx([1.0, -1.0])
     assert quantity(found, "top_k_overlap") == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("truth", [np.arange(10), -np.arange(10)])
+def test_scores_that_are_all_the_same_have_the_overlap_of_chance(truth):
+    found = error.measure(rows(np.zeros((2000, 10))), rows(np.tile(truth, (2000, 1))), seed=1)
+    assert np.mean(quantity(found, "top_k_overlap")) == pytest.approx(0.2, abs=0.03)  # k of d, wherever the truth is
+    back = error.measure(rows(np.tile(truth, (2000, 1))), rows(np.zeros((2000, 10))), seed=1)
+    assert np.mean(quantity(back, "top_k_overlap")) == pytest.approx(0.2, abs=0.03)
+    both = error.measure(rows(np.zeros((2000, 10))), rows(np.zeros((2000, 10))), seed=1)
+    assert np.mean(quantity(both, "top_k_overlap")) == pytest.approx(0.2, abs=0.03)
+    again = error.measure(rows(np.zeros((2000, 10))), rows(np.tile(truth, (2000, 1))), seed=2)
+    assert quantity(found, "top_k_overlap") != quantity(again, "top_k_overlap")
 
 
 def test_spearman_of_constant_scores_is_nan_and_ties_share_ranks():
@@ -141,7 +154,7 @@ def test_instances_with_different_features_share_the_fractions():
 
 
 def test_ties_are_broken_by_instance_not_by_position():
-    from shapeline.metrics.log_odds import ranked
+    from shapeline.metrics.ties import ranked
 
     ranks = ranked(np.zeros((200, 3)), np.arange(200), seed=0)
     assert sorted(set(ranks[:, 0])) == [0, 1, 2]
@@ -202,7 +215,7 @@ def test_compare_includes_the_draw_of_the_design_from_three_repeats_on():
     wide = compare(frame).iloc[0]
     few = compare(frame[frame["repeat"] < 2]).iloc[0]
     assert few["high"] - few["low"] < 0.1  # two draws are held fixed
-    spread = 4 * np.std(effects) / np.sqrt(4)
+    spread = 2 * stats.t.ppf(0.975, 3) * np.std(effects, ddof=1) / np.sqrt(4)  # of four draws
     assert wide["high"] - wide["low"] == pytest.approx(spread, rel=0.15)
     assert wide["mean"] == pytest.approx(frame["value"].mean())
 
@@ -212,4 +225,4 @@ def test_compare_over_draws_leaves_out_what_is_missing():
         {"instance": [1, 1, 1, 2, 2, 2], "repeat": [0, 1, 2] * 2, "value": [1.0, 1, 1, 3, np.nan, 3]}
     ).assign(label="a", quantity="area", x=np.nan)
     found = compare(frame).iloc[0]
-    assert (found["low"], found["high"], found["n"]) == (1.0, 3.0, 2)
+    assert (found["low"], found["high"], found["n"]) == (pytest.approx(1, abs=0.02), pytest.approx(3, abs=0.02), 2)

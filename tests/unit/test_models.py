@@ -115,6 +115,14 @@ def test_save_and_load(tmp_path):
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode  # as readable as any other result
 
 
+def test_equal_weights_make_equal_files(tmp_path):
+    model = models.build("digits_cnn", seed=0)
+    for name in "abcd":  # metadata in a random order agree by chance once in hundreds of tries
+        models.save(model, tmp_path / name)
+    assert len({(tmp_path / name).read_bytes() for name in "abcd"}) == 1
+    assert safetensors.torch.load_file(tmp_path / "a").keys() == model.module.state_dict().keys()
+
+
 def test_a_damaged_file_of_weights_is_named(tmp_path):
     path = tmp_path / "weights.safetensors"
     models.save(models.build("mlp", inputs=5, hidden=[6], classes=3, seed=3), path)
@@ -125,14 +133,14 @@ def test_a_damaged_file_of_weights_is_named(tmp_path):
             models.load(path)
     for cut in (0, 20, len(good) - 1):
         path.write_bytes(good[:cut])
-        with pytest.raises(ShapelineError, match=rf"{path} is not a safetensors file .*train the model again"):
+        with pytest.raises(ShapelineError, match=rf"{path} is damaged \(not .*\); remove it and run again"):
             models.load(path)
 
 
 def test_files_that_are_not_ours(tmp_path):
     broken, foreign, misfit = (tmp_path / name for name in ("broken", "foreign", "misfit"))
     broken.write_bytes(b"\x80\x04not tensors")
-    with pytest.raises(ShapelineError, match=r"not a safetensors file.*never unpickled"):
+    with pytest.raises(ShapelineError, match=r"not a safetensors file.*; remove it and run again"):
         models.load(broken)
     safetensors.torch.save_file({"a": torch.zeros(1)}, foreign)
     with pytest.raises(ShapelineError, match="does not name its architecture"):

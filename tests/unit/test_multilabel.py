@@ -231,7 +231,7 @@ def test_the_loss_is_the_binary_cross_entropy_of_each_label():
 
     labels = (RANDOM.random((5, 3)) < 0.5).astype(np.int64)
     z = INPUTS.astype(float) @ WEIGHTS.T + BIAS
-    trainer = Trainer(linear().module, INPUTS, labels, training.Settings(batch=5))
+    trainer = Trainer(linear(), INPUTS, labels, training.Settings(batch=5))
     accuracy, loss = trainer.measure(INPUTS, labels)
     assert loss == pytest.approx(np.mean(np.log1p(np.exp(np.where(labels == 1, -z, z)))), abs=1e-6)
     assert accuracy == ((z >= 0) == labels).mean()

@@ -18,6 +18,7 @@ from tests.unit.test_config import lines
 @pytest.fixture
 def raw(default, tmp_path) -> dict:
     """The default configuration with other data of every kind, and digits explained by a network of other digits."""
+    (tmp_path / "mine.py").write_text("def records(): ...\n")
     folder = {"source": "image_folder", "path": str(tmp_path)}
     default["datasets"] |= {
         "digits83": {"source": "digits", "classes": [8, 3]},
@@ -28,7 +29,7 @@ def raw(default, tmp_path) -> dict:
         "polarity": {"source": "polarity", "unit": "character"},
         "letters": {"source": "reviews", "unit": "character"},
         "short": {"source": "reviews", "unit": "character", "length": 200},
-        "own": {"source": "mine.py:records"},
+        "own": {"source": f"{tmp_path}/mine.py:records"},
     }
     default["models"] |= {
         "resnet": {"dataset": "digits38", "architecture": "resnet18"},

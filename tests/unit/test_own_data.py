@@ -4,6 +4,7 @@ import copy
 import itertools
 import operator
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -34,6 +35,7 @@ from shapeline import (
 )
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.models import pipeline_file, ready
+from tests.unit.test_documentation import BLOCKS
 
 COLUMNS = ["size", "rooms", "town", "garden"]
 
@@ -185,7 +187,7 @@ def test_absent_features_are_usual_values_or_rows_never_codes_between(prepared, 
 def test_a_pipeline_says_what_it_says_of_the_users_own_frame(prepared, table, tmp_path, last):
     data = prepared()
     fitted = pipeline(table, last)
-    model = opened(fitted, data, tmp_path)
+    model = opened(fitted, data, tmp_path, framework="function")  # as plan.train_settings has it
     expected = fitted.predict_proba(table[COLUMNS].astype({"size": np.float32}).astype({"size": float}))
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), expected, atol=1e-9)
     models.save(model, tmp_path / "weights.safetensors")
@@ -277,6 +279,49 @@ def test_a_pipeline_that_does_not_fit_is_refused_in_one_line(prepared, table, tm
     with pytest.raises(ShapelineError) as failure:
         opened(make(table), data, tmp_path)
     assert said in str(failure.value) and "\n" not in str(failure.value)
+
+
+def function_in(tmp_path, text: str) -> dict:
+    (tmp_path / "model.py").write_text("import numpy as np\nimport pandas as pd\n" + text)
+    return {"source": f"{tmp_path / 'model.py'}:model", "framework": "function"}
+
+
+def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_path):
+    data = prepared()
+    text = (
+        "def model(rows):\n    assert rows['garden'].dtype == bool\n    return (rows['town'] == 'Ulm') * 0.5 + 0.25\n"
+    )
+    model = models.for_dataset(function_in(tmp_path, text), data.card)
+    expected = np.where(table["town"] == "Ulm", 0.75, 0.25)
+    np.testing.assert_allclose(np.exp(model.log_probs(data.inputs))[:, 1], expected)
+    own, reference = features.build("column", data.card), references.build("mean", data, 0)
+    found = attribution.attribute(
+        *(model, data.inputs[:9], np.ones(9, int), {"method": "shapley"}, own, reference, "probability")
+    )[0]
+    absent = 0.75 if table["town"][data.split == 0].mode()[0] == "Ulm" else 0.25
+    np.testing.assert_allclose(found.scores[:, 2], expected[:9] - absent, atol=1e-6)
+    assert abs(found.scores[:, [0, 1, 3]]).max() < 1e-9  # what the function does not read has no part in it
+    models.save(model, tmp_path / "weights.safetensors")
+    again = models.load(tmp_path / "weights.safetensors")
+    np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
+    card = ready.measured(model, data)
+    right = (expected > 0.5) == (table["sold"] == "yes")
+    assert card["test_accuracy"] == right[data.split == datasets.TEST].mean() and card["framework"] == "function"
+
+
+def test_a_function_of_pictures_and_of_a_regression_is_given_arrays(tmp_path):
+    card = {"classes": ["a", "b", "c"], "input_shape": [1, 2, 2], "kind": "image", "feature_names": []}
+    rows = np.random.default_rng(0).random((5, 1, 2, 2))
+    text = "def model(rows):\n    assert rows.shape[1:] == (1, 2, 2)\n    p = rows.mean((1, 2, 3)) / 2\n"
+    model = models.for_dataset(function_in(tmp_path, text + "    return np.stack([p, p, 1 - 2 * p], 1)\n"), card)
+    np.testing.assert_allclose(np.exp(model.log_probs(rows))[:, 0], rows.mean((1, 2, 3)) / 2, rtol=1e-6)
+    for wrong in ("    return p\n", "    return np.stack([p, 1 - p], 1)\n"):
+        model = models.for_dataset(function_in(tmp_path, text + wrong), card)
+        with pytest.raises(ShapelineError, match="the dataset has 3 classes; return a probability of each"):
+            model.log_probs(rows)
+    card = {"classes": [], "input_shape": [2], "kind": "table", "feature_names": ["a", "b"], "task": "regression"}
+    model = models.for_dataset(function_in(tmp_path, "def model(rows):\n    return 3 * rows[:, 0]\n"), card)
+    np.testing.assert_allclose(model.predict(np.array([[1, 2], [5, 7]])), [3, 15])
 
 
 def test_types_that_are_not_trusted_are_named(prepared, table, tmp_path):
@@ -371,10 +416,13 @@ def example(root, tmp_path, monkeypatch, table):
     """The example's raw configuration, in a folder with its files (models as empty ones)."""
     own = tmp_path / "examples/own"
     own.mkdir(parents=True)
-    for name in ("loans.csv", "reviews.csv", "halves.py", "spread.py", "subwords.py"):
+    for name in ("loans.csv", "reviews.csv", "halves.py", "rule.py", "spread.py", "subwords.py"):
         (own / name).write_bytes((root / "examples/own" / name).read_bytes())
     for name in ("pipeline.skops", "limits.skops", "network.keras", "scores.parquet"):
         (own / name).touch()
+    for name in ("cross", "disc"):
+        (own / "shapes" / name).mkdir(parents=True)
+        (own / "shapes" / name / "0.png").touch()
     monkeypatch.chdir(tmp_path)
     return yaml.safe_load((root / "examples/own/config.yaml").read_text())
 
@@ -383,6 +431,11 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
     loaded = config.load(example)
     assert plan.train_code(loaded, "granting")[-1] == "examples/own/pipeline.skops"
     assert plan.train_code(loaded, "network")[-1] == "examples/own/network.keras"
+    assert (
+        plan.train_code(loaded, "rule")[-1] == "examples/own/rule.py" and plan.job_framework(loaded, "rule") == "torch"
+    )
+    assert any(file.endswith("models/function_file.py") for file in plan.attribute_code(loaded, "rule", "exact"))
+    assert plan.user_files(loaded, "rule") == ["examples/own/rule.py"]
     assert plan.attribute_code(loaded, "loans", "halves")[-1] == "examples/own/halves.py"
     assert plan.attribute_code(loaded, "loans", "elsewhere")[-1] == "examples/own/scores.parquet"
     assert plan.measure_code(loaded, "loans", "own")[-1] == "examples/own/spread.py"
@@ -415,6 +468,15 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
         ("models.granting.dataset", "remarks", "a pipeline takes tables, not a dataset of kind text"),
         ("models.network.dataset", "remarks", "a Keras file has a vocabulary of its own"),
         ("models.network.trusted", ["x"], "only the types of a .skops file are checked"),
+        ("models.rule.source", "examples/own/rule.py:grantd", "has no function 'grantd'. Did you mean 'granted'?"),
+        ("models.rule.source", "examples/own/halves.py:halves", "called with rows alone; it asks for 3 arguments"),
+        ("models.rule.source", "examples/own/pipeline.skops", "function is of a source path/to/file.py:function"),
+        ("models.rule.training", {"epochs": 0}, "models.rule.training: the model in"),
+        ("models.opinions.framework", "function", "function is of a source path/to/file.py:function"),
+        ("experiments.rule.value", "logit", "a function gives probabilities and no logit"),
+        ("experiments.rule.metrics.randomisation", {}, "cannot be drawn anew"),
+        ("experiments.rule.methods.gradient", {"method": "saliency"}, "of a network, which a function has not"),
+        ("experiments.rule.methods.deep", {"method": "deep_lift"}, "a torch model and models.rule is of function"),
         ("experiments.loans.value", "logit", "a pipeline gives probabilities and no logit"),
         ("experiments.loans.metrics.ablation", {}, "metrics.ablation: it asks for a logit"),
         ("experiments.loans.metrics.randomisation", {}, "cannot be drawn anew"),
@@ -542,6 +604,18 @@ def test_ones_own_metric_gives_a_number_a_row(tmp_path, root):
     assert list(values["total"]) == [8, 9] and found["x"].isna().all()
     with pytest.raises(ShapelineError, match=r"metric bad: .* returned int64 of shape \(1,\); return 2 numbers"):
         metrics.measure("own", rows, {"functions": {"bad": f"{file}:wrong"}})
+    file.write_text("import nothing_such\ndef total(rows):\n    return 0\n")
+    with pytest.raises(ModuleNotFoundError) as failure:
+        metrics.measure("own", rows, {"functions": {"bad": f"{file}:total"}})
+    assert failure.value.__notes__ == [f"metric bad: {file}:total failed"]
+
+
+def test_a_metric_of_ones_own_asks_for_what_there_is(example, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text("def one(row, seed=1, more=2):\n    ...\n")
+    example["experiments"]["loans"]["metrics"]["own"] = {"functions": {"one": f"{file}:one"}}
+    with pytest.raises(ShapelineError, match=r"own.functions.one: .*:one asks for 'row'. Did you mean 'rows'\?"):
+        config.load(example)
 
 
 # --- scores made elsewhere ----------------------------------------------------------------------------------------
@@ -650,6 +724,20 @@ def test_without_shap_it_is_said_what_to_install(written, monkeypatch):
         scores.to_shap(written)
 
 
+@pytest.mark.filterwarnings("error")
+def test_folders_whose_rows_come_in_other_orders_raise_no_warning(tmp_path):
+    import pyarrow as pa
+
+    for side, labels in (("a", ["lime", "exact", "occlusion"]), ("b", ["occlusion", "lime"])):
+        for label in labels:
+            rows = pd.DataFrame({"label": label, "instance": [7, 2] if side == "a" else [2, 9, 7], "repeat": 0})
+            rows = rows.assign(quantity="rmse", x=np.nan, value=1.0)
+            table = pa.Table.from_pandas(rows, scores.MEASURED, preserve_index=False)
+            scores.write_table(tmp_path / side / f"loans/metrics/error/{label}.parquet", table, {})
+    found = compare.compare_folders(tmp_path / "a", tmp_path / "b").set_index("label")
+    assert found["shared"].to_dict() == {"exact": 0, "lime": 2, "occlusion": 2}
+
+
 def test_two_folders_side_by_side(tmp_path, capsys):
     import pyarrow as pa
 
@@ -678,3 +766,27 @@ def test_two_folders_side_by_side(tmp_path, capsys):
     assert "rmse" in capsys.readouterr().out and len(pd.read_csv(tmp_path / "out.csv")) == 1
     with pytest.raises(SystemExit, match="holds no measurements"):
         compare.main([str(tmp_path / "a"), str(tmp_path / "none")])
+
+
+# --- what the documentation shows of it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "block", [one for one in BLOCKS if one.mark == "by tests/unit/test_own_data.py"], ids=lambda one: one.page
+)
+def test_the_documentations_python_runs_with_what_is_the_readers(block, tmp_path, root, monkeypatch):
+    """A file, a pipeline, a model with its inputs, and a package that nothing else needs are put in their places."""
+    (tmp_path / "examples/own").mkdir(parents=True)
+    (tmp_path / "examples/own/halves.py").write_bytes((root / "examples/own/halves.py").read_bytes())
+    (tmp_path / "loans.csv").write_bytes((root / "examples/own/loans.csv").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "tokenizers", SimpleNamespace(Tokenizer=SimpleNamespace(from_file=str.upper)))
+    readers = {
+        "pipeline": make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression()),
+        "model": lambda rows: rows.mean((1, 2, 3)),
+        "inputs": np.random.default_rng(0).random((3, 1, 4, 4)),
+        "shapeline": shapeline,
+    }
+    exec(compile(block.body, block.page, "exec"), readers)
+    assert "tokenizer" not in readers or readers["tokenizer"]() == "TOKENIZER.JSON"
+    assert "skops" not in readers or (tmp_path / "pipeline.skops").exists()

@@ -8,7 +8,7 @@ import re
 import pandas as pd
 import pytest
 
-from shapeline import config, plan, scores
+from shapeline import config, estimates, plan, scores
 from shapeline.errors import ShapelineError
 from shapeline.seeds import digest
 
@@ -63,6 +63,19 @@ def test_the_shards_of_one_experiment_touch_no_other(default):
     assert changed
     assert {path.rpartition("/")[0].split("scores/")[0] for path, _ in changed} == {"results/digits/"}
     assert all(before[path] == after[path] for path in before.keys() & after.keys())
+
+
+def test_an_experiments_digest_changes_with_its_settings_alone(default):
+    before = plan.digests(config.load(default))
+    assert list(before) == default["run"]
+    assert plan.digests(config.load({**shuffled(default), "run": default["run"], "device": "cpu"})) == before
+    default["experiments"]["digits"]["shards"] = 3
+    assert plan.digests(config.load(default)) == before
+    for section, key, value in (("metrics", "error", {"reference": "exact", "top": 0.5}), ("report", "title", "other")):
+        default["experiments"]["digits"].setdefault(section, {})[key] = value
+        after = plan.digests(config.load(default))
+        assert {name for name in before if before[name] != after[name]} == {"digits"}
+        before = after
 
 
 def test_precision_and_compilation_are_settings_of_the_scores_alone(default):
@@ -144,8 +157,30 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
         plan.check_records(config.load(default))
     record = plan._record(score)
     record.parent.mkdir(parents=True)
-    record.touch()  # Snakemake has a record: it will compare the settings itself
+    record.touch()  # empty, as a full disk leaves it: Snakemake passes over it
+    with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):
+        plan.check_records(config.load(default))
+    record.write_text("{}")  # Snakemake has a record: it will compare the settings itself
     plan.check_records(config.load(default))
+
+
+@pytest.mark.parametrize("text", ["", '{"settings": {"arch', "[]"])
+@pytest.mark.parametrize(
+    "path", ["data/prepared/digits38/card.json", "results/models/digits_cnn/card.json", "results/reports/digits.ipynb"]
+)
+def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, monkeypatch, path, text):
+    monkeypatch.chdir(tmp_path)
+    loaded = config.load(default)
+    os.makedirs(os.path.dirname(path))
+    with open(path, "w") as file:
+        file.write(text)
+    with pytest.raises(
+        ShapelineError, match=rf"^{path} is damaged \(.+\); remove it and run again, which makes it anew$"
+    ):
+        plan.check_records(loaded)
+    if "prepared" in path:
+        with pytest.raises(ShapelineError, match=f"{path} is damaged"):
+            estimates.of_run(loaded)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

@@ -158,15 +158,93 @@ def test_headline_says_when_a_control_wins(results):
     frame = areas_of(exact=-10, kernel_shap=-9, occlusion=-14, random=-2)
     found = findings.headline(with_metrics(results, log_odds=frame))
     assert found["best"]["label"] == "exact" and found["control"]["label"] == "occlusion"
-    assert found["control_wins"] is True and found["control_overlaps"] is False
+    assert found["control_wins"] is True and found["control_behind"] is None  # nothing is known of the instances
     sentence = findings.headlines(with_metrics(results, log_odds=frame))[2]
     assert "belongs to exact: −10.0 (−11.0 to −9.0)" in sentence and "occlusion, beats it at −14.0" in sentence
 
 
-def test_headline_says_when_intervals_overlap(results):
-    found = with_metrics(results, log_odds=areas_of(exact=-10, occlusion=-8.5))
-    assert findings.headline(found)["control_wins"] is False
-    assert "stays behind it" in findings.headlines(found)[2] and "intervals overlap" in findings.headlines(found)[2]
+def measured_of(quantity: str, x: float = np.nan, **values: np.ndarray) -> pd.DataFrame:
+    rows = {"repeat": 0, "quantity": quantity, "x": x}
+    return pd.concat(
+        [
+            pd.DataFrame({"label": label, "instance": np.arange(len(own)), "value": own, **rows})
+            for label, own in values.items()
+        ]
+    )
+
+
+def test_headline_judges_the_control_on_the_same_instances(results):
+    """Instances differ by far more than the two labels do: the intervals overlap, that of the difference is sure."""
+    random = np.random.default_rng(0)
+    easy = random.normal(-10, 4, 60)
+    frame = areas_of(exact=easy.mean(), occlusion=easy.mean() + 0.3)
+    for noise, told in ((0.1, "."), (3.0, ", which may be chance.")):
+        moved = random.normal(0, noise, 60)
+        log_odds = measured_of("masking_area", exact=easy, occlusion=easy + 0.3 + moved - moved.mean())
+        found = dataclasses.replace(with_metrics(results, log_odds=frame), measured={"log_odds": log_odds})
+        behind = findings.headline(found)["control_behind"]
+        assert behind["mean"] == pytest.approx(0.3) and findings.sure(behind) == (noise == 0.1)
+        assert behind["high"] - behind["low"] == pytest.approx(2 * 1.96 * moved.std(ddof=1) / np.sqrt(60), rel=0.2)
+        sentence = findings.headlines(found)[2]
+        assert "stays behind it at" in sentence and "overlap" not in sentence
+        assert sentence.endswith(f"on the same instances the difference is {findings.interval(behind)}{told}")
+    frame = areas_of(exact=easy.mean(), occlusion=easy.mean() - 0.3)
+    log_odds = measured_of("masking_area", exact=easy, occlusion=easy - 0.3 + random.normal(0, 0.1, 60))
+    found = dataclasses.replace(with_metrics(results, log_odds=frame), measured={"log_odds": log_odds})
+    behind = findings.headline(found)["control_behind"]
+    ahead = {"mean": -behind["mean"], "low": -behind["high"], "high": -behind["low"]}
+    assert behind["high"] < 0 < ahead["low"]
+    assert "beats it" in findings.headlines(found)[2] and findings.interval(ahead) in findings.headlines(found)[2]
+    alone = measured_of("masking_area", exact=easy[:1], occlusion=easy[:1])
+    found = dataclasses.replace(found, measured={"log_odds": alone})
+    assert findings.headlines(found)[2].endswith(", on one instance.")
+
+
+def test_the_best_at_a_budget_is_judged_on_the_same_instances(results):
+    random = np.random.default_rng(1)
+    easy = np.abs(random.normal(3, 1, 40))
+    compared = pd.DataFrame(
+        {
+            "label": ["lime", "kernel_shap"] * 2,
+            "quantity": "rmse_by_budget",
+            "x": [2.0, 2.0, 4.0, 4.0],
+            "mean": [3.0, 3.1, 3.0, 3.1],
+        }
+    ).assign(low=lambda frame: frame["mean"] - 0.3, high=lambda frame: frame["mean"] + 0.3, n=40)
+    parts = [
+        measured_of("rmse_by_budget", x, lime=easy, kernel_shap=easy + 0.1 + random.normal(0, noise, 40))
+        for x, noise in ((2.0, 0.02), (4.0, 2.0))
+    ]
+    found = dataclasses.replace(with_metrics(results, error=compared), measured={"error": pd.concat(parts)})
+    table = findings.best_by_budget(found)
+    assert list(table["smallest error"]) == ["lime"] * 2 and list(table["next"]) == ["kernel_shap"] * 2
+    assert list(table["told apart"]) == ["yes", "no"]
+    assert table["difference"][0] == findings.interval(
+        findings.paired(found, "error", "rmse_by_budget", "lime", "kernel_shap", 2.0)
+    )
+    assert findings.paired(found, "error", "rmse_by_budget", "lime", "kernel_shap", 2.0)["high"] < 0
+    bare = findings.best_by_budget(dataclasses.replace(found, measured={}))
+    assert list(bare["difference"]) == list(bare["told apart"]) == ["–"] * 2
+
+
+def test_areas_between_random_and_the_best_found_have_intervals(results):
+    """By hand on masking and insertion, whose better directions differ; the interval is over instances."""
+    random = np.random.default_rng(2)
+    reach, good = random.uniform(5, 9, 30), random.uniform(0.5, 0.9, 30)
+    masking = {"random": 0 * reach, "lime": -good * reach, "exact": -reach}
+    insertion = {"random": -reach, "lime": -(1 - good) * reach, "exact": 0 * reach}
+    frames = [measured_of("masking_area", **masking), measured_of("insertion_area", **insertion)]
+    found = dataclasses.replace(results, measured={"log_odds": pd.concat(frames)})
+    table = findings.area_table(found).set_index("label")
+    half = 1.96 * good.std(ddof=1) / np.sqrt(30)
+    for curve in ("masking", "insertion"):
+        column = table[f"{curve}, from random to the best found"]
+        mean, low, high = map(float, re.fullmatch(r"([\d.]+) % \(([\d.]+) to ([\d.]+)\)", column["lime"]).groups())
+        assert mean == pytest.approx(100 * good.mean(), abs=0.05)
+        assert (low, high) == pytest.approx((mean - 100 * half, mean + 100 * half), abs=1)
+        assert column["exact"] == "100.0 % (100.0 to 100.0)" and column["random"] == "0.0 % (0.0 to 0.0)"
+        assert column["saliency"] == "–"
+    assert "from random" not in " ".join(findings.area_table(results))
 
 
 def test_headline_names_the_closest_sampled_method(results):

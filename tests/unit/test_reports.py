@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from shapeline import comparison_plots, findings, influence_plots, reports, text_plots
+from shapeline import comparison_plots, findings, influence_plots, plots, reports, seeds, text_plots
 from shapeline.errors import ShapelineError
 from tests.fixtures.result_folder import METHODS, build
 
@@ -132,13 +134,81 @@ def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):
     assert written[2].read_text() == "label,mean\na,1.5\n"
 
 
+def test_the_numbers_that_a_figure_carries_are_a_csv_of_its_name(tmp_path):
+    numbers = pd.DataFrame({"label": ['a & <b>, "c"', "d"], "mean": [1.23456789, float("nan")]})
+    drawing = Figure(figsize=(1, 1))
+    page = tmp_path / "page.html"
+    page.write_text(plots.figure(drawing, "With").data + plots.figure(drawing, "Without").data)
+    assert len(reports.write_parts(page, tmp_path / "files")) == 2
+    page.write_text(plots.figure(drawing, "With", numbers=numbers).data + plots.figure(drawing, "Without").data)
+    written = reports.write_parts(page, tmp_path / "files")
+    assert [file.name for file in written] == ["01_with.svg", "01_with.csv", "02_without.svg"]
+    found = pd.read_csv(written[1])
+    assert list(found["label"]) == list(numbers["label"]) and found["mean"][0] == 1.23457 and len(found) == 2
+
+
 def test_the_index_has_a_row_an_experiment(rendered):
     page = (rendered / "reports/index.html").read_text()
     assert '<a href="image.html">Digits 3 and 8 in sixteen patches</a>' in page
     assert '<a href="table.html">Breast cancer in ten groups</a>' in page
     text = shown_text(page)
-    assert text.count("99.1 %") == 2 and "does not win, intervals overlap" in text and "⚠ 1 of 156" in text
+    assert text.count("99.1 %") == 2 and "does not win" in text and "⚠ 1 of 156" in text
     assert "1,582,008" in text and "sample_shapley" in text
+
+
+def with_measured(rendered: Path, kind: str, folder: Path) -> Path:
+    """The notebook of a rendered page with a measurement of each instance, so that its methods can be ranked."""
+    kept = json.loads((rendered / f"reports/{kind}.ipynb").read_text())
+    given = kept["metadata"]["papermill"]["parameters"]
+    random = np.random.default_rng(0)
+    rows = [
+        {"label": label, "instance": instance, "repeat": 0, "quantity": "masking_area", "x": np.nan,
+         "value": place + random.normal()}
+        for place, label in enumerate(LABELS[kind]) for instance in range(12)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_parquet(folder / "measured.parquet")
+    given["measured"] = {"log_odds": [str(folder / "measured.parquet")]}
+    path = folder / f"{kind}.ipynb"
+    path.write_text(json.dumps(kept))
+    return path
+
+
+def test_the_index_folds_costs_ranks_and_health_of_every_experiment(rendered, tmp_path, monkeypatch):
+    monkeypatch.chdir(rendered)
+    notebook = with_measured(rendered, "table", tmp_path)
+    comparison_plots.write_index([notebook, "reports/image.ipynb"], tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text()
+    table, image = re.findall(r"<details><summary>([^<]*health[^<]*)</summary>(.*?)</details>", page, re.S | re.I)
+    assert table[0] == "Costs, ranks and health: cancer_groups" and image[0] == "Health: digits_patches"
+    assert re.findall(r'alt="([^"]*)"', table[1]) == [
+        "cancer_groups, masking: means against evaluations and seconds per instance",
+        "cancer_groups, masking: average ranks of the methods with the critical difference",
+    ]
+    assert "<img" not in image[1] and "memory" in image[1]  # the failure of lime
+    assert all(f">{label}<" in image[1] for label in LABELS["image"])
+
+
+def test_the_index_has_a_digest_of_the_configuration(rendered, tmp_path, monkeypatch):
+    monkeypatch.chdir(rendered)
+    notebooks = ["reports/table.ipynb", "reports/image.ipynb"]
+    given = {"cancer_groups": "0" * 15 + "a", "digits_patches": "0" * 15 + "b"}
+    comparison_plots.write_index(notebooks, tmp_path / "index.html", digests=given)
+    origins = (tmp_path / "index.html").read_text().partition("Where the results come from")[2]
+    for name, digest in given.items():
+        assert re.search(rf"<td[^>]*>{name}</td>(?:(?!<tr>).)*>{digest}<", origins, re.S)
+    assert f"all of them together: {seeds.digest(given)}." in origins
+    comparison_plots.write_index(notebooks, tmp_path / "index.html")
+    assert ">configuration<" not in (tmp_path / "index.html").read_text()
+
+
+def test_the_index_says_where_the_lead_over_the_control_may_be_chance(tmp_path):
+    found = {"label": "a", "mean": 1.0, "low": 0.5, "high": 1.5}
+    entry = {"title": "one", "link": "one.html", "best": found, "control": found, "control_wins": False}
+    for behind, told in (((-0.1, 0.3), True), ((0.1, 0.3), False)):
+        difference = {"mean": 0.1, "low": behind[0], "high": behind[1]}
+        reports.index([{**entry, "control_behind": difference}], tmp_path / "index.html")
+        text = shown_text((tmp_path / "index.html").read_text())
+        assert "does not win" in text and ("not for sure" in text) == told
 
 
 def test_the_index_escapes_and_leaves_out_what_is_missing(tmp_path):

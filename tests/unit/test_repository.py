@@ -1,7 +1,10 @@
 """Files that must stay in step with each other."""
 
+import ast
 import json
 import re
+import subprocess
+import sys
 
 import yaml
 
@@ -18,6 +21,33 @@ def test_environments_have_the_pins_of_the_requirements(root):
         )
         for name, version in (line.split("==") for line in listed):
             assert required[name] == version, (file.name, name)
+
+
+CONDA = r"^rule (\w+):\n(?:(?!^\S).*\n)*? {4}conda:\n +\"([\w./]+)\"\n(?:(?!^\S).*\n)*? {4}script:\n +\"([\w./]+)\""
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(name, path=None, target=None):
+        if name.split(".")[0] in {}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent)
+"""
+
+
+def test_scripts_import_nothing_that_their_environment_lacks(root):
+    """Of the rules with one environment: the others' is that of the framework, whose packages plan.py keeps apart."""
+    required, scripts = pins((root / "requirements.txt").read_text()), {}
+    for file in (root / "Snakefile", *(root / "workflow/rules").glob("*.smk")):
+        for rule, environment, script in re.findall(CONDA, file.read_text(), re.M):
+            scripts.setdefault(file.parent / environment, {})[rule] = file.parent / script
+    assert {rule for found in scripts.values() for rule in found} >= {"prune", "doctor", "compare", "render_report"}
+    for environment, found in scripts.items():
+        lacking = sorted({*required} - {*pins(environment.read_text())} - {"pillow"})  # which scikit-image brings
+        lines = [WITHOUT.format(lacking)]
+        for script in found.values():
+            nodes = ast.parse(script.read_text()).body
+            lines += [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+        subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=root)
 
 
 def test_direct_pins_agree_with_the_constraints(root):

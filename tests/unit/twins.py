@@ -94,6 +94,33 @@ def image(seed=0) -> tuple[Classifier, Classifier]:
     return torch_classifier(one), keras_classifier(other)
 
 
+class KerasWithSpare(keras.Model):
+    """The last convolution does not reach the output: it is never called, or called in vain."""
+
+    def __init__(self, called):
+        super().__init__()
+        self.called, self.used = called, keras.layers.Conv2D(2, 3, name="used")
+        self.dense, self.spare = keras.layers.Dense(CLASSES), keras.layers.Conv2D(2, 3, name="spare")
+
+    def call(self, images):
+        images = tf.transpose(images, [0, 2, 3, 1])
+        if self.called:
+            self.spare(images)
+        maps = self.used(images)
+        return self.dense(tf.reshape(maps, [-1, maps.shape[1] * maps.shape[2] * 2]))
+
+
+def keras_with_spare(called) -> Classifier:
+    model = KerasWithSpare(called)
+    model(np.zeros((1, 1, 8, 8), np.float32))
+    return keras_classifier(model)
+
+
+def keras_of_probabilities(activation) -> keras.Model:
+    layers = keras.layers.Input((4,)), keras.layers.Dense(1 if activation == "sigmoid" else 3, activation=activation)
+    return keras.Sequential(layers)
+
+
 def linear(weights, bias) -> tuple[Classifier, Classifier]:
     """weights (classes, inputs), bias (classes,)."""
     one = nn.Linear(weights.shape[1], weights.shape[0])

@@ -16,11 +16,14 @@ REPORT = {
     ("render_report", "results/reports/tiny.ipynb"),
     ("render_report", "results/reports/tiny_files"),
     ("render_index", "results/reports/index.html"),
+    ("render_index", "results/reports/index_files"),
 }
 THEORY = {  # its checks use the designs
     ("render_theory", "results/reports/theory.html"),
     ("render_theory", "results/reports/theory.ipynb"),
+    ("render_theory", "results/reports/theory_files"),
     ("render_index", "results/reports/index.html"),
+    ("render_index", "results/reports/index_files"),
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import safetensors.numpy
 
 from shapeline import plan, scores
 from tests.workflow.conftest import BIN, TINY, Checkout, copy_repository
@@ -200,7 +201,28 @@ def test_a_damaged_score_file_is_named_and_made_anew(done, undisturbed, damage):
 
 
 @GROUP
-def test_a_shard_made_with_other_settings_is_named(done):
+def test_a_damaged_model_is_named_and_trained_anew_to_the_same_scores(done, undisturbed):
+    weights = done.path / "results/models/cnn/weights.safetensors"
+    content, arrays = weights.read_bytes(), safetensors.numpy.load_file(weights)
+    weights.write_bytes(content[: len(content) // 2])
+    (done.path / SHARDS / "2-of-5.parquet").unlink()  # what was made before needs no model
+    stopped = done.snakemake("scores", "--cores", "1", check=False)
+    assert stopped.returncode
+    assert re.search(
+        r"error: models: results/models/cnn/weights.safetensors is damaged \(not a safetensors file: .*\); "
+        "remove it and run again, which trains the model anew\n",
+        stopped.stderr,
+    )
+    assert "Traceback" not in stopped.stderr
+    weights.unlink()
+    done.snakemake("scores", "--cores", "2")
+    again = safetensors.numpy.load_file(weights)
+    assert all(np.array_equal(again[name], array) for name, array in arrays.items())
+    assert_as_undisturbed(done, undisturbed)
+
+
+@GROUP
+def test_a_shard_made_with_other_settings_is_named_and_made_anew(done, undisturbed):
     file = done.path / SHARDS / "2-of-5.parquet"
     rows, about = scores.read(file), scores.metadata(file)
     later = file.stat().st_mtime + 5
@@ -211,6 +233,9 @@ def test_a_shard_made_with_other_settings_is_named(done):
     told = "no true record of 1 output(s) that were made with other settings than the configuration's"
     assert f"{told}: {SHARDS}/2-of-5.parquet" in stopped.stderr
     assert f"rm {SHARDS}/2-of-5.parquet && snakemake --cores all" in stopped.stderr
+    file.unlink()
+    done.snakemake("scores", "--cores", "2")
+    assert_as_undisturbed(done, undisturbed)
 
 
 @GROUP

@@ -35,13 +35,17 @@ def made(folder, *functions: str):
 
 def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own):
     checkout, folder, raw = own
-    made(folder, "models", "scores")
+    made(folder, "models", "scores", "shapes")
     del raw["models"]["network"], raw["experiments"]["pictures"], raw["experiments"]["loans"]["methods"]["random"]
-    raw["experiments"]["loans"]["metrics"] = {"error": {"reference": "exact"}}
+    raw["experiments"]["loans"]["metrics"] = {
+        "error": {"reference": "exact"},
+        "own": raw["experiments"]["loans"]["metrics"]["own"],
+    }
     raw["experiments"]["remarks"]["methods"] = {"occlusion": {"method": "occlusion"}}
     raw["models"]["opinions"]["training"] = {"epochs": 2}
     checkout.configure(raw)
     asked = [("limits", "exact"), ("remarks", "occlusion"), ("pieces", "exact"), ("pieces", "l_shapley")]
+    asked += [("rule", "exact"), ("shapes", "occlusion")]
     tables = [f"results/{name}/scores/{label}/0-of-1.parquet" for name, label in asked]
     checkout.snakemake("--cores", "2", "loans", *tables, timeout=1200)
 
@@ -65,8 +69,13 @@ def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own)
     for path in tables:
         assert (scores.read(checkout.path / path)["status"] == "ok").all()
     whole_words(folder, results)
+    read = abs(scores.matrix(scores.read(results / "rule/scores/exact"))).max(0) > 1e-9
+    assert read.tolist() == [False, True, True, False, True, False]  # income, debt, home: what rule.py reads
+    assert json.loads((results / "models/shapes/card.json").read_text())["test_accuracy"] > 0.9
+    measured = pd.read_parquet(results / "loans/metrics/own.parquet")
+    assert set(measured["quantity"]) == {"spread"} and measured["mean"].between(1, 6).all()
     page = (results / "reports/loans.html").read_text()
-    assert "halves" in page and "evaluations unknown" in page and "far from the data" in page
+    assert "spread" in page and "halves" in page and "evaluations unknown" in page and "far from the data" in page
 
     text = (folder / "halves.py").read_text()  # an edited method runs itself alone
     (folder / "halves.py").write_text(text + "\n")
@@ -96,7 +105,7 @@ def whole_words(folder, results):
 
 def test_a_keras_file_is_explained(own):
     checkout, folder, raw = own
-    made(folder, "models", "scores", "network")
+    made(folder, "models", "scores", "network", "shapes")
     raw["experiments"]["pictures"]["methods"] = {"occlusion": {"method": "occlusion"}}
     raw["experiments"]["pictures"]["metrics"] = {"cost": {}}
     checkout.configure(raw)

@@ -53,7 +53,7 @@ wildcard_constraints:
 
 
 onstart:
-    print(estimates.line(CONFIG), file=sys.stderr)
+    print(*estimates.lines(CONFIG), sep="\n", file=sys.stderr)
     if workflow.local_exec:
         # The limit on submissions is for clusters. With it Snakemake looks at the whole queue once a second more for
         # every job that ended: a third of a core in a run of 300.

@@ -14,7 +14,7 @@ rule render_report:
         html=report(
             f"{RESULTS}/reports/{{experiment}}.html",
             category="Experiments",
-            labels={"experiment": "{experiment}"},
+            labels={"page": "{experiment}"},
         ),
         notebook=f"{RESULTS}/reports/{{experiment}}.ipynb",
         parts=directory(f"{RESULTS}/reports/{{experiment}}_files"),
@@ -45,9 +45,10 @@ rule render_theory:
         html=report(
             f"{RESULTS}/reports/theory.html",
             category="Theory",
-            labels={"experiment": "theory"},
+            labels={"page": "the papers' statements"},
         ),
         notebook=f"{RESULTS}/reports/theory.ipynb",
+        parts=directory(f"{RESULTS}/reports/theory_files"),
     log:
         f"{RESULTS}/logs/render_theory.log",
     benchmark:
@@ -73,8 +74,9 @@ rule render_index:
         html=report(
             f"{RESULTS}/reports/index.html",
             category="Overview",
-            labels={"experiment": "all of them"},
+            labels={"page": "which method to trust"},
         ),
+        parts=directory(f"{RESULTS}/reports/index_files"),
     log:
         f"{RESULTS}/logs/render_index.log",
     benchmark:
@@ -83,6 +85,6 @@ rule render_index:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings={"run": list(CONFIG.run)},
+        settings=lambda w: {"digests": plan.digests(CONFIG)},
     script:
         "../scripts/render_index.py"

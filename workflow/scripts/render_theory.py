@@ -12,3 +12,4 @@ reports.render(
     snakemake.output.notebook,
     metadata={"settings_digest": digest(settings)},
 )
+reports.write_parts(snakemake.output.html, snakemake.output.parts)

@@ -17,10 +17,13 @@ model = models.for_dataset(settings, dataset.card)
 start = snakemake.input.get("start")
 if start:
     models.start_from(model, start[0])
-if ready.suffix_of(settings.get("source")) or settings.get("training", {}).get("epochs") == 0:
+is_ready = ready.kind_of(settings.get("source"), settings.get("framework"))
+if is_ready or settings.get("training", {}).get("epochs") == 0:
     card = ready.measured(model.to(device), dataset)
 else:
-    card = training.fit(model, dataset, settings.get("training", {}), settings["seed"], device, initialise=not start)
+    key = f"models.{snakemake.wildcards.model}.training"
+    chosen = settings.get("training", {})
+    card = training.fit(model, dataset, chosen, settings["seed"], device, initialise=not start, key=key)
 models.save(model, snakemake.output.weights)
 with atomic(snakemake.output.card) as path:
     own = {"name": Path(snakemake.output.card).parent.name, "training": card.pop("settings"), "settings": settings}

@@ -106,7 +106,10 @@ def attribute(
     if lacking := methods.missing(settings["method"]):
         raise ShapelineError(lacking)
     if method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework
-        raise ShapelineError(f"{settings['method']} needs a torch model and '{model.architecture}' is a tensorflow one")
+        raise ShapelineError(
+            f"{settings['method']} needs a torch model and '{model.architecture}' is a tensorflow one; give it in "
+            "torch, or use expected_gradients or a method of coalitions"
+        )
     results = [blank(len(inputs), features, targets) for _ in budgets]
     designs, designed, count = [], [], None
     for budget, result in zip(budgets, results, strict=True):

@@ -22,6 +22,7 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
     both = {"a": _measured(Path(a)), "b": _measured(Path(b))}
     means = pd.concat({side: found.groupby(KEYS)["value"].mean() for side, found in both.items()}, axis=1)
     each = pd.concat({side: found.groupby([*KEYS, "instance"])["value"].mean() for side, found in both.items()}, axis=1)
+    each = each.sort_index()  # else pandas warns of a slow search at every row
     rows = []
     for key, mean in means.iterrows():
         paired = each.loc[key].dropna()

@@ -17,6 +17,7 @@ from shapeline import findings, plots, reports
 from shapeline.findings import Results, interval, number, scalars
 from shapeline.metrics.compare import compare
 from shapeline.plots import FEW, STYLE, WIDTH, Style, figure, heading, note, table, together
+from shapeline.seeds import digest
 
 CONTROLS = "Controls are grey with hollow markers; the dotted line is the best of them."
 # Beside the others in the figure of all experiments; the labels there must be the same everywhere.
@@ -60,28 +61,39 @@ def comparisons(results: Results) -> HTML:
     return together(*parts)
 
 
-def write_index(notebooks: Iterable[Path | str], html: Path | str, pages: Mapping[str, str] | None = None) -> None:
+def write_index(
+    notebooks: Iterable[Path | str],
+    html: Path | str,
+    pages: Mapping[str, str] | None = None,
+    digests: Mapping[str, str] | None = None,
+) -> None:
     """Write the index of executed notebooks, each beside its page, from the parameters they were run with.
 
-    pages: link -> title of other pages.
+    pages: link -> title of other pages; digests: experiment -> digest of its settings.
     """
     kept = {Path(one).stem: json.loads(Path(one).read_text())["metadata"]["papermill"] for one in notebooks}
     results = {name: findings.load(**papermill["parameters"]) for name, papermill in kept.items()}
     entries = [{**findings.headline(one), "link": f"{name}.html"} for name, one in results.items()]
     every = list(results.values())
-    reports.index(entries, html, pages, above=recommendations(every).data, below=overview(every).data)
+    reports.index(entries, html, pages, above=recommendations(every).data, below=overview(every, digests or {}).data)
 
 
 def recommendations(results: Sequence[Results]) -> HTML:
-    """What to take in which experiment, for which question, at what cost."""
+    """What to take in which experiment, for which question, at what cost; folded, what each experiment says of it."""
     from shapeline import evidence_plots  # it draws on this module's neighbours; other pages need it not
 
-    return together(heading("Which method to trust", 2), evidence_plots.overview(results))
+    found = {one.experiment: evidence_plots.evidence(one) for one in results}
+    parts = [heading("Which method to trust", 2), evidence_plots.overview(results, found)]
+    for one in results:
+        drawn = [evidence_plots.costs_and_ranks(each, one) for each in found[one.experiment]]
+        named = "Costs, ranks and health" if drawn else "Health"
+        parts.append(folded(f"{named}: {one.experiment}", together(*drawn, heading("Health"), plots.health(one))))
+    return together(*parts)
 
 
-def overview(results: Sequence[Results]) -> HTML:
+def overview(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
     """The papers' claims, models and data beside the paper's (table 1), masking curves (figure 2), and where the
-    results come from."""
+    results come from; digests: of the settings of each experiment, if known."""
     from shapeline import claims  # it draws on this module's neighbours; other pages need it not
 
     # A model serves several experiments.
@@ -96,7 +108,8 @@ def overview(results: Sequence[Results]) -> HTML:
         table(judged[tested], text=judged.columns) if tested.any() else note("None of them can be judged by this run."),
         note(
             "Numbers are this run's, with their 95 % intervals. A claim about an order holds where the order is sure "
-            "on every comparison, fails where it is surely the other way round on one, and is undecided between."
+            "on every comparison, fails where it is surely the other way round on one, and is undecided between. "
+            + claims.STAND_INS
         ),
         folded(
             f"{number((~tested).sum())} claims that this run cannot judge, and why",
@@ -109,10 +122,27 @@ def overview(results: Sequence[Results]) -> HTML:
             log_odds_grid(frames, styles),
             "Masking curves of the common labels, a panel an experiment",
             "Lower is better; bands are 95 % bootstrap intervals over instances. Controls are grey and dashed.",
+            numbers=_masking(frames, styles),
         ),
         heading("Where the results come from", 2),
-        table(_origins(results), text=["commit", "versions", "device", "frameworks"]),
+        table(_origins(results, digests), text=["commit", "versions", "device", "frameworks", "configuration"]),
+        note(
+            "Configuration: a digest of the settings of all jobs behind a page, from the data to the report. Pages of "
+            f"equal digests are of equal settings. Of all of them together: {digest(dict(digests))}."
+        )
+        if digests
+        else None,
     )
+
+
+def _masking(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> pd.DataFrame | None:
+    """The masking curves of the labels drawn, of all experiments."""
+    curves = [frame.assign(experiment=name) for name, frame in frames.items()]
+    if not curves:
+        return None
+    every = pd.concat(curves, ignore_index=True)
+    return every.loc[(every["quantity"] == "masking") & every["label"].isin(list(styles)),
+                     ["experiment", "label", "x", "mean", "low", "high"]]  # fmt: skip
 
 
 def folded(title: str, part: HTML) -> HTML:
@@ -120,8 +150,8 @@ def folded(title: str, part: HTML) -> HTML:
     return HTML(f"<details><summary>{html.escape(title)}</summary>{part.data}</details>")
 
 
-def _origins(results: Sequence[Results]) -> pd.DataFrame:
-    """Commit, versions, devices and seed of every experiment, as its score files say."""
+def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataFrame:
+    """Commit, versions, devices, seed and configuration of every experiment, as its score files say."""
 
     def told(one: Results, key: str) -> str:
         every = (entry.get(key) for files in one.metadata.values() for entry in files)
@@ -135,7 +165,12 @@ def _origins(results: Sequence[Results]) -> pd.DataFrame:
         "seed": "seed",
     }
     return pd.DataFrame(
-        {"experiment": one.experiment, **{name: told(one, key) for name, key in keys.items()}} for one in results
+        {
+            "experiment": one.experiment,
+            **{name: told(one, key) for name, key in keys.items()},
+            **({"configuration": digests[one.experiment]} if digests else {}),
+        }
+        for one in results
     )
 
 
@@ -284,7 +319,12 @@ def agreement_section(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]
     )
     pairs = agreement_table(frame)
     return together(
-        figure(drawing, "Matrix of rank correlation and cosine between the scores of all methods", caption),
+        figure(
+            drawing,
+            "Matrix of rank correlation and cosine between the scores of all methods",
+            caption,
+            numbers=frame,
+        ),
         HTML(f"<details><summary>All {number(len(pairs))} pairs, with 95 % intervals</summary>"),
         table(pairs, text=["other"]),
         HTML("</details>"),

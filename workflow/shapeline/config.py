@@ -31,6 +31,7 @@ from shapeline.config_types import (  # noqa: F401 (some stand here for others)
     features_of,
     fixed_cost,
     framework_of,
+    shards_of,
     source_of,
 )
 from shapeline.errors import ShapelineError, nearest
@@ -68,6 +69,7 @@ SECTIONS = ("datasets", "models", "experiments")
 SMOKE_PICTURES, SMOKE_SIZES = 400, 20
 SMOKE_MOST = {"evaluations": 64, "samples": 10, "permutations": 20}
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+NUMBERS = {"int_type": "a whole number", "float_type": "a number"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -202,7 +204,8 @@ def _explain(path: tuple, errors: list[dict], raw: dict) -> str:
     ]
     others = [e["msg"][0].lower() + e["msg"][1:] for e in errors if e["type"] not in ("literal_error", "none_required")]
     if words and (isinstance(value, str) or not others):
-        return f"unknown value {value!r}.{nearest(value, words)}"
+        wanted = [f" Or write {NUMBERS[e['type']]}." for e in errors if e["type"] in NUMBERS]
+        return f"unknown value {value!r}.{nearest(value, words)}{''.join(wanted)}"
     if kind.endswith(("model_type", "attributes_type", "dict_type")):
         return f"{value!r} is not a mapping of keys"
     return f"{' or '.join(dict.fromkeys(others))}, not {value!r}" + (

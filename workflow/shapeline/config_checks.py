@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from shapeline import datasets, features, methods, metrics, other_data, references
@@ -22,6 +23,7 @@ from shapeline.config_types import (
     features_of,
     fixed_cost,
     framework_of,
+    shards_of,
     source_of,
 )
 from shapeline.designs.design import evaluations
@@ -30,6 +32,7 @@ from shapeline.methods import USER_FILE, Own
 from shapeline.models import TORCH_ONLY, ready
 
 LARGE = 1000  # features, for what can be said of instances before they are seen
+MOST_SHARDS = 10_000  # score files a label, for Snakemake looks at each
 
 
 def impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
@@ -39,6 +42,14 @@ def impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> I
             f"results: '{config.results}' is not a folder of its own inside the repository; give a relative path "
             "without '..', or a link of that name to a disk elsewhere"
         )
+    for path in (Path(config.results), *Path(config.results).parents):
+        if path.is_file():
+            yield f"results: {path} is a file; give the name of a folder"
+    if config.data.mirror:
+        try:
+            datasets.expand(config.data.mirror)
+        except ShapelineError as error:
+            yield f"data.mirror: {error}"
     for name in config.run:
         if name not in names["experiments"]:
             yield f"run: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
@@ -48,6 +59,8 @@ def impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> I
             if dataset.source.endswith(("csv", "parquet")):
                 hint = " A file of your own is named by path, with source: table_file, or text_file for documents."
             yield f"datasets.{name}.source: unknown source '{dataset.source}'.{hint}"
+        elif problem := dataset.source not in datasets.SOURCES and _absent(dataset.source.rpartition(":")[0]):
+            yield f"datasets.{name}.source: {problem}"
         else:
             try:
                 datasets.check(dataset.source, canonical(dataset))
@@ -84,7 +97,7 @@ def impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> I
         if source and model.architecture and KINDS_TAKEN.get(model.architecture, "image") != source.kind:
             yield f"models.{name}.architecture: {model.architecture} does not take a dataset of kind {source.kind}"
         if source and source.task == "multilabel" and framework_of(model) != "torch":
-            remedy = "give a function of your own" if ready.suffix_of(model.source) else "set framework: torch"
+            remedy = "give a function that builds one" if ready.suffix_of(model.source) else "set framework: torch"
             yield f"models.{name}: datasets.{model.dataset} has several labels a record, for torch alone; {remedy}"
         yield from _impossible_training(f"models.{name}", model, source)
         yield from _impossible_ready(f"models.{name}", model, source, dataset)
@@ -107,11 +120,27 @@ def impossible(config: Config, names: dict[str, set], mistaken: set[tuple]) -> I
         yield from strange or _impossible_experiment(config, name, experiment)
 
 
+def _absent(path: str) -> str | None:
+    """What is wrong with the path of a user's own file; None where the file is there."""
+    try:
+        file = datasets.expand(path)
+    except ShapelineError as error:
+        return str(error)
+    return None if file.is_file() else f"there is no file {file} (paths start at the repository root)"
+
+
 def _impossible_ready(
     where: str, model: Model, source: datasets.Source | None, dataset: Dataset | None
 ) -> Iterator[str]:
     """What does not go with a model that comes ready in a file."""
-    suffix = ready.suffix_of(model.source)
+    suffix, function = ready.suffix_of(model.source), model.framework == "function"
+    if function and ready.kind_of(model.source, model.framework) != "function":
+        yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
+        return
+    if model.source and (problem := _absent(model.source if suffix else model.source.rpartition(":")[0])):
+        yield f"{where}.source: {problem}"
+    elif function and (problem := _not_of_rows(model.source)):
+        yield f"{where}.source: {problem}"
     if model.trusted and suffix != ".skops":
         yield f"{where}.trusted: only the types of a .skops file are checked; remove the key"
     if model.training.epochs == 0 and model.architecture and not model.weights:
@@ -121,17 +150,13 @@ def _impossible_ready(
             f"{where}.training.epochs: with 0 the last layer stays a random draw, for {model.weights} has other "
             "classes; remove the key, or give a file of trained weights"
         )
-    if not suffix:
+    if not suffix and not function:
         return
-    for key in ("framework", "sizes", "weights", "training"):
+    for key in ("sizes", "weights", "training") if function else ("framework", "sizes", "weights", "training"):
         if key in model.model_fields_set:
             yield f"{where}.{key}: the model in {model.source} is ready and not made here; remove the key"
-    try:
-        if not datasets.expand(model.source).is_file():
-            file = datasets.expand(model.source)
-            yield f"{where}.source: there is no file {file} (paths start at the repository root)"
-    except ShapelineError as error:
-        yield f"{where}.source: {error}"
+    if function:
+        return
     if source and suffix == ".skops" and source.kind != "table":
         yield f"{where}.source: a pipeline takes tables, not a dataset of kind {source.kind}; give another model"
     elif source and source.kind == "text" and not dataset.tokenizer:
@@ -139,6 +164,15 @@ def _impossible_ready(
             f"{where}.source: a Keras file has a vocabulary of its own, which is not known here; give the dataset its "
             "tokenizer, or a function path/to/file.py:function that builds the model"
         )
+
+
+def _not_of_rows(source: str) -> str | None:
+    """What keeps a function that is a model from being called with rows alone; None where nothing does."""
+    try:
+        needed = [argument for argument, must in methods.own_arguments(source).items() if must]
+    except ShapelineError as error:
+        return str(error)
+    return None if len(needed) == 1 else f"{source} is called with rows alone; it asks for {len(needed)} arguments"
 
 
 def _impossible_training(where: str, model: Model, source: datasets.Source | None) -> Iterator[str]:
@@ -203,6 +237,12 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
     source = source_of(dataset)
     kind = experiment.features.kind
     without_model = experiment.model is None
+    if (number := shards_of(config, experiment)) > MOST_SHARDS:
+        count = experiment.instances.count
+        yield (
+            f"{where}.shards: {number:,} score files a label, for {count:,} instances, are more than {MOST_SHARDS:,}; "
+            "set fewer shards, or a smaller instances.count"
+        )
     if without_model and kind in features.TEXT_KINDS:
         yield f"{where}.dataset: the tokens of a text are no points, so texts are explained by a model; give model"
         return
@@ -227,18 +267,23 @@ def _impossible_experiment(config: Config, name: str, experiment: Experiment) ->
     for metric in asking if without_model else ():
         if getattr(experiment.metrics, metric) is not None:
             yield f"{where}.metrics.{metric}: it asks what the model says and there is no model; remove the metric"
-    if model and ready.suffix_of(model.source) and experiment.metrics.randomisation:
+    if model and ready.kind_of(model.source, model.framework) and experiment.metrics.randomisation:
         yield f"{where}.metrics.randomisation: the model in {model.source} cannot be drawn anew; remove the metric"
     if model and framework_of(model) == "function":
+        of = "a function" if model.framework else "a pipeline"
         if experiment.value == "logit":
-            yield f"{where}.value: a pipeline gives probabilities and no logit; use log_probability or probability"
+            yield f"{where}.value: {of} gives probabilities and no logit; use log_probability or probability"
         if experiment.metrics.ablation:
-            yield f"{where}.metrics.ablation: it asks for a logit, which a pipeline has not; remove the metric"
+            yield f"{where}.metrics.ablation: it asks for a logit, which {of} has not; remove the metric"
     for metric, reference in (experiment.metrics.own.functions if experiment.metrics.own else {}).items():
         try:
-            methods.own_arguments(reference)
+            takes = methods.own_arguments(reference)
         except ShapelineError as error:
             yield f"{where}.metrics.own.functions.{metric}: {error}"
+            continue
+        for argument in [one for one, needed in takes.items() if needed and one not in metrics.OWN_TAKES]:
+            hint = nearest(argument, metrics.OWN_TAKES)
+            yield f"{where}.metrics.own.functions.{metric}: {reference} asks for '{argument}'.{hint}"
     regression = source.task == "regression" if source else experiment.value == "prediction"
     if experiment.metrics.log_odds and regression and not without_model:
         yield f"{where}.metrics.log_odds: a regression model gives no probabilities and so no odds; remove the metric"
@@ -321,7 +366,7 @@ def _impossible_seeds(where: str, experiment: Experiment, model: Model | None) -
         return
     if experiment.model is None:
         yield f"{where}.seeds: without a model nothing is trained; remove the key"
-    elif model and (ready.suffix_of(model.source) or model.training.epochs == 0):
+    elif model and (ready.kind_of(model.source, model.framework) or model.training.epochs == 0):
         yield f"{where}.seeds: models.{experiment.model} is ready and not trained here; remove the key"
     for label, entry in experiment.methods.items():
         if entry.method == "external":
@@ -345,11 +390,8 @@ def _file_problem(entry: Any, experiment: Experiment) -> str | None:
         return "method: scores made elsewhere are of one model; remove metrics.randomisation, or the label"
     if experiment.metrics.sensitivity:
         return "method: scores made elsewhere cannot be made anew for moved inputs; remove metrics.sensitivity"
-    try:
-        file = datasets.expand(entry.path)
-    except ShapelineError as error:
-        return f"path: {error}"
-    return None if file.is_file() else f"path: there is no file {file} (paths start at the repository root)"
+    problem = _absent(entry.path)
+    return problem and f"path: {problem}"
 
 
 def _impossible_instances(
@@ -526,7 +568,8 @@ def _impossible_for_model(
             "use expected_gradients or integrated_gradients"
         )
     elif method.family == "gradients" and model and framework_of(model) == "function":
-        yield f"{place}: {entry.method} needs the derivative of a network, which a pipeline has not; remove it"
+        of = "a function" if model.framework else "a pipeline"
+        yield f"{place}: {entry.method} needs the derivative of a network, which {of} has not; remove it"
     if method.family == "peers" and getattr(entry, "snapshots", None):
         yield f"{place}.snapshots: {entry.method} tells only its last estimate; give labels with budgets of their own"
     lacking = methods.missing(entry.method) if name in config.run else None  # another's run shall not end for it

@@ -17,6 +17,7 @@ TEXT_ARCHITECTURES = ("word_cnn", "char_cnn", "bilstm")
 KINDS_TAKEN = {"mlp": "table", **dict.fromkeys(TEXT_ARCHITECTURES, "text")}  # the others take images
 ANY_SIZE = ("resnet18",)  # of pictures
 UNITS = {"word_cnn": "word", "bilstm": "word", "char_cnn": "character"}
+INSTANCES_A_SHARD = 250
 ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
 MODEL_FILE = rf"{USER_FILE}|\.(skops|keras)$"
 # What a text that does not match a pattern should have been.
@@ -114,13 +115,15 @@ class Model(Strict):
         None,
         pattern=MODEL_FILE,
         description="path/to/file.py:function that builds a torch module; or a model that is ready: a scikit-learn "
-        "pipeline in a .skops file, or a .keras file.",
+        "pipeline in a .skops file, a .keras file, or with framework: function a path/to/file.py:function of rows.",
     )
     trusted: list[str] | None = Field(
         None, min_length=1, description=".skops: types that the file may hold beside scikit-learn's usual ones."
     )
-    framework: Literal["torch", "tensorflow"] | None = Field(
-        None, description="tensorflow for the architectures of text, torch for the others."
+    framework: Literal["torch", "tensorflow", "function"] | None = Field(
+        None,
+        description="tensorflow for the architectures of text, torch for the others. function: the source is the model "
+        "itself, from rows to probabilities or predictions.",
     )
     sizes: dict[str, int | float | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
     weights: str | None = Field(
@@ -338,6 +341,13 @@ def source_of(dataset: Dataset | None) -> datasets.Source | None:
 def dataset_of(config: Config, experiment: Experiment) -> str:
     """The name of the experiment's dataset: its own, or its model's."""
     return experiment.dataset or config.models[experiment.model].dataset
+
+
+def shards_of(config: Config, experiment: Experiment) -> int:
+    """Score files a label."""
+    number, chosen = experiment.shards or config.shards, experiment.instances
+    count = len(chosen.texts or ()) or chosen.count
+    return math.ceil(count / INSTANCES_A_SHARD) if number == "auto" else min(number, count)
 
 
 def features_of(experiment: Experiment, entry: Any) -> Any:

@@ -15,6 +15,7 @@ import psutil
 
 from shapeline import datasets, estimates, jobs, methods, plan
 from shapeline.config import Config
+from shapeline.errors import ShapelineError
 from shapeline.estimates import amount, core_time
 from shapeline.prune import in_bytes
 
@@ -40,9 +41,12 @@ def report(config: Config) -> tuple[str, list[str]]:
     }
     for heading, part in parts.items():
         lines += ["", heading]
-        for text, problem in part:
-            lines += [f"  {text}"] if text else []
-            problems += [problem] if problem else []
+        try:
+            for text, problem in part:
+                lines += [f"  {text}"] if text else []
+                problems += [problem] if problem else []
+        except ShapelineError as error:  # a damaged file: the other parts are told all the same
+            problems.append(str(error))
     return "\n".join(lines[1:]), list(dict.fromkeys(problems))
 
 
@@ -132,7 +136,9 @@ def _file(config: Config, source: str, file: datasets.RemoteFile, place: Path) -
     size = in_bytes(file.size or estimates.ABOUT.get(file.name, 0))
     told = f"  {place}: "
     if place.exists():
-        return f"{told}there, {in_bytes(place.stat().st_size)}", ""
+        problem = _unlike(file, place)
+        problem = problem and f"{place} is not the official file ({problem}); delete it, or put the official one there"
+        return f"{told}there, {in_bytes(place.stat().st_size)}", problem
     mirror = config.data.mirror
     if mirror and not mirror.lower().startswith(("http://", "https://")):
         if (datasets.expand(mirror) / source / file.name).is_file():
@@ -147,6 +153,17 @@ def _file(config: Config, source: str, file: datasets.RemoteFile, place: Path) -
     if config.data.offline:
         return f"{told}missing, {size}", f"data.offline is set and {place} is missing: get it at {file.urls[0]}"
     return f"{told}not here, {size}, from {file.urls[0]}", ""
+
+
+def _unlike(file: datasets.RemoteFile, place: Path) -> str:
+    """What is wrong with an official file, "" where nothing is: by its size, or where none is known by its checksum,
+    which takes seconds of a large one."""
+    if not place.is_file():
+        return "it is no file"
+    if file.size is None:
+        return file.problem(place)
+    found = place.stat().st_size
+    return "" if found == file.size else f"{found:,} of {file.size:,} bytes"
 
 
 def space(config: Config) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,6 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from shapeline import datasets, methods, metrics, plan
 from shapeline.config import (
@@ -22,6 +21,7 @@ from shapeline.config import (
     framework_of,
     source_of,
 )
+from shapeline.files import document
 from shapeline.models import ready
 from shapeline.models.training import settings_for
 
@@ -180,7 +180,7 @@ def rate_of(config: Config, model: str, dataset: str | None = None) -> float:
 def of_training(config: Config, model: str) -> float:
     """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
     entry = config.models[model]
-    if ready.suffix_of(entry.source) or entry.training.epochs == 0:
+    if ready.kind_of(entry.source, entry.framework) or entry.training.epochs == 0:
         return JOB_SECONDS[plan.job_framework(config, model)]
     epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
     rate = rate_of(config, model) / (WINDOWS if entry.architecture == "word_cnn" else 1)
@@ -203,13 +203,15 @@ def of_run(config: Config) -> tuple[float, float]:
     return sum(cost.evaluations for cost in costs), seconds
 
 
-def line(config: Config) -> str:
-    """What all of `run:` takes, in one line."""
+def lines(config: Config) -> list[str]:
+    """What each experiment of `run:` takes, and all of them with their data and models, a line each."""
+    costs = {name: of_experiment(config, name) for name in config.run}
     evaluations, seconds = of_run(config)
-    return (
-        f"All of run: from the start is {amount(evaluations)} evaluations, roughly {core_time(seconds)} without a GPU; "
-        "`snakemake doctor` says more."
-    )
+    return [
+        *(f"{name}: {amount(cost.evaluations)} evaluations, {core_time(cost.seconds)}" for name, cost in costs.items()),
+        f"All of run: from the start is {amount(evaluations)} evaluations, roughly {core_time(seconds)} without a GPU, "
+        "data and models included; `snakemake doctor` says more.",
+    ]
 
 
 def core_time(seconds: float) -> str:
@@ -253,8 +255,8 @@ def input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
 
 def card_of(dataset: str) -> dict:
     """The card of a prepared dataset, {} where there is none."""
-    file = Path(plan.prepared(dataset)["card"])
-    return json.loads(file.read_text()) if file.exists() else {}
+    file = plan.prepared(dataset)["card"]
+    return document(file) if os.path.exists(file) else {}
 
 
 def downloads(config: Config, name: str) -> Iterator[tuple[str, datasets.RemoteFile, str]]:

@@ -31,7 +31,10 @@ def read(
     first instance that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong,
     or has no `target` and the dataset several labels a record.
     """
-    table = _table(str(expand(path)), os.stat(expand(path)).st_mtime_ns)
+    file = expand(path)
+    if not file.is_file():
+        raise ShapelineError(f"{path}: there is no such file of scores (paths start at the repository root).")
+    table = _table(str(file), os.stat(file).st_mtime_ns)
     keyed = table.index.nlevels > 1
     if not keyed and dataset is not None and dataset.labels.ndim == 2:
         raise ShapelineError(f"{path}: the dataset has several labels a record: add a column 'target'.")

@@ -1,9 +1,12 @@
 """Files that appear whole or not at all."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from shapeline.errors import ShapelineError
 
 
 @contextlib.contextmanager
@@ -22,3 +25,15 @@ def atomic(path: str | Path) -> Iterator[Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def document(path: str | Path) -> dict:
+    """What a card or notebook of the workflow holds; one that is no JSON document is a ShapelineError."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        reason = "" if isinstance(found, dict) else "it holds no keys"
+    except ValueError as error:  # of the text or of its coding
+        reason = str(error)
+    if reason:
+        raise ShapelineError(f"{path} is damaged ({reason}); remove it and run again, which makes it anew")
+    return found

@@ -4,7 +4,7 @@ import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ UNITS = {
 EFFICIENT = {"shapley", "myerson", "kernel_shap", "sample_shapley", "partition"} | {
     *("peer_shap_kernel", "peer_shap_permutation", "peer_shap_partition", "peer_captum_shapley_sampling")
 }
+DIRECTIONS = {"masking": "lower", "insertion": "higher"}  # of the two curves: which way is better
 CUT = 0.2  # the share of features whose choice the health table checks for ties
 
 
@@ -48,6 +49,7 @@ class Results:
     metrics: dict[str, pd.DataFrame]
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
     trainings: dict[str, pd.DataFrame]  # the same with those of the model's other trainings, by their number
+    snapshots: dict[str, pd.DataFrame] = field(default_factory=dict)  # rows at budgets below the label's own
 
     @functools.cached_property
     def dataset(self) -> datasets.Dataset:
@@ -119,7 +121,8 @@ def load(
     }
     card = json.loads(_present(dataset_card, experiment).read_text(encoding="utf-8"))
     explained = score_files.read_table(_present(instances, experiment))
-    found = {label: score_files.final(score_files.read(paths)) for label, paths in files.items()}
+    every_row = {label: score_files.read(paths) for label, paths in files.items()}
+    found = {label: score_files.final(rows) for label, rows in every_row.items()}
     if card.get("task") == "multilabel":
         explained = _each_label(explained, len(card["classes"])).assign(picture=explained["instance"])
         found = {label: _each_label(frame, len(card["classes"])) for label, frame in found.items()}
@@ -140,6 +143,7 @@ def load(
         metrics={metric: frame[frame["label"].isin(list(labels))] for metric, frame in tables.items()},
         measured={metric: frame[frame["label"].isin(list(labels))] for metric, frame in every.items()},
         trainings={metric: _by_training(frame) for metric, frame in every.items()},
+        snapshots={label: rows[rows["budget"] < rows["budget"].max()] for label, rows in every_row.items()},
     )
 
 
@@ -264,7 +268,9 @@ def headline(results: Results) -> dict:
         "best": _named(results, "log_odds", "masking_area", best),
         "control": _named(results, "log_odds", "masking_area", control),
         "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
-        "control_overlaps": None if best is None or control is None else _overlap(results, best, control),
+        "control_behind": None
+        if best is None or control is None
+        else paired(results, "log_odds", "masking_area", control, best),
         "error": None if sampled is None else _error(results, sampled),
         "evaluations": sum(spent(frame) for frame in results.scores.values()),
         "rows": int(sum(len(frame) for frame in results.scores.values())),
@@ -283,10 +289,36 @@ def _error(results: Results, label: str) -> dict:
     return {**_named(results, "error", "rmse", label), "evaluations": float(evaluations(results)[label])}
 
 
-def _overlap(results: Results, one: str, other: str) -> bool:
-    rows = scalars(results.metrics["log_odds"], "masking_area")
-    # Asked so that without an interval, which one instance has none of, nothing is apart.
-    return not (rows["low"][one] > rows["high"][other] or rows["low"][other] > rows["high"][one])
+def paired(
+    results: Results, metric: str, quantity: str, one: str, other: str, x: float | None = None
+) -> dict[str, float] | None:
+    """Mean difference of two labels, one less other, on the instances that both have, with its 95 % interval; None
+    where there is nothing of either.
+
+    x: of a quantity along a curve, where on it.
+    """
+    from shapeline import statistics  # scipy.stats takes half a second, which the index need not wait for
+
+    rows = results.measured.get(metric)
+    if rows is None:
+        return None
+    rows = rows[(rows["quantity"] == quantity) & rows["label"].isin([one, other])]
+    rows = rows if x is None else rows[rows["x"] == x].assign(x=np.nan)
+    values = statistics.by_label(rows, quantity)
+    if not {one, other} <= set(values) or values.empty:
+        return None
+    [pair] = statistics.pairs(values, draws=statistics.by_draw(rows, quantity)).to_dict("records")
+    difference = {"mean": pair["difference"], "low": pair["low"], "high": pair["high"]}
+    return difference if pair["better"] == one else _other_way(difference)
+
+
+def _other_way(difference: Mapping) -> dict[str, float]:
+    return {"mean": -difference["mean"], "low": -difference["high"], "high": -difference["low"]}
+
+
+def sure(difference: Mapping) -> bool:
+    """Whether the interval of a difference leaves out 0; without one, which one instance has none of, it does not."""
+    return difference["low"] > 0 or difference["high"] < 0
 
 
 def _closest_sampled(results: Results) -> str | None:
@@ -314,6 +346,14 @@ def evaluations(results: Results) -> pd.Series:
     known = {label: good(frame) for label, frame in results.scores.items()}
     known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
     return pd.Series({label: spent.median() for label, spent in known.items()}, dtype=float)
+
+
+def evaluations_at_budgets(results: Results) -> pd.Series:
+    """The same at each smaller budget whose estimates were kept, by label and budget (a multiple of d)."""
+    parts = [good(rows).assign(label=label) for label, rows in results.snapshots.items() if len(rows)]
+    if not parts:
+        return pd.Series(dtype=float)
+    return pd.concat(parts).groupby(["label", "budget"])["evaluations"].median()
 
 
 def other_data(results: Results) -> str | None:
@@ -359,10 +399,15 @@ def _area_sentence(found: dict) -> str:
     start = f"The lowest (best) masking area belongs to {best['label']}: {interval(best)} nats"
     if not control:
         return start + "; no control was run."
-    verb = "beats it" if found["control_wins"] else "stays behind it"
-    alone = not np.isfinite(best["low"])
-    overlap = ", on one instance" if alone else ", though their intervals overlap" if found["control_overlaps"] else ""
-    return f"{start}. The best control, {control['label']}, {verb} at {interval(control)}{overlap}."
+    behind, verb = found["control_behind"], "beats it" if found["control_wins"] else "stays behind it"
+    text = f"{start}. The best control, {control['label']}, {verb} at {interval(control)}"
+    if behind is None:
+        return f"{text}."
+    if not np.isfinite(behind["low"]):
+        return f"{text}, on one instance."
+    ahead = _other_way(behind) if found["control_wins"] else behind
+    told = "" if sure(behind) else ", which may be chance"
+    return f"{text}; on the same instances the difference is {interval(ahead)}{told}."
 
 
 def _error_sentences(results: Results, found: dict) -> list[str]:
@@ -387,7 +432,10 @@ def best_by_budget(results: Results) -> pd.DataFrame:
         row = {"budget": f"{number(budget)} d", "smallest error": first["label"], "RMSE": interval(first)}
         second = others[0] if others else None
         row |= {"next": second["label"] if second else "–", "its RMSE": interval(second) if second else "–"}
-        row["intervals"] = "–" if not second else "apart" if second["low"] > first["high"] else "overlap"
+        names = (first["label"], second["label"]) if second else None
+        behind = paired(results, "error", "rmse_by_budget", *names, budget) if names else None
+        row["difference"] = interval(behind) if behind else "–"
+        row["told apart"] = "–" if behind is None else "yes" if sure(behind) else "no"
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -447,7 +495,7 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     curve = frame[frame["quantity"] == "masking"].pivot_table(index="label", columns="x", values="mean")
     positive = curve.columns[curve.columns > 0]
     nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
-    reached = _of_the_way(results)
+    ways = {name: _of_the_way(results, f"{name}_area", better) for name, better in DIRECTIONS.items()}
     order = sorted(curve.index.union(masking.index), key=lambda label: masking["mean"].get(label, math.inf))
     return pd.DataFrame(
         {
@@ -455,22 +503,32 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
             **{f"top {share(x)} masked": number(curve[x].get(label)) for x in nearest},
             "masking area (lower is better)": interval(masking.loc[label]) if label in masking.index else "–",
             "insertion area (higher is better)": interval(insertion.loc[label]) if label in insertion.index else "–",
-            **({"masking, from random to the best found": share(reached.get(label, math.nan))} if len(reached) else {}),
+            **{
+                f"{name}, from random to the best found": _shares(way.loc[label]) if label in way.index else "–"
+                for name, way in ways.items()
+                if len(way)
+            },
         }
         for label in order
     )
 
 
-def _of_the_way(results: Results) -> pd.Series:
-    """Mean masking area of each label between that of random scores (0) and the best of each instance (1)."""
+def _of_the_way(results: Results, quantity: str, better: str) -> pd.DataFrame:
+    """Mean, low and high of each label's area between that of random scores (0) and the best of each instance (1)."""
     from shapeline import statistics  # scipy.stats takes half a second, which the index need not wait for
 
     random = next((label for label, entry in results.labels.items() if entry["method"] == "random"), None)
     measured = results.measured.get("log_odds")
     if measured is None or random is None:
-        return pd.Series(dtype=float)
-    values = statistics.by_label(measured, "masking_area")
-    return statistics.of_the_way(values, random).mean() if random in values else pd.Series(dtype=float)
+        return pd.DataFrame()
+    values = statistics.by_label(measured, quantity)
+    return statistics.summary(statistics.of_the_way(values, random, better)) if random in values else pd.DataFrame()
+
+
+def _shares(row: Mapping) -> str:
+    """'mean (low to high)' of fractions, as percentages."""
+    mean, low, high = (f"{100 * row[key]:.1f}".replace("-", "−") for key in ("mean", "low", "high"))
+    return f"{mean} % ({low} to {high})" if np.isfinite(row["low"]) else f"{mean} %"
 
 
 def cost(results: Results) -> pd.DataFrame:

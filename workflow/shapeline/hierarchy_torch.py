@@ -22,6 +22,7 @@ from shapeline import engine, hierarchy, torch_engine
 from shapeline.designs.design import one_of
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.hierarchy import Evaluate, HShap
+from shapeline.memory import ran_out
 from shapeline.models.classifier import Classifier
 from shapeline.references import Reference
 
@@ -185,7 +186,7 @@ def evaluator(
         try:
             return local.outputs(codes, owner)
         except (RuntimeError, MemoryError) as error:
-            if not torch_engine._is_out_of_memory(error):
+            if not ran_out(error):
                 raise
         if len(owner) == 1:
             raise MethodFailure(

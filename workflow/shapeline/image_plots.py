@@ -43,7 +43,8 @@ def masked_section(results: Results) -> HTML:
     return figure(
         masked_grid(results, picked),
         "Pictures with the top features of each method masked, a row an instance, a column a method",
-        f"The top {share(MASKED)} of the features by signed score are masked. {_colours(results)}",
+        f"The top {share(MASKED)} of the features by signed score are masked{plots.signless(results)}. "
+        f"{_colours(results)}",
         vector=False,
     )
 
@@ -65,7 +66,8 @@ def mistakes_section(results: Results) -> HTML:
         figure(
             masked_grid(results, shown),
             "Misclassified pictures with the top features of each method masked",
-            f"What speaks most for the wrong class: the top {share(MASKED)} of the features. {_colours(results)}",
+            f"What speaks most for the wrong class: the top {share(MASKED)} of the features"
+            f"{plots.signless(results)}. {_colours(results)}",
             vector=False,
         ),
     )
@@ -141,14 +143,14 @@ def mean_section(results: Results) -> HTML:
         [np.arange(some[0].size).reshape(some[0].shape)] * len(means),
         tone=plots.tone_of(results.dataset_card),
     )
-    more = "" if len(means) < MOST else f" The first {MOST} classes are shown."
+    more = "" if len(means) == len(np.unique(_groups(results.instances))) else f" The first {MOST} classes are shown."
     return figure(
         drawing,
         "Mean picture and mean score map of every method, a row a class",
         "Means over the explained instances of the picture and of the scores, where the method did not fail. Red "
-        "speaks for the class, blue against it; every map is scaled by its own largest magnitude, written below it. "
-        "Where the things in the pictures do not stand in one place, the mean shows where a method tends to look at "
-        f"all.{more}",
+        f"speaks for the class, blue against it{plots.signless(results)}; every map is scaled by its own largest "
+        "magnitude, written below it. Where the things in the pictures do not stand in one place, the mean shows where "
+        f"a method tends to look at all.{more}",
         vector=False,
     )
 
@@ -159,8 +161,7 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
     A label is None where it failed on all instances of the class. Of a regression all instances are one group, 0.
     """
     rows = results.instances
-    of = "target" if "target" in rows else "prediction"
-    groups = rows[of].to_numpy() if rows[of].dtype.kind in "iu" else np.zeros(len(rows), int)
+    groups = _groups(rows)
     scores = {label: findings.scores_of(frame, rows["instance"]) for label, frame in results.scores.items()}
     images = results.dataset.inputs[findings.positions(results.dataset, rows)]
     found = {}
@@ -169,6 +170,12 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
         maps = {label: _mean_map(results, images, values, places) for label, values in scores.items()}
         found[int(group)] = images[places].mean(0), maps, len(places)
     return found
+
+
+def _groups(instances: pd.DataFrame) -> np.ndarray:
+    """The explained class of every instance (n,), 0 of a regression."""
+    explained = instances["target" if "target" in instances else "prediction"].to_numpy()
+    return explained if explained.dtype.kind in "iu" else np.zeros(len(explained), int)
 
 
 def _mean_map(results: Results, images: np.ndarray, values: list, places: np.ndarray) -> np.ndarray | None:

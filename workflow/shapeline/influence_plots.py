@@ -212,20 +212,6 @@ def _pair(results: Results) -> dict[str, list]:
     return {label: findings.scores_of(results.scores[label], ids) for label in labels}
 
 
-def health(results: Results) -> HTML:
-    """The health table and how to read it; without the columns that only a model's values fill."""
-    if results.model_card:
-        return together(table(findings.health(results), text=["failures", "flagged"]), plots.health_note(results))
-    kept = ["label", "rows", "failures", "zero scores", "ties at the cut"]
-    return together(
-        table(findings.health(results)[kept], text=["failures", "flagged"]),
-        note(
-            f"Ties at the cut: points whose top {share(findings.CUT)} of the features is no clear set, because "
-            "influences are equal. A ⚠ marks a failure."
-        ),
-    )
-
-
 def cards(results: Results) -> HTML:
     """The data and, where there is one, the model as facts."""
     data = table(findings.dataset_facts(results.dataset_card), "Data", header=False)
@@ -540,7 +526,12 @@ def alike_section(results: Results) -> HTML:
         f"least {PAPER_COSINE} over 8,000 points of another data set."
     )
     return plots.pair(
-        figure(drawing, f"Histogram of the cosine between {main[0]} and {main[1]}", caption),
+        figure(
+            drawing,
+            f"Histogram of the cosine between {main[0]} and {main[1]}",
+            caption,
+            numbers=pd.DataFrame({"cosine": pairs[main]}),
+        ),
         together(
             table(cosine_table(pairs), "Cosine of every pair of measures", text=["other"]),
             note("Between the vectors of all features at a point; 0 where one of them is zero."),

@@ -19,6 +19,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from shapeline.errors import ShapelineError
+from shapeline.memory import ran_out
 
 log = logging.getLogger("shapeline")
 _held: list[FileLock] = []  # device locks live as long as the process; the kernel frees them when it dies
@@ -40,7 +41,14 @@ def start(snakemake) -> str:
         to_file.stream.flush()
         logging.getLogger("shapeline.failure").propagate = False
         to_file.emit(log.makeRecord(log.name, logging.ERROR, "", 0, "failed", (), (kind, error, trace)))
-        if issubclass(kind, ShapelineError | OSError | MemoryError):
+        if ran_out(error):
+            told = [line for line in str(error).splitlines() if "memory" in line or "OOM" in line] or [kind.__name__]
+            print(
+                f"[{name}] error: memory ran out ({told[0]}); "
+                "run fewer jobs at a time, or use a device with more memory",
+                file=sys.stderr,
+            )
+        elif issubclass(kind, ShapelineError | OSError):
             print(f"[{name}] error: {str(error) or kind.__name__}", file=sys.stderr)
         else:
             sys.__excepthook__(kind, error, trace)
@@ -178,18 +186,17 @@ def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
     """Remove the lock that a killed Snakemake left behind; True when there was one.
 
     Every run notes itself under `owners`. The lock goes only when a noted run of this machine is dead and no other
-    run is noted alive or on another machine.
+    run is noted alive or, in the last week, on another machine.
     """
     host, dead, others = socket.gethostname(), [], 0
     owners = folder / "owners"
     owners.mkdir(parents=True, exist_ok=True)
     for note in owners.iterdir():
-        if time.time() - note.stat().st_mtime > 7 * 86400:  # of another machine, perhaps: no run lasts a week
-            note.unlink(missing_ok=True)
-            continue
         where, pid, born = note.name.rsplit("@", 2)
         if where == host and not _lives(int(pid), float(born)):
             dead.append(note)
+        elif where != host and time.time() - note.stat().st_mtime > 7 * 86400:  # cannot be asked; few runs last a week
+            note.unlink(missing_ok=True)
         else:
             others += note.name != _own_note(host)
     locks = list((folder / "locks").glob("*")) if dead and not others else []

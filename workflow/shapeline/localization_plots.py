@@ -184,7 +184,8 @@ def claims_section(results: Results) -> HTML:
         note(
             "The papers' models, and their GPU, were others; 95 % intervals in brackets. Here: "
             f"{timed}, on the device named above. A claim about an order holds where the order is sure on every "
-            "comparison, fails where it is surely the other way round on one, and is undecided between."
+            "comparison, fails where it is surely the other way round on one, and is undecided between. "
+            + claims.STAND_INS
         ),
     )
 
@@ -208,7 +209,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
         draw_boxes(axes, regions[row])
 
     caption = (
-        f"Red speaks for {findings.explained_class(results)}, blue against it (saliency has no sign). Every map is "
+        f"Red speaks for {findings.explained_class(results)}, blue against it{plots.signless(results)}. Every map is "
         "scaled by its own largest magnitude, written below it: compare places within a map, not colours between maps."
         + (" Green boxes lie around the true regions." if truth is not None else "")
         + findings.rows_shown(results)
@@ -556,6 +557,7 @@ def runtime_section(results: Results) -> HTML:
                 runtime_plane(frame, time, drawn, quantity, title),
                 f"{title} against seconds an instance, every method named",
                 f"{title}. Upper left is better: accurate and fast. {bars}.",
+                numbers=plots.by_cost(scalars(frame, quantity), seconds=time["mean"]),
             )
         )
     excluded = sorted({entry["seconds_exclude"] for files in results.metadata.values() for entry in files

@@ -105,6 +105,10 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
             "Curve: theorem 3.2 for n leaves, each true independently with probability ρ. Squares: simulated OR "
             "games. Dots: pictures explained, ρ their share of leaves with a true pixel; filled: the trained model, "
             "hollow: an OR over the true pixels of the same picture.",
+            numbers=pd.concat(
+                pd.DataFrame({"label": label, "leaves": n, "rho": rho, "visited": visited, "visited_or": ideal})
+                for label, n, rho, visited, ideal in panels[:3]
+            ),
         ),
         table(pd.DataFrame(rows), "Mean nodes visited"),
         note(
@@ -202,6 +206,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
             "map of an OR over them (eq. 8). Hollow: an even map over the leaves that touch a true pixel, which is "
             "what h-Shap gives for that OR. Bar: the bound max(1/√a, √(k/n)), a cells in the largest leaf, k true of "
             "n pixels.",
+            numbers=pd.concat(frame.assign(label=label) for label, frame in shown.items()) if shown else None,
         ),
         table(pd.DataFrame(rows)),
         note(

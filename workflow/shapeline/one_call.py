@@ -1,6 +1,7 @@
 """One call from a notebook, `shapeline.explain(model, inputs, ...)`, by the engine and designs of the workflow."""
 
 import dataclasses
+import math
 import weakref
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -42,13 +43,18 @@ def explain(
     instance), the predicted one by default; value: log-probability for networks, probability for functions. Returns an
     Explanation; where d differs by instance, `scores` is (n, largest d), NaN beyond an instance's own features.
     """
-    settings = _checked_settings(method, parameters)
+    settings = _checked_settings(method, parameters, budget)
     kind = {"kind": features} if isinstance(features, str) else features
     tokens = (kind.kind if isinstance(kind, Features) else kind.get("kind")) in feature_kinds.TEXT_KINDS
     dtype = np.int32 if tokens else np.float32
     inputs = np.asarray(inputs, dtype=dtype)
     if inputs.ndim < 2 or not len(inputs):
         raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")
+    taken, found = methods.METHODS[method].data, "text" if tokens else {2: "table", 4: "image"}.get(inputs.ndim)
+    if taken and found not in taken:
+        raise ShapelineError(
+            f"explain: {method} explains data of kind {' and '.join(taken)}, not inputs of shape {inputs.shape}"
+        )
     if isinstance(reference, str) and reference.startswith("mean") and background is None and len(inputs) == 1:
         raise ShapelineError("explain: the mean of a single input is the input itself; give background or a reference")
     if isinstance(kind, Features):
@@ -61,13 +67,12 @@ def explain(
         value, target = value or engine.PREDICTION, 0 if target is None else target
     value = value or ("probability" if classifier.framework == "function" else "log_probability")
     filled = _reference(reference, inputs if background is None else np.asarray(background, dtype=dtype), seed)
-    targets = classifier.log_probs(inputs).argmax(1) if target is None else np.asarray(target)
-    targets = np.broadcast_to(targets, len(inputs)).astype(int)
+    targets = _targets(classifier, inputs, target)
     form = _form_of(classifier, inputs, filled)
     budgets = [budget if methods.METHODS[method].sampled else None]
-    found = []
+    parts = []
     for own, positions in buckets:
-        found += attribute(
+        parts += attribute(
             classifier,
             inputs[positions],
             targets[positions],
@@ -81,7 +86,27 @@ def explain(
             form=form,
             on_error="fail",
         )
-    return found[0] if len(found) == 1 else _together(found, [positions for _, positions in buckets])
+    return parts[0] if len(parts) == 1 else _together(parts, [positions for _, positions in buckets])
+
+
+def _targets(classifier: Classifier, inputs: np.ndarray, target: int | Sequence[int] | None) -> np.ndarray:
+    """The class explained of each input, (n,); the predicted one where none is given."""
+    ask = classifier.predict if classifier.task == "regression" else classifier.log_probs
+    try:
+        said = ask(inputs if target is None else inputs[:1])
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:  # what frameworks raise where shapes do not fit
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ShapelineError(
+            f"explain: model '{classifier.architecture}' fails on inputs of shape {inputs.shape}: {reason}"
+        ) from error
+    targets = said.argmax(1) if target is None else np.asarray(target)
+    whole = targets.dtype.kind in "biuf" and np.array_equal(targets, np.floor(targets.astype(float)))
+    if targets.shape not in ((), (len(inputs),)) or not whole:
+        raise ShapelineError(
+            f"explain: target has {targets.dtype} of shape {targets.shape}; give one class, or {len(inputs)}, one an "
+            "input, as whole numbers"
+        )
+    return np.broadcast_to(targets, len(inputs)).astype(int)
 
 
 def _together(parts: Sequence[Explanation], positions: Sequence[np.ndarray]) -> Explanation:
@@ -114,20 +139,23 @@ def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> eng
     return kept[inputs.shape[1:]]
 
 
-def _checked_settings(method: str, parameters: dict) -> dict:
+def _checked_settings(method: str, parameters: dict, budget: float) -> dict:
     if method not in methods.METHODS:
         raise ShapelineError(f"unknown method '{method}'.{nearest(method, methods.METHODS)}")
     for key in PLANNED:
         if key in parameters:
             raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
+    if isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget < math.inf:
+        raise ShapelineError(f"{method}: budget is {budget!r}; give a number above 0, evaluations as a multiple of d")
     settings = {"method": method, **parameters}
     try:
         methods.METHODS[method].parameters.model_validate(settings)
     except ValidationError as failure:
         first = failure.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        allowed = [name for name in methods.METHODS[method].parameters.model_fields if name != "method"]
-        raise ShapelineError(f"{method}: {key}: {first['msg']}.{nearest(key, allowed)}") from None
+        allowed = [name for name in methods.METHODS[method].parameters.model_fields if name not in ("method", *PLANNED)]
+        hint = nearest(key, allowed) if first["type"] == "extra_forbidden" else ""
+        raise ShapelineError(f"{method}: {key}: {first['msg']}.{hint}") from None
     return settings
 
 

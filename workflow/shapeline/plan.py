@@ -2,7 +2,6 @@
 
 import ast
 import json
-import math
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -10,9 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from shapeline import datasets, methods, metrics, references
-from shapeline.config import Config, budget_of, canonical, feature_shape, framework_of
+from shapeline.config import Config, budget_of, canonical, feature_shape, framework_of, shards_of
 from shapeline.config import dataset_of as dataset_name
 from shapeline.errors import ShapelineError
+from shapeline.files import document
 from shapeline.models import ready
 from shapeline.seeds import digest
 
@@ -30,7 +30,6 @@ UNTRACKED = {
     "jobs",
     "reports",
 }
-INSTANCES_A_SHARD = 250
 RECORDED_WITHIN = 600.0  # seconds; on a cluster Snakemake sees the end of a job late
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
 FRAMEWORK_CODE = {
@@ -89,9 +88,7 @@ def metric_names(config: Config, experiment: str) -> list[str]:
 
 def shards(config: Config, experiment: str) -> int:
     """Score files a label: from counts only, so that paths are the same on every machine."""
-    entry = config.experiments[experiment]
-    number, count = entry.shards or config.shards, len(entry.instances.texts or ()) or entry.instances.count
-    return math.ceil(count / INSTANCES_A_SHARD) if number == "auto" else min(number, count)
+    return shards_of(config, config.experiments[experiment])
 
 
 # --- paths --------------------------------------------------------------------------------------------------------
@@ -348,8 +345,9 @@ def framework_code(config: Config, experiment: str) -> list[str]:
     model = config.experiments[experiment].model
     if not model:
         return []
-    reader = ready.READERS.get(ready.suffix_of(config.models[model].source))
-    return [*FRAMEWORK_CODE[framework_of(config.models[model])], *([reader] if reader else [])]
+    entry = config.models[model]
+    reader = ready.READERS.get(ready.kind_of(entry.source, entry.framework))
+    return [*FRAMEWORK_CODE[framework_of(entry)], *([reader] if reader else [])]
 
 
 def prepare_code(config: Config, dataset: str) -> list[str]:
@@ -361,8 +359,8 @@ def prepare_code(config: Config, dataset: str) -> list[str]:
 
 def train_code(config: Config, model: str) -> list[str]:
     framework = framework_of(config.models[model])
-    suffix = ready.suffix_of(config.models[model].source)
-    made_by = ready.READERS[suffix] if suffix else TRAINING[framework]
+    kind = ready.kind_of(config.models[model].source, config.models[model].framework)
+    made_by = ready.READERS[kind] if kind else TRAINING[framework]
     modules = ("shapeline.datasets", *FRAMEWORK_CODE[framework], made_by)
     return [*sources("shapeline.models.training", *modules), *user_file(config.models[model].source)]
 
@@ -487,29 +485,38 @@ def outputs(config: Config) -> set[str]:
     return {path for path, _ in _expected(config)}
 
 
+def digests(config: Config) -> dict[str, str]:
+    """A digest of the settings of all jobs of each experiment under `run`: which configuration made its page."""
+    return {name: digest({"jobs": sorted({digest(one) for _, one in _of(config, name)})}) for name in config.run}
+
+
 def _expected(config: Config) -> Iterator[tuple[str, dict]]:
     yield f"{config.results}/reports/theory.ipynb", {"seed": config.seed}
     for experiment in config.experiments:
-        model = config.experiments[experiment].model
-        for dataset in datasets_of(config, experiment):
-            yield prepared(dataset)["card"], prepare_settings(config, dataset)
-        if model:
-            yield model_files(config, model)["card"], train_settings(config, model)
-        yield f"{config.results}/{experiment}/instances.parquet", select_settings(config, experiment)
-        for variant in variants(config, experiment):
-            yield model_files(config, f"{model}@{variant}")["card"], randomise_settings(config, variant)
-        for number, training in enumerate(trainings(config, experiment), 1):
-            yield model_files(config, f"{model}@{training}")["card"], train_settings(config, model, number)
-        for label in all_labels(config, experiment):
-            for path in score_files(config, experiment, label):
-                yield path, attribute_settings(config, experiment, label)
-        for metric in metric_names(config, experiment):
-            for path in metric_files(config, experiment, metric):
-                others = _of_trainings(config, experiment, path) if metric in metrics.PAIRED else ()
-                yield from ((one, measure_settings(config, experiment, metric)) for one in (path, *others))
-        for metric, path in zip(metric_names(config, experiment), compared_files(config, experiment), strict=True):
-            yield path, compare_settings(config, experiment, metric)
-        yield f"{config.results}/reports/{experiment}.ipynb", report_settings(config, experiment)
+        yield from _of(config, experiment)
+
+
+def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
+    model = config.experiments[experiment].model
+    for dataset in datasets_of(config, experiment):
+        yield prepared(dataset)["card"], prepare_settings(config, dataset)
+    if model:
+        yield model_files(config, model)["card"], train_settings(config, model)
+    yield f"{config.results}/{experiment}/instances.parquet", select_settings(config, experiment)
+    for variant in variants(config, experiment):
+        yield model_files(config, f"{model}@{variant}")["card"], randomise_settings(config, variant)
+    for number, training in enumerate(trainings(config, experiment), 1):
+        yield model_files(config, f"{model}@{training}")["card"], train_settings(config, model, number)
+    for label in all_labels(config, experiment):
+        for path in score_files(config, experiment, label):
+            yield path, attribute_settings(config, experiment, label)
+    for metric in metric_names(config, experiment):
+        for path in metric_files(config, experiment, metric):
+            others = _of_trainings(config, experiment, path) if metric in metrics.PAIRED else ()
+            yield from ((one, measure_settings(config, experiment, metric)) for one in (path, *others))
+    for metric, path in zip(metric_names(config, experiment), compared_files(config, experiment), strict=True):
+        yield path, compare_settings(config, experiment, metric)
+    yield f"{config.results}/reports/{experiment}.ipynb", report_settings(config, experiment)
 
 
 def _is_recorded(path: str, settings: dict) -> bool:
@@ -519,11 +526,13 @@ def _is_recorded(path: str, settings: dict) -> bool:
     the record decides: with other parameters in it the job runs again anyhow.
     """
     record = _record(path)
-    if not record.exists():
+    try:
+        recorded = json.loads(record.read_text()).get("params", [])
+    except (FileNotFoundError, ValueError):  # Snakemake passes over a record that it cannot read
         return False
     if 0 <= record.stat().st_mtime - os.stat(path).st_mtime < RECORDED_WITHIN:
         return True
-    return repr(settings) not in json.loads(record.read_text()).get("params", [])
+    return repr(settings) not in recorded
 
 
 def _record(path: str) -> Path:
@@ -539,7 +548,7 @@ def _stored_digest(path: str) -> str | None:
         from shapeline import scores  # pandas: only when a record is missing
 
         return scores.metadata(path).get("settings_digest")
-    document = json.loads(Path(path).read_text())
+    found = document(path)
     if path.endswith(".ipynb"):
-        return document["metadata"].get("shapeline", {}).get("settings_digest")
-    return digest(document["settings"])
+        return found.get("metadata", {}).get("shapeline", {}).get("settings_digest")
+    return digest(found.get("settings"))

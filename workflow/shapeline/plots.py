@@ -21,7 +21,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import rgb_to_hsv
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from shapeline import findings
 from shapeline.findings import Results, number, scalars, share
@@ -52,7 +51,8 @@ FEW = 6  # more curves than this hide each other under their bands
 DARK_INK = ("digits", "mnist")  # sources whose pictures store ink as bright
 CONTROL_GREYS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
 CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
-HALO = [withStroke(linewidth=2.5, foreground="white")]  # a name stays legible where a line runs behind it
+# A name stays legible where a line runs behind it. An outline of its letters would be a path each, 20 kB a name.
+PLATE = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
 DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
@@ -179,13 +179,20 @@ def pair(left: HTML, right: HTML) -> HTML:
 
 
 @_styled
-def figure(drawing: Figure | None, alt: str, caption: str = "", vector: bool = True) -> HTML | None:
-    """A figure inside the page: vector graphics, or a picture at twice the screen's resolution; `alt` describes it."""
+def figure(
+    drawing: Figure | None, alt: str, caption: str = "", vector: bool = True, numbers: pd.DataFrame | None = None
+) -> HTML | None:
+    """A figure inside the page: vector graphics, or a picture at twice the screen's resolution; `alt` describes it.
+
+    numbers: what is drawn, kept in the vector graphics as CSV, which `reports.write_parts` writes beside the figure;
+    none where a compared metric's CSV has it all.
+    """
     if drawing is None:
         return None
     buffer = io.BytesIO()
     if vector:
-        drawing.savefig(buffer, format="svg", metadata={"Date": None})
+        told = {} if numbers is None else {"Description": numbers.to_csv(index=False, float_format="%.6g")}
+        drawing.savefig(buffer, format="svg", metadata={"Date": None, **told})
     else:
         drawing.savefig(buffer, format="png", dpi=2 * PIXELS_PER_INCH)
     kind = "svg+xml" if vector else "png"
@@ -225,6 +232,23 @@ def header(results: Results, answers: Answers = ()) -> HTML:
     if not results.model_card:
         facts.pop("test accuracy")
     return top(found["title"], answers, findings.headlines(results), facts)
+
+
+def health(results: Results) -> HTML:
+    """The health table and how to read it; without the columns that only a model's values fill."""
+    shown = findings.health(results)
+    if results.model_card:
+        return together(table(shown, text=["failures", "flagged"]), health_note(results))
+    kept = [
+        name for name in ("label", "rows", "failures", "flagged", "zero scores", "ties at the cut") if name in shown
+    ]
+    return together(
+        table(shown[kept], text=["failures", "flagged"]),
+        note(
+            f"Ties at the cut: points whose top {share(findings.CUT)} of the features is no clear set, because "
+            "influences are equal. A ⚠ marks a failure."
+        ),
+    )
 
 
 def health_note(results: Results) -> HTML:
@@ -448,8 +472,17 @@ def error_section(results: Results) -> HTML:
             error_by_cost(frame, drawn, findings.evaluations(results), exact, unit, spent),
             "RMSE against evaluations per instance",
             "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals.",
+            numbers=by_cost(scalars(frame, "rmse"), evaluations=findings.evaluations(results)),
         ),
         convergence_section(results, frame),
+    )
+
+
+def by_cost(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:
+    """What a figure of a quantity against costs draws: label, each cost, mean, low, high; rows as of `scalars`."""
+    each = {name: cost.reindex(rows.index) for name, cost in costs.items()}
+    return (
+        rows[["mean", "low", "high"]].assign(**each)[[*each, "mean", "low", "high"]].rename_axis("label").reset_index()
     )
 
 
@@ -473,7 +506,7 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
     return together(
         HTML("<h3>Convergence</h3>"),
         figure(drawing, f"Error to {results.truth} against the budget, bias and standard deviation apart", caption),
-        table(findings.best_by_budget(results), "Best at each budget", text=["smallest error", "next", "intervals"]),
+        table(findings.best_by_budget(results), "Best at each budget", text=["smallest error", "next", "told apart"]),
     )
 
 
@@ -638,7 +671,7 @@ def name_points(
     offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
     for place in np.lexsort([-middle[:, 1], middle[:, 0]]):
         label, point = rows.index[place], (across[place], rows["mean"].iloc[place])
-        style = {"va": "center", "fontsize": 9, "color": styles[label].ink, "path_effects": HALO}
+        style = {"va": "center", "fontsize": 9, "color": styles[label].ink, "bbox": PLATE}
         for right, above in offsets:
             side = "left" if right > 0 else "right" if right < 0 else "center"
             text = axes.annotate(label, point, xytext=(right, above), textcoords="offset points", ha=side, **style)
@@ -657,6 +690,23 @@ def name_points(
 # ---------------------------------------------------------------------------------------------------------- instances
 
 
+UNSIGNED, ONE_SIDED = ("saliency", "smooth_grad", "counterfactual"), ("grad_cam", "h_shap")
+
+
+def signless(results: Results) -> str:
+    """What a caption with colours of signs says, in brackets, of the labels whose scores lack one or both of them."""
+    without, positive = [], []
+    for label in results.scores:
+        entry = results.labels[label]
+        if entry["method"] in UNSIGNED:
+            without.append(label)
+        elif entry["method"] in ONE_SIDED and not (entry.get("parameters") or {}).get("signed"):
+            positive.append(label)
+    said = [("without a sign", without), ("only what is positive", positive)]
+    listed = "; ".join(f"{words}: {', '.join(labels)}" for words, labels in said if labels)
+    return listed and f" ({listed})"
+
+
 def explanations(results: Results) -> HTML:
     """The scores of a few instances by all labels side by side: maps for an image, a table of features otherwise."""
     picked = findings.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
@@ -668,7 +718,7 @@ def explanations(results: Results) -> HTML:
         if results.dataset_card.get("task") == "regression":
             signs = "raises the prediction, blue lowers it"
         caption = (
-            f"Red {signs} (saliency has no sign). Every map is scaled by its "
+            f"Red {signs}{signless(results)}. Every map is scaled by its "
             "own largest magnitude, written below it: compare places within a map, not colours between maps."
             f"{findings.rows_shown(results)}"
         )
@@ -682,7 +732,9 @@ def explanations(results: Results) -> HTML:
 def _instance_table(results: Results, values: Mapping[str, list], columns: Sequence[str], place: int, name: str) -> str:
     drawing = score_table({label: scores[place] for label, scores in values.items()}, columns, results.value_unit)
     title = html.escape(name.replace("\n", ", "))
-    return f"<h3>{title}</h3>" + figure(drawing, f"Scores of every feature by every method: {title}").data
+    numbers = pd.DataFrame({label: scores[place] for label, scores in values.items()}, columns)
+    alt = f"Scores of every feature by every method: {title}"
+    return f"<h3>{title}</h3>" + figure(drawing, alt, numbers=numbers.rename_axis("feature").reset_index()).data
 
 
 @_styled

@@ -264,14 +264,13 @@ def _write(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def write_parts(html: Path | str, folder: Path | str, metrics: Mapping[str, str]) -> list[Path]:
+def write_parts(html: Path | str, folder: Path | str, metrics: Mapping[str, str] | None = None) -> list[Path]:
     """Write every figure of a page as SVG, named by its description, and the compared metrics behind them as CSV.
 
-    folder: made anew; metrics: name -> compared Parquet file. Returns the files. A figure that is a picture of pixels
-    (attribution maps) is written as the PNG it is.
+    folder: made anew; metrics: name -> compared Parquet file. Returns the files. Numbers that a figure carries
+    (`plots.figure`) are a CSV of its name. A figure that is a picture of pixels (attribution maps) is written as the
+    PNG it is.
     """
-    import pandas as pd
-
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -282,7 +281,13 @@ def write_parts(html: Path | str, folder: Path | str, metrics: Mapping[str, str]
         name = re.sub(r"[^a-z0-9]+", "_", markup.unescape(description).lower())[:60].strip("_")
         written.append(folder / f"{number:02d}_{name}.{'svg' if kind == 'svg+xml' else 'png'}")
         written[-1].write_bytes(base64.b64decode(content))
-    for name, path in metrics.items():
+        numbers = re.search(rb"<dc:description>(.*?)</dc:description>", base64.b64decode(content), re.S)
+        if kind == "svg+xml" and numbers:
+            written.append(written[-1].with_suffix(".csv"))
+            written[-1].write_text(markup.unescape(numbers[1].decode()), encoding="utf-8")
+    if metrics:
+        import pandas as pd  # here, for other pages have none
+    for name, path in (metrics or {}).items():
         written.append(folder / f"{name}.csv")
         pd.read_parquet(path).to_csv(written[-1], index=False)
     return written
@@ -322,7 +327,7 @@ def index(
 
 
 def _row(entry: Mapping[str, object]) -> str:
-    from shapeline.findings import interval, number
+    from shapeline.findings import interval, number, sure
 
     wins, failures, accuracy = entry.get("control_wins"), entry.get("failures"), entry.get("accuracy")
     r2 = entry.get("r2")
@@ -332,7 +337,8 @@ def _row(entry: Mapping[str, object]) -> str:
         return f"<b>{markup.escape(part['label'])}</b><br>{interval(part)}" if part else "–"
 
     verdict = "" if wins is None else "<br>wins" if wins else "<br>does not win"
-    verdict += ",<br>intervals overlap" if entry.get("control_overlaps") else ""
+    behind = entry.get("control_behind")
+    verdict += "" if behind is None or sure(behind) else ",<br>not for sure"
     spent = f"<br>{number(entry['error']['evaluations'])} evaluations" if entry.get("error") else ""
     cells = (
         f'<a href="{markup.escape(str(entry["link"]), quote=True)}">{markup.escape(str(entry["title"]))}</a>',

@@ -67,6 +67,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
             "Rank of every method by masking area, a column a reference",
             "Rank by mean masking area (1 is lowest, best) when the same scores are judged with another reference in "
             "place of masked features. Controls are grey and dashed.",
+            numbers=areas.rename_axis("label").reset_index(),
         ),
         table(shown, "Rank (masking area, nats)"),
         note(

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from shapeline.metrics.compare import DRAWS, LEVEL, RESAMPLES
+from shapeline.metrics.compare import DRAWS, ENDS, LEVEL, RESAMPLES, over_draws
 from shapeline.seeds import seed_of
 
 POWER = 0.8
-ENDS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+SURE = 0.05
 CHUNK = 1 << 22  # numbers drawn at a time
 
 
@@ -59,9 +59,10 @@ def pairs(
     repeats), as `by_draw` gives them. Columns: better, worse; difference (their means', better less worse) with low and
     high, its 95 % paired bootstrap interval over instances, and over the repeats of the labels in draws, each on its
     own; p (Wilcoxon signed-rank, two-sided, of the averages; 1 where all are equal), p_holm (Holm 1979, over all pairs
-    of the table); effect (matched-pairs rank-biserial correlation, 1 where the better wins everywhere; Kerby 2014);
-    wins (share of instances, ties half); n; needed (instances for a power of 0.8 at p = 0.05, by the t test over the
-    Wilcoxon's efficiency of 3/pi; inf where equal).
+    of the table); effect (matched-pairs rank-biserial correlation, 1 where the better wins everywhere, below 0 where
+    the ranks speak for the worse mean; Kerby 2014); wins (share of instances, ties half); sure (whether the better is
+    told from the worse: p_holm below 0.05, by ranks that speak for it, and an interval over draws that leaves out 0,
+    since p holds them fixed); n; needed (as of `needed`).
     """
     labels = order(values, better)
     firsts, seconds = zip(*itertools.combinations(labels, 2), strict=True) if len(labels) > 1 else ((), ())
@@ -69,10 +70,20 @@ def pairs(
     differences = first - second  # (n, pairs)
     sign = 1 if better == "higher" else -1
     low, high = _intervals(differences, seed)
+    drawn = np.zeros(len(firsts), bool)
     if draws and len(firsts) and len(values) > 1:  # of one instance there is no interval
-        means = _means(values, draws, seed)
-        ends = np.quantile(means[list(firsts)].to_numpy() - means[list(seconds)].to_numpy(), ENDS, axis=0)
         drawn = np.array([first in draws or second in draws for first, second in zip(firsts, seconds, strict=True)])
+        means, shifts = _means(values, draws, seed)
+        sides = [(means[list(side)].to_numpy(), shifts[list(side)].to_numpy()) for side in (firsts, seconds)]
+        # A label without draws has no shift, whatever number of them is written beside it.
+        repeats = [
+            np.array([draws[one].shape[1] if one in draws else DRAWS for one in side]) for side in (firsts, seconds)
+        ]
+        ends = over_draws(
+            differences.mean(0),
+            sides[0][0] - sides[1][0],
+            [(sides[0][1], repeats[0]), (-sides[1][1], repeats[1])],
+        )
         low, high = np.where(drawn, ends, (low, high))
     tested = [_signed_ranks(sign * column) for column in differences.T]
     table = pd.DataFrame(
@@ -90,7 +101,8 @@ def pairs(
         }
     )
     table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"]))
-    return table
+    beside = (table["low"] > 0) | (table["high"] < 0)
+    return table.assign(sure=(table["p_holm"] < SURE) & (table["effect"] > 0) & (beside | ~drawn))
 
 
 def interval(differences: np.ndarray, seed: int = 0) -> tuple[float, float]:
@@ -119,16 +131,25 @@ def holm(p: pd.Series) -> np.ndarray:
 
 
 def needed(differences: np.ndarray) -> float:
-    """Instances at which the paired differences (n,) would be told from 0 with a power of 0.8 at p = 0.05.
+    """Instances at which the signed-rank test would tell the paired differences (n,) from 0 with a power of 0.8 at
+    p = 0.05; at least 6, the fewest at which it can be significant; inf where it never would.
 
-    Those of the paired t test (Guenther 1981), over the Wilcoxon test's efficiency of 3/pi; at least 6, the fewest at
-    which a signed-rank test can be significant; inf where all are equal.
+    Noether's (1987) way: from P(D1 + D2 > 0), ties half, of two different differences. He lets the test vary as if
+    nothing differed; here it varies by P(D1 + D2 > 0 and D1 + D3 > 0), as it does (Lehmann 1975, §4.2), which matters
+    where the differences are large.
     """
-    spread, mean = differences.std(ddof=1) if len(differences) > 1 else math.nan, abs(differences.mean())
-    if not mean > 0 or math.isnan(spread):
+    n, ordered = len(differences), np.sort(differences)
+    if n < 2:
+        return math.inf
+    below, until = (np.searchsorted(ordered, -differences, side) for side in ("left", "right"))
+    own = (differences > 0) + 0.5 * (differences == 0)
+    above = (n - 0.5 * (below + until) - own) / (n - 1)  # with each: the share of the others whose sum is above 0
+    chance = above.mean()
+    if math.isclose(chance, 0.5):
         return math.inf
     alpha, beta = stats.norm.ppf([(1 + LEVEL) / 2, POWER])
-    return float(math.ceil(max(6.0, (((alpha + beta) * spread / mean) ** 2 + alpha**2 / 2) * math.pi / 3)))
+    root = (alpha / math.sqrt(3) + 2 * beta * above.std()) / abs(chance - 0.5)
+    return float(math.ceil(max(6.0, root**2)))
 
 
 def ranks(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:
@@ -168,6 +189,12 @@ def of_the_way(values: pd.DataFrame, random: str, better: str = "lower") -> pd.D
     gained = (sign * values).sub(sign * values[random], axis=0)
     span = best - sign * values[random]
     return gained[span > 0].div(span[span > 0], axis=0)
+
+
+def summary(values: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
+    """Mean, low and high of each column of values (n, labels): 95 % bootstrap intervals over the same instances."""
+    low, high = _intervals(values.to_numpy(), seed)
+    return pd.DataFrame({"mean": values.mean(), "low": low, "high": high})
 
 
 def kendall_w(table: np.ndarray) -> float:
@@ -223,20 +250,21 @@ def _signed_ranks(gains: np.ndarray) -> tuple[float, float]:
     return float(stats.wilcoxon(gains).pvalue), effect
 
 
-def _means(values: pd.DataFrame, draws: dict[str, pd.DataFrame], seed: int) -> pd.DataFrame:
-    """Means (resamples, labels) over resampled instances, the same for all labels, and resampled repeats, each label's
-    own."""
-    n, means = len(values), []
+def _means(values: pd.DataFrame, draws: dict[str, pd.DataFrame], seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Means (resamples, labels) over resampled instances, the same for all labels, and by how much resampling the
+    repeats, each label's own, moves them."""
+    n, means, shifts = len(values), [], []
     drawn = {label: _often(repeats.shape[1], label, seed) for label, repeats in draws.items() if label in values}
     for start, often in _resamples(n, seed):
-        some = pd.DataFrame(often @ values.to_numpy() / n, columns=values.columns)
+        means.append(pd.DataFrame(often @ values.to_numpy() / n, columns=values.columns))
+        shifts.append(pd.DataFrame(0.0, index=means[-1].index, columns=values.columns))
         for label, weights in drawn.items():
             repeats, weights = draws[label].reindex(values.index).to_numpy(), weights[start : start + len(often)]
             there = np.isfinite(repeats)
-            total = (weights * (often @ np.where(there, repeats, 0.0))).sum(1)
-            some[label] = total / (weights * (often @ there)).sum(1)
-        means.append(some)
-    return pd.concat(means, ignore_index=True)
+            totals, counts = often @ np.where(there, repeats, 0.0), often @ there
+            drawn_anew = (weights * totals).sum(1) / (weights * counts).sum(1)
+            shifts[-1][label] = drawn_anew - totals.sum(1) / counts.sum(1)
+    return pd.concat(means, ignore_index=True), pd.concat(shifts, ignore_index=True)
 
 
 def _often(repeats: int, label: str, seed: int) -> np.ndarray:

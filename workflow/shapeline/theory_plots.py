@@ -193,6 +193,7 @@ def kernel_section(checks: Checks) -> HTML:
         finite_weight(kernel),
         "Largest error of the scores against the weight given to the full coalition",
         "The error of the printed recipe, a large finite weight on v(N), in float64.",
+        numbers=pd.DataFrame({"weight": kernel.end_weights, "largest_error": kernel.end_errors}),
     )
     return together(
         table(formulas, f"The formulas of the proof, d = {kernel.d}", text=["as printed", "corrected"]),
@@ -286,6 +287,10 @@ def approximation_section(checks: Checks) -> HTML:
             f"Left and middle: mean over the features of a Markov chain of {checks.sweep.d}; solid: E|estimate − "
             "Shapley value|, dashed: the bound. Right: every feature of every distribution; above the line the bound "
             "is violated.",
+            numbers=pd.concat(
+                pd.DataFrame(_points(checks, key), columns=["bound", "error"]).assign(estimator=key)
+                for key in ("l_shapley", "c_shapley_myerson", "c_shapley_paper")
+            ),
         ),
         table(pd.DataFrame(rows)),
         note(
@@ -463,6 +468,7 @@ def hierarchy_section(checks: Checks) -> HTML:
             f"Left: curves are theorem 3.2 for n = {found.n}, points means of 2,000 simulated runs with 95 % "
             f"intervals (smaller than the points). Right: lines are the bound for {found.cells} cells, points the "
             "lowest cosine of 300 random games.",
+            numbers=_drawn(found),
         ),
         note(
             f"In {number(found.draws)} runs the cost exceeded 2ᵞ k logᵧ n only in the {number(found.costly_empty)} "
@@ -471,6 +477,12 @@ def hierarchy_section(checks: Checks) -> HTML:
             else f"The cost exceeded 2ᵞ k logᵧ n in {number(found.costly)} of {number(found.draws)} runs."
         ),
     )
+
+
+def _drawn(found: theory.Hierarchy) -> pd.DataFrame:
+    visits = pd.DataFrame(found.visits, columns=["gamma", "rho", "expected", "mean", "standard_error"])
+    cosines = pd.DataFrame(found.similarity, columns=["leaf_cells", "important_cells", "bound", "lowest", "mean"])
+    return pd.concat([visits.assign(theorem="3.2"), cosines.assign(theorem="3.4")])
 
 
 @styled

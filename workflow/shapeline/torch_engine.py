@@ -30,6 +30,7 @@ from shapeline.engine import (
 )
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.features import Features
+from shapeline.memory import ran_out
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalised
 from shapeline.references import Reference
@@ -220,7 +221,7 @@ class _Runner:
                     return self.forward(self.inputs(rows))
                 return torch.cat([self.forward(self.inputs(part)) for part in rows.split(self.limit)])
             except (RuntimeError, MemoryError) as error:
-                if not _is_out_of_memory(error):
+                if not ran_out(error):
                     raise
             # Outside the except clause, where the failed call's tensors are still held by the traceback.
             if self.limit == 1:
@@ -480,12 +481,6 @@ def _fastest(step: Callable[[], float], batch: int) -> float:
         if time.perf_counter() - started > max(0.03, 2.5 * best * batch):
             break
     return best
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out; on the CPU torch only says so in words."""
-    words = ("not enough memory", "can't allocate memory", "out of memory")
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in words)
 
 
 def _evaluating(model: Classifier):

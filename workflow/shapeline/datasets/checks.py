@@ -170,4 +170,6 @@ def class_index(where: str, item: int | str, names: list[str]) -> int:
         return int(item)
     if isinstance(item, str) and item in names:
         return names.index(item)
+    if str(item) in names:  # YAML's 3 is an index and its '3' a name
+        raise ShapelineError(f"{where}: a number is an index and {item} is none; write '{item}' for the class so named")
     raise ShapelineError(f"{where}: {item!r} is not one of them.{nearest(item, names)}")

@@ -81,6 +81,7 @@ def read(
         parts = None
     else:
         _check_split(path, set(parts.values()))
+        notes += _absent(path, parts, names)
     if others:
         log.warning("%s: %d file(s) that are no pictures are ignored", path, len(others))
         notes.append(f"{len(others)} file(s) that are no pictures ignored")
@@ -132,6 +133,16 @@ def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]
                 "read; fill it or remove it."
             )
     return {file: _place(file.parts[:-1])[1] for file in files}
+
+
+def _absent(path: Path, parts: dict[PurePosixPath, str], names: list[str]) -> list[str]:
+    """A note for each part that has no picture of some class; of the training part the counts are an error."""
+    found, notes = {(SPLITS[part], file.parent.name) for file, part in parts.items()}, []
+    for index in sorted({index for index, _ in found} - {TRAIN}):
+        if absent := [name for name in names if (index, name) not in found]:
+            notes.append(f"no picture of {', '.join(absent)} in the {PARTS[index]} part")
+            log.warning("%s: %s", path, notes[-1])
+    return notes
 
 
 def _check_split(path: Path, found: set[str]) -> None:

@@ -1,27 +1,52 @@
 """What the gradients of every framework share: from input cells to features, and the path's ends and nodes."""
 
+import functools
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from shapeline.errors import ShapelineError
 from shapeline.features import Features
+from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
 from shapeline.references import Reference
 
 NUMBERS = 1 << 21  # numbers of the rows of one pass, whose gradients are held together
 ROWS = 256
+KERAS = "shapeline.models.keras_models"  # whose `probabilities` stands for a network that ends in a softmax
+GAP = 0.1  # of what F gained, above which a completeness gap is flagged
+LARGE_GAP = "completeness gap above 10 %"
 
 
-def rows_of_a_pass(shape: tuple[int, ...]) -> int:
+def rows_of_a_pass(shape: tuple[int, ...], model: Classifier) -> int:
     """How many rows of a shape, an input's or its embedding's, go through the model together."""
-    return max(1, min(ROWS, NUMBERS // math.prod(shape)))
+    return max(1, min(ROWS, NUMBERS // math.prod(shape), model.most_rows or ROWS))
+
+
+def halving(method: Callable) -> Callable:
+    """The gradient method (model, inputs, ...), begun again with half the rows a pass whenever memory runs out.
+
+    Sums and draws begin again too, so that its scores are those of a pass that fits. Raises MethodFailure where memory
+    runs out at one row.
+    """
+
+    @functools.wraps(method)
+    def again(model: Classifier, inputs: np.ndarray, *others, **named):
+        rows = rows_of_a_pass(inputs.shape[1:], model)
+        return halved(model, rows, lambda _: method(model, inputs, *others, **named))
+
+    return again
 
 
 def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
     """Whether the inputs are tokens; ShapelineError where this framework cannot differentiate the model by them."""
     name = model.architecture
+    if isinstance(model.module, functools.partial) and model.module.func.__module__ == KERAS:
+        raise ShapelineError(
+            f"gradient methods: '{name}' ends in a softmax or a sigmoid; leave it out, so that the network gives "
+            "logits, or choose a method of coalitions"
+        )
     if model.framework != framework:
         raise ShapelineError(
             f"gradient methods: '{name}' is a {model.framework}, which {framework} cannot differentiate; "
@@ -52,6 +77,17 @@ def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
         features = Features(features.kind, features.shape, features.cells[0])
         gradient = gradient.max(1)
     return pooled(gradient, features, mean=True)
+
+
+def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray | list[str | None]]:
+    """How far scores (n, d) are from adding up to what F gained (n,): the gaps, and a flag where one is large.
+
+    Large is above a tenth of the gain and, as a gain may be nothing, above that by a hundredth of all that the scores
+    move.
+    """
+    gaps = np.abs(scores.sum(1) - gained)
+    large = gaps > GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
+    return {"completeness_gap": gaps, "flag": [LARGE_GAP if one else None for one in large]}
 
 
 def of_map(maps: np.ndarray, features: Features) -> np.ndarray:

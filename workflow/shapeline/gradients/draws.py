@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from shapeline.features import Features
-from shapeline.gradients.cells import absolute, pooled, rows_of_a_pass, starts
+from shapeline.gradients.cells import absolute, completeness, pooled, starts
 from shapeline.references import Reference
 from shapeline.seeds import seed_of
 
@@ -22,14 +22,15 @@ Gradient = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 def expected(
     points_of: Points,
     gradient: Gradient,
+    size: int,
     inputs: np.ndarray,
     reference: Reference,
     features: Features,
     instances: Sequence[int],
     seed: int,
     samples: int,
-) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """As expected_gradients of a framework's module."""
+) -> tuple[np.ndarray, np.ndarray, dict]:
+    """As expected_gradients of a framework's module; size: the rows of a pass."""
     tokens = np.issubdtype(inputs.dtype, np.integer)
     origins = starts(inputs, reference, features)
     n, M = origins.shape[:2]
@@ -37,7 +38,6 @@ def expected(
     drawn = np.stack([generator.integers(M, size=samples) for generator in generators])
     along = np.stack([generator.random(samples, np.float32) for generator in generators])
     of_cells = np.zeros(inputs.shape)
-    size = rows_of_a_pass(points_of(inputs[:1]).shape)
     for instance, sample in _passes(n, samples, size):
         x, x0 = points_of(inputs[instance]), points_of(origins[instance, drawn[instance, sample]])
         place = along[instance, sample].reshape(-1, *[1] * (x.ndim - 1))
@@ -49,13 +49,13 @@ def expected(
     of_inputs = _values(points_of, gradient, lambda part: inputs[part], np.arange(n), size)
     of_rows = _values(points_of, gradient, lambda part: origins[owner[part], row[part]], owner, size)
     gained = of_inputs - np.bincount(owner, of_rows * counts / samples, n)
-    said = {"completeness_gap": np.abs(scores.sum(1) - gained)}
-    return scores, samples + 1 + np.bincount(owner, minlength=n), said
+    return scores, samples + 1 + np.bincount(owner, minlength=n), completeness(scores, gained)
 
 
 def smooth(
     points_of: Points,
     gradient: Gradient,
+    size: int,
     inputs: np.ndarray,
     features: Features,
     instances: Sequence[int],
@@ -63,7 +63,7 @@ def smooth(
     samples: int,
     noise: float,
 ) -> np.ndarray:
-    """Scores (n, d), as smooth_grad of a framework's module."""
+    """Scores (n, d), as smooth_grad of a framework's module; size: the rows of a pass."""
     tokens = np.issubdtype(inputs.dtype, np.integer)
     shape = points_of(inputs[:1]).shape[1:]
     removable = features.cells >= 0  # nothing is added to padding
@@ -71,7 +71,7 @@ def smooth(
         removable = np.broadcast_to(removable[:, None], shape)
     generators = _generators(seed, instances)
     total = np.zeros((len(inputs), *shape))
-    for instance, _ in _passes(len(inputs), samples, rows_of_a_pass(shape)):
+    for instance, _ in _passes(len(inputs), samples, size):
         each, first, counts = np.unique(instance, return_index=True, return_counts=True)
         own = points_of(inputs[each])
         spread = noise * np.ptp(own[:, removable], axis=1)

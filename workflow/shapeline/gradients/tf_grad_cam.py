@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from shapeline.features import Features
-from shapeline.gradients.cells import check, checked_layer, of_map, rows_of_a_pass, upsampled, without_map
+from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
 from shapeline.models.classifier import Classifier
 from shapeline.models.tensorflow_setup import keras, tf
 
 
+@halving
 def grad_cam(
     model: Classifier,
     inputs: np.ndarray,
@@ -35,7 +36,7 @@ def grad_cam(
     convolutions = [name for name, part in layers.items() if isinstance(part, keras.layers.Conv2D)]
     layer = checked_layer(model, inputs, layer, layers, convolutions)
     step = _step(model, layer, layers[layer], inputs.shape[1:])
-    rows, scores = rows_of_a_pass(inputs.shape[1:]), []
+    rows, scores = rows_of_a_pass(inputs.shape[1:], model), []
     for start in range(0, len(inputs), rows):
         part = slice(start, start + rows)
         found = step(inputs[part].astype(np.float32), targets[part].astype(np.int32))
@@ -68,6 +69,8 @@ def _step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[
         if not outputs or outputs[0].shape.rank != 4:
             return None
         gradient = tape.gradient(log_probs, outputs[0])
+        if gradient is None:  # the maps do not reach the output
+            return None
         weights = tf.reduce_mean(gradient, axes, keepdims=True)
         return tf.reduce_sum(weights * outputs[0], 6 - sum(axes))  # over the axis that is left: 3, or 1
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from shapeline.features import Features
 from shapeline.gradients import draws
-from shapeline.gradients.cells import absolute, check, nodes, pooled, rows_of_a_pass, starts
+from shapeline.gradients.cells import absolute, check, completeness, halving, nodes, pooled, rows_of_a_pass, starts
 from shapeline.models.classifier import Classifier
 from shapeline.models.tensorflow_setup import tf
 from shapeline.references import Reference
 
 
+@halving
 def saliency(model: Classifier, inputs: np.ndarray, targets: np.ndarray, features: Features) -> tuple[np.ndarray, int]:
     """|∂ log p_target / ∂x|, unsigned: largest over channels, mean over a feature's cells (Simonyan et al. 2013).
 
@@ -29,6 +30,7 @@ def saliency(model: Classifier, inputs: np.ndarray, targets: np.ndarray, feature
     return absolute(of_cells, features), 1
 
 
+@halving
 def gradient_x_input(
     model: Classifier, inputs: np.ndarray, targets: np.ndarray, features: Features
 ) -> tuple[np.ndarray, int]:
@@ -43,6 +45,7 @@ def gradient_x_input(
     return pooled(of_cells, features), 1
 
 
+@halving
 def integrated_gradients(
     model: Classifier,
     inputs: np.ndarray,
@@ -50,12 +53,12 @@ def integrated_gradients(
     features: Features,
     reference: Reference,
     steps: int = 50,
-) -> tuple[np.ndarray, int, dict[str, np.ndarray]]:
+) -> tuple[np.ndarray, int, dict]:
     """(x - x0) · mean of ∂ log p_target / ∂x on the straight path from x0 to x (Sundararajan et al. 2017, eq. 1).
 
     x0: the reference, averaged over its M rows; of tokens, x and x0 are embeddings, and padding is that of the input.
     The path is integrated by Gauss-Legendre. Scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
-    |sum of scores - (F(x) - mean F(x0))| of F = log p_target.
+    |sum of scores - (F(x) - mean F(x0))| of F = log p_target. A large one is flagged.
     """
     tokens = check(model, inputs, "tensorflow")
     origins = starts(inputs, reference, features)
@@ -64,7 +67,7 @@ def integrated_gradients(
     position, weight = np.append(position, [0, 1]).astype(np.float32), np.append(weight, [0, 0]).astype(np.float32)
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
     step = _step(model, inputs, tokens)
-    rows = rows_of_a_pass(_points(model, inputs[:1], tokens).shape)
+    rows = rows_of_a_pass(_points(model, inputs[:1], tokens).shape, model)
     for first in range(0, n * M, rows):
         instance, background = np.divmod(np.arange(first, min(first + rows, n * M)), M)
         x, x0 = (_points(model, one, tokens) for one in (inputs[instance], origins[instance, background]))
@@ -84,9 +87,10 @@ def integrated_gradients(
         np.add.at(of_cells, instance, (found.sum(-1) if tokens else found) / M)
         np.add.at(gained, instance, (at_nodes[-1] - at_nodes[-2]) / M)
     scores = pooled(of_cells, features)
-    return scores, (steps + 2) * M, {"completeness_gap": np.abs(scores.sum(1) - gained)}
+    return scores, (steps + 2) * M, completeness(scores, gained)
 
 
+@halving
 def expected_gradients(
     model: Classifier,
     inputs: np.ndarray,
@@ -96,17 +100,19 @@ def expected_gradients(
     instances: Sequence[int],
     seed: int,
     samples: int = 200,
-) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+) -> tuple[np.ndarray, np.ndarray, dict]:
     """(x - x0) · ∂ log p_target / ∂x at random points of random paths, averaged (Erion et al. 2021, eq. 4).
 
     x0: a row of the reference drawn for each sample, the one row where there is one; draws by (seed, instance). Of
     tokens, x and x0 are embeddings. As shap's GradientExplainer. Scores (n, d), evaluations (n,), and
-    {"completeness_gap": (n,)}: |sum of scores - (F(x) - mean F(x0) of the rows drawn)| of F = log p_target.
+    {"completeness_gap": (n,)}: |sum of scores - (F(x) - mean F(x0) of the rows drawn)| of F = log p_target. A large one
+    is flagged.
     """
     slope = _slope(model, inputs, targets, check(model, inputs, "tensorflow"))
     return draws.expected(*slope, inputs, reference, features, instances, seed, samples)
 
 
+@halving
 def smooth_grad(
     model: Classifier,
     inputs: np.ndarray,
@@ -128,8 +134,8 @@ def smooth_grad(
 
 def _slope(
     model: Classifier, inputs: np.ndarray, targets: np.ndarray, tokens: bool
-) -> tuple[draws.Points, draws.Gradient]:
-    """The model as `draws` asks it."""
+) -> tuple[draws.Points, draws.Gradient, int]:
+    """The model as `draws` asks it, and the rows of a pass."""
     step = _step(model, inputs, tokens)
 
     def points_of(rows: np.ndarray) -> np.ndarray:
@@ -139,7 +145,7 @@ def _slope(
         found, of_target = step(at, *_arguments(instance, inputs, targets, tokens))
         return found.numpy(), of_target.numpy()
 
-    return points_of, gradient
+    return points_of, gradient, rows_of_a_pass(points_of(inputs[:1]).shape, model)
 
 
 def _gradients(
@@ -151,7 +157,7 @@ def _gradients(
     """What `reduced` makes of (∂ log p_target / ∂x, x), (n, *input shape) float64; x: the embedding of tokens."""
     tokens, parts = np.issubdtype(inputs.dtype, np.integer), []
     step = _step(model, inputs, tokens)
-    rows = rows_of_a_pass(_points(model, inputs[:1], tokens).shape)
+    rows = rows_of_a_pass(_points(model, inputs[:1], tokens).shape, model)
     for start in range(0, len(inputs), rows):
         instance = np.arange(start, min(start + rows, len(inputs)))
         x = _points(model, inputs[instance], tokens)

@@ -14,7 +14,7 @@ from torch import nn
 
 from shapeline.errors import ShapelineError
 from shapeline.features import Features
-from shapeline.gradients.cells import check, nodes, pooled, rows_of_a_pass, starts
+from shapeline.gradients.cells import check, completeness, halving, nodes, pooled, rows_of_a_pass, starts
 from shapeline.gradients.torch_passes import differentiable, points, tensor
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import checked_logits
@@ -23,23 +23,33 @@ from shapeline.references import Reference
 # Modules that act on each number alone.
 ELEMENTWISE = (
     *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus),
-    *(nn.Sigmoid, nn.LogSigmoid, nn.Tanh, nn.Softsign, nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish, nn.Hardshrink),
+    *(nn.Sigmoid, nn.LogSigmoid, nn.Tanh, nn.Softsign, nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish),
+    *(nn.Hardshrink, nn.Softshrink, nn.Tanhshrink, nn.Threshold, nn.RReLU),  # outside training RReLU has one slope
 )
 POOLS = {nn.MaxPool1d: nn.functional.max_pool1d, nn.MaxPool2d: nn.functional.max_pool2d}
-WITHOUT_RULE = (nn.RNNBase, nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.LayerNorm, nn.GroupNorm, nn.MaxPool3d)
+WITHOUT_RULE = (
+    *(nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Bilinear, nn.GLU),
+    *(nn.Softmax, nn.Softmax2d, nn.Softmin, nn.LogSoftmax),
+    *(nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    *(nn.LocalResponseNorm, nn.CrossMapLRN2d, nn.LPPool1d, nn.LPPool2d, nn.LPPool3d),
+    *(nn.MaxPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
+    *(nn.FractionalMaxPool2d, nn.FractionalMaxPool3d),
+)
 EQUAL = 1e-6  # inputs nearer than this to their reference have the derivative in place of a slope
 
 
+@halving
 def deep_lift(
     model: Classifier, inputs: np.ndarray, targets: np.ndarray, features: Features, reference: Reference
-) -> tuple[np.ndarray, int, dict[str, np.ndarray]]:
+) -> tuple[np.ndarray, int, dict]:
     """DeepLIFT's contributions to log p_target, averaged over the reference's M rows (shap's DeepExplainer).
 
     inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
     |sum of scores - (F(x) - mean F(x0))| of F = log p_target, or of the prediction of a regression model. The gap is
-    large where a network has a non-linear operation that is no module. Of logits, the multipliers are the mean
-    derivatives of log p_target on the straight line between the two (for two classes, the rescale rule). Raises
-    ShapelineError for a network with a module that has no rule, an LSTM say.
+    large, and flagged, where a network has a non-linear operation that is no module, or a module that the lists above
+    do not know. Of logits, the multipliers are the mean derivatives of log p_target on the straight line between the
+    two (for two classes, the rescale rule). Raises ShapelineError for a network with a module that has no rule, an LSTM
+    say.
     """
     tokens = check(model, inputs, "torch")
     for name, part in model.module.named_modules():
@@ -52,7 +62,7 @@ def deep_lift(
     n, M = origins.shape[:2]
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
     with differentiable(model.module), _straightened(model.module):
-        rows = max(1, rows_of_a_pass(points(model, inputs[:1], tokens).shape) // 2)
+        rows = max(1, rows_of_a_pass(points(model, inputs[:1], tokens).shape, model) // 2)
         for first in range(0, n * M, rows):
             instance, background = np.divmod(np.arange(first, min(first + rows, n * M)), M)
             x = points(model, inputs[instance], tokens).requires_grad_()
@@ -68,7 +78,7 @@ def deep_lift(
             np.add.at(of_cells, instance, (found.sum(-1) if tokens else found).cpu().numpy() / M)
             np.add.at(gained, instance, difference.cpu().numpy() / M)
     scores = pooled(of_cells, features)
-    return scores, 2 * M, {"completeness_gap": np.abs(scores.sum(1) - gained)}
+    return scores, 2 * M, completeness(scores, gained)
 
 
 def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,11 +6,15 @@ from captum.attr import LayerGradCam
 from torch import nn
 
 from shapeline.features import Features
-from shapeline.gradients.cells import check, checked_layer, of_map, rows_of_a_pass, upsampled, without_map
+from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
 from shapeline.gradients.torch_passes import differentiable, log_probs, points, tensor
 from shapeline.models.classifier import Classifier
 
+# What captum says of a layer that the network never calls, and torch of one whose maps do not reach the output.
+UNUSED = ("did not obtain any outputs", "not have been used in the graph")
 
+
+@halving
 def grad_cam(
     model: Classifier,
     inputs: np.ndarray,
@@ -30,13 +34,18 @@ def grad_cam(
     modules = dict(model.module.named_modules())
     convolutions = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)]
     layer = checked_layer(model, inputs, layer, modules, convolutions)
-    rows, scores = rows_of_a_pass(inputs.shape[1:]), []
+    rows, scores = rows_of_a_pass(inputs.shape[1:], model), []
     with differentiable(model.module):
         cam = LayerGradCam(log_probs(model, tokens=False), modules[layer])
         for start in range(0, len(inputs), rows):
             part = slice(start, start + rows)
             x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
-            found = cam.attribute(x, target, relu_attributions=not signed)
+            try:
+                found = cam.attribute(x, target, relu_attributions=not signed)
+            except (AssertionError, RuntimeError) as error:
+                if not any(words in str(error) for words in UNUSED):
+                    raise
+                raise without_map(model, layer, convolutions) from error
             if not isinstance(found, torch.Tensor) or found.ndim != 4:
                 raise without_map(model, layer, convolutions)
             maps = found.detach()[:, 0].double().cpu().numpy()

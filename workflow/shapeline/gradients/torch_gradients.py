@@ -10,12 +10,13 @@ import torch
 
 from shapeline.features import Features
 from shapeline.gradients import draws
-from shapeline.gradients.cells import absolute, check, pooled, rows_of_a_pass, starts
+from shapeline.gradients.cells import absolute, check, completeness, halving, pooled, rows_of_a_pass, starts
 from shapeline.gradients.torch_passes import differentiable, log_probs, points, tensor
 from shapeline.models.classifier import Classifier
 from shapeline.references import Reference
 
 
+@halving
 def saliency(model: Classifier, inputs: np.ndarray, targets: np.ndarray, features: Features) -> tuple[np.ndarray, int]:
     """|∂ log p_target / ∂x|, unsigned: largest over channels, mean over a feature's cells (Simonyan et al. 2013).
 
@@ -29,6 +30,7 @@ def saliency(model: Classifier, inputs: np.ndarray, targets: np.ndarray, feature
     return absolute(of_cells, features), 1
 
 
+@halving
 def gradient_x_input(
     model: Classifier, inputs: np.ndarray, targets: np.ndarray, features: Features
 ) -> tuple[np.ndarray, int]:
@@ -43,6 +45,7 @@ def gradient_x_input(
     return pooled(of_cells, features), 1
 
 
+@halving
 def integrated_gradients(
     model: Classifier,
     inputs: np.ndarray,
@@ -50,12 +53,12 @@ def integrated_gradients(
     features: Features,
     reference: Reference,
     steps: int = 50,
-) -> tuple[np.ndarray, int, dict[str, np.ndarray]]:
+) -> tuple[np.ndarray, int, dict]:
     """(x - x0) · mean of ∂ log p_target / ∂x on the straight path from x0 to x (Sundararajan et al. 2017, eq. 1).
 
     x0: the reference, averaged over its M rows; of tokens, x and x0 are embeddings, and padding is that of the input.
     The path is integrated by Gauss-Legendre. Scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
-    |sum of scores - (F(x) - mean F(x0))| of F = log p_target.
+    |sum of scores - (F(x) - mean F(x0))| of F = log p_target. A large one is flagged.
     """
     from captum.attr import IntegratedGradients  # half a second, which the other methods need not wait for
 
@@ -65,7 +68,7 @@ def integrated_gradients(
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
     with differentiable(model.module):
         forward = log_probs(model, tokens)
-        rows = rows_of_a_pass(points(model, inputs[:1], tokens).shape)
+        rows = rows_of_a_pass(points(model, inputs[:1], tokens).shape, model)
         for first in range(0, n * M, rows):
             instance, background = np.divmod(np.arange(first, min(first + rows, n * M)), M)
             x = points(model, inputs[instance], tokens)
@@ -82,9 +85,10 @@ def integrated_gradients(
             np.add.at(gained, instance, difference.cpu().numpy() / M)
     scores = pooled(of_cells, features)
     # At each reference row its steps, and the two ends, which the gap needs.
-    return scores, (steps + 2) * M, {"completeness_gap": np.abs(scores.sum(1) - gained)}
+    return scores, (steps + 2) * M, completeness(scores, gained)
 
 
+@halving
 def expected_gradients(
     model: Classifier,
     inputs: np.ndarray,
@@ -94,12 +98,13 @@ def expected_gradients(
     instances: Sequence[int],
     seed: int,
     samples: int = 200,
-) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+) -> tuple[np.ndarray, np.ndarray, dict]:
     """(x - x0) · ∂ log p_target / ∂x at random points of random paths, averaged (Erion et al. 2021, eq. 4).
 
     x0: a row of the reference drawn for each sample, the one row where there is one; draws by (seed, instance). Of
     tokens, x and x0 are embeddings. As shap's GradientExplainer. Scores (n, d), evaluations (n,), and
-    {"completeness_gap": (n,)}: |sum of scores - (F(x) - mean F(x0) of the rows drawn)| of F = log p_target.
+    {"completeness_gap": (n,)}: |sum of scores - (F(x) - mean F(x0) of the rows drawn)| of F = log p_target. A large one
+    is flagged.
     """
     tokens = check(model, inputs, "torch")
     with differentiable(model.module):
@@ -107,6 +112,7 @@ def expected_gradients(
         return draws.expected(*slope, inputs, reference, features, instances, seed, samples)
 
 
+@halving
 def smooth_grad(
     model: Classifier,
     inputs: np.ndarray,
@@ -130,8 +136,8 @@ def smooth_grad(
 
 def _slope(
     model: Classifier, inputs: np.ndarray, targets: np.ndarray, tokens: bool
-) -> tuple[draws.Points, draws.Gradient]:
-    """The model as `draws` asks it."""
+) -> tuple[draws.Points, draws.Gradient, int]:
+    """The model as `draws` asks it, and the rows of a pass."""
     forward = log_probs(model, tokens)
 
     def points_of(rows: np.ndarray) -> np.ndarray:
@@ -144,7 +150,7 @@ def _slope(
         (found,) = torch.autograd.grad(of_target.sum(), x)
         return found.cpu().numpy(), of_target.detach().cpu().numpy()
 
-    return points_of, gradient
+    return points_of, gradient, rows_of_a_pass(points_of(inputs[:1]).shape, model)
 
 
 def _gradients(
@@ -157,7 +163,7 @@ def _gradients(
     tokens, parts = np.issubdtype(inputs.dtype, np.integer), []
     with differentiable(model.module):
         forward = log_probs(model, tokens)
-        rows = rows_of_a_pass(points(model, inputs[:1], tokens).shape)
+        rows = rows_of_a_pass(points(model, inputs[:1], tokens).shape, model)
         for start in range(0, len(inputs), rows):
             own = inputs[start : start + rows]
             x = points(model, own, tokens).requires_grad_()

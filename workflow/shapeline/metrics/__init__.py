@@ -166,6 +166,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
+OWN_TAKES = ("rows", "model", "inputs", "buckets", "reference", "form", "seed")  # what a metric of one's own is given
 # Those that rank methods: reports compare them pair by pair, and experiments with seeds over trainings.
 PAIRED = ("decisive", "error", "localization", "log_odds", "own")
 

@@ -6,7 +6,7 @@ import pandas as pd
 from shapeline import engine, scores
 from shapeline.errors import ShapelineError
 from shapeline.features import Features
-from shapeline.metrics.log_odds import ranked
+from shapeline.metrics.ties import ranked
 from shapeline.models import Classifier
 from shapeline.references import Reference
 

@@ -4,13 +4,16 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
+from shapeline.metrics import ties
+from shapeline.seeds import seed_of
 
 
-def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2) -> pd.DataFrame:
+def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int = 0) -> pd.DataFrame:
     """RMSE (units of the value), Spearman correlation and top-k overlap with the truth, per instance and repeat.
 
     rows and truth are score rows that succeeded; instances without a truth are left out. top: share of the features
-    that counts as the top, k = ceil(top * d). Spearman is NaN where either side is constant. A label with snapshots
+    that counts as the top, k = ceil(top * d); equal scores at the cut are in or out at random, by a seed an instance
+    and a side, so that they agree by chance. Spearman is NaN where either side is constant. A label with snapshots
     also has `rmse_by_budget` (x = budget as a multiple of d) and, with repeats, `bias_squared_by_budget` and
     `variance_by_budget` (per instance, mean over features; unbiased, so that a squared bias may come out below 0).
     """
@@ -19,17 +22,19 @@ def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2) -> pd.Dat
     if both.empty:
         return both[["instance", "repeat"]].assign(quantity="", x=np.nan, value=np.nan)
     groups = both.groupby(both["scores"].map(len))  # instances may differ in their number of features
-    return pd.concat([_of_equal_length(group, top) for _, group in groups], ignore_index=True)
+    return pd.concat([_of_equal_length(group, top, seed) for _, group in groups], ignore_index=True)
 
 
-def _of_equal_length(both: pd.DataFrame, top: float) -> pd.DataFrame:
+def _of_equal_length(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:
     last = scores.final(both)
     mine, true = scores.matrix(last), _true(last)
     k = max(1, int(np.ceil(top * mine.shape[1])))
+    instances = last["instance"].to_numpy()
+    chosen, wanted = ties.ranked(mine, instances, seed) < k, ties.ranked(true, instances, seed_of(seed, "truth")) < k
     quantities = {
         "rmse": np.sqrt(((mine - true) ** 2).mean(1)),
         "spearman": correlation(ranked(mine), ranked(true)),
-        "top_k_overlap": (_top(mine, k) & _top(true, k)).sum(1) / k,
+        "top_k_overlap": (chosen & wanted).sum(1) / k,
     }
     keys = last[["instance", "repeat"]]
     frames = [keys.assign(quantity=name, x=np.nan, value=value) for name, value in quantities.items()]
@@ -67,10 +72,3 @@ def correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = (m - m.mean(1, keepdims=True) for m in (a, b))
     scale = np.sqrt((a**2).sum(1) * (b**2).sum(1))
     return np.divide((a * b).sum(1), scale, out=np.full(len(a), np.nan), where=scale > 0)
-
-
-def _top(values: np.ndarray, k: int) -> np.ndarray:
-    """Membership of the k highest scores of each row, (n, d) bool."""
-    member = np.zeros(values.shape, dtype=bool)
-    np.put_along_axis(member, np.argpartition(-values, k - 1, axis=1)[:, :k], True, axis=1)
-    return member

@@ -6,9 +6,9 @@ import pandas as pd
 from shapeline import engine, scores
 from shapeline.errors import ShapelineError
 from shapeline.features import Features
+from shapeline.metrics.ties import ranked
 from shapeline.models import Classifier
 from shapeline.references import Reference
-from shapeline.seeds import seed_of
 
 FRACTIONS = (0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.16, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 CHUNK = 64
@@ -90,10 +90,3 @@ def _curves(rows, model, inputs, features, reference, form, seed, counts, progre
 def _counts(fractions: list[float] | tuple[float, ...], d: int) -> np.ndarray:
     """Numbers of features for the fractions, with both ends, without repeats."""
     return np.unique(np.r_[0, np.maximum(1, np.round(np.asarray(fractions) * d)), d]).astype(int)
-
-
-def ranked(values: np.ndarray, instances: np.ndarray, seed: int) -> np.ndarray:
-    """Position of each feature in descending order of score (n, d); equal scores in random order."""
-    chance = np.stack([np.random.default_rng(seed_of(seed, "ties", i)).random(values.shape[1]) for i in instances])
-    order = np.lexsort((chance, -values), axis=1)
-    return np.argsort(order, axis=1)  # the inverse permutation: ranks, not an ordering

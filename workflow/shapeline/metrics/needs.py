@@ -14,6 +14,7 @@ def gather(name: str, parameters: dict, files, rows: pd.DataFrame, device: str, 
     if "reference" in needs:
         truth = scores.read(files.truth)
         needs = {"truth": truth[truth["status"] == "ok"], **{key: needs[key] for key in needs if key != "reference"}}
+        needs["seed"] = scores.metadata(files.scores[0])["settings"]["seed"]
     if not (metric.asks_model or metric.asks_documents or metric.asks_truth or metric.asks_randomised):
         return needs
     from shapeline import instances  # half a second, of jobs that mostly take one

@@ -25,13 +25,18 @@ def measure(
 
     functions: name -> "path/to/file.py:function". Each is given those it names of rows (score rows that succeeded),
     model, inputs (n, *input shape), buckets (features and the positions of the rows that have them), reference, form
-    and seed. Raises ShapelineError where it returns anything but a number a row.
+    and seed. Raises ShapelineError where it returns anything but a number a row; its own errors pass, with a note that
+    names the metric and the file.
     """
     available = {"rows": rows, "model": model, "inputs": inputs, "buckets": buckets, "reference": reference}
     available |= {"form": form, "seed": seed}
     frames = []
     for name, file in functions.items():
-        values = np.asarray(methods.call(methods.function_of(file), available))
+        try:
+            values = np.asarray(methods.call(methods.function_of(file), available))
+        except Exception as error:  # whatever the user's own code raises: its traceback says most
+            error.add_note(f"metric {name}: {file} failed")
+            raise
         if values.shape != (len(rows),) or values.dtype.kind not in "buif":
             raise ShapelineError(
                 f"metric {name}: {file} returned {values.dtype} of shape {values.shape}; return {len(rows)} "

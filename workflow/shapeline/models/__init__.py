@@ -85,7 +85,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
             f"models: several labels a record are for torch alone, and '{card.get('name')}' has them; set "
             "framework: torch, with an architecture or a function of your own"
         )
-    if ready.suffix_of(settings.get("source")):
+    if ready.kind_of(settings.get("source"), settings.get("framework")):
         return ready.for_dataset(settings, card)
     architecture, framework = settings.get("architecture") or settings["source"], settings.get("framework", "torch")
     shape = tuple(card["input_shape"])
@@ -205,7 +205,7 @@ def save(classifier: Classifier, path: str | Path) -> None:
 
     Raises ShapelineError for a wrapped model, whose architecture has no name to build it from.
     """
-    is_ready = ready.suffix_of(classifier.architecture) is not None
+    is_ready = ready.kind_of(classifier.architecture, classifier.framework) is not None
     if not is_ready and (classifier.framework not in FRAMEWORKS or not _is_named(classifier.architecture)):
         raise ShapelineError(f"models: '{classifier.architecture}' is a wrapped model; only built models can be saved")
     metadata = {
@@ -229,7 +229,7 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     not fit it.
     """
     metadata, arrays = weights.read(Path(path))
-    if ready.suffix_of(metadata["architecture"]):
+    if ready.kind_of(metadata["architecture"], metadata["framework"]):
         return ready.restored(metadata, arrays).to(device)
     classifier = build(metadata["architecture"], framework or metadata["framework"], **metadata["sizes"])
     classifier.n_classes, classifier.task = metadata["classes"], metadata["task"]

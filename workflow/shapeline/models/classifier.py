@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError
+from shapeline.memory import halved
 
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
 MODULES = {"torch": "shapeline.models.torch_models", "tensorflow": "shapeline.models.keras_models"}
@@ -67,7 +68,8 @@ class Classifier:
 
         From log-softmax of the logits in float64, of several labels the log-sigmoid of each: log P(label present). For
         a function the log of its probabilities (-inf where P = 0). Integers are token ids; ShapelineError where they do
-        not fit the model's vocabulary or length, and for a regression model.
+        not fit the model's vocabulary or length, and for a regression model. `batch` is halved while memory runs out;
+        MethodFailure where it does at one row.
         """
         if self.task == "regression":
             raise ShapelineError(f"model '{self.architecture}' is of regression, which gives no probabilities")
@@ -87,12 +89,17 @@ class Classifier:
         if self.framework == "function":
             function = function_predictions if self.task == "regression" else function_log_probs
             inputs = np.asarray(inputs, dtype=np.float32)
-            parts = [
-                function(self.module, inputs[i : i + batch], self.architecture) for i in range(0, len(inputs), batch)
-            ]
-            return np.concatenate(parts)
-        self.check_tokens(inputs)
-        return backend(self.framework).log_probs(self.module, inputs, batch, self.architecture, self.task)
+
+            def ask(rows: int) -> np.ndarray:
+                parts = (inputs[i : i + rows] for i in range(0, len(inputs), rows))
+                return np.concatenate([function(self.module, part, self.architecture) for part in parts])
+        else:
+            self.check_tokens(inputs)
+
+            def ask(rows: int) -> np.ndarray:
+                return backend(self.framework).log_probs(self.module, inputs, rows, self.architecture, self.task)
+
+        return halved(self, batch, ask)
 
     def check_tokens(self, inputs: Any) -> None:
         """ShapelineError when token ids (n, length) are not of the vocabulary or the length the model was built for.

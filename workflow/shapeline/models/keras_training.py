@@ -8,6 +8,7 @@ import numpy as np
 
 from shapeline import models
 from shapeline.errors import ShapelineError
+from shapeline.memory import halved
 from shapeline.models import keras_models
 from shapeline.models.classifier import Classifier, r_squared
 from shapeline.models.tensorflow_setup import keras, tf, threads  # noqa: F401 (training asks for the threads)
@@ -26,14 +27,15 @@ def trainer(
     """A Trainer on inputs and labels; weights, unless kept, and dropout come from the seed."""
     if initialise:
         initialise_weights(classifier, seed)
-    yield Trainer(classifier.module, *train, settings)
+    yield Trainer(classifier, *train, settings)
 
 
 class Trainer:
-    """Steps on, and measurements of, a module."""
+    """Steps on, and measurements of, a classifier's module."""
 
-    def __init__(self, module: keras.Model, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
-        self.module, self.inputs, self.labels = module, inputs, labels
+    def __init__(self, classifier: Classifier, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
+        self.classifier, self.inputs, self.labels = classifier, inputs, labels
+        self.module = module = classifier.module
         self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression
         for layer in module._flatten_layers():
             if isinstance(layer, keras_models.Rescale):
@@ -75,11 +77,14 @@ class Trainer:
 
     def measure(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
         """Accuracy (of a regression R²) and mean loss over all rows."""
-        outputs = np.concatenate([self._logits(inputs[i : i + 256]).numpy() for i in range(0, len(inputs), 256)])
+        outputs = halved(self.classifier, 256, lambda rows: self._outputs(inputs, rows))
         loss = float(self._loss(tf.cast(outputs, tf.float64), labels))
         if self.variance is not None:
             return r_squared(outputs.reshape(-1).astype(np.float64), labels), loss
         return float((outputs.argmax(1) == labels).mean()), loss
+
+    def _outputs(self, inputs: np.ndarray, rows: int) -> np.ndarray:
+        return np.concatenate([self._logits(inputs[i : i + rows]).numpy() for i in range(0, len(inputs), rows)])
 
     def _loss(self, outputs: tf.Tensor, targets: Any) -> tf.Tensor:
         """Mean cross-entropy; of a regression the mean squared error of standardised targets."""

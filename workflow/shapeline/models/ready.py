@@ -1,6 +1,6 @@
-"""Models that come ready in a file: a scikit-learn pipeline saved with skops, or a Keras file.
+"""Models that come ready in a file: a scikit-learn pipeline saved with skops, a Keras file, or a function.
 
-Neither is trained here, and nothing is unpickled. What stands for the weights in the results is the file itself. A
+None is trained here, and nothing is unpickled. What stands for the weights in the results is the file itself. A
 network whose training has 0 epochs is ready too, and measured here; its weights are kept as those of any network.
 """
 
@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FRAMEWORKS = {".skops": "function", ".keras": "tensorflow"}
+FRAMEWORKS = {".skops": "function", ".keras": "tensorflow", "function": "function"}
 # By name, so that a process imports no other framework.
-READERS = {".skops": "shapeline.models.pipeline_file", ".keras": "shapeline.models.keras_file"}
+READERS = {
+    ".skops": "shapeline.models.pipeline_file",
+    ".keras": "shapeline.models.keras_file",
+    "function": "shapeline.models.function_file",
+}
 PACKAGES = {"function": ("scikit-learn", "skops"), "tensorflow": ("tensorflow", "keras"), "torch": ("torch",)}
 UNTRAINED = "none: the model came ready, and which rows it was made from is not known here"
 
@@ -36,6 +40,11 @@ def suffix_of(source: str | None) -> str | None:
     return found if found in FRAMEWORKS else None
 
 
+def kind_of(source: str | None, framework: str | None) -> str | None:
+    """What a model is that comes ready: the suffix of its file, or "function"; None of one that is built here."""
+    return "function" if framework == "function" and source and ".py:" in source else suffix_of(source)
+
+
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     """The classifier in the file that settings name (source, trusted), for the dataset that a card describes.
 
@@ -43,23 +52,30 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     """
     from shapeline.datasets import expand
 
-    path = expand(settings["source"])
+    source, kind = settings["source"], kind_of(settings["source"], settings.get("framework"))
+    function = kind == "function"
+    path = expand(source.rpartition(":")[0] if function else source)
     if not path.is_file():
         raise ShapelineError(f"models: there is no file {path} (paths start at the repository root)")
     known = {
         "classes": list(card["classes"]),
-        "columns": card.get("columns") or [{"name": name, "type": "number"} for name in card["feature_names"]],
+        "columns": card.get("columns") or (None if function else _numbers(card["feature_names"])),
         "input_shape": list(card["input_shape"]),
         "kind": card["kind"],
         **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),  # of a tokenizer of one's own
         "trusted": sorted(settings.get("trusted", ())),
     }
-    return _opened(settings["source"], path.read_bytes(), known, card.get("task") or "classification")
+    return _opened(source, kind, path.read_bytes(), known, card.get("task") or "classification")
+
+
+def _numbers(names: list[str]) -> list[dict]:
+    return [{"name": name, "type": "number"} for name in names]
 
 
 def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
     """The classifier of a file of weights that `arrays_of` filled."""
-    return _opened(metadata["architecture"], arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
+    source, kind = metadata["architecture"], kind_of(metadata["architecture"], metadata["framework"])
+    return _opened(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
 
 
 def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
@@ -67,11 +83,10 @@ def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
     return {"file": np.frombuffer(classifier.module.content, np.uint8)}
 
 
-def _opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Classifier:
-    suffix = suffix_of(source)
-    module = importlib.import_module(READERS[suffix]).opened(source, content, known, task)
+def _opened(source: str, kind: str, content: bytes, known: dict[str, Any], task: str) -> Classifier:
+    module = importlib.import_module(READERS[kind]).opened(source, content, known, task)
     classes = 1 if task == "regression" else len(known["classes"])
-    return Classifier(FRAMEWORKS[suffix], source, module, classes, known, task=task)
+    return Classifier(FRAMEWORKS[kind], source, module, classes, known, task=task)
 
 
 def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from shapeline.datasets.stored import Pictures
+from shapeline.memory import halved
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier, r_squared
 from shapeline.models.training import MOMENTUM, Settings, variance
@@ -31,15 +32,16 @@ def trainer(
     with torch_models.seeded(seed, device):
         if initialise:
             initialise_weights(module)
-        yield Trainer(module, *train, settings)
+        yield Trainer(classifier, *train, settings)
     module.eval()
 
 
 class Trainer:
-    """Steps on, and measurements of, a module."""
+    """Steps on, and measurements of, a classifier's module."""
 
-    def __init__(self, module: nn.Module, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
-        self.module, self.device = module, torch_models.device_of(module)
+    def __init__(self, classifier: Classifier, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
+        self.classifier, self.device = classifier, torch_models.device_of(classifier.module)
+        self.module = module = classifier.module
         # Pictures stay as they are stored until a step takes some: as float32 they are four times as large.
         self.scale = torch.tensor(inputs.scale, device=self.device) if isinstance(inputs, Pictures) else None
         self.inputs, self.labels = self._tensors(inputs, labels)
@@ -74,13 +76,16 @@ class Trainer:
         """Accuracy (of several labels their mean, of a regression R²) and mean loss over all rows."""
         inputs, labels = self._tensors(inputs, labels)
         with torch_models.evaluation_mode(self.module):
-            parts = inputs.split(torch_models.rows_of_a_pass(inputs))
-            outputs = torch.cat([self.module(self._floats(rows)) for rows in parts]).double()
+            together = torch_models.rows_of_a_pass(inputs)
+            outputs = halved(self.classifier, together, lambda rows: self._outputs(inputs, rows))
             loss = float(self._loss(outputs, labels))
             if self.variance is not None:
                 return r_squared(outputs.flatten().cpu().numpy(), labels.cpu().numpy()), loss
             predicted = outputs.argmax(1) if labels.ndim == 1 else outputs >= 0
             return float((predicted == labels).double().mean()), loss
+
+    def _outputs(self, inputs: torch.Tensor, rows: int) -> torch.Tensor:
+        return torch.cat([self.module(self._floats(part)) for part in inputs.split(rows)]).double()
 
     def _augmented(self, inputs: torch.Tensor) -> torch.Tensor:
         """The pictures, each flipped or not by a coin's toss of its own along every axis of `augment`."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from shapeline.datasets.stored import Pictures
 from shapeline.errors import ShapelineError, nearest
+from shapeline.memory import ran_out
 from shapeline.models.classifier import Classifier, check_labels, label_scores
 
 log = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ def fit(
     seed: int = 0,
     device: str = "cpu",
     initialise: bool = True,
+    key: str = "training",
 ) -> dict[str, Any]:
     """Train in place with cross-entropy, keep the best validation epoch, and return the model card.
 
@@ -121,7 +123,8 @@ def fit(
     is False), the order of the rows, flips and dropout; the same seed, framework, device and thread count give the same
     weights. Of equally accurate epochs the one with the lower
     validation loss is kept. Accuracies are fractions of the whole split, seconds are wall time.
-    Raises ShapelineError for an empty split, labels outside the classes, or a loss that is not a number.
+    Raises ShapelineError for an empty split, labels outside the classes, a loss that is not a number, or memory that
+    does not hold a batch; `key` is what its message calls the settings.
     """
     chosen = settings_for(classifier.architecture, settings)
     if classifier.framework not in TRAINERS:
@@ -148,9 +151,17 @@ def fit(
     framework = importlib.import_module(TRAINERS[classifier.framework])
     taken = dataset.inputs.only if isinstance(dataset.inputs, Pictures) else dataset.inputs.__getitem__
     train, validation, test = ((taken(rows), labels[rows]) for rows in splits)
-    with framework.trainer(classifier, train, chosen, seed, device, initialise) as trainer:
-        history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed)
-        score, loss = trainer.measure(*test)
+    try:
+        with framework.trainer(classifier, train, chosen, seed, device, initialise) as trainer:
+            history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed)
+            score, loss = trainer.measure(*test)
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        raise ShapelineError(
+            f"training: memory does not hold a batch of {chosen.batch} rows of '{classifier.architecture}'; "
+            f"lower {key}.batch, or use a device with more memory"
+        ) from error
     name = score_name(labels)
     card = {
         "architecture": classifier.architecture,

@@ -25,8 +25,15 @@ def write(path: Path, arrays: Arrays, metadata: Mapping[str, Any]) -> None:
     stored = {key: value if key in texts else json.dumps(value, sort_keys=True) for key, value in metadata.items()}
     contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
     stored["digest"] = digest_of(contiguous)
+    saved = safetensors.numpy.save(contiguous, stored)  # save_file lets only the owner read
+    # The library's metadata are in another order every time; equal weights make equal files.
+    length = int.from_bytes(saved[:8], "little")
+    header = json.loads(saved[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     with atomic(path) as partial:
-        partial.write_bytes(safetensors.numpy.save(contiguous, stored))  # save_file lets only the owner read
+        partial.write_bytes(len(text).to_bytes(8, "little") + text + saved[8 + length :])
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -36,7 +43,13 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     if not path.is_file():
         raise ShapelineError(f"models: no weights at {path}; train the model first")
-    stored, arrays = _opened(path, "train the model again")
+    try:
+        stored, arrays = _opened(path)
+    except safetensors.SafetensorError as error:
+        raise ShapelineError(
+            f"models: {path} is damaged (not a safetensors file: {error}); remove it and run again, which trains the "
+            "model anew"
+        ) from error
     if not {"architecture", "classes", "sizes"} <= stored.keys():
         raise ShapelineError(f"models: {path} does not name its architecture; it was not written by shapeline")
     if stored.get("digest") not in (None, digest_of(arrays)):
@@ -58,17 +71,18 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     """The arrays of any safetensors file, by name. Raises ShapelineError when it is missing or no such file."""
     if not path.is_file():
         raise ShapelineError(f"models: there is no file {path}; place the weights there")
-    return _opened(path, "give a .pth or .safetensors file")[1]
-
-
-def _opened(path: Path, remedy: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     try:
-        with safetensors.safe_open(path, framework="np") as file:
-            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}
+        return _opened(path)[1]
     except safetensors.SafetensorError as error:
         raise ShapelineError(
-            f"models: {path} is not a safetensors file ({error}); weights are never unpickled, {remedy}"
+            f"models: {path} is not a safetensors file ({error}); weights are never unpickled, give a .pth or "
+            ".safetensors file"
         ) from error
+
+
+def _opened(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    with safetensors.safe_open(path, framework="np") as file:
+        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}
 
 
 def digest_of(arrays: Arrays) -> str:

@@ -1,0 +1,44 @@
+"""What a run leaves for others: one archive of all pages, and every figure with its numbers beside them."""
+
+import re
+import zipfile
+
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.xdist_group("tiny")  # one run of the tiny configuration serves them all
+
+
+def test_the_archive_of_a_run_has_every_page_under_its_label(tiny):
+    archive = tiny.path / "report.zip"
+    try:
+        tiny.snakemake("--report", archive.name)
+        with zipfile.ZipFile(archive) as packed:
+            names = packed.namelist()
+            opened = packed.read("report/report.html").decode()
+            pages = {name.split("/")[-1]: packed.read(name).decode() for name in names if "/data/" in name}
+    finally:
+        archive.unlink(missing_ok=True)
+    assert set(pages) == {"index.html", "theory.html", "tiny.html"}
+    for name, page in pages.items():
+        assert page == (tiny.path / "results/reports" / name).read_text()
+    labels = dict(re.findall(r'"results/reports/(\w+)\.html": \{[^{}]*"labels": \{"page": "([^"]*)"\}', opened))
+    assert labels == {"index": "which method to trust", "theory": "the papers' statements", "tiny": "tiny"}
+    for category in ("Overview", "Theory", "Experiments"):
+        assert f'"{category}": ' in opened
+
+
+def test_figures_and_their_numbers_lie_beside_every_page(tiny):
+    reports = tiny.path / "results/reports"
+    for name in ("index", "theory", "tiny"):
+        figures = len(re.findall("<img", (reports / f"{name}.html").read_text()))
+        written = [path.name for path in (reports / f"{name}_files").iterdir() if path.suffix in (".svg", ".png")]
+        assert len(written) == figures > 1, name
+    [costs] = (reports / "index_files").glob("*_tiny_error_means_against_evaluations*.csv")
+    assert costs.with_suffix(".svg").is_file()
+    numbers = pd.read_csv(costs).set_index("label")
+    compared = pd.read_parquet(tiny.path / "results/tiny/metrics/error.parquet")
+    compared = compared[compared["quantity"] == "rmse"].set_index("label")
+    for label in ("kernel", "occlusion"):
+        assert numbers.loc[label, "mean"] == pytest.approx(compared.loc[label, "mean"], rel=1e-5)
+        assert numbers.loc[label, "seconds"] > 0 and numbers.loc[label, "evaluations"] > 0

@@ -1,0 +1,44 @@
+"""When memory runs out: the same again with fewer rows a pass, and a row that does not fit fails alone."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from shapeline.errors import MethodFailure
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+KINDS = ("OutOfMemoryError", "ResourceExhaustedError")  # torch's and TensorFlow's, by name: a job imports one of them
+WORDS = ("not enough memory", "can't allocate memory", "out of memory")
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether memory ran out, of numpy, torch or TensorFlow; on the CPU torch only says so in words."""
+    if isinstance(error, MemoryError) or type(error).__name__ in KINDS:
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in WORDS)
+
+
+def halved(model: Any, rows: int, run: Callable[[int], Result]) -> Result:
+    """run(rows), begun again with half the rows a pass whenever memory runs out.
+
+    model: the Classifier, which keeps the number for the rest of the process. Raises MethodFailure where memory runs
+    out at one row.
+    """
+    rows = min(rows, model.most_rows or rows)
+    while True:
+        try:
+            return run(rows)
+        except Exception as error:
+            if not ran_out(error):
+                raise
+        # Outside the except clause, where the failed pass's tensors are still held by the traceback.
+        if rows == 1:
+            raise MethodFailure(
+                "out of memory",
+                f"model '{model.architecture}' runs out of memory on a single row; "
+                "use a smaller model or input, or a device with more memory",
+            )
+        rows = model.most_rows = rows // 2
+        log.warning("out of memory: going on with %d rows a pass", rows)

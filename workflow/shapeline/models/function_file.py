@@ -1,0 +1,44 @@
+"""A model that is a function in a file of one's own: rows to probabilities, or to predictions. It is taken as it is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shapeline.datasets import user_function
+from shapeline.errors import ShapelineError
+from shapeline.models.pipeline_file import frame
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """The user's function of rows (n, *input shape), or of a data frame where the dataset's file has typed columns.
+
+    content: the bytes of its file; columns: those of a table_file; classes: how many there are, None of a regression.
+    """
+
+    content: bytes
+    source: str
+    columns: list[dict] | None
+    classes: int | None
+    ask: Callable[[Any], Any]
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        said = np.asarray(self.ask(rows if self.columns is None else frame(rows, self.columns)))
+        found = said.shape[1] if said.ndim == 2 and said.shape[1] > 1 else 2
+        if self.classes is not None and found != self.classes:
+            raise ShapelineError(
+                f"models: {self.source} gave shape {said.shape} for {len(rows)} rows and the dataset has "
+                f"{self.classes} classes; return a probability of each, (rows, classes), or of the second of two"
+            )
+        return said
+
+
+def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Function:
+    """The function that "path/to/file.py:function" names. known: columns of a table_file, and classes, of the dataset.
+
+    Raises ShapelineError where there is no such file or function.
+    """
+    classes = None if task == "regression" else len(known["classes"])
+    return Function(content, source, known["columns"], classes, user_function(source))
