@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import yaml
 
 from shapeline import config, datasets, plan
 from shapeline.datasets import pictures
@@ -569,3 +570,10 @@ def test_ten_digits_of_the_real_mnist(real_data, tmp_path):
     _, two = prepared(tmp_path, "mnist", folder, classes=[3, 8])
     np.testing.assert_array_equal(data.split[two.ids], two.split)
     np.testing.assert_array_equal(np.array([3, 8])[two.labels], data.labels[two.ids])
+
+
+def test_the_example_of_cifar_copies_is_valid_and_says_lossy(real_data, root, default, monkeypatch):
+    monkeypatch.setenv("SHAPELINE_DATA", str(real_data("cifar10", "cifar10_deer_horse_jpg.tar.gz").parents[1]))
+    own = yaml.safe_load((root / "examples" / "cifar_copies.yaml").read_text())
+    loaded = config.load(default | {"run": own["run"]} | {key: default[key] | own[key] for key in config.SECTIONS})
+    assert "lossy" in loaded.experiments["cifar_copies"].report.title
