@@ -124,7 +124,8 @@ def test_the_paper_configuration_resolves_offline_in_seconds(fresh, paper):
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert "fetch_source" in done.stdout and "render_index" in done.stdout
     assert all(f"results/reports/{name}.html" in done.stdout for name in paper["experiments"])
-    assert used.ru_utime + used.ru_stime - before < 15  # about 5 on a quiet machine, and twice that on a busy one
+    # About 5 on a quiet machine; a slow one whose cores are shared has taken 13.
+    assert used.ru_utime + used.ru_stime - before < 30
 
 
 def test_all_papers_experiments_are_there_and_none_is_left_out_here(paper):
