@@ -189,7 +189,11 @@ def of_training(config: Config, model: str) -> float:
 
 def of_run(config: Config) -> tuple[float, float]:
     """Evaluations, and seconds of one core with training and data, of everything under `run:`, from the start."""
-    costs = [of_experiment(config, name) for name in config.run]
+    return _whole(config, [of_experiment(config, name) for name in config.run])
+
+
+def _whole(config: Config, costs: list[Cost]) -> tuple[float, float]:
+    """As of_run, from what each experiment of `run:` costs."""
     models: dict[str, int] = {}  # how often each is trained
     for entry in (config.experiments[name] for name in config.run):
         if entry.model:
@@ -205,10 +209,13 @@ def of_run(config: Config) -> tuple[float, float]:
 
 def lines(config: Config) -> list[str]:
     """What each experiment of `run:` takes, and all of them with their data and models, a line each."""
-    costs = {name: of_experiment(config, name) for name in config.run}
-    evaluations, seconds = of_run(config)
+    costs = [of_experiment(config, name) for name in config.run]
+    evaluations, seconds = _whole(config, costs)
     return [
-        *(f"{name}: {amount(cost.evaluations)} evaluations, {core_time(cost.seconds)}" for name, cost in costs.items()),
+        *(
+            f"{name}: {amount(cost.evaluations)} evaluations, {core_time(cost.seconds)}"
+            for name, cost in zip(config.run, costs, strict=True)
+        ),
         f"All of run: from the start is {amount(evaluations)} evaluations, roughly {core_time(seconds)} without a GPU, "
         "data and models included; `snakemake doctor` says more.",
     ]
