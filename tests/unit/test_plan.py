@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 
 import pandas as pd
 import pytest
@@ -144,13 +145,13 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
     monkeypatch.chdir(tmp_path)
     default["run"] = ["digits"]
     loaded = config.load(default)
-    card, settings = "results/models/digits_cnn/card.json", plan.train_settings(loaded, "digits_cnn")
+    card, settings = "results/models/digits_cnn/card.json", plan.train_job(loaded, "digits_cnn")
     os.makedirs(os.path.dirname(card))
     with open(card, "w") as file:
         json.dump({"settings": settings}, file)
     score = "results/digits/scores/lime/0-of-1.parquet"
     empty = pd.DataFrame({name: [] for name in scores.SCHEMA.names}, dtype=object)
-    scores.write(score, empty, {"settings_digest": digest(plan.attribute_settings(loaded, "digits", "lime"))})
+    scores.write(score, empty, {"settings_digest": digest(plan.attribute_job(loaded, "digits", "lime"))})
     plan.check_records(loaded)
     default["experiments"]["digits"]["methods"]["lime"]["ridge"] = 2.0
     with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):
@@ -162,6 +163,36 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
         plan.check_records(config.load(default))
     record.write_text("{}")  # Snakemake has a record: it will compare the settings itself
     plan.check_records(config.load(default))
+
+
+def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tmp_path, monkeypatch):
+    copy = tmp_path / "workflow/shapeline"
+    shutil.copytree(plan.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plan, "PACKAGE", copy)
+    (tmp_path / "mine.parquet").touch()
+    default["experiments"]["digits"]["methods"]["mine"] = {"method": "external", "path": "mine.parquet"}
+    loaded = config.load(default)
+
+    def codes() -> dict[str, str]:
+        for kept in (plan._sources, plan._imports, plan._code_digest, plan._package):
+            kept.cache_clear()
+        return {path: settings["code"] for path, settings in plan._expected(loaded)}
+
+    before, pages = codes(), plan.digests(loaded)
+    os.utime(copy / "engine.py")
+    assert codes() == before
+    with open(copy / "designs/sampled.py", "a") as file:
+        file.write("# another line\n")
+    after = codes()
+    changed = {path for path in before if after[path] != before[path] and "/digits/" in path}
+    assert changed == {
+        f"results/digits/scores/{label}/0-of-1.parquet"
+        for label in plan.labels(loaded, "digits")
+        if loaded.experiments["digits"].methods[label].method in ("kernel_shap", "sample_shapley")
+    }
+    assert plan.digests(loaded) == pages  # of the settings, which are the same
+    assert plan.own(plan.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
 
 
 @pytest.mark.parametrize("text", ["", '{"settings": {"arch', "[]"])

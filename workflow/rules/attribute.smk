@@ -2,7 +2,7 @@ rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
         trained_on=lambda w: plan.trained_on(CONFIG, w.experiment),
-        code=lambda w: plan.select_code(CONFIG, w.experiment),
+        own=lambda w: plan.own(plan.select_code(CONFIG, w.experiment)),
         script=script_file("select_instances"),
     output:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
@@ -14,7 +14,7 @@ rule select_instances:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     params:
-        settings=lambda w: plan.select_settings(CONFIG, w.experiment),
+        settings=lambda w: plan.select_job(CONFIG, w.experiment),
     script:
         "../scripts/select_instances.py"
 
@@ -23,7 +23,7 @@ rule attribute:
     input:
         unpack(lambda w: model_inputs(w.experiment, w.label)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        code=lambda w: plan.attribute_code(CONFIG, w.experiment, w.label),
+        own=lambda w: plan.own(plan.attribute_code(CONFIG, w.experiment, w.label)),
         script=script_file("attribute"),
     output:
         scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
@@ -44,6 +44,6 @@ rule attribute:
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
         values=lambda w: plan.values_folder(CONFIG, w.experiment),
     params:
-        settings=lambda w: plan.attribute_settings(CONFIG, w.experiment, w.label),
+        settings=lambda w: plan.attribute_job(CONFIG, w.experiment, w.label),
     script:
         "../scripts/attribute.py"

@@ -104,7 +104,7 @@ def measure_inputs(experiment, metric, label):
     """The scores, and the truth or the model where the metric asks for them."""
     files = {
         "scores": plan.score_files(CONFIG, experiment, label),
-        "code": plan.measure_code(CONFIG, experiment, metric),
+        "own": plan.own(plan.measure_code(CONFIG, experiment, metric)),
     }
     parameters = plan.measure_settings(CONFIG, experiment, metric).get("parameters", {})
     variant = plan.split_label(label)[1]

@@ -20,7 +20,7 @@ rule fetch_source:
 rule prepare_dataset:
     input:
         raw=lambda w: plan.raw_files(CONFIG, w.dataset),
-        code=lambda w: plan.prepare_code(CONFIG, w.dataset),
+        own=lambda w: plan.own(plan.prepare_code(CONFIG, w.dataset)),
         script=script_file("prepare_dataset"),
     output:
         arrays="data/prepared/{dataset}/arrays.npz",
@@ -33,6 +33,6 @@ rule prepare_dataset:
         "../../envs/torch.yaml"
     threads: 1
     params:
-        settings=lambda w: plan.prepare_settings(CONFIG, w.dataset),
+        settings=lambda w: plan.prepare_job(CONFIG, w.dataset),
     script:
         "../scripts/prepare_dataset.py"

@@ -21,7 +21,7 @@ rule measure:
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
     params:
-        settings=lambda w: plan.measure_settings(CONFIG, w.experiment, w.metric),
+        settings=lambda w: plan.measure_job(CONFIG, w.experiment, w.metric),
     script:
         "../scripts/measure.py"
 
@@ -29,7 +29,6 @@ rule measure:
 rule compare:
     input:
         measured=lambda w: plan.metric_files(CONFIG, w.experiment, w.metric),
-        code=plan.sources("shapeline.metrics.compare"),
         script=script_file("compare"),
     output:
         compared=f"{RESULTS}/{{experiment}}/metrics/{{metric}}.parquet",
@@ -41,6 +40,6 @@ rule compare:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings=lambda w: plan.compare_settings(CONFIG, w.experiment, w.metric),
+        settings=lambda w: plan.compare_job(CONFIG, w.experiment, w.metric),
     script:
         "../scripts/compare.py"

@@ -8,7 +8,6 @@ rule render_report:
         dataset_card=lambda w: dataset_files(w.experiment)["dataset_card"],
         model_card=lambda w: model_card(w.experiment),
         notebook=lambda w: f"notebooks/{CONFIG.experiments[w.experiment].report.notebook}.ipynb",
-        code=lambda w: plan.report_code(CONFIG, w.experiment),
         script=script_file("render_report"),
     output:
         html=report(
@@ -26,7 +25,7 @@ rule render_report:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings=lambda w: plan.report_settings(CONFIG, w.experiment),
+        settings=lambda w: plan.report_job(CONFIG, w.experiment),
     script:
         "../scripts/render_report.py"
 
@@ -34,12 +33,6 @@ rule render_report:
 rule render_theory:
     input:
         notebook="notebooks/theory.ipynb",
-        code=plan.sources(
-            "shapeline.theory",
-            "shapeline.theory_plots",
-            "shapeline.plots",
-            "shapeline.reports",
-        ),
         script=script_file("render_theory"),
     output:
         html=report(
@@ -57,7 +50,7 @@ rule render_theory:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings={"seed": CONFIG.seed},
+        settings=plan.theory_job(CONFIG),
     script:
         "../scripts/render_theory.py"
 
@@ -66,9 +59,6 @@ rule render_index:
     input:
         theory=f"{RESULTS}/reports/theory.html",
         notebooks=[f"{RESULTS}/reports/{name}.ipynb" for name in CONFIG.run],
-        code=plan.sources(
-            "shapeline.comparison_plots", "shapeline.plots", "shapeline.reports"
-        ),
         script=script_file("render_index"),
     output:
         html=report(
@@ -85,6 +75,6 @@ rule render_index:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings=lambda w: {"digests": plan.digests(CONFIG)},
+        settings=lambda w: plan.index_job(CONFIG),
     script:
         "../scripts/render_index.py"

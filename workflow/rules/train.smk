@@ -1,7 +1,6 @@
 rule convert_weights:
     input:
         raw=lambda w: plan.weights_file(CONFIG, w.model),
-        code=plan.sources("shapeline.models.torch_weights"),
         script=script_file("convert_weights"),
     output:
         start=f"{RESULTS}/models/{{model}}/start.safetensors",
@@ -12,6 +11,8 @@ rule convert_weights:
     conda:
         "../../envs/torch.yaml"
     threads: 1
+    params:
+        settings=plan.convert_job(),
     script:
         "../scripts/convert_weights.py"
 
@@ -21,7 +22,7 @@ rule train_model:
         arrays=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["arrays"],
         card=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["card"],
         start=lambda w: plan.start_file(CONFIG, w.model),
-        code=lambda w: plan.train_code(CONFIG, w.model),
+        own=lambda w: plan.own(plan.train_code(CONFIG, w.model)),
         script=script_file("train_model"),
     output:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
@@ -39,7 +40,7 @@ rule train_model:
         device=CONFIG.device,
         framework=lambda w: plan.job_framework(CONFIG, w.model),
     params:
-        settings=lambda w: plan.train_settings(CONFIG, w.model),
+        settings=lambda w: plan.train_job(CONFIG, w.model),
     script:
         "../scripts/train_model.py"
 
@@ -54,13 +55,13 @@ use rule train_model as train_again with:
     benchmark:
         f"{RESULTS}/benchmarks/train_again/{{model}}@seed{{number}}.tsv"
     params:
-        settings=lambda w: plan.train_settings(CONFIG, w.model, int(w.number)),
+        settings=lambda w: plan.train_job(CONFIG, w.model, int(w.number)),
 
 
 rule randomise_model:
     input:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
-        code=lambda w: plan.randomise_code(CONFIG, w.model),
+        own=lambda w: plan.own(plan.randomise_code(CONFIG, w.model)),
         script=script_file("randomise_model"),
     output:
         weights=f"{RESULTS}/models/{{model}}@{{variant}}/weights.safetensors",
@@ -73,6 +74,6 @@ rule randomise_model:
         lambda w: plan.environment(CONFIG, w.model)
     threads: 1
     params:
-        settings=lambda w: plan.randomise_settings(CONFIG, w.variant),
+        settings=lambda w: plan.randomise_job(CONFIG, w.model, w.variant),
     script:
         "../scripts/randomise_model.py"

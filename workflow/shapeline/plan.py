@@ -1,8 +1,9 @@
 """What the Snakefile asks: the settings of a job, the paths of its files, the package files that define its result."""
 
-import ast
+import hashlib
 import json
 import os
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from functools import cache
@@ -30,6 +31,8 @@ UNTRACKED = {
     "jobs",
     "reports",
 }
+# Imports within the package, as they stand in its files; parsing these took a tenth of the time of a dry run.
+IMPORT = re.compile(r"^[ \t]*(?:from (shapeline[\w.]*) import (\([^)]*\)|.+)|import (shapeline[\w.]*))", re.MULTILINE)
 RECORDED_WITHIN = 600.0  # seconds; on a cluster Snakemake sees the end of a job late
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
 FRAMEWORK_CODE = {
@@ -309,10 +312,7 @@ def report_settings(config: Config, experiment: str) -> dict:
 
 
 def sources(*modules: str) -> list[str]:
-    """Paths, relative to the root, of the modules and of all that they import within the package, sorted.
-
-    They stand in a rule's input, so that an edited method re-runs itself alone.
-    """
+    """Paths, relative to the root, of the modules and of all that they import within the package, sorted."""
     return list(_sources(modules, os.getcwd()))
 
 
@@ -327,6 +327,39 @@ def _sources(modules: tuple[str, ...], folder: str) -> tuple[str, ...]:
             found.add(file)
             waiting += _imports(file)
     return tuple(sorted(os.path.relpath(file, folder) for file in found))
+
+
+def own(files: list[str]) -> list[str]:
+    """The user's own among the files behind a result; they stand in a rule's input, however large they are."""
+    return [file for file in files if not _is_package(file)]
+
+
+def with_code(settings: dict, files: list[str]) -> dict:
+    """The settings of a job and a digest of the package files behind its result, so that an edited method re-runs
+    itself alone.
+
+    As inputs these files, thirty a job, took Snakemake half of the time that it plans a run in.
+    """
+    return settings | {"code": _code_digest(tuple(file for file in files if _is_package(file)), os.getcwd())}
+
+
+@cache
+def _code_digest(files: tuple[str, ...], folder: str) -> str:
+    """Sixteen hexadecimal digits of the files' names and bytes; thousands of jobs ask for the same few."""
+    found = hashlib.sha256()
+    for file in files:
+        content = Path(folder, file).read_bytes()
+        found.update(f"{file}\n{len(content)}\n".encode() + content)
+    return found.hexdigest()[:16]
+
+
+@cache
+def _package(folder: str) -> str:
+    return os.path.relpath(PACKAGE, folder) + os.sep
+
+
+def _is_package(file: str) -> bool:
+    return file.startswith(_package(os.getcwd()))
 
 
 def environment(config: Config, model: str | None) -> str:
@@ -404,11 +437,67 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     return [*sources(*modules, entry.function.split(":")[0]), *(file for one in own for file in user_file(one))]
 
 
+def compare_code() -> list[str]:
+    return sources("shapeline.metrics.compare")
+
+
 def report_code(config: Config, experiment: str) -> list[str]:
     notebook = config.experiments[experiment].report.notebook
     own = [f"shapeline.{file.stem}" for file in sorted(PACKAGE.glob(f"{notebook}_*.py"))]
     shared = ("comparison_plots", "evidence_plots", "image_plots", "plots", "reports", "sanity_plots", "text_plots")
     return sources(*(f"shapeline.{module}" for module in shared), *own)
+
+
+# --- what a rule is given: settings with the code behind them -----------------------------------------------------
+
+
+def prepare_job(config: Config, dataset: str) -> dict:
+    return with_code(prepare_settings(config, dataset), prepare_code(config, dataset))
+
+
+def convert_job() -> dict:
+    return with_code({}, sources("shapeline.models.torch_weights"))
+
+
+def train_job(config: Config, model: str, number: int = 0) -> dict:
+    return with_code(train_settings(config, model, number), train_code(config, model))
+
+
+def randomise_job(config: Config, model: str, variant: str) -> dict:
+    return with_code(randomise_settings(config, variant), randomise_code(config, model))
+
+
+def select_job(config: Config, experiment: str) -> dict:
+    return with_code(select_settings(config, experiment), select_code(config, experiment))
+
+
+def attribute_job(config: Config, experiment: str, label: str) -> dict:
+    return with_code(attribute_settings(config, experiment, label), attribute_code(config, experiment, label))
+
+
+def measure_job(config: Config, experiment: str, metric: str) -> dict:
+    return with_code(measure_settings(config, experiment, metric), measure_code(config, experiment, metric))
+
+
+def compare_job(config: Config, experiment: str, metric: str) -> dict:
+    return with_code(compare_settings(config, experiment, metric), compare_code())
+
+
+def report_job(config: Config, experiment: str) -> dict:
+    return with_code(report_settings(config, experiment), report_code(config, experiment))
+
+
+def theory_job(config: Config) -> dict:
+    modules = ("theory", "theory_plots", "plots", "reports")
+    return with_code({"seed": config.seed}, sources(*(f"shapeline.{module}" for module in modules)))
+
+
+def index_job(config: Config) -> dict:
+    modules = ("comparison_plots", "plots", "reports")
+    return with_code({"digests": digests(config)}, sources(*(f"shapeline.{module}" for module in modules)))
+
+
+# --- the user's own files -----------------------------------------------------------------------------------------
 
 
 def user_file(reference: str | None) -> list[str]:
@@ -445,12 +534,9 @@ def _file(module: str) -> Path:
 def _imports(file: Path) -> list[Path]:
     """Files of the package that a file imports, anywhere in it."""
     modules: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            modules |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    files = {_file(module) for module in modules if module.split(".")[0] == "shapeline" and module != "shapeline"}
+    for package, names, plain in IMPORT.findall(file.read_text()):
+        modules |= {package, *(f"{package}.{name}" for name in re.findall(r"\w+", names))} if package else {plain}
+    files = {_file(module) for module in modules if module != "shapeline"}
     return [f for f in files if f.is_file() and not _untracked(f)]
 
 
@@ -462,20 +548,20 @@ def _untracked(file: Path) -> bool:
 
 
 def check_records(config: Config) -> None:
-    """Stop when outputs that Snakemake would call up to date were made with other settings: it lost its record of
+    """Stop when outputs that Snakemake would call up to date were made with other settings or code: it lost its record of
     them, or they are other files than those that it recorded.
 
     Raises ShapelineError with the stale files and the command that remakes them.
     """
     stale = [
         path
-        for path, settings in _expected(config)
+        for path, settings in dict(_expected(config)).items()
         if os.path.exists(path) and not _is_recorded(path, settings) and _stored_digest(path) != digest(settings)
     ]
     if stale:
         raise ShapelineError(
-            f".snakemake has no true record of {len(stale)} output(s) that were made with other settings than the "
-            f"configuration's: {', '.join(stale)}. Remake them and what depends on them with:\n"
+            f".snakemake has no true record of {len(stale)} output(s) that were made with other settings, or by other "
+            f"code, than are here now: {', '.join(stale)}. Remake them and what depends on them with:\n"
             f"  rm {' '.join(stale)} && snakemake --cores all"
         )
 
@@ -487,11 +573,14 @@ def outputs(config: Config) -> set[str]:
 
 def digests(config: Config) -> dict[str, str]:
     """A digest of the settings of all jobs of each experiment under `run`: which configuration made its page."""
-    return {name: digest({"jobs": sorted({digest(one) for _, one in _of(config, name)})}) for name in config.run}
+    def of_settings(job: dict) -> str:
+        return digest({key: setting for key, setting in job.items() if key != "code"})
+
+    return {name: digest({"jobs": sorted({of_settings(job) for _, job in _of(config, name)})}) for name in config.run}
 
 
 def _expected(config: Config) -> Iterator[tuple[str, dict]]:
-    yield f"{config.results}/reports/theory.ipynb", {"seed": config.seed}
+    yield f"{config.results}/reports/theory.ipynb", theory_job(config)
     for experiment in config.experiments:
         yield from _of(config, experiment)
 
@@ -499,24 +588,25 @@ def _expected(config: Config) -> Iterator[tuple[str, dict]]:
 def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     model = config.experiments[experiment].model
     for dataset in datasets_of(config, experiment):
-        yield prepared(dataset)["card"], prepare_settings(config, dataset)
+        yield prepared(dataset)["card"], prepare_job(config, dataset)
     if model:
-        yield model_files(config, model)["card"], train_settings(config, model)
-    yield f"{config.results}/{experiment}/instances.parquet", select_settings(config, experiment)
+        yield model_files(config, model)["card"], train_job(config, model)
+    yield f"{config.results}/{experiment}/instances.parquet", select_job(config, experiment)
     for variant in variants(config, experiment):
-        yield model_files(config, f"{model}@{variant}")["card"], randomise_settings(config, variant)
+        yield model_files(config, f"{model}@{variant}")["card"], randomise_job(config, model, variant)
     for number, training in enumerate(trainings(config, experiment), 1):
-        yield model_files(config, f"{model}@{training}")["card"], train_settings(config, model, number)
+        yield model_files(config, f"{model}@{training}")["card"], train_job(config, model, number)
     for label in all_labels(config, experiment):
-        for path in score_files(config, experiment, label):
-            yield path, attribute_settings(config, experiment, label)
+        settings = attribute_job(config, experiment, label)
+        yield from ((path, settings) for path in score_files(config, experiment, label))
     for metric in metric_names(config, experiment):
+        settings = measure_job(config, experiment, metric)
         for path in metric_files(config, experiment, metric):
             others = _of_trainings(config, experiment, path) if metric in metrics.PAIRED else ()
-            yield from ((one, measure_settings(config, experiment, metric)) for one in (path, *others))
+            yield from ((one, settings) for one in (path, *others))
     for metric, path in zip(metric_names(config, experiment), compared_files(config, experiment), strict=True):
-        yield path, compare_settings(config, experiment, metric)
-    yield f"{config.results}/reports/{experiment}.ipynb", report_settings(config, experiment)
+        yield path, compare_job(config, experiment, metric)
+    yield f"{config.results}/reports/{experiment}.ipynb", report_job(config, experiment)
 
 
 def _is_recorded(path: str, settings: dict) -> bool:

@@ -27,7 +27,7 @@ def check(source: str, settings: dict) -> None:
     them the keys of pictures (see pictures.decode); tokenizer, a text's own (see tokenizer.py). Raises ShapelineError.
     """
     for key in settings:
-        if key not in SETTINGS:
+        if key not in (*SETTINGS, "code"):  # a job's settings say by which code they are read
             raise ShapelineError(f"dataset key '{key}': unknown.{nearest(key, SETTINGS)}")
     if settings.get("source", source) != source:
         raise ShapelineError(f"dataset source '{source}': its settings name another source, '{settings['source']}'.")
