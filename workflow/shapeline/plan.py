@@ -548,8 +548,8 @@ def _untracked(file: Path) -> bool:
 
 
 def check_records(config: Config) -> None:
-    """Stop when outputs that Snakemake would call up to date were made with other settings or code: it lost its record of
-    them, or they are other files than those that it recorded.
+    """Stop when outputs that Snakemake would call up to date were made with other settings or code: it lost its record
+    of them, or they are other files than those that it recorded.
 
     Raises ShapelineError with the stale files and the command that remakes them.
     """
