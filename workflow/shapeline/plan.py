@@ -573,6 +573,7 @@ def outputs(config: Config) -> set[str]:
 
 def digests(config: Config) -> dict[str, str]:
     """A digest of the settings of all jobs of each experiment under `run`: which configuration made its page."""
+
     def of_settings(job: dict) -> str:
         return digest({key: setting for key, setting in job.items() if key != "code"})
 
