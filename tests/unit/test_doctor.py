@@ -106,6 +106,13 @@ def test_offline_what_is_neither_here_nor_in_the_mirror_is_a_problem(place, pape
     assert told(paper)[1] == []
 
 
+def test_a_mirror_that_is_not_there_is_told(place, paper):
+    paper |= {"run": ["mnist38"], "data": {"mirror": "mirror"}}
+    text, problems = told(paper)
+    assert "data.mirror: there is no folder mirror here; files come from the official places" in text
+    assert problems == []
+
+
 def test_a_disk_too_small_and_a_folder_that_cannot_be_written(place, paper, monkeypatch):
     paper["run"] = ["yahoo"]
     assert told(paper)[1] == []

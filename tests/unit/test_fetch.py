@@ -212,9 +212,10 @@ def test_mirror_folder_comes_first(server, tiny, tmp_path, monkeypatch):
     assert server.requests == []
 
 
-def test_mirror_folder_without_the_file_or_altered(server, tiny, tmp_path):
+def test_mirror_folder_without_the_file_or_altered(server, tiny, tmp_path, caplog):
     mirror = tmp_path / "mirror"
     assert fetch("tiny", "data.gz", tmp_path / "one", mirror=str(mirror)).read_bytes() == CONTENT
+    assert f"there is no folder {mirror} (data.mirror)" in caplog.text
     (mirror / "tiny").mkdir(parents=True)
     (mirror / "tiny" / "data.gz").write_bytes(b"altered")
     assert fetch("tiny", "data.gz", tmp_path / "two", mirror=str(mirror)).read_bytes() == CONTENT

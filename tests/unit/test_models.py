@@ -324,3 +324,14 @@ def test_digits_are_learnt_in_seconds(classes, least):
     model = models.build("digits_cnn", classes=len(classes))
     card = training.fit(model, SimpleNamespace(inputs=inputs, labels=labels, split=split), {"epochs": 12})
     assert card["test_accuracy"] >= least
+
+
+def test_probabilities_are_not_taken_for_logits():
+    rows = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    network = nn.Sequential(nn.Linear(3, 2), nn.Softmax(1))
+    with pytest.raises(ShapelineError, match="model 'net': its outputs are probabilities .* return the logits before"):
+        torch_models.log_probs(network, rows, 64, "net")
+    torch_models.log_probs(network[0], rows, 64, "net")
+    torch_models.log_probs(nn.LogSoftmax(1), rows, 64, "net")
+    torch_models.log_probs(nn.Identity(), np.eye(9, dtype=np.float32), 64, "net")  # a network of 0 and 1 made by hand
+    torch_models.log_probs(network, rows[:2], 64, "net")  # of so few rows it may be chance

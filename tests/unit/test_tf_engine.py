@@ -173,7 +173,7 @@ def test_the_batch_is_halved_when_memory_runs_out(caplog):
     expected = engine.values(twins.linear(WEIGHTS, np.zeros(3, np.float32))[0], *arguments)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert {size for size in model.module.sizes if size > 3} == {16, 8, 4}
-    assert "going on with 2 rows a call" in caplog.text
+    assert "going on with 2 rows a pass" in caplog.text
     none = twins.keras_classifier(Small(1))
     none.module(inputs[:1])
     none.module.most = 0

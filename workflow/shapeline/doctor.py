@@ -107,7 +107,9 @@ def devices(config: Config) -> Iterator[tuple[str, str]]:
 
 def data(config: Config) -> Iterator[tuple[str, str]]:
     """Every dataset of the run: prepared, read from a path, or which files are there and which are not."""
-    told = set()
+    told, mirror = set(), config.data.mirror
+    if mirror and not _is_address(mirror) and not datasets.expand(mirror).is_dir():
+        yield f"data.mirror: there is no folder {mirror} here; files come from the official places", ""
     for name in config.run:
         for dataset in plan.datasets_of(config, name):
             if dataset not in told:
@@ -140,7 +142,7 @@ def _file(config: Config, source: str, file: datasets.RemoteFile, place: Path) -
         problem = problem and f"{place} is not the official file ({problem}); delete it, or put the official one there"
         return f"{told}there, {in_bytes(place.stat().st_size)}", problem
     mirror = config.data.mirror
-    if mirror and not mirror.lower().startswith(("http://", "https://")):
+    if mirror and not _is_address(mirror):
         if (datasets.expand(mirror) / source / file.name).is_file():
             return f"{told}in the mirror, {size}", ""
     elif mirror and not config.data.offline:
@@ -153,6 +155,10 @@ def _file(config: Config, source: str, file: datasets.RemoteFile, place: Path) -
     if config.data.offline:
         return f"{told}missing, {size}", f"data.offline is set and {place} is missing: get it at {file.urls[0]}"
     return f"{told}not here, {size}, from {file.urls[0]}", ""
+
+
+def _is_address(mirror: str) -> bool:
+    return mirror.lower().startswith(("http://", "https://"))
 
 
 def _unlike(file: datasets.RemoteFile, place: Path) -> str:

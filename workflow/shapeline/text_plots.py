@@ -18,7 +18,7 @@ from matplotlib.colors import to_hex, to_rgb
 from shapeline import datasets, findings
 from shapeline.comparison_plots import centred, cosines, two_digits
 from shapeline.findings import Results, chosen, number, scalars, scores_of
-from shapeline.plots import STYLE, note, together
+from shapeline.plots import STYLE, note, signless, together
 
 LEVELS = 10  # shades of each colour; a step is a tenth of the scale
 FOR, AGAINST = "#67adf0", "#f18f4e"  # equal luminance, dark text on either has a contrast above 6
@@ -110,11 +110,12 @@ def style() -> HTML:
     return HTML(f"<style>{CSS}</style>")
 
 
-def reading_note() -> HTML:
-    """How coloured words are read."""
+def reading_note(without: str = "") -> HTML:
+    """How coloured words are read; without: what `signless` says of labels whose scores lack a sign."""
     return HTML(
         '<p class="note words">Colours: <span class="p6">blue, line below</span>: the word speaks for the predicted '
-        'class; <span class="n6">orange, line above</span>: against it. Stronger colours and thicker lines are larger '
+        'class; <span class="n6">orange, line above</span>: against it'
+        f"{html.escape(without)}. Stronger colours and thicker lines are larger "
         "scores, linear on the scale beside each method, which runs to its own largest score unless the same scale "
         'stands beside all. <span class="unknown">Dotted</span>: a word the model does not know.</p>'
     )
@@ -309,12 +310,15 @@ def explanations(results: Results) -> HTML:
             sentence_table(one.words, _exact_first(results, one.scores), spent, results.value_unit, text)
             for one, text in zip(documents_of(results, own), own["text"], strict=True)
         ]
-        return together(style(), reading_note(), *tables)
+        return together(style(), reading_note(signless(results)), *tables)
     picked = documents_shown(results.instances, int(results.settings.get("instances_shown") or 4) + 2)
     labels = _few(results)
     more = note(f"Shown are {', '.join(labels)}: the best masking areas, and the best control.") if labels else None
     return together(
-        style(), reading_note(), more, document_page(documents_of(results, picked), results.value_unit, labels)
+        style(),
+        reading_note(signless(results)),
+        more,
+        document_page(documents_of(results, picked), results.value_unit, labels),
     )
 
 

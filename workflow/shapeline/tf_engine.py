@@ -27,6 +27,7 @@ from shapeline.engine import (
 )
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.features import Features
+from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import checked_logits
 from shapeline.models.tensorflow_setup import tf
@@ -151,25 +152,20 @@ class _Runner:
         count = len(numbers[0])
         # The last call of a block is filled up with more of pair (0, 0), whose outputs are dropped.
         numbers = [np.concatenate([one, np.zeros(self.limit, np.int32)]) for one in numbers]
-        parts, start = [], 0
-        while start < count:
-            size = _size(self.limit, count - start)
-            try:
+
+        def run(limit: int) -> np.ndarray:
+            parts, start = [], 0
+            while start < count:
+                size = _size(limit, count - start)
                 step = _step(self.model.module, self.form, self.shape, self.dtype, size, not len(block[-1]))
                 logits = step(*block, *(tf.constant(one[start : start + size]) for one in numbers))
-            except (tf.errors.ResourceExhaustedError, MemoryError):
-                if size == 1:
-                    raise MethodFailure(
-                        "out of memory",
-                        f"engine: model '{self.model.architecture}' runs out of memory on a single row; "
-                        "use a smaller model or input, or a device with more memory",
-                    ) from None
-                self.limit = self.model.most_rows = size // 2
-                log.warning("out of memory: going on with %d rows a call", self.limit)
-                continue
-            parts.append(checked_logits(logits, size, self.model.architecture, self.model.task))
-            start += size
-        return np.concatenate([part.numpy() for part in parts])[:count]
+                parts.append(checked_logits(logits, size, self.model.architecture, self.model.task))
+                start += size
+            return np.concatenate([part.numpy() for part in parts])[:count]
+
+        outputs = halved(self.model, self.limit, run)
+        self.limit = min(self.limit, self.model.most_rows or self.limit)
+        return outputs
 
     def log_probs(self, inputs: np.ndarray) -> np.ndarray:
         """Log-probabilities (n, classes) float64 of whole inputs; predictions (n, 1) of a regression."""

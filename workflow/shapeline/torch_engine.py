@@ -30,7 +30,7 @@ from shapeline.engine import (
 )
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.features import Features
-from shapeline.memory import ran_out
+from shapeline.memory import halved
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalised
 from shapeline.references import Reference
@@ -215,26 +215,15 @@ class _Runner:
 
     def outputs(self, rows: torch.Tensor) -> torch.Tensor:
         """Logits (log-probabilities of a function) of rows (n, cells); halves the limit when memory runs out."""
-        while True:
-            try:
-                if len(rows) <= self.limit:
-                    return self.forward(self.inputs(rows))
-                return torch.cat([self.forward(self.inputs(part)) for part in rows.split(self.limit)])
-            except (RuntimeError, MemoryError) as error:
-                if not ran_out(error):
-                    raise
-            # Outside the except clause, where the failed call's tensors are still held by the traceback.
-            if self.limit == 1:
-                raise MethodFailure(
-                    "out of memory",
-                    f"engine: model '{self.model.architecture}' runs out of memory on a single row; "
-                    "use a smaller model or input, or a device with more memory",
-                )
-            self.limit = max(1, min(self.limit, len(rows)) // 2)
-            self.model.most_rows = self.limit
-            log.warning("out of memory: going on with %d rows a call", self.limit)
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+
+        def run(limit: int) -> torch.Tensor:
+            if len(rows) <= limit:
+                return self.forward(self.inputs(rows))
+            return torch.cat([self.forward(self.inputs(part)) for part in rows.split(limit)])
+
+        outputs = halved(self.model, min(self.limit, len(rows)), run)
+        self.limit = min(self.limit, self.model.most_rows or self.limit)
+        return outputs
 
     def log_probs(self, inputs: np.ndarray) -> torch.Tensor:
         """Log-probabilities (n, classes) float64 of whole inputs; predictions (n, 1) of a regression."""

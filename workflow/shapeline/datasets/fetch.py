@@ -73,7 +73,9 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
         problem = _copy(folder, part, file)
         if not problem:
             return _finish(label, file, folder, part, destination)
-        tried.append(f"{folder}: {problem}")
+        missing = "" if folder.parents[1].is_dir() else f", as there is no folder {folder.parents[1]} (data.mirror)"
+        log.warning("%s: %s: %s%s", label, folder, problem, missing)
+        tried.append(f"{folder}: {problem}{missing}")
     for url in urls:
         problem = _download(label, url, part, file)
         if not problem:

@@ -337,8 +337,23 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
         for start in range(0, len(inputs), batch):
             rows = inputs[start : start + batch].to(device)
             logits = checked_logits(module(rows), len(rows), name, task).double()
+            if task == "classification" and _are_probabilities(logits):
+                raise ShapelineError(
+                    f"model '{name}': its outputs are probabilities (none below 0, and 1 together); return the logits "
+                    "before the softmax"
+                )
             parts.append(normalised(logits, task).cpu())
     return torch.cat(parts).numpy()
+
+
+def _are_probabilities(outputs: torch.Tensor) -> bool:
+    """Whether outputs (n, classes) are those of a softmax, which taken for logits give other explanations.
+
+    Of a few rows, or of 0 and 1 alone, that may be chance.
+    """
+    if len(outputs) < 8 or (outputs < 0).any() or ((outputs.sum(dim=1) - 1).abs() > 1e-4).any():
+        return False
+    return bool(((outputs > 0) & (outputs < 1)).any())
 
 
 def normalised(logits: torch.Tensor, task: str) -> torch.Tensor:
