@@ -329,7 +329,7 @@ def test_digits_are_learnt_in_seconds(classes, least):
 def test_probabilities_are_not_taken_for_logits():
     rows = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
     network = nn.Sequential(nn.Linear(3, 2), nn.Softmax(1))
-    with pytest.raises(ShapelineError, match="model 'net': its outputs are probabilities .* return the logits before"):
+    with pytest.raises(ShapelineError, match=r"model 'net': its outputs are probabilities .* return the logits before"):
         torch_models.log_probs(network, rows, 64, "net")
     torch_models.log_probs(network[0], rows, 64, "net")
     torch_models.log_probs(nn.LogSoftmax(1), rows, 64, "net")
