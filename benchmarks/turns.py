@@ -8,7 +8,7 @@ import numpy as np
 
 TURNS = 5
 FEW, SLOW = 3, 3.0  # turns of a run that takes longer than so many seconds
-PAUSE = 0.05  # seconds: threads of the run before wait actively for a while
+PAUSE = 0.2  # seconds: the threads of the run before wait actively for a while, those of BLAS for a tenth
 
 Run = Callable[[], tuple[float, int]]  # -> seconds, evaluations
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shapeline import designs, graphs
+from shapeline.designs.design import one_thread, openblas
 
 from . import games
 
@@ -186,3 +187,18 @@ def test_every_public_name_is_there():
         assert getattr(designs, name).__module__.startswith("shapeline.designs.")
     with pytest.raises(AttributeError, match="no attribute 'shaply'"):
         _ = designs.shaply
+
+
+def test_small_linear_algebra_keeps_to_one_thread():
+    """As torch's threads and BLAS's wait for one another; large fits, and the user's own numpy, keep all of them."""
+    controller = openblas()
+    threads = [library["num_threads"] for library in controller.info()]
+    if not threads:
+        pytest.skip("numpy has another BLAS here")
+    with controller.limit(limits=2):
+        with one_thread(1e6):
+            assert {library["num_threads"] for library in controller.info()} == {1}
+        assert {library["num_threads"] for library in controller.info()} == {2}
+        with one_thread(1e12):
+            assert {library["num_threads"] for library in controller.info()} == {2}
+    assert [library["num_threads"] for library in controller.info()] == threads

@@ -1,6 +1,7 @@
 """Killed, out of step, or badly fed: nothing lost, one clear line, and the next call goes on."""
 
 import copy
+import hashlib
 import os
 import re
 import shutil
@@ -276,7 +277,7 @@ def test_a_wrong_configuration_stops_before_any_job(fresh):
     assert not (fresh.path / "results").exists()
 
 
-def test_a_missing_download_says_where_to_place_the_file(fresh):
+def test_a_missing_or_damaged_download_says_where_to_place_the_file(fresh):
     raw = copy.deepcopy(TINY)
     raw["datasets"]["digits38"] = {"source": "mnist", "classes": [3, 8]}
     raw["models"]["cnn"] = {"dataset": "digits38", "architecture": "mnist_cnn"}
@@ -289,6 +290,16 @@ def test_a_missing_download_says_where_to_place_the_file(fresh):
     assert "f68b3c2dcbeaaa9fbdd348bbdeb94873" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert not [file for file in fresh.path.glob("data/raw/**/*") if file.is_file()]
+
+    # Damaged ones, as a disk or a copy by hand leaves them, are found when they are read, whoever placed them.
+    names = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    for name in names:
+        (fresh.path / "data/raw/mnist" / name).write_bytes(b"damaged")
+    stopped = fresh.snakemake("data/prepared/digits38/arrays.npz", "--cores", "1", check=False)
+    told = re.search(r"data/raw/mnist/(\S+): found md5 (\w+) \(7 of .* bytes\), expected \w+; (.*)", stopped.stderr)
+    assert told[1] in names and told[2] == hashlib.md5(b"damaged").hexdigest()
+    assert told[3] == "delete it, and fetch it again or replace it by hand."
+    assert not (fresh.path / "data/prepared/digits38").exists() and "Traceback" not in stopped.stderr
 
 
 def test_a_model_that_returns_nan_is_named_with_its_instance(fresh):

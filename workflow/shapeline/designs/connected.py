@@ -14,6 +14,7 @@ from shapeline.designs.design import (
     kernel_weight,
     log_factorial,
     one_of,
+    one_thread,
     only_feature,
     padded_sets,
     solve_positive,
@@ -97,7 +98,8 @@ def c_shapley_regression(
         return constrained_fit(inner[sizes < d], weights[sizes < d], where)
     rows = inner.astype(np.float64)
     right = rows.T * weights
-    answer = solve_positive(right @ rows, rows.T if fit == "printed" else right, where)
+    with one_thread(rows.size * d):
+        answer = solve_positive(right @ rows, rows.T if fit == "printed" else right, where)
     masks = np.concatenate([np.zeros((1, d), bool), inner])
     return Design(masks, np.column_stack([-answer.sum(axis=1), answer]))
 

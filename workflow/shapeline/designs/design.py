@@ -3,8 +3,10 @@
 scipy is imported where it is used: the configuration asks the designs for their minimum budgets, and must stay quick.
 """
 
+import contextlib
 import operator
 from dataclasses import dataclass
+from functools import cache
 from math import comb, floor
 
 import numpy as np
@@ -13,6 +15,7 @@ from shapeline.errors import ShapelineError, nearest
 
 MAX_D = 20  # 2^20 coalitions: the most that is enumerated
 MAX_COALITIONS = 2**MAX_D
+MOMENT = 1e9  # multiplications that one thread makes in a tenth of a second
 MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory while a design is built
 
 
@@ -54,7 +57,26 @@ class Design:
             )
         if hasattr(self.readout, "tocsr"):
             return (self.readout @ values.reshape(-1, self.evaluations).T).T.reshape(*values.shape[:-1], self.d)
-        return values @ self.readout.T
+        with one_thread(values.size * self.d):
+            return values @ self.readout.T
+
+
+def one_thread(multiplications: float) -> contextlib.AbstractContextManager:
+    """A block in which the linear algebra of numpy and scipy keeps to one thread, where it takes but a moment.
+
+    Its threads wait spinning, as those of torch do, so that between two calls of a model each takes the other's
+    processor: on two cores kernel_shap of 200 words took four times as long.
+    """
+    return contextlib.nullcontext() if multiplications > MOMENT else openblas().limit(limits=1)
+
+
+@cache
+def openblas():
+    """The BLAS of numpy and of scipy, where that is OpenBLAS; another takes the threads of torch itself."""
+    import scipy.linalg  # noqa: F401  it brings its own, which is found once it is loaded
+    import threadpoolctl
+
+    return threadpoolctl.ThreadpoolController().select(internal_api="openblas")
 
 
 def whole(where: str, name: str, value: object, least: int) -> int:
@@ -207,12 +229,13 @@ def constrained_fit(
     share = inner.mean(axis=1)
     rows = inner - share[:, None]
     right = rows.T * weights
-    matrix = right @ rows
-    if mirrored:
-        matrix *= 2  # a complement's centred row is the negative of its partner's
-    matrix += np.trace(matrix) / d**2
-    matrix[np.diag_indices(d)] += ridge
-    fit = solve_positive(matrix, right, where)
+    with one_thread(rows.size * d):
+        matrix = right @ rows
+        if mirrored:
+            matrix *= 2  # a complement's centred row is the negative of its partner's
+        matrix += np.trace(matrix) / d**2
+        matrix[np.diag_indices(d)] += ridge
+        fit = solve_positive(matrix, right, where)
     fit -= fit.mean(axis=0)
     ends = np.ones((1, d), bool)
     if mirrored:

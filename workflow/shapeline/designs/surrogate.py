@@ -11,6 +11,7 @@ from shapeline.designs.design import (
     constrained_fit,
     log_factorial,
     one_of,
+    one_thread,
     only_feature,
     size_mass,
     solve_positive,
@@ -129,11 +130,12 @@ def _ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.n
     root = np.sqrt(weights)
     rows = masks - weights @ masks / weights.sum()
     rows *= root[:, None]
-    if n < d and ridge > 0:
-        # The dual form: K equations in place of d.
-        gram = rows @ rows.T
-        gram[np.diag_indices(n)] += ridge
-        return (solve_positive(gram, rows, "lime").T) * root
-    gram = rows.T @ rows
-    gram[np.diag_indices(d)] += ridge
-    return solve_positive(gram, rows.T * root, "lime")
+    with one_thread(rows.size * min(n, d)):
+        if n < d and ridge > 0:
+            # The dual form: K equations in place of d.
+            gram = rows @ rows.T
+            gram[np.diag_indices(n)] += ridge
+            return (solve_positive(gram, rows, "lime").T) * root
+        gram = rows.T @ rows
+        gram[np.diag_indices(d)] += ridge
+        return solve_positive(gram, rows.T * root, "lime")
