@@ -394,12 +394,13 @@ def choices_table(one: Evidence) -> HTML:
             "best mean": row["best"],
             f"its mean{f' ({one.unit})' if one.unit else ''}": number(row["mean"], whole=False),
             "next": row.get("next") if isinstance(row.get("next"), str) else "–",
-            "difference (95 % interval)": _difference(row),
+            "difference (95 % interval)": _difference(row).replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}"),
             "p (Holm)": probability(row.get("p_holm", np.nan)),
         }
         for row in one.choices.to_dict("records")
     )
-    return table(shown, "What to take for what it costs", text=["recommended", "best mean", "next"])
+    wrapped = ["recommended", "best mean", "next", "difference (95 % interval)"]
+    return table(shown, "What to take for what it costs", text=wrapped)
 
 
 def against_best(one: Evidence) -> HTML:
