@@ -335,3 +335,5 @@ def test_probabilities_are_not_taken_for_logits():
     torch_models.log_probs(nn.LogSoftmax(1), rows, 64, "net")
     torch_models.log_probs(nn.Identity(), np.eye(9, dtype=np.float32), 64, "net")  # a network of 0 and 1 made by hand
     torch_models.log_probs(network, rows[:2], 64, "net")  # of so few rows it may be chance
+    with pytest.raises(ShapelineError, match="its outputs are probabilities"):
+        torch_models.log_probs(network, rows, 4, "net")  # but not of so few a pass

@@ -1,5 +1,6 @@
 """What the Snakefile asks of the plan: paths from counts, settings of one label, tracked files, lost records."""
 
+import ast
 import json
 import os
 import random
@@ -125,6 +126,20 @@ def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, mo
     for name in ("methods", "config", "plots", "errors", "plan", "jobs"):
         assert f"workflow/shapeline/{name}.py" not in engine
     assert not any("designs/sampled" in file or "gradients/" in file for file in engine)
+
+
+def test_every_import_within_the_package_is_seen():
+    """By the syntax tree, which is slower; an import in another form would be an edit that re-runs nothing."""
+    for file in plan.PACKAGE.rglob("*.py"):
+        modules = set()
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{file} has a relative import"
+                modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        known = {plan._file(one) for one in modules if one.startswith("shapeline.")}
+        assert set(plan._imports(file)) == {one for one in known if one.is_file() and not plan._untracked(one)}, file
 
 
 def test_each_family_is_tracked_alone(root, monkeypatch, default):

@@ -424,6 +424,11 @@ def test_one_s_own_keras_model_is_built_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(models.load(tmp_path / "weights").log_probs(rows), model.log_probs(rows))
     with pytest.raises(ShapelineError, match="returned a Sequential; it must return a torch module"):
         models.load(tmp_path / "weights", framework="torch")
+    source.write_text(source.read_text().replace("Dense(2)", "Dense(2, activation='softmax')"))
+    with pytest.raises(
+        ShapelineError, match=r"own.py:net': it ends in a softmax or a sigmoid; return the logits before"
+    ):
+        models.for_dataset(settings, {"input_shape": [5], "classes": ["no", "yes"]})
     source.write_text("import keras\n\ndef net():\n    return keras.Sequential([keras.layers.Dense(2)])\n")
     with pytest.raises(ShapelineError, match="without weights; call it once"):
         models.build(f"{source}:net", "tensorflow")

@@ -1,6 +1,7 @@
 rule convert_weights:
     input:
         raw=lambda w: plan.weights_file(CONFIG, w.model),
+        code=plan.sources("shapeline.models.torch_weights"),
         script=script_file("convert_weights"),
     output:
         start=f"{RESULTS}/models/{{model}}/start.safetensors",
@@ -11,8 +12,6 @@ rule convert_weights:
     conda:
         "../../envs/torch.yaml"
     threads: 1
-    params:
-        settings=plan.convert_job(),
     script:
         "../scripts/convert_weights.py"
 

@@ -18,7 +18,7 @@ from shapeline import engine, methods
 from shapeline import features as feature_kinds
 from shapeline.datasets import Dataset
 from shapeline.designs.build import build
-from shapeline.designs.design import Design, unique_rows
+from shapeline.designs.design import Design, openblas, unique_rows
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.features import Features
@@ -350,6 +350,7 @@ def explain_rows(
 
 def _warm_up(stand, inputs: np.ndarray, features: Features, form: engine.Form, value: str) -> None:
     """A first call sets up threads and traces, which is not the method's time. What it raises, the method will too."""
+    openblas()
     with contextlib.suppress(ShapelineError):
         masks = np.ones((2, features.d), bool)
         engine.values(stand.model, inputs, stand.reference, masks, features, value, form=form)

@@ -109,7 +109,8 @@ def data(config: Config) -> Iterator[tuple[str, str]]:
     """Every dataset of the run: prepared, read from a path, or which files are there and which are not."""
     told, mirror = set(), config.data.mirror
     if mirror and not _is_address(mirror) and not datasets.expand(mirror).is_dir():
-        yield f"data.mirror: there is no folder {mirror} here; files come from the official places", ""
+        instead = "" if config.data.offline else "; files come from the official places"
+        yield f"data.mirror: there is no folder {mirror} here{instead}", ""
     for name in config.run:
         for dataset in plan.datasets_of(config, name):
             if dataset not in told:

@@ -1,6 +1,7 @@
 """When memory runs out: the same again with fewer rows a pass, and a row that does not fit fails alone."""
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -41,4 +42,6 @@ def halved(model: Any, rows: int, run: Callable[[int], Result]) -> Result:
                 "use a smaller model or input, or a device with more memory",
             )
         rows = model.most_rows = rows // 2
+        if "torch" in sys.modules:
+            sys.modules["torch"].cuda.empty_cache()  # what the failed pass took, for other jobs on the GPU
         log.warning("out of memory: going on with %d rows a pass", rows)

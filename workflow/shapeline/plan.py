@@ -32,7 +32,9 @@ UNTRACKED = {
     "reports",
 }
 # Imports within the package, as they stand in its files; parsing these took a tenth of the time of a dry run.
-IMPORT = re.compile(r"^[ \t]*(?:from (shapeline[\w.]*) import (\([^)]*\)|.+)|import (shapeline[\w.]*))", re.MULTILINE)
+IMPORT = re.compile(
+    r"^[ \t]*(?:from (shapeline[\w.]*) import (\((?:#.*|[^)#])*\)|.+)|import (shapeline[\w.]*))", re.MULTILINE
+)
 RECORDED_WITHIN = 600.0  # seconds; on a cluster Snakemake sees the end of a job late
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
 FRAMEWORK_CODE = {
@@ -453,10 +455,6 @@ def report_code(config: Config, experiment: str) -> list[str]:
 
 def prepare_job(config: Config, dataset: str) -> dict:
     return with_code(prepare_settings(config, dataset), prepare_code(config, dataset))
-
-
-def convert_job() -> dict:
-    return with_code({}, sources("shapeline.models.torch_weights"))
 
 
 def train_job(config: Config, model: str, number: int = 0) -> dict:

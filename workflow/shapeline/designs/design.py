@@ -5,6 +5,8 @@ scipy is imported where it is used: the configuration asks the designs for their
 
 import contextlib
 import operator
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import comb, floor
@@ -16,6 +18,7 @@ from shapeline.errors import ShapelineError, nearest
 MAX_D = 20  # 2^20 coalitions: the most that is enumerated
 MAX_COALITIONS = 2**MAX_D
 MOMENT = 1e9  # multiplications that one thread makes in a tenth of a second
+ONE_AT_A_TIME = threading.RLock()
 MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory while a design is built
 
 
@@ -61,13 +64,18 @@ class Design:
             return values @ self.readout.T
 
 
-def one_thread(multiplications: float) -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def one_thread(multiplications: float) -> Iterator[None]:
     """A block in which the linear algebra of numpy and scipy keeps to one thread, where it takes but a moment.
 
     Its threads wait spinning, as those of torch do, so that between two calls of a model each takes the other's
     processor: on two cores kernel_shap of 200 words took four times as long.
     """
-    return contextlib.nullcontext() if multiplications > MOMENT else openblas().limit(limits=1)
+    if multiplications > MOMENT:
+        yield
+        return
+    with ONE_AT_A_TIME, openblas().limit(limits=1):  # of two blocks at once the later would put back what the other set
+        yield
 
 
 @cache

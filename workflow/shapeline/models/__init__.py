@@ -10,7 +10,7 @@ from typing import Any
 from shapeline import datasets
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models import ready, weights
-from shapeline.models.classifier import MODULES, Classifier, backend
+from shapeline.models.classifier import MODULES, Classifier, backend, not_logits
 
 # The builders' names, so that a configuration can be checked without importing a framework.
 ARCHITECTURES = (
@@ -130,6 +130,8 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     sizes = {name: size for name, size in known.items() if name in accepted}
     sizes |= settings.get("sizes", {})
     classifier = build(architecture, framework, seed=settings.get("seed", 0), **sizes)
+    if framework == "tensorflow" and not regression and backend(framework).ends_in_probabilities(classifier.module):
+        raise not_logits(architecture, "it ends in a softmax or a sigmoid")
     classifier.n_classes = classifier.n_classes or known["classes"]
     classifier.task = card.get("task") or TASK
     classifier.vocabulary_digest = card.get("vocabulary_digest")

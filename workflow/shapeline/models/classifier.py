@@ -142,6 +142,11 @@ def not_predictions(name: str, rows: int, found: str) -> ShapelineError:
     )
 
 
+def not_logits(name: str, found: str) -> ShapelineError:
+    """The error of a network whose probabilities would be taken for logits."""
+    return ShapelineError(f"model '{name}': {found}; return the logits before the softmax or sigmoid")
+
+
 def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """Log of a function's probabilities, (n, *input_shape) -> (n, classes) float64; -inf where P = 0, NaN kept.
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from shapeline.errors import ShapelineError
-from shapeline.models.classifier import not_predictions
+from shapeline.models.classifier import not_logits, not_predictions
 from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
 
 PASS_BYTES = 1 << 26  # of the inputs of one pass without gradients: what the layers make of them is tens of times that
@@ -336,24 +336,21 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
     with evaluation_mode(module):
         for start in range(0, len(inputs), batch):
             rows = inputs[start : start + batch].to(device)
-            logits = checked_logits(module(rows), len(rows), name, task).double()
-            if task == "classification" and _are_probabilities(logits):
-                raise ShapelineError(
-                    f"model '{name}': its outputs are probabilities (none below 0, and 1 together); return the logits "
-                    "before the softmax"
-                )
-            parts.append(normalised(logits, task).cpu())
-    return torch.cat(parts).numpy()
+            parts.append(checked_logits(module(rows), len(rows), name, task).double().cpu())
+    logits = torch.cat(parts)
+    if task == "classification" and _are_probabilities(logits):
+        raise not_logits(name, "its outputs are probabilities (none below 0, and 1 together)")
+    return normalised(logits, task).numpy()
 
 
 def _are_probabilities(outputs: torch.Tensor) -> bool:
     """Whether outputs (n, classes) are those of a softmax, which taken for logits give other explanations.
 
-    Of a few rows, or of 0 and 1 alone, that may be chance.
+    Of a few rows, of equal ones, or of 0 and 1 alone, that may be chance.
     """
     if len(outputs) < 8 or (outputs < 0).any() or ((outputs.sum(dim=1) - 1).abs() > 1e-4).any():
         return False
-    return bool(((outputs > 0) & (outputs < 1)).any())
+    return bool(((outputs > 0) & (outputs < 1)).any() and (outputs != outputs[0]).any())
 
 
 def normalised(logits: torch.Tensor, task: str) -> torch.Tensor:
