@@ -293,6 +293,7 @@ def test_a_missing_or_damaged_download_says_where_to_place_the_file(fresh):
 
     # Damaged ones, as a disk or a copy by hand leaves them, are found when they are read, whoever placed them.
     names = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    (fresh.path / "data/raw/mnist").mkdir(parents=True, exist_ok=True)
     for name in names:
         (fresh.path / "data/raw/mnist" / name).write_bytes(b"damaged")
     stopped = fresh.snakemake("data/prepared/digits38/arrays.npz", "--cores", "1", check=False)

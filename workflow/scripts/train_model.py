@@ -21,7 +21,7 @@ is_ready = ready.kind_of(settings.get("source"), settings.get("framework"))
 if is_ready or settings.get("training", {}).get("epochs") == 0:
     card = ready.measured(model.to(device), dataset)
 else:
-    model.log_probs(dataset.inputs[:16])  # where they are no logits it says so before the training, not after
+    model.predict(dataset.inputs[:16])  # where its outputs are no logits it says so before the training, not after
     key = f"models.{snakemake.wildcards.model}.training"
     chosen = settings.get("training", {})
     card = training.fit(model, dataset, chosen, settings["seed"], device, initialise=not start, key=key)
