@@ -69,7 +69,7 @@ def one_thread(multiplications: float) -> Iterator[None]:
     """A block in which the linear algebra of numpy and scipy keeps to one thread, where it takes but a moment.
 
     Its threads wait spinning, as those of torch do, so that between two calls of a model each takes the other's
-    processor: on two cores kernel_shap of 200 words took four times as long.
+    processor: on two cores kernel_shap of 200 words took three times as long.
     """
     if multiplications > MOMENT:
         yield
