@@ -124,8 +124,7 @@ def test_the_paper_configuration_resolves_offline_in_seconds(fresh, paper):
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert "fetch_source" in done.stdout and "render_index" in done.stdout
     assert all(f"results/reports/{name}.html" in done.stdout for name in paper["experiments"])
-    # About 5 on a quiet machine; a slow one whose cores are shared has taken 13.
-    assert used.ru_utime + used.ru_stime - before < 30
+    assert used.ru_utime + used.ru_stime - before < 10  # 4 to 7, on a machine whose speed differs by the day
 
 
 def test_all_papers_experiments_are_there_and_none_is_left_out_here(paper):

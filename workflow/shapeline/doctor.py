@@ -108,7 +108,7 @@ def devices(config: Config) -> Iterator[tuple[str, str]]:
 def data(config: Config) -> Iterator[tuple[str, str]]:
     """Every dataset of the run: prepared, read from a path, or which files are there and which are not."""
     told, mirror = set(), config.data.mirror
-    if mirror and not _is_address(mirror) and not datasets.expand(mirror).is_dir():
+    if mirror and not datasets.is_address(mirror) and not datasets.expand(mirror).is_dir():
         instead = "" if config.data.offline else "; files come from the official places"
         yield f"data.mirror: there is no folder {mirror} here{instead}", ""
     for name in config.run:
@@ -143,7 +143,7 @@ def _file(config: Config, source: str, file: datasets.RemoteFile, place: Path) -
         problem = problem and f"{place} is not the official file ({problem}); delete it, or put the official one there"
         return f"{told}there, {in_bytes(place.stat().st_size)}", problem
     mirror = config.data.mirror
-    if mirror and not _is_address(mirror):
+    if mirror and not datasets.is_address(mirror):
         if (datasets.expand(mirror) / source / file.name).is_file():
             return f"{told}in the mirror, {size}", ""
     elif mirror and not config.data.offline:
@@ -156,10 +156,6 @@ def _file(config: Config, source: str, file: datasets.RemoteFile, place: Path) -
     if config.data.offline:
         return f"{told}missing, {size}", f"data.offline is set and {place} is missing: get it at {file.urls[0]}"
     return f"{told}not here, {size}, from {file.urls[0]}", ""
-
-
-def _is_address(mirror: str) -> bool:
-    return mirror.lower().startswith(("http://", "https://"))
 
 
 def _unlike(file: datasets.RemoteFile, place: Path) -> str:

@@ -1,6 +1,5 @@
 """What the Snakefile asks: the settings of a job, the paths of its files, the package files that define its result."""
 
-import hashlib
 import json
 import os
 import re
@@ -333,7 +332,8 @@ def _sources(modules: tuple[str, ...], folder: str) -> tuple[str, ...]:
 
 def own(files: list[str]) -> list[str]:
     """The user's own among the files behind a result; they stand in a rule's input, however large they are."""
-    return [file for file in files if not _is_package(file)]
+    package = _package(os.getcwd())
+    return [file for file in files if not file.startswith(package)]
 
 
 def with_code(settings: dict, files: list[str]) -> dict:
@@ -342,26 +342,21 @@ def with_code(settings: dict, files: list[str]) -> dict:
 
     As inputs these files, thirty a job, took Snakemake a third of the time that it plans a run in.
     """
-    return settings | {"code": _code_digest(tuple(file for file in files if _is_package(file)), os.getcwd())}
+    folder = os.getcwd()
+    package = _package(folder)
+    return settings | {"code": _code_digest(tuple(file for file in files if file.startswith(package)), folder)}
 
 
 @cache
 def _code_digest(files: tuple[str, ...], folder: str) -> str:
-    """Sixteen hexadecimal digits of the files' names and bytes; thousands of jobs ask for the same few."""
-    found = hashlib.sha256()
-    for file in files:
-        content = Path(folder, file).read_bytes()
-        found.update(f"{file}\n{len(content)}\n".encode() + content)
-    return found.hexdigest()[:16]
+    """Of the files' names and contents; thousands of jobs ask for the same few."""
+    return digest({file: datasets.file_digest(Path(folder, file), "sha256") for file in files})
 
 
 @cache
 def _package(folder: str) -> str:
+    """How the paths of the package's files begin, relative to a folder."""
     return os.path.relpath(PACKAGE, folder) + os.sep
-
-
-def _is_package(file: str) -> bool:
-    return file.startswith(_package(os.getcwd()))
 
 
 def environment(config: Config, model: str | None) -> str:
@@ -439,10 +434,6 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     return [*sources(*modules, entry.function.split(":")[0]), *(file for one in own for file in user_file(one))]
 
 
-def compare_code() -> list[str]:
-    return sources("shapeline.metrics.compare")
-
-
 def report_code(config: Config, experiment: str) -> list[str]:
     notebook = config.experiments[experiment].report.notebook
     own = [f"shapeline.{file.stem}" for file in sorted(PACKAGE.glob(f"{notebook}_*.py"))]
@@ -478,7 +469,7 @@ def measure_job(config: Config, experiment: str, metric: str) -> dict:
 
 
 def compare_job(config: Config, experiment: str, metric: str) -> dict:
-    return with_code(compare_settings(config, experiment, metric), compare_code())
+    return with_code(compare_settings(config, experiment, metric), sources("shapeline.metrics.compare"))
 
 
 def report_job(config: Config, experiment: str) -> dict:

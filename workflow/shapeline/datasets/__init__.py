@@ -40,6 +40,7 @@ from shapeline.datasets.sources import (  # noqa: F401
     Source,
     expand,
     file_digest,
+    is_address,
     is_own,
     of_task,
     remote_files,

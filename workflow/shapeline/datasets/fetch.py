@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from shapeline.datasets import RemoteFile, expand, file_digest, remote_files
+from shapeline.datasets import RemoteFile, expand, file_digest, is_address, remote_files
 from shapeline.errors import ShapelineError, nearest
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
     destination.parent.mkdir(parents=True, exist_ok=True)
     part = destination.with_name(destination.name + ".part")
     folder, urls = None, [] if offline else list(file.urls)
-    if mirror and mirror.lower().startswith(("http://", "https://")):
+    if mirror and is_address(mirror):
         if not offline:
             urls.insert(0, f"{mirror.rstrip('/')}/{urllib.parse.quote(source)}/{urllib.parse.quote(file.name)}")
     elif mirror:

@@ -544,6 +544,11 @@ def file_digest(path: Path, algorithm: str) -> str:
         return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
+def is_address(mirror: str) -> bool:
+    """Whether a mirror is an http address; it is a folder otherwise."""
+    return mirror.lower().startswith(("http://", "https://"))
+
+
 def expand(path: str | os.PathLike) -> Path:
     """A path with ~ and environment variables filled in; a variable that is not set is a ShapelineError."""
     text = os.path.expanduser(os.path.expandvars(os.fspath(path)))
