@@ -4,7 +4,7 @@ BIN := .venv/bin
 CORES ?= 2
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup report test test-real check benchmark docs clean
+.PHONY: setup report test test-quick test-real check benchmark docs clean
 
 # The stamp is newer than the pins once they are installed; then set-up is skipped.
 setup: .venv/installed
@@ -21,6 +21,12 @@ report: setup
 
 test: setup
 	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadgroup -m "not real"
+
+# Under 90 s on two cores: no framework's models, no run of Snakemake.
+QUICK := architecture config designs_connected designs_exact designs_local designs_properties designs_sampled \
+	designs_surrogate features graphs hierarchy influence lasso plan prune repository scores statistics theory
+test-quick: setup
+	OMP_NUM_THREADS=1 python -m pytest -n 2 $(QUICK:%=tests/unit/test_%.py)
 
 test-real: setup
 	python -m pytest -m real

@@ -17,10 +17,19 @@ import pandas as pd
 import yaml
 from snakemake.utils import update_config
 
-from shapeline import attribution, engine, instances, methods, plan, value_cache
-from shapeline.config import Config, feature_shape, load
-from shapeline.designs.build import build
+from shapeline.attribution import selection, subjects
+from shapeline.attribution.run import CHUNK, CHUNK_VALUES
+from shapeline.config.derived import feature_shape
+from shapeline.config.types import Config
+from shapeline.config.validation import load
 from shapeline.designs.design import Design, unique_rows
+from shapeline.engine.cache import Cache, key_of, overlap
+from shapeline.engine.question import Question
+from shapeline.methods.calling import PLANNED
+from shapeline.methods.design import build
+from shapeline.methods.registry import METHODS
+from shapeline.plan import paths, runs
+from shapeline.plan.settings import attribute_settings
 from shapeline.seeds import seed_of
 
 
@@ -45,10 +54,10 @@ def parse() -> argparse.Namespace:
 
 def designs_of(config: Config, experiment: str, label: str, repeat: int) -> list[Design]:
     """One a budget, as `attribution.attribute` builds them; none for a method that is no design."""
-    settings = plan.attribute_settings(config, experiment, label)
-    if not methods.METHODS[settings["method"]["method"]].is_design:
+    settings = attribute_settings(config, experiment, label)
+    if not METHODS[settings["method"]["method"]].is_design:
         return []
-    parameters = {key: value for key, value in settings["method"].items() if key not in attribution.PLANNED}
+    parameters = {key: value for key, value in settings["method"].items() if key not in PLANNED}
     shape = feature_shape(config, config.experiments[experiment])
     budgets = [*settings["method"].get("snapshots", ()), settings.get("budget")]
     seed = seed_of(settings["seed"], label, repeat)
@@ -63,7 +72,7 @@ def asked(designs: list[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def repeats(config: Config, experiment: str, label: str) -> range:
-    return range(plan.attribute_settings(config, experiment, label).get("repeats", 1))
+    return range(attribute_settings(config, experiment, label).get("repeats", 1))
 
 
 def count(config: Config, experiment: str) -> None:
@@ -77,13 +86,13 @@ def count(config: Config, experiment: str) -> None:
         label: np.concatenate(
             [asked(designs_of(config, experiment, label, i), d)[0] for i in repeats(config, experiment, label)]
         )
-        for label in plan.labels(config, experiment)
+        for label in runs.labels(config, experiment)
     }
-    table = value_cache.overlap(masks)
+    table = overlap(masks)
     print(f"\n{experiment}, d = {d}: coalitions an instance\n{table.to_string()}")
     told(f"{experiment}, every label", table)
-    cheap = [label for label in table.index if not methods.METHODS[method_of(config, experiment, label)].exact]
-    told(f"{experiment}, without the exact labels", value_cache.overlap({label: masks[label] for label in cheap}))
+    cheap = [label for label in table.index if not METHODS[method_of(config, experiment, label)].exact]
+    told(f"{experiment}, without the exact labels", overlap({label: masks[label] for label in cheap}))
 
 
 def method_of(config: Config, experiment: str, label: str) -> str:
@@ -97,34 +106,37 @@ def told(what: str, table: pd.DataFrame) -> None:
 
 def measure(config: Config, experiment: str) -> None:
     """Print the seconds of every label without and with a cache, in the order of the run's labels."""
-    labels = plan.labels(config, experiment)
+    labels = runs.labels(config, experiment)
     model = config.experiments[experiment].model
-    settings = plan.attribute_settings(config, experiment, labels[0])
+    settings = attribute_settings(config, experiment, labels[0])
     chosen = f"{config.results}/{experiment}/instances.parquet"
     if feature_shape(config, config.experiments[experiment]) is None:
         raise SystemExit(f"{experiment}: its features depend on the instance; choose another experiment")
     if not Path(chosen).exists():
         raise SystemExit(f"{chosen} is not there; make it with: snakemake --cores all {experiment}")
-    weights, arrays = plan.model_files(config, model)["weights"], plan.prepared(config.models[model].dataset)["arrays"]
-    bench = instances.bench(weights, arrays, settings, "cpu")
-    form = instances.form_for(chosen, bench, "cpu")
-    selected = instances.read(chosen)
+    weights, arrays = (
+        paths.model_files(config, model)["weights"],
+        paths.prepared(config.models[model].dataset)["arrays"],
+    )
+    bench = subjects.load_subject(weights, arrays, settings, "cpu")
+    form = subjects.form_for(chosen, bench, "cpu")
+    question = Question(bench.model, bench.reference, bench.features, form=form)
+    selected = selection.read(chosen)
     inputs = bench.dataset.inputs[selected["row"].to_numpy()]
     ids, targets = selected["instance"].to_numpy(), selected["prediction"].to_numpy()
 
-    def attribute(label: str, cache: value_cache.Cache | None) -> tuple[list[np.ndarray], float, int]:
+    def attribute(label: str, cache: Cache | None) -> tuple[list[np.ndarray], float, int]:
         """Values of every chunk, seconds and values reused."""
-        began, found, reused = time.perf_counter(), [], 0
+        began, every, reused = time.perf_counter(), [], 0
         for repeat in repeats(config, experiment, label):
             designs = designs_of(config, experiment, label, repeat)
             masks, columns = asked(designs, bench.features.d)
-            step = max(1, min(attribution.CHUNK, attribution.CHUNK_VALUES // len(masks)))
+            step = max(1, min(CHUNK, CHUNK_VALUES // len(masks)))
             for start in range(0, len(inputs), step):
                 part = slice(start, start + step)
 
                 def evaluate(rows, columns, part=part, masks=masks):
-                    given = inputs[part][rows], bench.reference, masks[columns], bench.features
-                    return engine.values(bench.model, *given, targets=targets[part][rows], form=form)
+                    return question.values(inputs[part][rows], masks[columns], targets[part][rows])
 
                 if cache is None or not designs:
                     values = evaluate(np.arange(len(inputs[part])), np.arange(len(masks)))
@@ -133,13 +145,13 @@ def measure(config: Config, experiment: str) -> None:
                     reused += int(again.sum())
                 for design, own in zip(designs, columns, strict=True):
                     design.attribute(values[:, own])
-                found.append(values)
-        return found, time.perf_counter() - began, reused
+                every.append(values)
+        return every, time.perf_counter() - began, reused
 
     attribute(labels[-1], None)  # sets up threads and traces
     rows, difference = {}, 0.0
     with tempfile.TemporaryDirectory() as folder:
-        cache = value_cache.Cache(folder, value_cache.key_of([weights, arrays], {}))
+        cache = Cache(folder, key_of([weights, arrays], {}))
         for label in labels:
             plain, without, _ = attribute(label, None)
             values, seconds, reused = attribute(label, cache)
@@ -149,11 +161,16 @@ def measure(config: Config, experiment: str) -> None:
         size = sum(file.stat().st_size for file in Path(folder).rglob("*.parquet"))
     table = pd.DataFrame.from_dict(rows, orient="index")
     print(f"\n{experiment}: {len(inputs)} instances, one label after another\n{table.round(3).to_string()}")
-    exact = [label for label in labels if methods.METHODS[method_of(config, experiment, label)].exact]
+    print_saved(config, experiment, table)
+    print(f"on disk {size / 1e6:.1f} MB; values differ from those without it by at most {difference:.1e}")
+
+
+def print_saved(config: Config, experiment: str, table: pd.DataFrame) -> None:
+    """How many of the seconds of all labels the cache saves, and of those that are not exact."""
+    exact = [label for label in table.index if METHODS[method_of(config, experiment, label)].exact]
     for what, part in (("every label", table), ("without the exact labels", table.drop(exact))):
         before, after = part["seconds"].sum(), part["with cache"].sum()
         print(f"{what}: {before:.2f} s, with the cache {after:.2f} s ({1 - after / before:.1%} saved)")
-    print(f"on disk {size / 1e6:.1f} MB; values differ from those without it by at most {difference:.1e}")
 
 
 if __name__ == "__main__":

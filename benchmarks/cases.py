@@ -8,11 +8,14 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.turns import Run, timed
-from shapeline import designs, engine, features, models
-from shapeline.engine import Form
-from shapeline.features import Features
-from shapeline.models import Classifier
-from shapeline.references import Reference
+from shapeline import designs
+from shapeline.engine import backends, calibration
+from shapeline.engine.forms import Form, FormRefused
+from shapeline.engine.question import Question
+from shapeline.game.features import Features, build_for
+from shapeline.game.references import Reference
+from shapeline.models import architectures
+from shapeline.models.classifier import Classifier
 
 BUDGET = 4  # multiple of d
 BATCHES = (16, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -40,7 +43,7 @@ class Case:
 
     @cached_property
     def model(self) -> Classifier:
-        return models.build(self.architecture, self.framework, **self.sizes)
+        return architectures.build(self.architecture, self.framework, **self.sizes)
 
     @cached_property
     def inputs(self) -> np.ndarray:
@@ -62,7 +65,7 @@ class Case:
     @cached_property
     def features(self) -> Features:
         card = {"input_shape": self.shape, "kind": "text" if self.words else None}
-        return features.build_for(self.kind, card, self.inputs[0])
+        return build_for(self.kind, card, self.inputs[0])
 
     @cached_property
     def design(self) -> designs.Design:
@@ -71,14 +74,14 @@ class Case:
     @cached_property
     def form(self) -> Form:
         """As a job calibrates it."""
-        return engine.calibrate(self.model, self.inputs, self.reference)
+        return calibration.calibrate(self.model, self.inputs, self.reference)
 
     @cached_property
     def row_form(self) -> Form:
         """The same where every row is filled and run: without the table of windows that some models of text have."""
         if self.form.name != "windows":
             return self.form
-        return engine._backend(self.model).calibrate(self.model, self.inputs, self.reference)
+        return backends.backend_of(self.model).calibrate(self.model, self.inputs, self.reference)
 
     def rows(self, count: int) -> np.ndarray:
         """Rows (count, *shape) as the engine fills them: coalitions of the design, of all sizes, on an instance."""
@@ -91,10 +94,8 @@ class Case:
         targets = np.zeros(len(copies), np.int64)
 
         def run() -> int:
-            values = engine.values(
-                self.model, copies, self.reference, self.design.masks, self.features, targets=targets, form=form
-            )
-            return values.size
+            question = Question(self.model, self.reference, self.features, form=form)
+            return question.values(copies, self.design.masks, targets).size
 
         return timed(run)
 
@@ -161,11 +162,13 @@ def _torch(case: Case) -> dict[str, Callable[[np.ndarray], Callable[[], object]]
     """Of each form that the model takes, a function from rows to a call that runs them."""
     import torch
 
-    from shapeline import torch_engine
+    from shapeline.engine import torch_forms
+    from shapeline.engine.torch_forms import FORMS
     from shapeline.models.torch_models import evaluation_mode
 
     def of_form(name: str):
-        prepared = torch_engine.prepare(case.model, Form(name), case.inputs, case.reference)
+        rows = backends.traced_rows(case.inputs, case.reference)
+        prepared = torch_forms.prepare(case.model, Form(name), rows)
 
         def on(rows: np.ndarray) -> Callable[[], object]:
             resident = torch.from_numpy(rows)
@@ -180,13 +183,13 @@ def _torch(case: Case) -> dict[str, Callable[[np.ndarray], Callable[[], object]]
 
         return on
 
-    found = {}
-    for name in torch_engine.FORMS:
+    by_form = {}
+    for name in FORMS:
         try:
-            found[name] = of_form(name)
-        except engine.FormRefused:
+            by_form[name] = of_form(name)
+        except FormRefused:
             continue
-    return found
+    return by_form
 
 
 def _tensorflow(case: Case) -> dict[str, Callable[[np.ndarray], Callable[[], object]]]:

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from benchmarks.scaling import exponent
-from shapeline import plots
+from shapeline.report import styling
+from shapeline.report.styling import INK, STYLE, WIDTH
 
 
 def near_raw(table: pd.DataFrame) -> Figure:
@@ -17,7 +18,7 @@ def near_raw(table: pd.DataFrame) -> Figure:
     rows = table[table["part"].isin(("engine", "method"))]
     shares = rows.pivot(index="what", columns="case", values="times_raw")
     shares = shares.loc[rows["what"].unique(), rows["case"].unique()]
-    with matplotlib.rc_context(plots.STYLE):
+    with matplotlib.rc_context(STYLE):
         size = (3.2 + 1.15 * len(shares.columns), 1.6 + 0.27 * len(shares))
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots()
@@ -42,18 +43,18 @@ def near_raw(table: pd.DataFrame) -> Figure:
 def ahead_of_peers(table: pd.DataFrame) -> Figure:
     """How many times the evaluations a second of each peer ours makes, a panel a model."""
     rows = table[(table["part"] == "peer") & table["ours_times"].notna()]
-    with matplotlib.rc_context(plots.STYLE):
+    with matplotlib.rc_context(STYLE):
         panels = list(rows.groupby("case", sort=False))
         heights = [len(part) + 1.0 for _, part in panels]
-        figure = Figure(figsize=(plots.WIDTH * 0.75, 0.26 * sum(heights) + 0.8), layout="constrained")
+        figure = Figure(figsize=(WIDTH * 0.75, 0.26 * sum(heights) + 0.8), layout="constrained")
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        colour = plots.palette()[0]
+        colour = styling.palette()[0]
         for axis, (case, part) in zip(axes, panels, strict=True):
             y = np.arange(len(part))[::-1]
             axis.hlines(y, part["ours_times_low"], part["ours_times_high"], color=colour, linewidth=1.8)
             axis.plot(part["ours_times"], y, "o", color=colour, markersize=5, label="ours / peer, 10 to 90 % of turns")
-            axis.plot(part["goal"], y, "|", color=plots.INK, markersize=11, markeredgewidth=1.8, label="goal")
-            axis.axvline(1, color=plots.INK, linewidth=0.9)
+            axis.plot(part["goal"], y, "|", color=INK, markersize=11, markeredgewidth=1.8, label="goal")
+            axis.axvline(1, color=INK, linewidth=0.9)
             axis.set(title=case, xscale="log", ylim=(-0.6, len(part) - 0.4), yticks=y, yticklabels=part["what"])
             axis.grid(axis="y", visible=False)
             axis.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
@@ -73,12 +74,12 @@ PANELS = (
 
 def growth(points: pd.DataFrame) -> Figure:
     """Seconds against d, instances and budget, with the exponents of fitted powers in the legends."""
-    with matplotlib.rc_context(plots.STYLE):
+    with matplotlib.rc_context(STYLE):
         panels = [panel for panel in PANELS if panel[0] in set(points["axis"])]
-        figure = Figure(figsize=(plots.WIDTH, 4.1 * -(-len(panels) // 2)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 4.1 * -(-len(panels) // 2)), layout="constrained")
         axes = figure.subplots(-(-len(panels) // 2), 2, squeeze=False).ravel()
         names = list(points["method"].unique())
-        styles = plots.styles({name: {"is_control": name == "occlusion"} for name in names})
+        styles = styling.styles({name: {"is_control": name == "occlusion"} for name in names})
         for axis, (over, part, title, label) in zip(axes, panels, strict=False):
             chosen = points[points["axis"] == over]
             for name, rows in chosen.groupby("method", sort=False):

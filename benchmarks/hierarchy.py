@@ -21,9 +21,18 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from shapeline import designs, engine, hierarchy, hierarchy_torch, models
+from shapeline import designs
 from shapeline.datasets import crosses
-from shapeline.references import Reference
+from shapeline.engine.calibration import calibrate
+from shapeline.engine.forms import Form
+from shapeline.engine.question import Question
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.hierarchy import methods
+from shapeline.hierarchy.exploration import HShap
+from shapeline.hierarchy.methods import TOLERANCE
+from shapeline.models import architectures
+from shapeline.models.classifier import Classifier
 
 MIN_SIZE = 3
 GAME = designs.shapley(4)
@@ -37,7 +46,7 @@ def main() -> None:
     inputs, targets = scaled(pictures), np.ones(len(pictures), np.int64)
     reference = Reference(scaled(crosses.generate(1000, seed=2)[0]).mean(axis=0, keepdims=True))
     start = time.perf_counter()
-    form = engine.calibrate(model, inputs, reference)
+    form = calibrate(model, inputs, reference)
     calibration = time.perf_counter() - start
 
     runs: dict[str, Callable[[], list]] = {
@@ -48,19 +57,19 @@ def main() -> None:
             explained(model, inputs[i : i + 1], reference, targets[:1], form, arguments)[0] for i in range(len(inputs))
         ],
         "batched, plain form": lambda: explained(
-            model, inputs, reference, targets, engine.Form("plain", form.batch), arguments
+            model, inputs, reference, targets, Form("plain", form.batch), arguments
         ),
         "batched": lambda: explained(model, inputs, reference, targets, form, arguments),
     }
     seconds = {name: np.zeros(arguments.repetitions) for name in runs}
-    found = {}
+    by_way = {}
     for turn in range(-1, arguments.repetitions):  # the first turn is a warm-up
         for name, run in runs.items():
             start = time.perf_counter()
-            found[name] = run()  # results are on the host: the device has finished
+            by_way[name] = run()  # results are on the host: the device has finished
             if turn >= 0:
                 seconds[name][turn] = (time.perf_counter() - start) / len(inputs)
-    report(arguments, model, accuracy, form, calibration, seconds, found, masks)
+    report(arguments, model, accuracy, form, calibration, seconds, by_way, masks)
 
 
 def parse() -> argparse.Namespace:
@@ -68,7 +77,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pictures", type=int, default=100)
     parser.add_argument("--crosses", type=int, default=1, help="crosses a picture")
     parser.add_argument("--threshold", type=float, default=0.0)
-    parser.add_argument("--tolerance", type=float, default=hierarchy_torch.TOLERANCE, help="of the range of v")
+    parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of the range of v")
     parser.add_argument("--seconds", type=float, default=60, help="of training")
     parser.add_argument("--weights", type=Path, help="a file of trained weights: read if there, else written")
     parser.add_argument("--repetitions", type=int, default=3)
@@ -83,10 +92,10 @@ def scaled(pictures: np.ndarray) -> np.ndarray:
     return 1 - pictures.astype(np.float32) / 255
 
 
-def trained(seconds: float, device: str, weights: Path | None) -> tuple[models.Classifier, float]:
+def trained(seconds: float, device: str, weights: Path | None) -> tuple[Classifier, float]:
     """The network after so many seconds of Adam at 1e-3, and its accuracy on 500 other pictures."""
     torch.manual_seed(0)
-    model = models.build("crosses_cnn").to(device)
+    model = architectures.build("crosses_cnn").to(device)
     module = model.module.train()
     records = crosses.read({}, count=4000)
     inputs = torch.from_numpy(scaled(records["inputs"])).to(device)
@@ -108,12 +117,12 @@ def trained(seconds: float, device: str, weights: Path | None) -> tuple[models.C
     return model, float(accuracy)
 
 
-def explained(model, inputs, reference, targets, form, arguments) -> list[hierarchy.HShap]:
-    return hierarchy_torch.h_shap(
-        *(model, inputs, reference, targets, MIN_SIZE, arguments.threshold),
-        form=form,
-        tolerance=arguments.tolerance,
-    )
+def explained(model, inputs, reference, targets, form, arguments) -> list[HShap]:
+    cells = np.arange(np.prod(inputs.shape[2:]), dtype=np.int32).reshape(inputs.shape[2:])
+    features = Features("pixel", cells.shape, np.broadcast_to(cells, inputs.shape[1:]))
+    question = Question(model, reference, features, "probability", form)
+    growth = methods.Growth(arguments.threshold, tolerance=arguments.tolerance)
+    return methods.trees(question, inputs, targets, MIN_SIZE, growth)
 
 
 def two_nodes_a_batch(model, x, absent, threshold: float, tolerance: float) -> tuple[int, int]:
@@ -151,10 +160,10 @@ def quadrants(node: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]
     return [(a, b, c, d) for a, b in ((top, middle), (middle, bottom)) for c, d in ((left, centre), (centre, right))]
 
 
-def report(arguments, model, accuracy, form, calibration, seconds, found, masks) -> None:
+def report(arguments, model, accuracy, form, calibration, seconds, by_way, masks) -> None:
     """Print seconds a picture and ratios, and write them beside what they were measured with."""
-    results = found["batched"]
-    alone = found["one at a time, engine"]
+    results = by_way["batched"]
+    alone = by_way["one at a time, engine"]
     marked = np.array([result.saliency > 0 for result in results])
     hits = (marked & masks).sum() / masks.sum()
     same = np.mean([np.array_equal(a.leaves, b.leaves) for a, b in zip(results, alone, strict=True)])
@@ -168,10 +177,10 @@ def report(arguments, model, accuracy, form, calibration, seconds, found, masks)
         "form": vars(form),
         "calibration_seconds": calibration,
         "evaluations": float(np.mean([result.evaluations for result in results])),
-        "evaluations_published": float(np.mean([rows for _, rows in found["one at a time"]])),
+        "evaluations_published": float(np.mean([rows for _, rows in by_way["one at a time"]])),
         "visited_nodes": float(np.mean([result.visited_nodes for result in results])),
         "leaves": float(np.mean([len(result.leaves) for result in results])),
-        "leaves_published": float(np.mean([leaves for leaves, _ in found["one at a time"]])),
+        "leaves_published": float(np.mean([leaves for leaves, _ in by_way["one at a time"]])),
         "share_of_crosses_marked": float(hits),
         "share_of_picture_marked": float(marked.mean()),
         "same_leaves_alone": float(same),

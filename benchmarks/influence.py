@@ -57,7 +57,7 @@ def parse() -> argparse.Namespace:
 
 def rates(X: np.ndarray, labels: np.ndarray, arguments) -> dict:
     """Share of the product's rate by measure and precision."""
-    found = {}
+    measured = {}
     here = space("benchmark", arguments.device)
     for dtype in ("float32", "float64"):
         data = X.astype(dtype)
@@ -80,7 +80,7 @@ def rates(X: np.ndarray, labels: np.ndarray, arguments) -> dict:
         for name in ("mim", "parzen"):
             share = np.percentile(seconds["product"] / seconds[name], [10, 50, 90])
             vector = np.median(seconds[name]) / POINTS
-            found[f"{name} {dtype}"] = {
+            measured[f"{name} {dtype}"] = {
                 "share_of_product": rounded(share[1]),
                 "low": rounded(share[0]),
                 "high": rounded(share[2]),
@@ -91,7 +91,7 @@ def rates(X: np.ndarray, labels: np.ndarray, arguments) -> dict:
                 f"{dtype} {name:8s} {share[1]:.2f} of the product's rate ({share[0]:.2f} to {share[2]:.2f}), ", end=""
             )
             print(f"{1000 * vector:.2f} ms a vector")
-    return found
+    return measured
 
 
 def take_turns(runs: dict, repetitions: int) -> dict[str, np.ndarray]:
@@ -113,14 +113,14 @@ def timed(run) -> float:
 
 def fits(X: np.ndarray, labels: np.ndarray, device: str) -> dict:
     """Seconds a vector of data-LIME: the paper's width, at which random data carry little, and one that all carry."""
-    found, count = {}, 4
+    measured, count = {}, 4
     for rho in (3.0, 20.0):
         processor = time.process_time()
         seconds = timed(lambda r=rho: influence.data_lime(X[:count], X, labels, r, device=device)) / count
         processor = (time.process_time() - processor) / count
-        found[f"rho {rho:g}"] = {"seconds_a_vector": rounded(seconds), "processor_seconds": rounded(processor)}
+        measured[f"rho {rho:g}"] = {"seconds_a_vector": rounded(seconds), "processor_seconds": rounded(processor)}
         print(f"data-LIME, rho = {rho:g}: {seconds:.2f} s a vector ({processor:.2f} s of processor time)")
-    return found
+    return measured
 
 
 def records(device: str) -> dict:
@@ -130,7 +130,7 @@ def records(device: str) -> dict:
     X[:, :10] = random.poisson(0.7, (RECORDS, 10))
     labels = random.integers(0, 501, RECORDS)
     points = X[random.choice(RECORDS, RECORD_POINTS, replace=False)]
-    found = {}
+    measured = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for name, measure, settings in (("mim", influence.mim, {}), ("parzen", influence.parzen, {"sigma": 1.0})):
@@ -142,14 +142,14 @@ def records(device: str) -> dict:
             )
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             processor = time.process_time() - processor
-            found[name] = {
+            measured[name] = {
                 "seconds": rounded(run),
                 "processor_seconds": rounded(processor),
                 "most_memory_gib": rounded(memory),
             }
             print(f"{name}: {RECORD_POINTS:,} points against {RECORDS:,} records: {run:.0f} s ", end="")
             print(f"({processor:.0f} s of processor time), {memory:.1f} GiB")
-    return found
+    return measured
 
 
 def rounded(number: float) -> float:

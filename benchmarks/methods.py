@@ -5,9 +5,13 @@ from collections.abc import Callable
 
 from benchmarks.cases import BUDGET, Case
 from benchmarks.turns import Run
-from shapeline import attribution, methods
-from shapeline.designs import build
+from shapeline.attribution.explanation import Explanation
+from shapeline.attribution.run import Options, attribute
+from shapeline.designs.design import MAX_D
+from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
+from shapeline.methods import design
+from shapeline.methods.registry import METHODS
 
 SHARED = 100  # instances of a job, which share the making of one design
 FAMILIES = ("coalitions", "hierarchical", "gradients")  # what needs no data; benchmarks/influence.py measures the rest
@@ -15,7 +19,7 @@ FAMILIES = ("coalitions", "hierarchical", "gradients")  # what needs no data; be
 
 def settings_of(name: str, case: Case) -> dict:
     """A method's settings on a case: its defaults, a graph where the features have none, windows that a grid allows."""
-    accepted, settings = methods.METHODS[name].parameters.model_fields, {"method": name}
+    accepted, settings = METHODS[name].parameters.model_fields, {"method": name}
     if "graph" in accepted and case.features.kind == "column":
         settings["graph"] = "chain"
     if name == "c_shapley" and len(case.features.shape) == 2:
@@ -25,26 +29,23 @@ def settings_of(name: str, case: Case) -> dict:
     return settings
 
 
-def explain(case: Case, settings: dict) -> attribution.Explanation:
+def explain(case: Case, settings: dict) -> Explanation:
     """Raises ShapelineError where the method does not fit the case."""
-    sampled = methods.METHODS[settings["method"]].sampled
-    (found,) = attribution.attribute(
-        *(case.model, case.inputs, case.targets, settings, case.features, case.reference),
-        budgets=[float(BUDGET) if sampled else None],
-        form=case.form,
-        on_error="fail",
-    )
-    return found
+    sampled = METHODS[settings["method"]].sampled
+    question = Question(case.model, case.reference, case.features, form=case.form)
+    options = Options([float(BUDGET) if sampled else None], on_error="fail")
+    (explanation,) = attribute(question, case.inputs, case.targets, settings, options)
+    return explanation
 
 
 def design_seconds(case: Case, settings: dict) -> float:
     """Of making a method's design, which is then kept."""
-    if not methods.METHODS[settings["method"]].is_design:
+    if not METHODS[settings["method"]].is_design:
         return 0.0
-    budget = float(BUDGET) if methods.METHODS[settings["method"]].sampled else None
-    build._kept.cache_clear()
+    budget = float(BUDGET) if METHODS[settings["method"]].sampled else None
+    design._kept.cache_clear()
     start = time.perf_counter()
-    attribution.design_of(settings, case.features, budget, 0)
+    design.design_of(settings, case.features, budget, 0)
     return time.perf_counter() - start
 
 
@@ -54,8 +55,8 @@ def run_of(name: str, case: Case) -> Run:
 
     def run() -> tuple[float, int]:
         making = design_seconds(case, settings)
-        found = explain(case, settings)
-        return found.seconds.sum() + making * case.instances / SHARED, int(found.evaluations.sum())
+        explanation = explain(case, settings)
+        return explanation.seconds.sum() + making * case.instances / SHARED, int(explanation.evaluations.sum())
 
     return run
 
@@ -63,7 +64,7 @@ def run_of(name: str, case: Case) -> Run:
 def fitting(case: Case) -> tuple[dict[str, Run], dict[str, str]]:
     """Runs of the methods that fit a case, and why the others do not."""
     runs, left_out = {}, {}
-    for name, method in methods.METHODS.items():
+    for name, method in METHODS.items():
         if method.family not in FAMILIES or not method.asks_model:
             continue
         if reason := _unfit(name, case):
@@ -74,10 +75,10 @@ def fitting(case: Case) -> tuple[dict[str, Run], dict[str, str]]:
 
 
 def _unfit(name: str, case: Case) -> str | None:
-    method = methods.METHODS[name]
+    method = METHODS[name]
     kind = "text" if case.words else "image" if len(case.shape) == 3 else "table"
     checks: list[tuple[Callable[[], bool], str]] = [
-        (lambda: method.exact and case.features.d > methods.MAX_EXACT, f"2^{case.features.d} coalitions"),
+        (lambda: method.exact and case.features.d > MAX_D, f"2^{case.features.d} coalitions"),
         (lambda: name == "myerson" and len(case.features.shape) == 2, "too many connected coalitions on a grid"),
         (lambda: bool(method.data) and kind not in method.data, f"not for a {kind}"),
         (lambda: method.torch_only and case.framework != "torch", "for torch alone"),

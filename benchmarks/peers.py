@@ -165,7 +165,7 @@ def _evaluator(case: Case) -> Callable[[np.ndarray], np.ndarray]:
     target = int(case.targets[0])
 
     def evaluate(masks: np.ndarray) -> np.ndarray:
-        found = []
+        values = []
         with evaluation_mode(module):
             for start in range(0, len(masks), ROWS):
                 present = torch.from_numpy(masks[start : start + ROWS])
@@ -173,7 +173,7 @@ def _evaluator(case: Case) -> Callable[[np.ndarray], np.ndarray]:
                     kept = torch.cat([present, torch.ones(len(present), 1, dtype=torch.bool)], dim=1)
                     present = kept.index_select(1, cells)
                 rows = torch.where(present.view(-1, *case.shape), x, absent)
-                found.append(torch.log_softmax(module(rows), dim=1)[:, target])
-        return torch.cat(found).double().numpy()
+                values.append(torch.log_softmax(module(rows), dim=1)[:, target])
+        return torch.cat(values).double().numpy()
 
     return evaluate

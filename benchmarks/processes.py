@@ -21,17 +21,19 @@ def start_up(framework: str, weights: str, began: float) -> dict[str, float]:
     """Times of the clock: when this file began, all was imported, the model was loaded, the engine was calibrated."""
     import numpy as np
 
-    from shapeline import attribution, engine, instances, jobs, models, plan, scores  # noqa: F401 (those of the job)
+    from shapeline.engine import calibration
+    from shapeline.game.references import Reference
+    from shapeline.memory import keep_freed_memory
+    from shapeline.models import storage
     from shapeline.models.classifier import backend
-    from shapeline.references import Reference
 
     backend(framework)
-    jobs.keep_freed_memory()
+    keep_freed_memory()
     imported = time.time()
-    model = models.load(weights, framework=framework)
+    model = storage.load(weights, framework=framework)
     loaded = time.time()
     inputs = np.random.default_rng(0).random((8, 1, 28, 28), dtype=np.float32)
-    engine.calibrate(model, inputs, Reference(inputs[:1]))
+    calibration.calibrate(model, inputs, Reference(inputs[:1]))
     return {"began": began, "imported": imported, "loaded": loaded, "calibrated": time.time()}
 
 
@@ -41,17 +43,20 @@ def memory(framework: str, evaluations: int) -> dict[str, float]:
 
     import numpy as np
 
-    from shapeline import engine, jobs, models
-    from shapeline.features import build
-    from shapeline.references import Reference
+    from shapeline.engine.forms import Form
+    from shapeline.engine.question import Question
+    from shapeline.game.features import build
+    from shapeline.game.references import Reference
+    from shapeline.memory import keep_freed_memory
+    from shapeline.models import architectures
 
-    jobs.keep_freed_memory()
-    model = models.build("mnist_cnn", framework)
+    keep_freed_memory()
+    model = architectures.build("mnist_cnn", framework)
     features = build({"kind": "patch", "size": 4}, {"input_shape": (1, 28, 28)})
     inputs = np.random.default_rng(0).random((1, 1, 28, 28), dtype=np.float32)
     masks = np.random.default_rng(1).integers(0, 2, (evaluations, features.d), dtype=bool)
-    form = engine.Form("plain" if framework == "tensorflow" else "frozen", 256)
-    values = engine.values(model, inputs, Reference(inputs), masks, features, form=form)
+    form = Form("plain" if framework == "tensorflow" else "frozen", 256)
+    values = Question(model, Reference(inputs), features, form=form).values(inputs, masks)
     asked = masks.nbytes + values.nbytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"most": most / 2**10, "asked": asked / 2**20}

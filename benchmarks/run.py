@@ -23,7 +23,7 @@ import pandas as pd
 
 from benchmarks import cases, methods, peers, scaling
 from benchmarks.turns import TURNS, Times, spread, take_turns, times_as_fast
-from shapeline import jobs
+from shapeline.memory import keep_freed_memory
 
 PARTS = ("memory", "start-up", "growth")  # beside the cases
 FRAMEWORKS = ("torch", "tensorflow")
@@ -44,10 +44,10 @@ FAILURES += (MemoryError, TypeError, ValueError)
 def main() -> None:
     arguments = parse()
     if arguments.worker:
-        jobs.keep_freed_memory()  # as every job does
+        keep_freed_memory()  # as every job does
         name = arguments.worker
-        found = scaling.measure(arguments.quick) if name == "growth" else of_case(name, arguments.quick)
-        print(json.dumps(found))
+        measured = scaling.measure(arguments.quick) if name == "growth" else of_case(name, arguments.quick)
+        print(json.dumps(measured))
         return
     names = [*(cases.QUICK if arguments.quick else cases.CASES), *PARTS]
     for name in arguments.only or ():
@@ -72,7 +72,7 @@ def main() -> None:
     facts = {
         **{"processors": len(os.sched_getaffinity(0)), "threads": arguments.threads, "machine": platform.machine()},
         **{"system": platform.system(), "python": platform.python_version()},
-        "versions": {one: importlib.metadata.version(one) for one in PACKAGES if installed(one)},
+        "versions": {package: importlib.metadata.version(package) for package in PACKAGES if installed(package)},
         **{"load_before": round(load, 2), "seconds": round(seconds), "quick": arguments.quick},
     }
     folder = arguments.output / "quick" if arguments.quick else arguments.output
@@ -120,10 +120,10 @@ def memory(arguments: argparse.Namespace) -> list[dict]:
         own = []
         for evaluations in EVALUATIONS[: 1 if arguments.quick else None]:
             words = ["memory", framework, str(evaluations)]
-            found = json.loads(fresh("benchmarks.processes", words, arguments.threads))
-            own.append(found["most"] - found["asked"])
+            used = json.loads(fresh("benchmarks.processes", words, arguments.threads))
+            own.append(used["most"] - used["asked"])
             row = {"part": "memory", "case": f"mnist_cnn {framework}", "what": "engine", "evaluations": evaluations}
-            row |= {"peak_mib": found["most"], "note": f"{found['asked']:.1f} MiB of it masks and values"}
+            row |= {"peak_mib": used["most"], "note": f"{used['asked']:.1f} MiB of it masks and values"}
             if len(own) > 2:
                 row["note"] += f"; the rest is {own[-1] / own[1]:.2f} times that of {EVALUATIONS[1]:,} evaluations"
                 row |= {"goal": FLAT, "met": bool(own[-1] <= FLAT * own[1])}
@@ -142,8 +142,8 @@ def start_up(arguments: argparse.Namespace) -> list[dict]:
         for _ in range(turns):
             for framework in FRAMEWORKS:
                 began = time.time()
-                found = json.loads(fresh("benchmarks.processes", ["start-up", framework, weights], arguments.threads))
-                times = [began, *(found[key] for key in ("imported", "loaded", "calibrated"))]
+                took = json.loads(fresh("benchmarks.processes", ["start-up", framework, weights], arguments.threads))
+                times = [began, *(took[key] for key in ("imported", "loaded", "calibrated"))]
                 steps[framework].append([*np.diff(times), times[-1] - times[0]])
     return [
         {
@@ -172,9 +172,9 @@ def of_case(name: str, quick: bool) -> dict:
     told_raw = {"turns": turns, "per_second": spread(times["raw"].rate)[0]}
     rows = [{**base, "part": "raw", "what": f"{form.name}, {form.batch} a call", **told_raw}]
     used = {"engine": case.row_form, "engine, windows": case.form}
-    for what, one in list(times.items())[1:]:
-        rows.append({**base, "part": "engine", "what": what, **seconds(one, case.engine_instances)})
-        rows[-1] |= against("times_raw", one, times["raw"], ENGINE_GOAL)
+    for what, timed in list(times.items())[1:]:
+        rows.append({**base, "part": "engine", "what": what, **seconds(timed, case.engine_instances)})
+        rows[-1] |= against("times_raw", timed, times["raw"], ENGINE_GOAL)
         rows[-1]["note"] = f"{used[what].name}, {used[what].batch} a call" + (f"; d = {d}" if what == "engine" else "")
 
     fitting, left_out = methods.fitting(case)
@@ -219,9 +219,9 @@ def seconds(times: Times, instances: int) -> dict:
     return {**counted, **told("seconds", times.seconds / instances)}
 
 
-def against(column: str, one: Times, other: Times, goal: float | None = None) -> dict:
-    """Columns of how many times as fast `one` is as `other`, and whether a goal is met."""
-    return triple(column, times_as_fast(one, other)) | judged(times_as_fast(one, other)[0], goal)
+def against(column: str, ours: Times, theirs: Times, goal: float | None = None) -> dict:
+    """Columns of how many times as fast `ours` is as `theirs`, and whether a goal is met."""
+    return triple(column, times_as_fast(ours, theirs)) | judged(times_as_fast(ours, theirs)[0], goal)
 
 
 def judged(ratio: float, goal: float | None) -> dict:
@@ -246,10 +246,10 @@ def exponents(points: pd.DataFrame) -> list[dict]:
     for (axis, name), part in points.groupby(["axis", "method"], sort=False):
         for what in ("total", "design and read-out"):
             if (part[what] > 0).all():
-                found = triple("exponent", scaling.exponent(part["x"].to_numpy(), part[what].to_numpy()))
+                slope = triple("exponent", scaling.exponent(part["x"].to_numpy(), part[what].to_numpy()))
                 note = f"of {what} in {axis}, {part['x'].min():,} to {part['x'].max():,}"
                 counted = {"turns": int(part["turns"].min()), "note": note}
-                rows.append({"part": "growth", "case": "mlp", "what": name, **found, **counted})
+                rows.append({"part": "growth", "case": "mlp", "what": name, **slope, **counted})
     return rows
 
 
@@ -258,7 +258,7 @@ def write(folder: Path, table: pd.DataFrame, points: pd.DataFrame, facts: dict, 
 
     folder.mkdir(parents=True, exist_ok=True)
     table.to_csv(folder / "table.csv", index=False, float_format="%.5g")
-    records = [{key: one for key, one in row.items() if not missing(one)} for row in table.to_dict("records")]
+    records = [{key: value for key, value in row.items() if not missing(value)} for row in table.to_dict("records")]
     content = {"facts": facts, "rows": records, "left_out": left_out}
     (folder / "table.json").write_text(json.dumps(content, indent=1) + "\n")
     (folder / "table.md").write_text(markdown(table, facts))

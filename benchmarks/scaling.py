@@ -11,10 +11,15 @@ from scipy import stats
 
 from benchmarks.cases import BUDGET
 from benchmarks.turns import FEW, SLOW, TURNS
-from shapeline import attribution, engine, methods, models
-from shapeline.designs.build import _build
-from shapeline.features import Features
-from shapeline.references import Reference
+from shapeline.attribution import run
+from shapeline.engine.forms import Form
+from shapeline.engine.question import Question
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.methods import registry
+from shapeline.methods.design import _build
+from shapeline.models import architectures
+from shapeline.models.classifier import Classifier
 
 METHODS = ("kernel_shap", "sample_shapley", "l_shapley", "c_shapley", "c_shapley_regression", "h_shap", "occlusion")
 PARTS = ("design", "evaluations", "read-out", "total")
@@ -33,12 +38,12 @@ def measure(quick: bool = False) -> list[dict]:
         for axis, (values, fixed) in (QUICK if quick else AXES).items()
         for x in values
         for name in METHODS
-        if axis != "budget" or methods.METHODS[name].sampled
+        if axis != "budget" or registry.METHODS[name].sampled
     ]
     turns = 2 if quick else TURNS
-    found: list[list[dict]] = [[] for _ in points]
+    parts: list[list[dict]] = [[] for _ in points]
     for turn in range(-1, turns):  # the first is a warm-up, but for points that take long
-        for point, seen in zip(points, found, strict=True):
+        for point, seen in zip(points, parts, strict=True):
             if seen and seen[0]["total"] > SLOW and len(seen) >= FEW:
                 continue
             seconds = cost(point["method"], point["d"], point["instances"], point["budget"])
@@ -46,8 +51,8 @@ def measure(quick: bool = False) -> list[dict]:
                 seen.append(seconds)
     return [
         {**point, "turns": len(seen), "evaluations": seen[0]["count"]}
-        | {part: float(np.median([one[part] for one in seen])) for part in PARTS}
-        for point, seen in zip(points, found, strict=True)
+        | {part: float(np.median([each[part] for each in seen])) for part in PARTS}
+        for point, seen in zip(points, parts, strict=True)
     ]
 
 
@@ -55,22 +60,23 @@ def cost(name: str, d: int, n: int, budget: float) -> dict[str, float]:
     """Seconds of the parts, and the evaluations (`count`) of an instance."""
     model = _model(d)
     inputs = np.random.default_rng(1).random((n, d), dtype=np.float32)
-    reference, form = Reference(np.zeros((1, d), np.float32)), engine.Form("plain", 256)
+    reference, form = Reference(np.zeros((1, d), np.float32)), Form("plain", 256)
     # The class that the input speaks for: of another, h-Shap has nothing to explore.
     targets = (model.log_probs(inputs) - model.log_probs(reference.rows)).argmax(1)
     features = Features("column", (d,), np.arange(d, dtype=np.int32))
+    question = Question(model, reference, features, form=form)
     settings = {"method": name}
-    if "graph" in methods.METHODS[name].parameters.model_fields:
+    if "graph" in registry.METHODS[name].parameters.model_fields:
         settings["graph"] = "chain"
     start = time.perf_counter()
-    if not methods.METHODS[name].is_design:
-        (result,) = attribution.attribute(model, inputs, targets, settings, features, reference, form=form)
+    if not registry.METHODS[name].is_design:
+        (result,) = run.attribute(question, inputs, targets, settings)
         total = time.perf_counter() - start
         return {"design": 0.0, "evaluations": total, "read-out": 0.0, "total": total, "count": result.evaluations[0]}
     # Not by build, which would keep the designs: the largest take half a gigabyte.
-    design = _build(settings, (d,), budget if methods.METHODS[name].sampled else None, 0, None)
+    design = _build(settings, (d,), budget if registry.METHODS[name].sampled else None, 0, None)
     made = time.perf_counter()
-    values = engine.values(model, inputs, reference, design.masks, features, targets=targets, form=form)
+    values = question.values(inputs, design.masks, targets)
     evaluated = time.perf_counter()
     design.attribute(values)
     end = time.perf_counter()
@@ -78,12 +84,12 @@ def cost(name: str, d: int, n: int, budget: float) -> dict[str, float]:
     return {**parts, "count": design.evaluations}
 
 
-_MODELS: dict[int, models.Classifier] = {}
+_MODELS: dict[int, Classifier] = {}
 
 
-def _model(d: int) -> models.Classifier:
+def _model(d: int) -> Classifier:
     if d not in _MODELS:
-        _MODELS[d] = models.build("mlp", inputs=d)
+        _MODELS[d] = architectures.build("mlp", inputs=d)
     return _MODELS[d]
 
 

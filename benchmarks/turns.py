@@ -56,6 +56,6 @@ def spread(numbers: np.ndarray) -> tuple[float, float, float]:
     return float(median), float(low), float(high)
 
 
-def times_as_fast(one: Times, other: Times) -> tuple[float, float, float]:
-    """How many times the evaluations a second of `other` those of `one` are, turn by turn: median, 10 and 90 %."""
-    return spread(one.rate / other.rate)
+def times_as_fast(ours: Times, theirs: Times) -> tuple[float, float, float]:
+    """How many times the evaluations a second of `theirs` those of `ours` are, turn by turn: median, 10 and 90 %."""
+    return spread(ours.rate / theirs.rate)

@@ -11,7 +11,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from shapeline.datasets import TEST, TRAIN, VALIDATION, malaria
+from shapeline.datasets import malaria
+from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 from shapeline.models import torch_models
 
 SCALE = 4  # crops and slides alike are made so many times smaller, so that a cell has one size in both

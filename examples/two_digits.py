@@ -6,8 +6,9 @@ The functions that examples/two_digits.yaml names; `read` takes the folder with 
 import numpy as np
 from torch import nn
 
-from shapeline import datasets
-from shapeline.datasets import TEST, TRAIN, VALIDATION, mnist
+from shapeline.datasets import mnist, records, sources
+from shapeline.datasets.registry import SOURCES
+from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 
 SIDE, COUNTS = 28, {TRAIN: 4000, VALIDATION: 400, TEST: 400}
 NAMES = ("3", "8")
@@ -21,7 +22,7 @@ def read(path: str) -> dict:
     A 3 and an 8 are there with a probability of a half each, whatever else is. Test pictures are made of MNIST's test
     digits, the others of its training digits.
     """
-    digits = mnist.read(datasets.local_files(datasets.SOURCES["mnist"], datasets.expand(path)))
+    digits = mnist.read(records.local_files(SOURCES["mnist"], sources.expand(path)))
     images, classes, parts = digits["inputs"].reshape(-1, SIDE, SIDE), digits["labels"], digits["split"]
     random = np.random.default_rng(0)
     members = {

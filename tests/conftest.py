@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shapeline import jobs
+from shapeline import memory
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("SHAPELINE_DATA", ROOT.parent / "shared" / "data"))
 # shap's loops, compiled anew in each process for many seconds: a test is faster without.
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
-jobs.keep_freed_memory()
+memory.keep_freed_memory()
 
 
 @pytest.fixture(scope="session")

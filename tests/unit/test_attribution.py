@@ -9,13 +9,20 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 import shapeline
-from shapeline import attribution, datasets, engine, instances, methods, models, references
-from shapeline import features as feature_kinds
+from shapeline.attribution import selection, subjects
+from shapeline.attribution.rows import cache_of, shard
+from shapeline.attribution.subjects import Subject
+from shapeline.datasets import loading, preparation
+from shapeline.engine import forms
+from shapeline.engine.cache import Cache
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.features import Features
-from shapeline.instances import Bench
-from shapeline.references import Reference
-from shapeline.value_cache import Cache
+from shapeline.game import features as feature_kinds
+from shapeline.game import references
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.methods import registry
+from shapeline.models import architectures, classifier, wrapping
+from tests.unit import questions
 
 D = 6
 RNG = np.random.default_rng(0)
@@ -68,7 +75,7 @@ def test_gradients_of_a_linear_model_by_hand():
     assert (signed.evaluations == 1).all()
 
 
-@pytest.mark.parametrize("method", sorted(name for name, method in methods.METHODS.items() if method.is_design))
+@pytest.mark.parametrize("method", sorted(name for name, method in registry.METHODS.items() if method.is_design))
 def test_the_evaluations_reported_are_the_coalitions_evaluated(method):
     seen = []
 
@@ -77,18 +84,18 @@ def test_the_evaluations_reported_are_the_coalitions_evaluated(method):
         p = 1 / (1 + np.exp(-(rows @ WEIGHTS)))
         return np.stack([p, 1 - p], 1)
 
-    graph = {"graph": "chain"} if "graph" in methods.METHODS[method].parameters.model_fields else {}
+    graph = {"graph": "chain"} if "graph" in registry.METHODS[method].parameters.model_fields else {}
     found = shapeline.explain(probabilities, X[:1], method, reference="zero", features="column", target=0, **graph)
     evaluated = {row.tobytes() for row in np.concatenate(seen)}
     ends = {X[:1].tobytes(), np.zeros((1, D), np.float32).tobytes()}
     counted = found.evaluations[0]
     assert len(evaluated - ends) <= counted <= len(evaluated)  # the ends are always known, charged only where used
-    if methods.METHODS[method].sampled:
+    if registry.METHODS[method].sampled:
         assert counted <= 4 * D
 
 
 def test_a_design_is_made_once_for_equal_settings():
-    from shapeline.designs.build import build
+    from shapeline.methods.design import build
 
     first = build({"method": "kernel_shap"}, (6,), 4, seed=1)
     assert build({"method": "kernel_shap"}, (6,), 4, seed=1) is first
@@ -162,8 +169,8 @@ class Fragile(torch.nn.Module):
 
 def run(model, inputs, **options):
     features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
-    return attribution.attribute(
-        models.wrap(model, n_classes=2),
+    return questions.attribute(
+        wrapping.wrap(model, n_classes=2),
         inputs,
         np.zeros(len(inputs), int),
         {"method": "occlusion"},
@@ -205,7 +212,7 @@ def explain_shards(count: int, batch: int) -> pd.DataFrame:
         inputs = X
 
     features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
-    stand = Bench(models.wrap(network), Data, features, Reference(np.zeros((1, D), np.float32)))
+    subject = Subject(wrapping.wrap(network), Data, features, Reference(np.zeros((1, D), np.float32)))
     selected = pd.DataFrame({"instance": [7, 3, 9, 1, 5], "row": range(5), "prediction": [0, 1, 0, 1, 0]})
     settings = {
         "method": {"method": "kernel_shap"},
@@ -215,9 +222,7 @@ def explain_shards(count: int, batch: int) -> pd.DataFrame:
         "features": {"kind": "column"},
     }
     parts = [
-        attribution.explain_rows(
-            stand, attribution.shard(selected, i, count), settings, "kernel", engine.Form("plain", batch)
-        )
+        questions.explain_rows(subject, shard(selected, i, count), settings, "kernel", forms.Form("plain", batch))
         for i in range(count)
     ]
     return pd.concat(parts).sort_values(["instance", "repeat"], ignore_index=True)
@@ -232,15 +237,15 @@ def test_scores_do_not_depend_on_shards_or_batch_size():
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> tuple[Bench, pd.DataFrame]:
+def pictures(tmp_path_factory) -> tuple[Subject, pd.DataFrame]:
     """Digits in eight patches with a network, and twenty of them to explain."""
     folder = tmp_path_factory.mktemp("digits")
-    datasets.prepare("digits", {"source": "digits", "classes": [3, 8], "seed": 0}, [], folder)
-    dataset = datasets.load(folder)
-    model = models.build("digits_cnn", side=8, channels=1, seed=0)
+    preparation.prepare("digits", {"source": "digits", "classes": [3, 8], "seed": 0}, [], folder)
+    dataset = loading.load(folder)
+    model = architectures.build("digits_cnn", side=8, channels=1, seed=0)
     features = feature_kinds.build({"kind": "patch", "size": [2, 4]}, dataset.card)
-    stand = Bench(model, dataset, features, references.build("mean", dataset, 0), folder=folder)
-    return stand, instances.select(stand, seed=0, count=20)
+    subject = Subject(model, dataset, features, references.build("mean", dataset, 0), folder=folder)
+    return subject, selection.select(subject, seed=0, count=20)
 
 
 OF_EVERY_FAMILY = {
@@ -255,13 +260,13 @@ OF_EVERY_FAMILY = {
 
 @pytest.mark.parametrize("family", OF_EVERY_FAMILY)
 def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
-    stand, selected = pictures
+    subject, selected = pictures
     settings = {"method": OF_EVERY_FAMILY[family], "budget": 4.0 if family == "sampled" else None, "seed": 0}
 
     def rows(count: int) -> pd.DataFrame:
-        shares = [attribution.shard(selected, i, count) for i in range(count)]
+        shares = [shard(selected, i, count) for i in range(count)]
         assert min(map(len, shares)) >= 1
-        parts = [attribution.explain_rows(stand, share, settings, family, engine.Form("plain", 64)) for share in shares]
+        parts = [questions.explain_rows(subject, share, settings, family, forms.Form("plain", 64)) for share in shares]
         return pd.concat(parts, ignore_index=True)
 
     one = rows(1)
@@ -278,12 +283,12 @@ def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
 
 def test_a_cache_changes_no_number_and_is_told_of(tmp_path):
     asked = []
-    model = models.wrap(lambda rows: asked.append(len(rows)) or 1 / (1 + np.exp(-(rows @ WEIGHTS))))
+    model = wrapping.wrap(lambda rows: asked.append(len(rows)) or 1 / (1 + np.exp(-(rows @ WEIGHTS))))
     columns = Features("column", (D,), np.arange(D, dtype=np.int32))
 
     def explained(settings, budgets, cache):
         arguments = [model, X, np.zeros(len(X), int), settings, columns, Reference(np.zeros((1, D), np.float32))]
-        return attribution.attribute(*arguments, "probability", budgets, instances=range(7, 12), cache=cache)
+        return questions.attribute(*arguments, "probability", budgets, instances=range(7, 12), cache=cache)
 
     cache = Cache(tmp_path, "key")
     explained({"method": "shapley"}, [None], cache)
@@ -300,23 +305,23 @@ def test_a_cache_changes_no_number_and_is_told_of(tmp_path):
 
 
 def test_a_nan_behind_a_cache_names_the_right_instance(tmp_path):
-    model = models.wrap(lambda rows: np.where(rows[:, :1] == 9, np.nan, [[0.5, 0.5]]))
+    model = wrapping.wrap(lambda rows: np.where(rows[:, :1] == 9, np.nan, [[0.5, 0.5]]))
     columns, inputs = Features("column", (D,), np.arange(D, dtype=np.int32)), np.zeros((4, D), np.float32)
     arguments = [{"method": "occlusion"}, columns, Reference(np.ones((1, D), np.float32)), "probability"]
     targets, cache = np.zeros(4, int), Cache(tmp_path, "key")
-    attribution.attribute(model, inputs[:2], targets[:2], *arguments, instances=[70, 71], cache=cache)
+    questions.attribute(model, inputs[:2], targets[:2], *arguments, instances=[70, 71], cache=cache)
     inputs[3, 0] = 9
     with pytest.raises(ShapelineError, match="instance 73,"):
-        attribution.attribute(model, inputs, targets, *arguments, instances=[70, 71, 72, 73], cache=cache)
+        questions.attribute(model, inputs, targets, *arguments, instances=[70, 71, 72, 73], cache=cache)
 
 
 def test_a_model_of_another_vocabulary_is_refused(tmp_path, monkeypatch):
-    model = models.Classifier("torch", "word_cnn", None, 2, {}, vocabulary_digest="aaaa")
+    model = classifier.Classifier("torch", "word_cnn", None, 2, {}, vocabulary_digest="aaaa")
     card = {"vocabulary_digest": "bbbb"}
-    monkeypatch.setattr(instances.models, "load", lambda *_: model)
-    monkeypatch.setattr(instances.datasets, "load", lambda *_: SimpleNamespace(card=card))
+    monkeypatch.setattr(subjects.storage, "load", lambda *_: model)
+    monkeypatch.setattr(subjects.loading, "load", lambda *_: SimpleNamespace(card=card))
     with pytest.raises(ShapelineError, match=r"w\.safetensors: it was trained on another vocabulary \(aaaa\)"):
-        instances.bench("w.safetensors", "d/arrays.npz", {"features": {"kind": "word"}}, "cpu")
+        subjects.load_subject("w.safetensors", "d/arrays.npz", {"features": {"kind": "word"}}, "cpu")
 
 
 def test_documents_of_unequal_length_come_back_in_the_order_of_the_inputs():
@@ -340,19 +345,19 @@ def test_documents_of_unequal_length_come_back_in_the_order_of_the_inputs():
 
 def test_a_method_without_a_design_for_one_length_fails_on_those_instances_alone():
     features = Features("word", (25,), np.arange(25, dtype=np.int32))
-    model = models.wrap(lambda ids: np.full((len(ids), 2), 0.5))
+    model = wrapping.wrap(lambda ids: np.full((len(ids), 2), 0.5))
     arguments = [model, np.ones((2, 25), np.int32), np.zeros(2, int), {"method": "shapley"}, features]
-    (found,) = attribution.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability")
+    (found,) = questions.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability")
     assert found.status == ["no design"] * 2 and "at most d = 20" in found.error[0]
     with pytest.raises(ShapelineError, match="at most d = 20"):
-        attribution.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability", on_error="fail")
+        questions.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability", on_error="fail")
 
 
 def test_a_snapshot_below_the_minimum_fails_alone():
     features = Features("word", (4,), np.arange(4, dtype=np.int32))
-    model = models.wrap(lambda ids: np.full((len(ids), 2), 0.5))
+    model = wrapping.wrap(lambda ids: np.full((len(ids), 2), 0.5))
     arguments = [model, np.ones((2, 4), np.int32), np.zeros(2, int), {"method": "kernel_shap"}, features]
-    small, full = attribution.attribute(*arguments, Reference(np.zeros((1, 4), np.int32)), "probability", [1, 8])
+    small, full = questions.attribute(*arguments, Reference(np.zeros((1, 4), np.int32)), "probability", [1, 8])
     assert small.status == ["no design"] * 2 and full.status == ["ok"] * 2
 
 
@@ -365,7 +370,7 @@ def test_the_cache_of_other_texts_is_another(tmp_path):
     settings = {"features": "word", "reference": "pad", "seed": 0}
 
     def key():
-        return attribution.cache_of(str(tmp_path / "values"), files, [], settings, engine.Form(), "cpu").folder
+        return cache_of(str(tmp_path / "values"), files, [], settings, forms.Form(), "cpu").folder
 
     before = key()
     (tmp_path / "instances").write_text("another sentence")
@@ -374,9 +379,9 @@ def test_the_cache_of_other_texts_is_another(tmp_path):
 
 @pytest.mark.parametrize(("method", "each"), [("kernel_shap", 24), ("h_shap", None), ("integrated_gradients", 52)])
 def test_progress_counts_the_evaluations_that_were_made(method, each):
-    model = models.wrap(linear(), "logits", 2)
+    model = wrapping.wrap(linear(), "logits", 2)
     told = []
-    found = attribution.attribute(
+    found = questions.attribute(
         model,
         X,
         np.zeros(5, int),
@@ -388,3 +393,41 @@ def test_progress_counts_the_evaluations_that_were_made(method, each):
     )[0]
     assert told[-1] == (5, pytest.approx(found.evaluations.sum(), abs=10))
     assert each is None or found.evaluations[0] == each
+
+
+@pytest.mark.parametrize("method", ["kernel_shap", "sample_shapley", "lime", "expected_gradients", "smooth_grad"])
+def test_what_is_said_of_an_input_does_not_depend_on_the_others(method):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    rows = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
+    rows[4] = rows[1]
+    settings = {"method": method, "features": "column", "background": np.zeros((2, 6), np.float32), "target": 1}
+    whole = shapeline.explain(model, rows, **settings)
+    alone = shapeline.explain(model, rows[3:4], **settings)
+    np.testing.assert_allclose(alone.scores[0], whole.scores[3], atol=1e-5 * np.abs(whole.scores).max())
+    other = shapeline.explain(model, rows[::-1], **settings)
+    np.testing.assert_allclose(other.scores[2], whole.scores[2], atol=1e-5 * np.abs(whole.scores).max())
+    if method != "lime":  # of equal rows the second has a draw of its own
+        assert np.abs(whole.scores[4] - whole.scores[1]).max() > 1e-4 * np.abs(whole.scores).max()
+
+
+@pytest.mark.parametrize(
+    "method, known", [("kernel_shap", True), ("sample_shapley", True), ("gp_shapley", True), ("lime", False)]
+)
+def test_scores_say_how_wrong_they_are(method, known):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+    rows = np.random.default_rng(1).normal(size=(12, 8)).astype(np.float32) * 3
+    asked = {"features": "column", "background": np.zeros((1, 8), np.float32), "reference": "zero", "target": 1}
+    exact = shapeline.explain(model, rows, "shapley", **asked).scores
+    for budget in (8, 24):
+        said = shapeline.explain(model, rows, method, budget=budget, **asked)
+        if not known:
+            assert said.uncertainty is None
+            return
+        error, told = np.sqrt(((said.scores - exact) ** 2).mean()), np.sqrt((said.uncertainty**2).mean())
+        assert said.uncertainty.shape == said.scores.shape and 0.5 < told / error < 2
+        assert (np.abs(said.scores - exact) <= 1.96 * said.uncertainty + 1e-5).mean() > 0.8
+    everything = shapeline.explain(model, rows, method, budget=32, **asked)
+    assert everything.uncertainty.max() < 1e-5 * np.abs(exact).max()
+    np.testing.assert_allclose(everything.scores, exact, atol=1e-5 * np.abs(exact).max())

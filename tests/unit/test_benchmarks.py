@@ -75,7 +75,7 @@ def test_every_method_is_measured_or_left_out_with_a_reason():
     runs, left_out = methods.fitting(CASE)
     wanted = {
         name
-        for name, one in methods.methods.METHODS.items()
+        for name, one in methods.METHODS.items()
         if one.family in ("coalitions", "hierarchical", "gradients") and one.asks_model
     }
     assert set(runs) | set(left_out) == wanted and not set(runs) & set(left_out)
@@ -95,8 +95,8 @@ def test_a_peer_asks_the_model_about_as_often_as_it_may(name):
 
 def test_what_a_peer_is_given_is_the_engines_value():
     masks = np.random.default_rng(0).random((300, 64)) < 0.5
-    asked = CASE.model, CASE.inputs[:1], CASE.reference, masks, CASE.features
-    expected = cases.engine.values(*asked, targets=CASE.targets[:1])[0]
+    question = cases.Question(CASE.model, CASE.reference, CASE.features)
+    expected = question.values(CASE.inputs[:1], masks, CASE.targets[:1])[0]
     np.testing.assert_allclose(peers._evaluator(CASE)(masks), expected, atol=1e-5)
 
 

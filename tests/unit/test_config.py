@@ -7,14 +7,17 @@ import json
 import pytest
 import yaml
 
-from shapeline import config, methods, metrics, surrogate_lasso
-from shapeline.designs.build import build
+from shapeline.config import derived, mistakes, validation
+from shapeline.designs import lasso
 from shapeline.errors import ShapelineError
+from shapeline.methods import calling, registry
+from shapeline.methods.design import build
+from shapeline.metrics import registry as metrics_registry
 
 
 def lines(raw: dict) -> list[str]:
     with pytest.raises(ShapelineError) as failure:
-        config.load(raw)
+        validation.load(raw)
     return str(failure.value).splitlines()
 
 
@@ -158,7 +161,7 @@ def test_results_are_no_file_and_their_shards_are_bounded_before_they_are_counte
     for results in ("Makefile", "Makefile/deep"):
         assert lines({**default, "results": results}) == ["results: Makefile is a file; give the name of a folder"]
     default["experiments"]["digits"] |= {"instances": {"count": 10**11}, "shards": 10_000}
-    config.load(default)
+    validation.load(default)
 
 
 @pytest.mark.parametrize("name", ["scores", "attribute", "smoke", "reports", "a b", "9lives"])
@@ -184,21 +187,21 @@ def test_null_removes_an_entry_of_an_earlier_file(default):
     default["experiments"]["digits"]["methods"]["random"] = None
     default["experiments"]["cancer"] = None
     default["run"] = ["digits"]
-    loaded = config.load(default)
+    loaded = validation.load(default)
     assert "random" not in loaded.experiments["digits"].methods
     assert "cancer" not in loaded.experiments
 
 
 def test_smoke_is_always_defined_and_smoke_scale_has_its_own_folder(default):
-    assert "smoke" in config.load(default).experiments
-    small = config.load({**default, "scale": "smoke"})
+    assert "smoke" in validation.load(default).experiments
+    small = validation.load({**default, "scale": "smoke"})
     assert small.results == "results/smoke"
     assert small.experiments["digits"].instances.count == 16
     assert small.models["digits_cnn"].training.epochs == 2
 
 
 def test_paper_scale_is_the_default_and_changes_nothing(default):
-    assert config.load({**default, "scale": "paper"}) == config.load(default)
+    assert validation.load({**default, "scale": "paper"}) == validation.load(default)
     assert "scale: unknown value 'full'" in " ".join(lines({**default, "scale": "full"}))
 
 
@@ -218,10 +221,10 @@ def test_smoke_scale_shrinks_what_is_dear(default):
         },
         "metrics": {"ablation": {}, "localization": {}},
     }
-    small = config.load({**default, "scale": "smoke"})
+    small = validation.load({**default, "scale": "smoke"})
     chosen = small.experiments["c"]
     assert small.datasets["c"].count == 400
-    assert config.canonical(chosen.instances) == {"count": 16, "label": "cross", "objects": 1, "or_all": True}
+    assert derived.canonical(chosen.instances) == {"count": 16, "label": "cross", "objects": 1, "or_all": True}
     assert (chosen.shards, chosen.repeats, chosen.metrics.ablation.sizes) == (None, 2, 20)
     spent = [getattr(entry, "evaluations", None) or entry.samples for entry in chosen.methods.values()]
     assert spent == [64, 16, 10]
@@ -230,18 +233,18 @@ def test_smoke_scale_shrinks_what_is_dear(default):
 def test_beyond_the_papers_there_are_more_instances_and_repeats(default):
     default["experiments"]["reviews"]["instances"] = {"texts": ["a warm film"]}
     del default["experiments"]["reviews"]["metrics"]["decisive"]
-    large = config.load({**default, "scale": "beyond"})
+    large = validation.load({**default, "scale": "beyond"})
     assert large.results == "results/beyond"
-    assert config.canonical(large.experiments["digits"].instances) == {"count": 180, "or_all": True}
+    assert derived.canonical(large.experiments["digits"].instances) == {"count": 321, "or_all": True}
     assert [large.experiments[name].repeats for name in ("digits", "digits_convergence")] == [3, 5]
     assert large.experiments["reviews"].instances.texts == ["a warm film"]
-    assert large.models == config.load(default).models
+    assert large.models == validation.load(default).models
 
 
 def test_occlusion_is_counted_and_too_many_pixels_are_told(default, root, monkeypatch):
     monkeypatch.chdir(root)
-    monkeypatch.setattr("shapeline.designs.build.build", None)  # its masks are not made to be counted
-    assert config.fixed_cost('{"method": "occlusion"}', (100, 120)) == 12_001
+    monkeypatch.setattr("shapeline.methods.design.build", None)  # its masks are not made to be counted
+    assert derived.fixed_cost('{"method": "occlusion"}', (100, 120)) == 12_001
     default["datasets"]["large"] = {"source": "image_folder", "path": "docs/images", "size": [240, 320]}
     default["models"]["large"] = {"dataset": "large", "architecture": "resnet18"}
     default["experiments"]["large"] = {
@@ -257,7 +260,7 @@ def test_occlusion_is_counted_and_too_many_pixels_are_told(default, root, monkey
 @pytest.mark.parametrize("more", [{"order": 1}, {"order": 3}, {"order": 3, "constrained": True}, {"order": 9}])
 def test_runs_and_squares_are_counted_as_they_are_built(shape, more):
     entry = {"method": "c_shapley_regression", **more}
-    assert config.fixed_cost(json.dumps(entry), shape) == build(entry, shape).evaluations
+    assert derived.fixed_cost(json.dumps(entry), shape) == build(entry, shape).evaluations
 
 
 def test_unset_variable_and_missing_local_path(default, monkeypatch):
@@ -272,7 +275,7 @@ def test_canonical_settings_ignore_order_numbers_written_two_ways_and_defaults(d
     def settings(entry: dict) -> dict:
         default["experiments"]["digits"]["methods"] = {"k": entry}
         default["experiments"]["digits"]["metrics"] = {}
-        return config.canonical(config.load(default).experiments["digits"].methods["k"])
+        return derived.canonical(validation.load(default).experiments["digits"].methods["k"])
 
     first = settings({"method": "lime", "budget": 4, "kernel": "cosine"})
     second = settings({"kernel_width": 0.25, "budget": 4.0, "method": "lime"})
@@ -281,45 +284,45 @@ def test_canonical_settings_ignore_order_numbers_written_two_ways_and_defaults(d
 
 def test_a_rival_spends_what_a_fixed_cost_method_spends(default):
     default["experiments"]["digits"]["methods"]["rival"] = {"method": "sample_shapley", "rival_of": "occlusion"}
-    loaded = config.load(default)
-    assert config.budget_of(loaded, "digits", "rival") * 16 == pytest.approx(17)
-    assert config.budget_of(loaded, "digits", "kernel_shap") == 4
+    loaded = validation.load(default)
+    assert derived.budget_of(loaded, "digits", "rival") * 16 == pytest.approx(17)
+    assert derived.budget_of(loaded, "digits", "kernel_shap") == 4
 
 
 def test_schema_is_in_step(root):
     stored = json.loads((root / "workflow/schemas/config.schema.json").read_text())
-    assert stored == config.schema(), "run: python -m shapeline.config > workflow/schemas/config.schema.json"
+    assert stored == validation.schema(), "run: python -m shapeline.config > workflow/schemas/config.schema.json"
 
 
 def test_names_of_the_paper_configuration_are_disjoint(root, default):
     paper = yaml.safe_load((root / "config.paper.yaml").read_text())
-    for section in config.SECTIONS:
+    for section in mistakes.SECTIONS:
         assert not set(paper[section]) & set(default[section])
-    config.load(
-        {**default, **{key: {**default.get(key, {}), **paper[key]} for key in config.SECTIONS}, "run": paper["run"]}
+    validation.load(
+        {**default, **{key: {**default.get(key, {}), **paper[key]} for key in mistakes.SECTIONS}, "run": paper["run"]}
     )
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-@pytest.mark.parametrize("name", sorted(name for name, method in methods.METHODS.items() if not method.measure))
+@pytest.mark.parametrize("name", sorted(name for name, method in registry.METHODS.items() if not method.measure))
 def test_typed_defaults_are_those_of_the_function(name, framework):
     """Jobs are given only what differs from the default, so the function's own default must be the typed one."""
-    if lacking := methods.missing(name):
+    if lacking := registry.missing(name):
         pytest.skip(lacking)
-    method = methods.METHODS[name]
-    signature = {**inspect.signature(methods.function_of(method.function_for(framework))).parameters}
+    method = registry.METHODS[name]
+    signature = {**inspect.signature(calling.function_of(method.function_for(framework))).parameters}
     if name == "lime":
-        signature |= inspect.signature(surrogate_lasso.sparse).parameters
+        signature |= inspect.signature(lasso.sparse).parameters
     for key, field in method.parameters.model_fields.items():
         if key not in ("method", "budget", "snapshots", "rival_of", "graph", "keep", "features"):
             required = field.is_required() and signature[key].default is inspect.Parameter.empty
             assert required or signature[key].default == field.default, (name, key)
 
 
-@pytest.mark.parametrize("name", sorted(metrics.METRICS))
+@pytest.mark.parametrize("name", sorted(metrics_registry.METRICS))
 def test_typed_defaults_of_metrics_are_those_of_the_function(name):
-    metric = metrics.METRICS[name]
-    signature = inspect.signature(methods.function_of(metric.function)).parameters
+    metric = metrics_registry.METRICS[name]
+    signature = inspect.signature(calling.function_of(metric.function)).parameters
     for key, field in metric.parameters.model_fields.items():
         if key not in ("reference", "layers"):  # which name files
             required = field.is_required() and signature[key].default is inspect.Parameter.empty

@@ -7,15 +7,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shapeline import attribution, config, data_methods, instances, methods, plan
-from shapeline.attribution import attribute
-from shapeline.datasets import Dataset
+from shapeline.attribution import provenance, selection
+from shapeline.attribution.subjects import Subject
+from shapeline.config import validation
+from shapeline.datasets.loading import Dataset
+from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.features import Features
-from shapeline.instances import Bench
-from shapeline.models import Classifier
+from shapeline.game.features import Features
+from shapeline.methods import calling, labelled_points, registry
+from shapeline.models.classifier import Classifier
+from shapeline.plan import code, paths
+from shapeline.plan.jobs import expected_outputs as _expected
+from shapeline.plan.settings import attribute_settings, report_settings, select_settings
+from tests.unit import questions
 
-DATA = [name for name, method in methods.METHODS.items() if method.family == "data"]
+DATA = [name for name, method in registry.METHODS.items() if method.family == "data"]
 COLUMNS = Features("column", (2,), np.array([0, 1], np.int32), ("a", "b"))
 BOTH = Features("group", (1,), np.array([0, 0], np.int32))
 
@@ -32,7 +38,7 @@ CROSS = records([[1, 0], [0, 2], [0.1, 0.1], [0, 0]], [1, 0, 0, 1], [0, 0, 1, 2]
 
 
 def explained(method: str, dataset: Dataset = CROSS, features: Features = COLUMNS, model=None, **parameters):
-    (found,) = attribute(
+    (found,) = questions.attribute(
         model,
         dataset.inputs[-1:],
         np.array([0]),  # a prediction, which the measures do not ask
@@ -106,7 +112,7 @@ def test_counterfactual_counts_pairs_that_differ_in_one_cell():
     assert found.scores[0] == pytest.approx([2 / 3, 2 / 3])
     with pytest.warns(UserWarning, match="too sparse"):
         found = explained("counterfactual")
-    assert not found.scores.any() and found.flag == [data_methods.NO_PAIRS]
+    assert not found.scores.any() and found.flag == [labelled_points.NO_PAIRS]
 
 
 def plane(task: str) -> Classifier:
@@ -116,8 +122,9 @@ def plane(task: str) -> Classifier:
 
 def qii(dataset: Dataset, features: Features, task: str, target: int = 0, **parameters):
     parameters = {"permutations": 10, **parameters}
-    given = plane(task), dataset.inputs[-1:], np.array([target]), dataset.ids[-1:], dataset, features, 0, parameters
-    return data_methods.of_outputs(methods.function_of(methods.METHODS["qii"].measure), *given)
+    question = Question(plane(task), None, features)
+    given = question, dataset.inputs[-1:], np.array([target]), dataset.ids[-1:], dataset, 0, parameters
+    return labelled_points.of_outputs(calling.function_of(registry.METHODS["qii"].measure), *given)
 
 
 def test_qii_of_a_plane_is_its_slope_times_the_distance_from_the_mean():
@@ -137,8 +144,9 @@ def test_qii_draws_orders_above_12_features_and_counts_them():
     data = records(inputs, [0, 1, 0, 1, 0], [0, 0, 0, 2, 2], kind="image")
     rows = Features("patch", (13, 1), np.repeat(np.arange(13, dtype=np.int32), 2).reshape(1, 13, 2))
     total = Classifier("function", "sum", lambda rows: rows.reshape(len(rows), -1).mean(1), 2)
-    given = total, data.inputs[3:], np.array([1, 1]), data.ids[3:], data, rows, 0, {"permutations": 4000}
-    scores, asked = data_methods.of_outputs(methods.function_of(methods.METHODS["qii"].measure), *given)
+    question = Question(total, None, rows)
+    given = question, data.inputs[3:], np.array([1, 1]), data.ids[3:], data, 0, {"permutations": 4000}
+    scores, asked = labelled_points.of_outputs(calling.function_of(registry.METHODS["qii"].measure), *given)
     exact = (data.inputs[3:] - data.inputs[:3].mean(0)).sum((1, 3)) / 26
     assert asked.tolist() == [14 * 4000] * 2
     assert scores == pytest.approx(exact, abs=2e-3)
@@ -147,25 +155,25 @@ def test_qii_draws_orders_above_12_features_and_counts_them():
 
 @pytest.mark.filterwarnings("ignore")
 def test_rows_say_where_no_neighbour_carries_weight():
-    stand = Bench(None, CROSS, COLUMNS, None)
-    chosen = instances.select(stand, 0, 1)
+    subject = Subject(None, CROSS, COLUMNS, None)
+    chosen = selection.select(subject, 0, 1)
     assert chosen.to_dict("records") == [{"instance": 87, "row": 3, "label": 1, "prediction": 1}]
     settings = {"method": {"method": "parzen", "sigma": 0.01}, "features": {"kind": "column"}, "seed": 0}
-    row = attribution.explain_rows(stand, chosen, settings, "parzen", None).iloc[0]
+    row = questions.explain_rows(subject, chosen, settings, "parzen", None).iloc[0]
     assert row["flag"] == "no neighbour carries weight" and row["extra"] is None and not row["scores"].any()
     assert row["target"] == 1 and row["status"] == "ok" and pd.isna(row["value_full"]) and pd.isna(row["value_empty"])
-    about = attribution.provenance(stand, settings, None, "cpu")
+    about = provenance.provenance(subject, settings, "cpu")
     assert about["framework"] is about["form"] is about["reference"] is about["value"] is None
 
 
 def test_instances_do_not_depend_on_the_others_of_their_shard():
     random = np.random.default_rng(0)
     data = records(random.normal(size=(60, 2)), random.integers(0, 2, 60), np.repeat([0, 2], 30))
-    stand = Bench(None, data, COLUMNS, None)
-    chosen = instances.select(stand, 0, 20)
+    subject = Subject(None, data, COLUMNS, None)
+    chosen = selection.select(subject, 0, 20)
     for entry in ({"method": "mim"}, {"method": "parzen", "sigma": 1.0}, {"method": "data_lime"}):
         settings = {"method": {**entry, "dtype": "float64"}, "features": {"kind": "column"}, "seed": 0}
-        whole, part = (attribution.explain_rows(stand, some, settings, "x", None) for some in (chosen, chosen[7:12]))
+        whole, part = (questions.explain_rows(subject, some, settings, "x", None) for some in (chosen, chosen[7:12]))
         assert np.stack(part["scores"]) == pytest.approx(np.stack(whole["scores"])[7:12], rel=1e-6)
 
 
@@ -173,14 +181,14 @@ def test_texts_and_calls_without_data_are_refused():
     with pytest.raises(ShapelineError, match="tokens of a text are no points"):
         explained("mim", records(CROSS.inputs, CROSS.labels, CROSS.split, kind="text"))
     with pytest.raises(ShapelineError, match="mim needs labelled points"):
-        attribute(None, CROSS.inputs, np.zeros(4, int), {"method": "mim"}, COLUMNS, None)
+        questions.attribute(None, CROSS.inputs, np.zeros(4, int), {"method": "mim"}, COLUMNS, None)
 
 
 @pytest.mark.parametrize("name", DATA)
 def test_parameters_and_defaults_are_those_of_the_measure(name):
     assert {"mim", "parzen", "data_lime", "qii", "counterfactual"} == set(DATA)
-    given = inspect.signature(methods.function_of(methods.METHODS[name].measure)).parameters
-    fields = {key: field for key, field in methods.METHODS[name].parameters.model_fields.items() if key != "method"}
+    given = inspect.signature(calling.function_of(registry.METHODS[name].measure)).parameters
+    fields = {key: field for key, field in registry.METHODS[name].parameters.model_fields.items() if key != "method"}
     ours = {"predict", "points", "X", "labels", "point_labels", "regression", "device", "seed"}
     assert set(given) - ours == set(fields)
     for key, field in fields.items():
@@ -209,7 +217,7 @@ def raw(default) -> dict:
 
 def lines(raw: dict) -> list[str]:
     with pytest.raises(ShapelineError) as failure:
-        config.load(raw)
+        validation.load(raw)
     return str(failure.value).splitlines()
 
 
@@ -262,23 +270,23 @@ def test_data_methods_stand_beside_those_of_the_model(default):
             "qii": {"method": "qii"},
             "counterfactual": {"method": "counterfactual"},
         }
-    loaded = config.load(default)
-    assert plan.report_settings(loaded, "digits")["labels"]["qii"]["family"] == "data"
+    loaded = validation.load(default)
+    assert report_settings(loaded, "digits")["labels"]["qii"]["family"] == "data"
 
 
 def test_no_job_of_an_experiment_without_a_model_names_one(raw, root, monkeypatch):
     monkeypatch.chdir(root)
-    loaded = config.load(raw)
-    assert plan.dataset_of(loaded, "faces") == "digits38" and plan.values_folder(loaded, "faces") == ""
+    loaded = validation.load(raw)
+    assert paths.dataset_of(loaded, "faces") == "digits38" and paths.values_folder(loaded, "faces") == ""
     for settings in (
-        plan.select_settings(loaded, "faces"),
-        plan.attribute_settings(loaded, "faces", "mim"),
-        plan.report_settings(loaded, "faces"),
+        select_settings(loaded, "faces"),
+        attribute_settings(loaded, "faces", "mim"),
+        report_settings(loaded, "faces"),
     ):
         assert settings["dataset"] == "digits38" and not {"reference", "value", "budget"} & set(settings)
-    outputs = dict(plan._expected(loaded))
+    outputs = dict(_expected(loaded))
     assert "results/faces/scores/mim/1-of-2.parquet" in outputs
-    assert plan.environment(loaded, None) == "../../envs/torch.yaml"
+    assert code.environment(loaded, None) == "../../envs/torch.yaml"
 
 
 def names(files: list[str]) -> set[str]:
@@ -288,27 +296,27 @@ def names(files: list[str]) -> set[str]:
 def test_a_label_tracks_its_own_measure_and_no_framework(raw, root, monkeypatch):
     monkeypatch.chdir(root)
     raw["experiments"]["digits"]["methods"] |= {"mim": {"method": "mim"}, "q": {"method": "qii"}}
-    loaded = config.load(raw)
+    loaded = validation.load(raw)
     measures = {"mim", "parzen", "local_linear", "qii", "counterfactual"}
-    frameworks = {"torch_engine", "torch_models", "tf_engine", "keras_models", "torch_gradients", "tf_gradients"}
-    mim, parzen = (names(plan.attribute_code(loaded, "faces", label)) for label in ("mim", "parzen"))
+    frameworks = {"torch_backend", "torch_models", "tf_backend", "keras_models", "torch_gradients", "tf_gradients"}
+    mim, parzen = (names(code.attribute_code(loaded, "faces", label)) for label in ("mim", "parzen"))
     assert mim & measures == {"mim"} and parzen & measures == {"parzen"}
-    assert {"data_methods", "neighbours", "labels", "arrays"} <= mim & parzen
-    assert not mim & frameworks and not names(plan.select_code(loaded, "faces")) & frameworks
-    assert "qii" in names(plan.attribute_code(loaded, "digits", "q"))
-    assert {"mim", "torch_engine"} <= names(plan.attribute_code(loaded, "digits", "mim"))
-    assert not names(plan.attribute_code(loaded, "digits", "lime")) & (measures | {"data_methods"})
-    assert "influence_plots" in names(plan.report_code(loaded, "faces")) - names(plan.report_code(loaded, "digits"))
+    assert {"labelled_points", "neighbours", "labels", "arrays"} <= mim & parzen
+    assert not mim & frameworks and not names(code.select_code(loaded, "faces")) & frameworks
+    assert "qii" in names(code.attribute_code(loaded, "digits", "q"))
+    assert {"mim", "torch_backend"} <= names(code.attribute_code(loaded, "digits", "mim"))
+    assert not names(code.attribute_code(loaded, "digits", "lime")) & (measures | {"labelled_points"})
+    assert "axioms" in names(code.report_code(loaded, "faces")) - names(code.report_code(loaded, "digits"))
 
 
 def test_an_edited_reference_or_value_changes_nothing_without_a_model(raw):
-    before = plan.attribute_settings(config.load(raw), "faces", "mim")
+    before = attribute_settings(validation.load(raw), "faces", "mim")
     raw["experiments"]["faces"] |= {"value": "prediction", "reference": "zero", "budget": 9}
-    assert plan.attribute_settings(config.load(raw), "faces", "mim") == before
+    assert attribute_settings(validation.load(raw), "faces", "mim") == before
     raw["experiments"]["faces"]["dataset"] = "smoke"
-    assert plan.attribute_settings(config.load(raw), "faces", "mim") != before
+    assert attribute_settings(validation.load(raw), "faces", "mim") != before
 
 
 def test_influence_too_small_for_a_score_file_is_none():
     found = explained("parzen", sigma=0.115, dtype="float64")  # exp(-113) between the two rows
-    assert 0 < np.abs(found.scores).max() < 1e-40 and found.flag == [data_methods.EMPTY]
+    assert 0 < np.abs(found.scores).max() < 1e-40 and found.flag == [labelled_points.EMPTY]

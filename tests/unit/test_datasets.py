@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shapeline import datasets
+from shapeline.datasets import loading, preparation, registry, sources
 from shapeline.errors import ShapelineError
 from tests.fixtures import builders, failures
 
@@ -29,7 +29,7 @@ TABLE = (
 )
 
 
-failure = partial(failures.failure, datasets.prepare)
+failure = partial(failures.failure, preparation.prepare)
 
 
 def local(folder, **settings) -> dict:
@@ -54,7 +54,8 @@ def own(tmp_path):
 
 def test_importing_is_light():
     code = (
-        "import sys, shapeline.datasets, shapeline.features, shapeline.references, shapeline.datasets.fetch\n"
+        "import sys, shapeline.datasets.preparation, shapeline.game.features, shapeline.game.references\n"
+        "import shapeline.datasets.fetch, shapeline.datasets.loading\n"
         "heavy = [m for m in ('torch', 'tensorflow', 'pandas', 'pyarrow', 'sklearn', 'scipy') if m in sys.modules]\n"
         "assert not heavy, heavy"
     )
@@ -64,14 +65,14 @@ def test_importing_is_light():
 def test_the_table_agrees_with_scikit_learn():
     from sklearn.datasets import load_breast_cancer, load_digits
 
-    bunch, source = load_breast_cancer(), datasets.SOURCES["breast_cancer"]
+    bunch, source = load_breast_cancer(), registry.SOURCES["breast_cancer"]
     assert source.feature_names == tuple(bunch.feature_names)
     assert source.classes == tuple(bunch.target_names)
     assert len(source.groups) == 10
     assert sorted(column for members in source.groups.values() for column in members) == sorted(bunch.feature_names)
     for name, members in source.groups.items():
         assert members == (f"mean {name}", f"{name} error", f"worst {name}")
-    assert datasets.SOURCES["digits"].input_shape == (1, *load_digits().images.shape[1:])
+    assert registry.SOURCES["digits"].input_shape == (1, *load_digits().images.shape[1:])
 
 
 def test_unknown_source_names_the_nearest(tmp_path):
@@ -83,8 +84,8 @@ def test_unknown_source_names_the_nearest(tmp_path):
 
 
 def test_digits_all_ten(tmp_path):
-    card = datasets.prepare("digits", {}, [], tmp_path / "digits")
-    data = datasets.load(tmp_path / "digits")
+    card = preparation.prepare("digits", {}, [], tmp_path / "digits")
+    data = loading.load(tmp_path / "digits")
     assert data.inputs.shape == (1797, 1, 8, 8) and data.inputs.dtype == np.float32
     assert data.inputs.min() == 0 and data.inputs.max() == 1
     assert card["scale"] == 16 and card["name"] == "digits" and card["classes"] == list("0123456789")
@@ -99,8 +100,8 @@ def test_digits_all_ten(tmp_path):
 
 
 def test_digits_three_and_eight(tmp_path):
-    card = datasets.prepare("digits", {"classes": [8, "3"], "seed": 1}, [], tmp_path)
-    data = datasets.load(tmp_path)
+    card = preparation.prepare("digits", {"classes": [8, "3"], "seed": 1}, [], tmp_path)
+    data = loading.load(tmp_path)
     from sklearn.datasets import load_digits
 
     assert card["classes"] == ["8", "3"]
@@ -110,8 +111,8 @@ def test_digits_three_and_eight(tmp_path):
 
 
 def test_breast_cancer(tmp_path):
-    card = datasets.prepare("breast_cancer", {}, [], tmp_path)
-    data = datasets.load(tmp_path)
+    card = preparation.prepare("breast_cancer", {}, [], tmp_path)
+    data = loading.load(tmp_path)
     assert data.inputs.shape == (569, 30)
     assert card["kind"] == "table" and card["scale"] == 1
     assert card["groups"]["concave points"] == ["mean concave points", "concave points error", "worst concave points"]
@@ -121,7 +122,7 @@ def test_breast_cancer(tmp_path):
         "test": 171,
     }
     # 357 of 569 are benign; every part keeps that share to within one record.
-    for name in datasets.PARTS:
+    for name in sources.PARTS:
         labels = data.part(name).labels
         assert abs(labels.sum() - len(labels) * 357 / 569) <= 1
 
@@ -131,42 +132,42 @@ def test_breast_cancer(tmp_path):
 
 def test_the_same_arguments_write_the_same_bytes(tmp_path):
     for folder in ("one/digits", "two/digits"):
-        datasets.prepare("digits", {"classes": [3, 8], "seed": 5}, [], tmp_path / folder)
+        preparation.prepare("digits", {"classes": [3, 8], "seed": 5}, [], tmp_path / folder)
     for name in ("arrays.npz", "card.json"):
         assert (tmp_path / "one/digits" / name).read_bytes() == (tmp_path / "two/digits" / name).read_bytes()
 
 
 def test_known_records_stay_in_their_parts(tmp_path):
     # A change of the drawing would silently change every published number; these are the ids of the first run.
-    datasets.prepare("digits", {}, [], tmp_path)
-    data = datasets.load(tmp_path)
+    preparation.prepare("digits", {}, [], tmp_path)
+    data = loading.load(tmp_path)
     assert data.part("test").ids[:8].tolist() == [1, 2, 4, 5, 7, 17, 20, 21]
     assert data.part("validation").ids[:5].tolist() == [8, 29, 31, 71, 74]
 
 
 def test_another_seed_draws_other_records(tmp_path):
     for seed in (0, 1):
-        datasets.prepare("digits", {"seed": seed}, [], tmp_path / str(seed))
-    first, second = (datasets.load(tmp_path / seed) for seed in "01")
+        preparation.prepare("digits", {"seed": seed}, [], tmp_path / str(seed))
+    first, second = (loading.load(tmp_path / seed) for seed in "01")
     assert (first.split != second.split).any()
     assert first.card["counts"] == second.card["counts"]
 
 
 def test_a_record_keeps_its_part_whichever_classes_are_chosen(tmp_path):
-    datasets.prepare("digits", {}, [], tmp_path / "all")
-    datasets.prepare("digits", {"classes": [8, 3]}, [], tmp_path / "two")
-    every, two = datasets.load(tmp_path / "all"), datasets.load(tmp_path / "two")
+    preparation.prepare("digits", {}, [], tmp_path / "all")
+    preparation.prepare("digits", {"classes": [8, 3]}, [], tmp_path / "two")
+    every, two = loading.load(tmp_path / "all"), loading.load(tmp_path / "two")
     np.testing.assert_array_equal(every.split[two.ids], two.split)
 
 
 def test_fractions(tmp_path):
-    datasets.prepare("digits", {"test": 0.5, "validation": 0.2}, [], tmp_path)
-    data = datasets.load(tmp_path)
+    preparation.prepare("digits", {"test": 0.5, "validation": 0.2}, [], tmp_path)
+    data = loading.load(tmp_path)
     n, n_test = len(data.ids), len(data.part("test").ids)
     assert n_test == pytest.approx(n / 2, abs=5)
     assert len(data.part("validation").ids) == pytest.approx((n - n_test) / 5, abs=5)
-    datasets.prepare("digits", {"validation": 0}, [], tmp_path)
-    assert len(datasets.load(tmp_path).part("validation").ids) == 0
+    preparation.prepare("digits", {"validation": 0}, [], tmp_path)
+    assert len(loading.load(tmp_path).part("validation").ids) == 0
 
 
 @pytest.mark.parametrize(
@@ -195,12 +196,12 @@ def test_wrong_settings(source, settings, words, tmp_path):
 
 
 def test_mnist_keeps_the_official_split(mnist, tmp_path):
-    card = datasets.prepare("mnist", local(mnist, classes=[3, 8]), [], tmp_path / "out")
-    data = datasets.load(tmp_path / "out")
+    card = preparation.prepare("mnist", local(mnist, classes=[3, 8]), [], tmp_path / "out")
+    data = loading.load(tmp_path / "out")
     assert data.inputs.shape == (32, 1, 28, 28)
     assert card["counts"]["test"] == {"3": 4, "8": 4}
     assert card["counts"]["validation"] == {"3": 1, "8": 1}
-    np.testing.assert_array_equal(data.split == datasets.TEST, data.ids >= 120)
+    np.testing.assert_array_equal(data.split == sources.TEST, data.ids >= 120)
     # The bright row of an image tells its class.
     np.testing.assert_array_equal(data.inputs[:, 0, :, 10].argmax(axis=1), 4 + 2 * np.array([3, 8])[data.labels])
     assert data.inputs.max() == np.float32(250 / 255)
@@ -211,7 +212,7 @@ def test_mnist_without_gz_and_from_a_variable(mnist, tmp_path, monkeypatch):
         path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
         path.unlink()
     monkeypatch.setenv("FOLDER_FOR_TEST", str(tmp_path))
-    card = datasets.prepare("mnist", {"path": "${FOLDER_FOR_TEST}/files"}, [], tmp_path / "out")
+    card = preparation.prepare("mnist", {"path": "${FOLDER_FOR_TEST}/files"}, [], tmp_path / "out")
     assert sum(card["counts"]["test"].values()) == 40
     assert card["settings"] == {"path": "${FOLDER_FOR_TEST}/files"}
     assert "NOT_SET_FOR_TEST is not set" in failure("mnist", {"path": "$NOT_SET_FOR_TEST/x"}, [], tmp_path)
@@ -280,8 +281,8 @@ def test_a_class_without_records(tmp_path):
 @needs_real_mnist
 def test_real_mnist(tmp_path):
     settings = {"classes": [3, 8]}
-    card = datasets.prepare("mnist", settings, [REAL / name for name in builders.MNIST_FILES], tmp_path / "mnist38")
-    data = datasets.load(tmp_path / "mnist38")
+    card = preparation.prepare("mnist", settings, [REAL / name for name in builders.MNIST_FILES], tmp_path / "mnist38")
+    data = loading.load(tmp_path / "mnist38")
     counts = card["counts"]
     assert counts["test"] == {"3": 1010, "8": 974}
     assert {name: counts["train"][name] + counts["validation"][name] for name in "38"} == {"3": 6131, "8": 5851}
@@ -289,7 +290,7 @@ def test_real_mnist(tmp_path):
     assert len(data.ids) == 11_982 + 1_984 and data.ids.max() < 70_000
     assert card["records"]["read"] == 70_000
     # The usual figures of the whole set, 0.1307 and 0.3081, are of all ten digits; this is their 3 and 8 part.
-    assert data.inputs[data.split != datasets.TEST].mean() == pytest.approx(0.1459, abs=2e-3)
+    assert data.inputs[data.split != sources.TEST].mean() == pytest.approx(0.1459, abs=2e-3)
     shutil.rmtree(tmp_path / "mnist38")
 
 
@@ -297,8 +298,8 @@ def test_real_mnist(tmp_path):
 
 
 def test_own_table(own, tmp_path):
-    card = datasets.prepare(own(), {}, [], tmp_path / "out")
-    data = datasets.load(tmp_path / "out")
+    card = preparation.prepare(own(), {}, [], tmp_path / "out")
+    data = loading.load(tmp_path / "out")
     assert card["kind"] == "table" and card["feature_names"] == ["age", "dose"] and card["classes"] == ["well", "ill"]
     assert card["groups"] == {"all": ["age", "dose"]}
     np.testing.assert_array_equal(data.inputs, np.arange(40.0).reshape(20, 2))
@@ -310,8 +311,8 @@ def test_own_images_labels_and_split_by_name(own, tmp_path):
         "return {'inputs': np.full((6, 5, 4), 51, np.uint8), 'labels': list('babaab'),\n"
         "        'split': ['train', 'train', 'train', 'validation', 'test', 'test']}"
     )
-    card = datasets.prepare(own(body), {}, [], tmp_path / "out")
-    data = datasets.load(tmp_path / "out")
+    card = preparation.prepare(own(body), {}, [], tmp_path / "out")
+    data = loading.load(tmp_path / "out")
     assert card["kind"] == "image" and card["input_shape"] == [1, 5, 4] and card["scale"] == 255
     assert np.allclose(data.inputs, 0.2)
     assert data.labels.tolist() == [1, 0, 1, 0, 0, 1] and data.split.tolist() == [0, 0, 0, 1, 2, 2]
@@ -327,7 +328,7 @@ def test_own_reads_a_frame_at_a_path(own, tmp_path):
         "return {'inputs': frame[['age', 'dose']], 'labels': frame['label']}"
     )
     source = own(body)
-    card = datasets.prepare(source, local(tmp_path / "rows.csv"), [], tmp_path / "out")
+    card = preparation.prepare(source, local(tmp_path / "rows.csv"), [], tmp_path / "out")
     assert card["feature_names"] == ["age", "dose"] and card["classes"] == ["0", "1"]
     (tmp_path / "rows.csv").write_text("age,dose,label\n1,2,0\n3,,1\n4,5,0\n6,,1\n")
     message = failure(source, local(tmp_path / "rows.csv"), [], tmp_path / "out")
@@ -371,7 +372,7 @@ def test_own_bad_data(body, words, own, tmp_path):
 
 def test_own_float_images_outside_the_unit_range_are_counted(own, tmp_path):
     body = "x = np.zeros((6, 2, 2)); x[[1, 4], 0, 0] = -1, 2\nreturn {'inputs': x, 'labels': np.arange(6) % 2}"
-    assert datasets.prepare(own(body), {}, [], tmp_path)["records"]["odd_outside_unit_range"] == 2
+    assert preparation.prepare(own(body), {}, [], tmp_path)["records"]["odd_outside_unit_range"] == 2
 
 
 def test_own_function_faults(own, tmp_path):
@@ -401,11 +402,11 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 def test_load_faults(tmp_path):
     def load_failure():
         with pytest.raises(ShapelineError) as caught:
-            datasets.load(tmp_path)
+            loading.load(tmp_path)
         return str(caught.value)
 
     assert "is missing" in load_failure()
-    datasets.prepare("digits", {"classes": [3, 8]}, [], tmp_path)
+    preparation.prepare("digits", {"classes": [3, 8]}, [], tmp_path)
     arrays, card = tmp_path / "arrays.npz", tmp_path / "card.json"
     good_arrays, good_card = arrays.read_bytes(), card.read_text()
     arrays.write_bytes(good_arrays[:5000])
@@ -416,10 +417,10 @@ def test_load_faults(tmp_path):
     card.write_text(json.dumps({**json.loads(good_card), "input_shape": [1, 9, 9]}))
     assert "disagree" in load_failure()
     card.write_text(good_card)
-    assert len(datasets.load(tmp_path).ids) == 357
+    assert len(loading.load(tmp_path).ids) == 357
 
 
 def test_unknown_part(tmp_path):
-    datasets.prepare("digits", {"classes": [3, 8]}, [], tmp_path)
+    preparation.prepare("digits", {"classes": [3, 8]}, [], tmp_path)
     with pytest.raises(ShapelineError, match="Did you mean 'train'"):
-        datasets.load(tmp_path).part("trian")
+        loading.load(tmp_path).part("trian")

@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_image
 
-from shapeline import attribution, designs, features, graphs, models
+from shapeline import designs, graphs
 from shapeline.designs.connected import _squares
 from shapeline.errors import ShapelineError
-from shapeline.references import Reference
+from shapeline.game import features
+from shapeline.game.references import Reference
+from shapeline.models import wrapping
+from tests.unit import questions
 
 from . import games
 from .games import GRAPHS
@@ -57,9 +60,9 @@ def test_superpixels_are_players_on_the_graph_of_their_neighbours(method):
 
     given = {"method": method, "order": 1}
     reference = Reference(np.full((1, *image.shape), -1, np.float32))
-    model = models.wrap(probabilities, "function")
+    model = wrapping.wrap(probabilities, "function")
     asked = model, image[None], np.zeros(1, int), given, own, reference, "probability"
-    (found,) = attribution.attribute(*asked, on_error="fail")
+    (found,) = questions.attribute(*asked, on_error="fail")
     pictures = np.where(masks[:, own.cells].astype(bool), image, -1)
     game = probabilities(pictures.astype(np.float32))[:, 0]
     weights = ["paper"] if method == "c_shapley" else []

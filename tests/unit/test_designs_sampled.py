@@ -1,10 +1,11 @@
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from shapeline import designs
-from shapeline.designs.design import kernel_weight, size_mass
+from shapeline.designs.design import kernel_weight, size_mass, solve_positive
 from shapeline.designs.sampled import _pairs
 from shapeline.errors import ShapelineError
 
@@ -131,8 +132,8 @@ def test_sample_shapley_means_are_unbiased(antithetic):
 def test_sample_shapley_counts(d, antithetic):
     for budget in range(d + 1, 12 * d + 1):
         design = designs.sample_shapley(d, budget, 0, antithetic)
-        permutations = budget // d
-        assert design.evaluations <= min(budget, permutations * (d - 1) + 2)
+        # What is left is less than a permutation of its own, and nothing is left once all coalitions fit.
+        assert min(budget, 2**d) - max(0, d - 2) <= design.evaluations <= min(budget, 2**d)
         assert len(np.unique(design.masks, axis=0)) == design.evaluations
         if d == 10:
             # Each permutation contributes 1/permutations to every feature.
@@ -140,6 +141,18 @@ def test_sample_shapley_counts(d, antithetic):
             np.testing.assert_allclose(positive, 1.0)
     if d == 10:
         assert designs.sample_shapley(300, 1200, 1, antithetic).evaluations == 4 * 299 + 2  # no prefix met twice
+
+
+def test_sample_shapley_spends_its_budget():
+    # Prefixes shared by permutations leave room for more of them: 362 of 640 were spent when all were drawn at once.
+    for d, budget, least in ((10, 320, 318), (16, 512, 500), (100, 3200, 3150)):
+        spent = [designs.sample_shapley(d, budget, seed).evaluations for seed in range(5)]
+        assert least <= np.mean(spent) and max(spent) <= budget
+    game = games.table(6, seed=1)
+    for budget in (64, 200):  # all coalitions: the value itself
+        design = designs.sample_shapley(6, budget, 3)
+        assert design.evaluations == 64
+        np.testing.assert_allclose(games.scores(design, game), games.shapley(game), atol=1e-12)
 
 
 def test_antithetic_pairs_are_reversed():
@@ -187,3 +200,21 @@ def test_budgets_below_the_minimum_state_it():
     for d in range(1, 12):
         designs.kernel_shap(d, designs.kernel_shap_minimum(d), 0)
         designs.sample_shapley(d, designs.sample_shapley_minimum(d), 0)
+
+
+def test_kernel_shap_holds_little_more_than_its_readout():
+    d = 400
+    designs.kernel_shap(50, 200, seed=0)  # what it imports
+    tracemalloc.start()
+    try:
+        design = designs.kernel_shap(d, 4 * d, seed=0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.2 * design.readout.nbytes  # 4 times before
+
+
+def test_a_fit_leaves_what_it_is_given():
+    matrix, right = np.asfortranarray(np.eye(3) * 2), np.asfortranarray(np.ones((3, 2)))
+    np.testing.assert_allclose(solve_positive(matrix, right, "test"), 0.5)
+    assert (matrix == np.eye(3) * 2).all() and (right == 1).all()

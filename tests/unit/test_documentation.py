@@ -20,13 +20,15 @@ import numpy as np
 import pytest
 import yaml
 
-from shapeline import config, config_reference, methods, metrics
-from shapeline.designs.build import build
+from shapeline.config import mistakes, reference, types, validation
 from shapeline.errors import ShapelineError
+from shapeline.methods import calling, registry
+from shapeline.methods.design import build
+from shapeline.metrics import registry as metrics_registry
 from tests.workflow.conftest import copy_repository
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 FENCE = re.compile(r"^(?:<!-- not run: (?P<mark>.+?) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S)
 MOST_MARKS = 12
 NEEDS = ("GPU", "cluster", "conda", "network")
@@ -152,13 +154,13 @@ def test_configuration_is_valid(block, default, monkeypatch):
     monkeypatch.setenv("SHAPELINE_DATA", "/nowhere")
     given = yaml.safe_load(block.body)
     digits = default["experiments"]["digits"]
-    if set(given) <= set(config.Experiment.model_fields) - set(config.Config.model_fields):
+    if set(given) <= set(types.Experiment.model_fields) - set(types.Config.model_fields):
         given = {"experiments": {"digits": given}}
     for name, entry in given.get("experiments", {}).items():
         if "methods" not in entry and name not in default["experiments"]:  # the part of an experiment that is told
             given["experiments"][name] = merged(digits, entry)
     try:
-        config.load(merged(default, given))
+        validation.load(merged(default, given))
     except ShapelineError as error:
         wrong = [line for line in str(error).splitlines() if "there is no file" not in line]
         assert not wrong, "\n".join(wrong)
@@ -174,12 +176,12 @@ def merged(base: dict, over: dict) -> dict:
 
 
 def test_the_configuration_reference_is_made_from_the_types():
-    made = "python -m shapeline.config_reference > docs/configuration.md"
-    assert (ROOT / "docs/configuration.md").read_text() == config_reference.page(), f"make it anew: {made}"
+    made = "python -m shapeline.config.reference > docs/configuration.md"
+    assert (ROOT / "docs/configuration.md").read_text() == reference.page(), f"make it anew: {made}"
 
 
 def test_every_key_has_a_description():
-    empty = [line for line in config_reference.page().splitlines() if re.search(r"^\|.*\|  \|$", line)]
+    empty = [line for line in reference.page().splitlines() if re.search(r"^\|.*\|  \|$", line)]
     assert not empty
 
 
@@ -190,7 +192,7 @@ def cards(page: str) -> dict[str, str]:
 
 def test_every_method_has_a_card():
     found = cards("methods.md")
-    assert set(found) == set(methods.METHODS)
+    assert set(found) == set(registry.METHODS)
     for name, card in found.items():
         for part in ("Formula", "Cost", "Keeps", "Fails when", "Source"):
             assert f"- **{part}** " in card, (name, part)
@@ -198,8 +200,8 @@ def test_every_method_has_a_card():
 
 def test_every_metric_has_a_card_of_its_quantities():
     found = cards("metrics.md")
-    assert set(found) == set(metrics.METRICS)
-    for name, metric in metrics.METRICS.items():
+    assert set(found) == set(metrics_registry.METRICS)
+    for name, metric in metrics_registry.METRICS.items():
         assert f"**Category** {metric.category}." in found[name], name
         assert "- **Better** " in found[name] and "- **Known case** " in found[name], name
         assert all(f"`{one}`" in found[name] for one in metric.quantities), name
@@ -209,16 +211,19 @@ def test_the_axioms_that_the_cards_name_are_kept():
     """Measured on games drawn at random over six features in a row, at a budget of 4 d."""
     text = (ROOT / "docs/methods.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (yes|no) \| (yes|no) \| (yes|no) \|$", text, re.M)
-    designs = [name for name, one in methods.METHODS.items() if one.family == "coalitions" and one.is_design]
+    designs = [name for name, one in registry.METHODS.items() if one.family == "coalitions" and one.is_design]
     assert [row[0] for row in rows] == designs
     d, random = 6, np.random.default_rng(0)
     masks = (np.arange(2**d)[:, None] >> np.arange(d)) & 1
     numbered = 1 << np.arange(d)
     for name, *told in rows:
-        design = build({"method": name}, (d,), 4.0 if methods.METHODS[name].sampled else None, 1)
+        design = build({"method": name}, (d,), 4.0 if registry.METHODS[name].sampled else None, 1)
 
-        def scores(game, design=design):
-            return design.attribute(game[design.masks @ numbered])
+        read = registry.METHODS[name].reads_stack and calling.function_of(registry.METHODS[name].reads_stack)
+
+        def scores(game, design=design, read=read):
+            values = game[design.masks @ numbered]
+            return read(design.masks[None], values[None])[0][0] if read else design.attribute(values)
 
         game = random.standard_normal(2**d)
         gap = abs(scores(game).sum() - (game[-1] - game[0]))
@@ -237,8 +242,24 @@ def test_the_axioms_that_the_cards_name_are_kept():
 def test_the_rule_graph_shows_the_rules():
     text = "".join(file.read_text() for file in (ROOT / "workflow/rules").glob("*.smk"))
     drawn = re.search(r"```mermaid\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
-    workers = [name for name in config.RULES if re.search(rf"^(rule|use rule \w+ as) {name}( with)?:", text, re.M)]
+    workers = [name for name in mistakes.RULES if re.search(rf"^(rule|use rule \w+ as) {name}( with)?:", text, re.M)]
     assert set(re.findall(r"[a-z]\w+_\w+|attribute|measure|compare", drawn)) == set(workers)
+
+
+def test_the_architecture_page_knows_the_house():
+    """Every room stands in the table and in the diagram, every module at the top beside them, and every path is one."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    package = ROOT / "workflow/shapeline"
+    rooms = {file.parent.name for file in package.glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.M)) == rooms
+    drawn = re.search(r"```mermaid\n(.*?)```", text, re.S)[1]
+    assert set(re.findall(r"\b[a-z]+\b", re.sub(r'"[^"]*"|flowchart TD', "", drawn))) == rooms
+    beside = re.search(r"^Beside them: (.*)$", text, re.M)[1]
+    modules = {file.stem for file in package.glob("*.py") if file.stem != "__init__"}
+    assert set(re.findall(r"`(\w+)`", beside)) == modules
+    for path in re.findall(r"`([\w/.]+[/.]\w*)`", text):
+        places = (ROOT / path, package / path)
+        assert path == "shapeline.explain" or any(place.exists() for place in places), path
 
 
 def test_links_lead_somewhere():

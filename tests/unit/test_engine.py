@@ -9,11 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline import engine, models, torch_engine
-from shapeline.engine import Form
+from shapeline.engine import calibration, forms, scoring, search, torch_backend, torch_forms, torch_rows
+from shapeline.engine.backends import masked_rows, traced_rows
+from shapeline.engine.forms import Form
+from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.features import Features
-from shapeline.references import Reference
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.models import architectures, wrapping
+from tests.unit import questions
 
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.5]])
 BIAS = np.array([0.25, -0.5])
@@ -26,7 +30,7 @@ ALL_MASKS = np.array([[i >> j & 1 for j in range(3)] for i in range(8)], bool)
 def linear(weights=WEIGHTS, bias=BIAS):
     layer = nn.Linear(weights.shape[1], weights.shape[0])
     layer.load_state_dict({"weight": torch.tensor(weights), "bias": torch.tensor(bias)})
-    return models.wrap(layer)
+    return wrapping.wrap(layer)
 
 
 def logits_by_hand(inputs, reference_row, masks):
@@ -39,7 +43,7 @@ def log_softmax(logits):
 
 
 def cnn(side=8, channels=1, seed=0):
-    return models.build("digits_cnn", side=side, channels=channels, seed=seed)
+    return architectures.build("digits_cnn", side=side, channels=channels, seed=seed)
 
 
 def pixels(side=8, channels=1):
@@ -58,7 +62,7 @@ def images(n, side=8, channels=1, seed=0):
 
 
 @pytest.mark.parametrize("batch", [1, 3, 5, 64])
-@pytest.mark.parametrize("value", engine.VALUES)
+@pytest.mark.parametrize("value", scoring.VALUES)
 def test_linear_values_by_hand(value, batch):
     targets = np.array([1, 0])
     logits = logits_by_hand(INPUTS, REFERENCE.rows[0], ALL_MASKS)
@@ -71,7 +75,9 @@ def test_linear_values_by_hand(value, batch):
         "log_odds": of_target(logits) - of_target(logits[..., ::-1]),  # two classes: the difference of the logits
         "expected_log_probability": (np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * log_probs).sum(-1),
     }[value]
-    actual = engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, targets, form=Form("plain", batch))
+    actual = questions.values(
+        linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, targets, form=Form("plain", batch)
+    )
     assert actual.dtype == np.float64
     np.testing.assert_allclose(actual, expected, atol=2e-6)
 
@@ -81,7 +87,7 @@ def test_log_odds_of_three_classes():
     model = linear(weights, np.append(BIAS, 0.1))
     p = np.exp(log_softmax(INPUTS @ weights.T + np.append(BIAS, 0.1)))
     full = np.ones((1, 3), bool)
-    actual = engine.values(model, INPUTS, REFERENCE, full, COLUMNS, "log_odds", np.array([2, 1]))
+    actual = questions.values(model, INPUTS, REFERENCE, full, COLUMNS, "log_odds", np.array([2, 1]))
     p = p[[0, 1], [2, 1]]
     np.testing.assert_allclose(actual[:, 0], np.log(p / (1 - p)), atol=1e-5)
 
@@ -101,26 +107,26 @@ def test_marginal_averages_probability_before_the_log(batch):
             np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * np.log(probabilities)
         ).sum(-1),
     }.items():
-        actual = engine.values(*arguments, value, targets, form=Form("plain", batch))
+        actual = questions.values(*arguments, value, targets, form=Form("plain", batch))
         np.testing.assert_allclose(actual, expected, atol=2e-6, err_msg=value)
 
 
 def test_targets_default_to_the_predicted_class():
     predicted = (INPUTS @ WEIGHTS.T + BIAS).argmax(1)
     assert set(predicted) == {0, 1} or len(set(predicted)) == 1
-    default = engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
-    stated = engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=predicted)
-    other = engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=1 - predicted)
+    default = questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+    stated = questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=predicted)
+    other = questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=1 - predicted)
     np.testing.assert_array_equal(default, stated)
     assert not np.allclose(default, other)
 
 
 def test_confident_outputs_keep_their_digits():
     model = linear(np.array([[0.0, 0, 0], [300.0, 0, 0]]), np.zeros(2))
-    value = engine.values(model, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([0]))
+    value = questions.values(model, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([0]))
     assert value[0, 0] == pytest.approx(-300)  # log(p + eps) would stop near -36
     sure = linear(np.array([[0.0, 0, 0], [20.0, 0, 0]]), np.zeros(2))
-    value = engine.values(sure, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([1]))
+    value = questions.values(sure, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([1]))
     assert value[0, 0] == pytest.approx(-np.exp(-20), rel=1e-6)  # float32 would say 0
 
 
@@ -135,14 +141,14 @@ def test_every_form_masks_cells_like_numpy(name, make, channels):
     targets = np.array([0, 1, 1, 0, 1])
     expected = model.log_probs(filled.reshape(-1, *inputs.shape[1:])).reshape(5, 23, 2)[np.arange(5), :, targets]
     for batch in (1, 7, 64):
-        actual = engine.values(model, inputs, reference, masks, features, targets=targets, form=Form(name, batch))
+        actual = questions.values(model, inputs, reference, masks, features, targets=targets, form=Form(name, batch))
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_cells_without_a_feature_are_never_removed():
     features = Features("group", (2,), np.array([0, -1, 1], np.int32))
     masks = np.array([[False, False], [True, False]])
-    actual = engine.values(linear(), INPUTS, REFERENCE, masks, features, "logit", np.array([0, 0]))
+    actual = questions.values(linear(), INPUTS, REFERENCE, masks, features, "logit", np.array([0, 0]))
     kept = np.array([[False, True, False], [True, True, False]])
     np.testing.assert_allclose(actual, logits_by_hand(INPUTS, REFERENCE.rows[0], kept)[..., 0], atol=1e-6)
 
@@ -151,23 +157,23 @@ def test_cells_without_a_feature_are_never_removed():
 def test_masks_of_each_instance_equal_shared_masks(rows):
     model, inputs, reference = cnn(), images(6), Reference(images(rows, seed=1))
     own = np.random.default_rng(3).random((6, 9, 16)) < 0.5
-    together = engine.values(model, inputs, reference, own, patches(), form=Form("plain", 20))
+    together = questions.values(model, inputs, reference, own, patches(), form=Form("plain", 20))
     for i in range(6):
-        alone = engine.values(model, inputs[i : i + 1], reference, own[i], patches())
+        alone = questions.values(model, inputs[i : i + 1], reference, own[i], patches())
         np.testing.assert_allclose(together[i], alone[0], atol=1e-6)
     repeated = np.broadcast_to(own[0], (6, 9, 16))
-    shared = engine.values(model, inputs, reference, own[0], patches())
-    np.testing.assert_allclose(engine.values(model, inputs, reference, repeated, patches()), shared, atol=1e-6)
+    shared = questions.values(model, inputs, reference, own[0], patches())
+    np.testing.assert_allclose(questions.values(model, inputs, reference, repeated, patches()), shared, atol=1e-6)
 
 
 def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     model, inputs, reference = cnn(), images(7), Reference(images(1, seed=1))
     masks = np.random.default_rng(4).random((100, 64)) < 0.5
-    one = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
-    monkeypatch.setattr(torch_engine, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
-    monkeypatch.setattr(torch_engine, "KEPT_OUTPUTS", 40)
+    one = questions.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
+    monkeypatch.setattr(torch_rows, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
+    monkeypatch.setattr(torch_rows, "KEPT_OUTPUTS", 40)
     for batch in (16, 64, 1000):
-        other = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", batch))
+        other = questions.values(model, inputs, reference, masks, pixels(), form=Form("plain", batch))
         np.testing.assert_allclose(other, one, atol=1e-6)
 
 
@@ -175,14 +181,14 @@ def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     "n, K, pairs", [(1, 3136, 256), (50, 3136, 256), (9, 300, 256), (100, 16, 256), (3, 5, 1), (2, 1, 7)]
 )
 def test_tiles_fit_and_waste_little(n, K, pairs):
-    a, b = torch_engine._tile(n, K, pairs)
+    a, b = torch_rows.tile(n, K, pairs)
     assert 1 <= a <= n and 1 <= b <= K and a * b <= pairs
     assert a * b >= min(n * K, pairs) * 0.7
 
 
 def test_progress_counts_instances_and_evaluations():
     calls = []
-    engine.values(
+    questions.values(
         linear(),
         INPUTS,
         REFERENCE,
@@ -195,8 +201,8 @@ def test_progress_counts_instances_and_evaluations():
 
 
 def test_no_instances_and_no_coalitions():
-    assert engine.values(linear(), INPUTS[:0], REFERENCE, ALL_MASKS, COLUMNS).shape == (0, 8)
-    assert engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS[:0], COLUMNS).shape == (2, 0)
+    assert questions.values(linear(), INPUTS[:0], REFERENCE, ALL_MASKS, COLUMNS).shape == (0, 8)
+    assert questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS[:0], COLUMNS).shape == (2, 0)
 
 
 class Small(nn.Module):
@@ -223,15 +229,15 @@ OUT_OF_MEMORY = [
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_the_batch_is_halved_when_memory_runs_out(error):
     module = Small(3, error)
-    actual = engine.values(models.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=Form("plain", 16))
-    np.testing.assert_allclose(actual, engine.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS))
+    actual = questions.values(wrapping.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=Form("plain", 16))
+    np.testing.assert_allclose(actual, questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS))
     assert sum(size > 3 for size in module.sizes) <= 4  # it remembers, and does not try each tile anew
 
 
 def test_a_model_that_ran_out_of_memory_is_remembered_for_the_rest_of_the_process():
-    model = models.wrap(Small(3, OUT_OF_MEMORY[0]))
+    model = wrapping.wrap(Small(3, OUT_OF_MEMORY[0]))
     for _ in range(3):  # a job calls the engine once for every few instances
-        engine.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=Form("plain", 16))
+        questions.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=Form("plain", 16))
     assert sum(size > 3 for size in model.module.sizes) <= 4
     assert model.most_rows == 2
 
@@ -239,12 +245,12 @@ def test_a_model_that_ran_out_of_memory_is_remembered_for_the_rest_of_the_proces
 def test_out_of_memory_on_one_row_is_a_failure_of_the_method():
     module = Small(0, OUT_OF_MEMORY[0])
     with pytest.raises(MethodFailure, match="out of memory on a single row"):
-        engine.values(models.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+        questions.values(wrapping.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 
 def test_other_runtime_errors_are_not_hidden():
     with pytest.raises(RuntimeError, match="broken"):
-        engine.values(models.wrap(Small(3, RuntimeError("broken"))), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+        questions.values(wrapping.wrap(Small(3, RuntimeError("broken"))), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -252,7 +258,7 @@ def test_nan_names_model_and_instance(bad):
     inputs = np.tile(INPUTS, (20, 1))
     inputs[33, 1] = bad
     with pytest.raises(ShapelineError, match="model 'Linear', instance 33, coalition 1") as caught:
-        engine.values(
+        questions.values(
             linear(),
             inputs,
             REFERENCE,
@@ -270,23 +276,25 @@ def stairs(rows):
 
 
 def test_function_gives_probabilities_and_refuses_the_log_of_zero():
-    model = models.wrap(stairs)
+    model = wrapping.wrap(stairs)
     masks, targets = ALL_MASKS[[0, 1]], np.array([0, 0])
     arguments = (model, INPUTS, REFERENCE, masks, COLUMNS)
-    np.testing.assert_allclose(engine.values(*arguments, "probability", targets), [[0.25, 0], [0.25, 0.25]])
-    np.testing.assert_allclose(engine.values(*arguments, targets=1 - targets), np.log([[0.75, 1], [0.75, 0.75]]))
+    np.testing.assert_allclose(questions.values(*arguments, "probability", targets), [[0.25, 0], [0.25, 0.25]])
+    np.testing.assert_allclose(questions.values(*arguments, targets=1 - targets), np.log([[0.75, 1], [0.75, 0.75]]))
     with pytest.raises(ShapelineError, match=r'instance 0, coalition 1.*use value="probability"') as caught:
-        engine.values(*arguments, "log_probability", targets)
+        questions.values(*arguments, "log_probability", targets)
     assert caught.value.instance == 0
     with pytest.raises(ShapelineError, match='use value="probability"'):
-        engine.values(*arguments, "log_odds", 1 - targets)
+        questions.values(*arguments, "log_odds", 1 - targets)
     with pytest.raises(ShapelineError, match="no logit"):
-        engine.values(*arguments, "logit", targets)
+        questions.values(*arguments, "logit", targets)
 
 
 def test_marginal_function_is_refused_only_where_the_average_is_zero():
     background = Reference(np.array([[0.5, 0, 0], [0.9, 0, 0]], np.float32))
-    value = engine.values(models.wrap(stairs), INPUTS, background, ALL_MASKS[:1], COLUMNS, targets=np.array([0, 0]))
+    value = questions.values(
+        wrapping.wrap(stairs), INPUTS, background, ALL_MASKS[:1], COLUMNS, targets=np.array([0, 0])
+    )
     np.testing.assert_allclose(value, np.log([[0.125], [0.125]]))
 
 
@@ -303,11 +311,11 @@ class Branch(nn.Module):
 
 
 def test_a_branch_on_the_data_is_refused_as_a_frozen_form(caplog):
-    model, inputs, reference = models.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    model, inputs, reference = wrapping.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match="cannot take the form 'frozen': the trace warns"):
-        torch_engine.prepare(model, Form("frozen"), inputs, reference)
+        torch_forms.prepare(model, Form("frozen"), traced_rows(inputs, reference))
     caplog.set_level("INFO")
-    assert engine.calibrate(model, inputs, reference).name != "frozen"
+    assert calibration.calibrate(model, inputs, reference).name != "frozen"
     assert "form frozen left out" in caplog.text
 
 
@@ -320,25 +328,25 @@ def test_a_form_that_differs_is_left_out(monkeypatch, caplog):
             module(rows) + 0.01 * (rows == 0).all(dim=(1, 2, 3)).float()[:, None] * torch.tensor([1.0, 0])
         )
 
-    monkeypatch.setitem(torch_engine.FORMS, "frozen", wrong)
-    form = engine.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
+    monkeypatch.setitem(torch_forms.FORMS, "frozen", wrong)
+    form = calibration.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name != "frozen"
     assert "form frozen left out: log-probabilities differ" in caplog.text
 
 
 def test_calibrate_picks_a_verified_form():
     model, inputs, reference = cnn(), images(4), Reference(images(2, seed=1))
-    form = engine.calibrate(model, inputs, reference)
-    assert form.name in torch_engine.FORMS and form.batch >= 1 and form.rate > 0
-    assert 0 <= form.difference <= engine.TOLERANCE
+    form = calibration.calibrate(model, inputs, reference)
+    assert form.name in torch_forms.FORMS and form.batch >= 1 and form.rate > 0
+    assert 0 <= form.difference <= forms.TOLERANCE
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
-    plain = engine.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
-    fast = engine.values(model, inputs, reference, masks, pixels(), form=form)
+    plain = questions.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
+    fast = questions.values(model, inputs, reference, masks, pixels(), form=form)
     np.testing.assert_allclose(fast, plain, atol=1e-5)
 
 
 def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
-    made, right = [], torch_engine._Runner.expand
+    made, right = [], torch_rows.Runner.expand
 
     def expand(*given):
         assert all(one() is None for one in made)
@@ -346,10 +354,10 @@ def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
         made.append(weakref.ref(present))
         return present
 
-    monkeypatch.setattr(torch_engine._Runner, "expand", expand)
-    monkeypatch.setitem(torch_engine.MASK_BYTES, "cpu", 1)
+    monkeypatch.setattr(torch_rows.Runner, "expand", expand)
+    monkeypatch.setitem(torch_rows.MASK_BYTES, "cpu", 1)
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
-    engine.values(cnn(), images(4), Reference(images(1)), masks, pixels(), form=Form("plain", 8))
+    questions.values(cnn(), images(4), Reference(images(1)), masks, pixels(), form=Form("plain", 8))
     assert len(made) > 5
 
 
@@ -361,13 +369,13 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
         """The batch that is found best at such rows/s, and those that were tried."""
         tried = set()
 
-        def measured(_, batch):
+        def measured(_, batch, least=0.0):
             tried.add(batch)
             return 1 / rates[batch]
 
-        monkeypatch.setattr(torch_engine, "_step", lambda runner, batch, *_: lambda: measured(None, batch))
-        monkeypatch.setattr(torch_engine, "_fastest", measured)
-        return engine.calibrate(model, inputs, reference).batch, tried
+        monkeypatch.setattr(torch_backend, "_step", lambda runner, batch, *_: lambda: measured(None, batch))
+        monkeypatch.setattr(search, "fastest", measured)
+        return calibration.calibrate(model, inputs, reference).batch, tried
 
     quick = {1: 20, 2: 700, 4: 90, 8: 540, 16: 300, 32: 400, 64: 1600, 128: 700, 256: 600}
     assert chosen(quick)[0] == 64
@@ -376,13 +384,13 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
 
 
 def test_calibrate_runs_on_functions():
-    form = engine.calibrate(models.wrap(stairs), INPUTS, REFERENCE)
+    form = calibration.calibrate(wrapping.wrap(stairs), INPUTS, REFERENCE)
     assert form.name == "plain" and form.difference == 0
 
 
 def test_the_pure_reference_is_among_the_verified_rows():
     reference = Reference(images(1, seed=1))
-    rows = engine.masked_rows(images(4), reference, 16)
+    rows = masked_rows(images(4), reference, 16)
     np.testing.assert_array_equal(rows[0], reference.rows[0])
     np.testing.assert_array_equal(rows[1], images(4)[1])
     share = (rows == reference.rows[0]).reshape(16, -1).mean(1)
@@ -392,14 +400,14 @@ def test_the_pure_reference_is_among_the_verified_rows():
 def test_a_prepared_form_is_kept_until_the_weights_change():
     model, inputs, reference = cnn(), images(2), Reference(images(1, seed=1))
     masks = np.ones((1, 64), bool)
-    first = torch_engine.prepare(model, Form("frozen"), inputs, reference)
-    assert torch_engine.prepare(model, Form("frozen", 7), inputs, reference) is first
-    before = engine.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
+    first = torch_forms.prepare(model, Form("frozen"), traced_rows(inputs, reference))
+    assert torch_forms.prepare(model, Form("frozen", 7), traced_rows(inputs, reference)) is first
+    before = questions.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
     with torch.no_grad():
         model.module[-1].bias += torch.tensor([1.0, -1.0])
-    assert torch_engine.prepare(model, Form("frozen"), inputs, reference) is not first
-    after = engine.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
-    plain = engine.values(model, inputs, reference, masks, pixels())
+    assert torch_forms.prepare(model, Form("frozen"), traced_rows(inputs, reference)) is not first
+    after = questions.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
+    plain = questions.values(model, inputs, reference, masks, pixels())
     np.testing.assert_allclose(after, plain, atol=1e-6)
     assert not np.allclose(before, after)
 
@@ -413,34 +421,34 @@ def test_precision_and_compilation_are_verified_forms_of_their_own(name):
     if compiled and not shutil.which(os.environ.get("CXX", "g++")):
         pytest.skip("torch.compile needs a C++ compiler, g++ or the one named by CXX")
     model, reference = cnn(), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    form = engine.asked(model, images(8), reference, Form("frozen", 64), precision, compiled)
+    form = calibration.asked(Question(model, reference, None, form=Form("frozen", 64)), images(8), precision, compiled)
     assert form.name == name
     assert form.batch == 64
     masks = np.random.default_rng(0).random((100, 16)) < 0.5
     plain, fast = (
-        engine.values(model, images(3), reference, masks, patches(), form=one) for one in (Form("plain", 64), form)
+        questions.values(model, images(3), reference, masks, patches(), form=one) for one in (Form("plain", 64), form)
     )
     largest = np.abs(plain - fast).max()
-    assert largest <= (engine.BFLOAT16_TOLERANCE if precision == "bfloat16" else engine.TOLERANCE)
+    assert largest <= (forms.BFLOAT16_TOLERANCE if precision == "bfloat16" else forms.TOLERANCE)
     assert (largest > 1e-5) == (form.difference > 1e-5) == (precision == "bfloat16")
 
 
 def test_a_precision_that_changes_too_much_is_refused(monkeypatch):
-    monkeypatch.setattr(engine, "BFLOAT16_TOLERANCE", 1e-6)
+    monkeypatch.setattr(calibration, "BFLOAT16_TOLERANCE", 1e-6)
     with pytest.raises(ShapelineError, match=r"precision: bfloat16 changes log-probabilities .* remove the key"):
-        engine.asked(cnn(), images(4), Reference(images(1)), Form(), "bfloat16", False)
+        calibration.asked(Question(cnn(), Reference(images(1)), None, form=Form()), images(4), "bfloat16", False)
 
 
 def test_calibration_never_takes_what_was_not_asked():
-    assert not torch_engine.ASKED.keys() & torch_engine.FORMS.keys()
-    assert engine.calibrate(cnn(), images(4), Reference(images(1))).name in torch_engine.FORMS
+    assert not torch_forms.ASKED.keys() & torch_forms.FORMS.keys()
+    assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_forms.FORMS
 
 
 def test_training_mode_is_put_back_and_not_used():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2))
     module.train()
-    arguments = (models.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
-    np.testing.assert_array_equal(engine.values(*arguments), engine.values(*arguments))
+    arguments = (wrapping.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+    np.testing.assert_array_equal(questions.values(*arguments), questions.values(*arguments))
     assert module.training and module[0].training
 
 
@@ -461,12 +469,12 @@ def test_training_mode_is_put_back_and_not_used():
 def test_mistakes_are_named(change, message):
     arguments = {"reference": REFERENCE, "masks": ALL_MASKS, "features": COLUMNS, **change}
     with pytest.raises(ShapelineError, match=message):
-        engine.values(linear(), INPUTS, **arguments)
+        questions.values(linear(), INPUTS, **arguments)
 
 
 def test_one_logit_is_refused_with_the_remedy():
     with pytest.raises(ShapelineError, match="return the two logits 0 and z"):
-        engine.values(models.wrap(nn.Linear(3, 1)), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+        questions.values(wrapping.wrap(nn.Linear(3, 1)), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 
 def test_filling_is_exact():
@@ -475,7 +483,7 @@ def test_filling_is_exact():
     present = torch.tensor(random.random((40, 33)) < 0.5)
     rows[0], reference[1] = np.nan, np.inf
     out = torch.empty(40, 33)
-    torch_engine.filler(reference, rows)(-present.int(), out)
+    torch_rows.filler(reference, rows)(-present.int(), out)
     np.testing.assert_array_equal(out, torch.where(present, rows, reference))
 
 
@@ -487,5 +495,5 @@ def test_an_image_model_with_windows_of_its_own_is_calibrated_as_any(caplog):
             return rows.flatten(1)[:, :2]
 
     images = np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32)
-    form = engine.calibrate(models.wrap(Swin()), images, Reference(np.zeros((1, 1, 8, 8), np.float32)))
+    form = calibration.calibrate(wrapping.wrap(Swin()), images, Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name != "windows"

@@ -5,11 +5,16 @@ import pandas as pd
 import pytest
 import torch
 
-from shapeline import attribution, datasets, metrics, models, references
-from shapeline import features as feature_kinds
-from shapeline.instances import Bench
+from shapeline.attribution.subjects import Subject
+from shapeline.datasets import loading
+from shapeline.engine.question import Question
+from shapeline.game import features as feature_kinds
+from shapeline.game import references
 from shapeline.metrics import erasure, infidelity, sensitivity
+from shapeline.metrics import needs as metric_needs
+from shapeline.models import wrapping
 from shapeline.seeds import seed_of
+from tests.unit import questions
 
 D = 6
 RANDOM = np.random.default_rng(0)
@@ -29,7 +34,7 @@ def linear() -> torch.nn.Module:
     return layer
 
 
-MODEL = models.wrap(linear(), "logits", 2)
+MODEL = wrapping.wrap(linear(), "logits", 2)
 TRUE = WEIGHTS * X
 
 
@@ -46,7 +51,8 @@ def rows(scores: np.ndarray) -> pd.DataFrame:
 
 
 def given(**more) -> dict:
-    return {"model": MODEL, "inputs": X, "buckets": [(FEATURES, np.arange(len(X)))], "reference": ZERO, **more}
+    question = Question(MODEL, ZERO, FEATURES, more.pop("value", "log_probability"))
+    return {"question": question, "inputs": X, "buckets": [(FEATURES, np.arange(len(X)))], **more}
 
 
 def quantity(frame: pd.DataFrame, name: str) -> np.ndarray:
@@ -121,8 +127,8 @@ def test_erasure_averages_over_the_fractions_and_takes_one_feature_at_least():
     assert both == pytest.approx((one + half) / 2)
 
 
-def bench() -> tuple[Bench, pd.DataFrame]:
-    data = datasets.Dataset(
+def bench() -> tuple[Subject, pd.DataFrame]:
+    data = loading.Dataset(
         inputs=np.concatenate([X, X + 1]),
         labels=np.zeros(10, int),
         split=np.repeat([2, 0], 5).astype(np.uint8),
@@ -130,13 +136,13 @@ def bench() -> tuple[Bench, pd.DataFrame]:
         card=CARD,
     )
     share = pd.DataFrame({"instance": range(5), "row": range(5), "label": 0, "prediction": 0})
-    return Bench(MODEL, data, FEATURES, ZERO, "column"), share
+    return Subject(MODEL, data, FEATURES, ZERO, "column"), share
 
 
 def sensitive(method: dict, scores: np.ndarray, **parameters) -> np.ndarray:
-    stand, share = bench()
+    subject, share = bench()
     settings = {"method": method, "seed": 0, "value": "logit"}
-    return sensitivity.measure(rows(scores), stand, share, settings, "label", **parameters)["value"].to_numpy()
+    return sensitivity.measure(rows(scores), subject, share, settings, "label", **parameters)["value"].to_numpy()
 
 
 def test_sensitivity_of_exact_scores_is_what_the_inputs_moved():
@@ -168,21 +174,21 @@ def test_sensitivity_agrees_with_captum_on_the_same_perturbations():
 
 def test_sensitivity_of_zero_scores_is_no_number_and_random_scores_do_not_move():
     assert np.isnan(sensitive({"method": "shapley"}, 0 * TRUE, samples=1)).all()
-    stand, share = bench()
+    subject, share = bench()
     settings = {"method": {"method": "random"}, "seed": 0}
-    own = attribution.explain_rows(stand, share, settings, "label", None)["scores"]
+    own = questions.explain_rows(subject, share, settings, "label", None)["scores"]
     assert sensitive({"method": "random"}, np.stack(own), samples=2) == pytest.approx(0)
 
 
 def test_a_metric_is_given_what_its_function_names():
-    needs = {"samples": 5, "value": "logit", "unknown": 1, **given()}
-    frame = metrics.measure("infidelity", rows(TRUE), needs)
+    needs = {"samples": 5, "unknown": 1, **given(value="logit")}
+    frame = metric_needs.measure("infidelity", rows(TRUE), needs)
     assert set(frame["quantity"]) == {"infidelity", "infidelity_scaled"}
 
 
 @pytest.mark.parametrize("metric", ["erasure", "infidelity", "sensitivity"])
 def test_impossible_experiments_are_told_before_any_job(metric):
-    from shapeline import config
+    from shapeline.config import validation
 
     raw = {
         "run": ["a"],
@@ -198,4 +204,4 @@ def test_impossible_experiments_are_told_before_any_job(metric):
         },
     }
     with pytest.raises(Exception, match=f"metrics.{metric}: it asks what the model says"):
-        config.load({**raw, "models": {"m": {"dataset": "cancer", "architecture": "mlp"}}})
+        validation.load({**raw, "models": {"m": {"dataset": "cancer", "architecture": "mlp"}}})

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_sample_image
 
-from shapeline import datasets, features, graphs
+from shapeline import graphs
+from shapeline.datasets import preparation
+from shapeline.game import features
 from tests.fixtures.failures import failure
 
 IMAGE = {"input_shape": [3, 5, 7]}
@@ -63,7 +65,7 @@ def test_groups_of_the_dataset_and_of_the_settings():
 
 
 def test_groups_of_breast_cancer(tmp_path):
-    card = datasets.prepare("breast_cancer", {}, [], tmp_path)
+    card = preparation.prepare("breast_cancer", {}, [], tmp_path)
     built = features.build("group", card)
     assert built.d == 10 and (np.bincount(built.cells) == 3).all()
     for group, members in card["groups"].items():
@@ -267,7 +269,7 @@ def test_segments_are_numbered_without_gaps(flower, monkeypatch):
 
 def test_superpixels_are_the_same_on_every_run(flower, tmp_path):
     code = (
-        "import sys, numpy as np; from shapeline import features; x = np.load(sys.argv[1])\n"
+        "import sys, numpy as np; from shapeline.game import features; x = np.load(sys.argv[1])\n"
         "for i, method in enumerate(['slic', 'quickshift']):\n"
         "    settings = {'kind': 'superpixel', 'method': method}\n"
         "    cells = features.build_for(settings, {'input_shape': x.shape}, x).cells\n"
@@ -419,7 +421,7 @@ def test_the_graph_of_superpixels_against_a_loop(flower, settings):
 
 def test_shapes_are_known_without_heavy_packages():
     code = (
-        "import sys; from shapeline import features, references\n"
+        "import sys; from shapeline.game import features, references\n"
         "features.varies('word'); features.shape_of('superpixel', (3, 90, 90)); references.parse('blur')\n"
         "heavy = {'networkx', 'skimage', 'scipy', 'pandas', 'sklearn', 'torch', 'tensorflow'} & set(sys.modules)\n"
         "sys.exit(' '.join(heavy) or 0)"

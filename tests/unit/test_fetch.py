@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shapeline import datasets
-from shapeline.datasets import RemoteFile
 from shapeline.datasets import fetch as fetch_module
+from shapeline.datasets import registry
 from shapeline.datasets.fetch import fetch
+from shapeline.datasets.registry import RemoteFile
 from tests.fixtures import builders, failures
 
 CONTENT = bytes(range(256)) * 40
@@ -45,7 +45,7 @@ def tiny(server, monkeypatch):
     def register(**changes):
         urls = (server.url("/a/data.gz"), server.url("/b/data.gz"))
         file = replace(RemoteFile("data.gz", urls, md5=MD5, size=len(CONTENT)), **changes)
-        monkeypatch.setitem(datasets.SOURCES, "tiny", replace(datasets.SOURCES["mnist"], name="tiny", files=(file,)))
+        monkeypatch.setitem(registry.SOURCES, "tiny", replace(registry.SOURCES["mnist"], name="tiny", files=(file,)))
         return file
 
     register()

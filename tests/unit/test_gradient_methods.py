@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline import attribution, config, methods, models
-from shapeline import features as feature_kinds
+from shapeline.config import validation
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.features import Features
+from shapeline.game import features as feature_kinds
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
 from shapeline.gradients import (
     cells,
     draws,
@@ -21,11 +22,15 @@ from shapeline.gradients import (
     torch_grad_cam,
     torch_gradients,
 )
+from shapeline.methods import registry
+from shapeline.models import architectures, storage, wrapping
 from shapeline.models.classifier import Classifier
-from shapeline.references import Reference
-from tests.unit import twins
+from tests.unit import questions, twins
 
 RNG = np.random.default_rng(0)
+torch_gradients, tf_gradients = map(questions.gradients, (torch_gradients, tf_gradients))
+torch_grad_cam, tf_grad_cam = map(questions.gradients, (torch_grad_cam, tf_grad_cam))
+torch_deep_lift = questions.gradients(torch_deep_lift)
 GRADIENTS, CAMS = [torch_gradients, tf_gradients], [torch_grad_cam, tf_grad_cam]
 NAMES = ["torch", "tensorflow"]
 WEIGHTS = np.array([[1.0, -2.0, 0.5, 0.25]], np.float32)
@@ -60,8 +65,8 @@ def loud(built: Classifier) -> Classifier:
 def digits(tmp_path_factory):
     """One network of pictures in both frameworks."""
     file = tmp_path_factory.mktemp("twins") / "w.safetensors"
-    models.save(loud(models.build("digits_cnn", seed=1, classes=3)), file)
-    return [models.load(file, framework=framework) for framework in NAMES]
+    storage.save(loud(architectures.build("digits_cnn", seed=1, classes=3)), file)
+    return [storage.load(file, framework=framework) for framework in NAMES]
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +185,7 @@ def test_deep_lift_of_what_is_no_module_shows_in_the_gap():
         model.module.one.weight.copy_(torch.tensor([[1.0, -1, 0.5, 0.25], [-0.5, 0.5, 1, -1]]))
         model.module.one.bias.fill_(0.3)
     rows = np.array([[1, 0, 0, 0], [0, 2, 0, 1], [0, 0, 0, 0]], np.float32)  # the last is the reference itself
-    (found,) = attribution.attribute(model, rows, ZEROS, {"method": "deep_lift"}, COLUMNS, reference, on_error="fail")
+    (found,) = questions.attribute(model, rows, ZEROS, {"method": "deep_lift"}, COLUMNS, reference, on_error="fail")
     assert found.flag == [cells.LARGE_GAP, cells.LARGE_GAP, None]
     assert min(extra["completeness_gap"] for extra in found.extra[:2]) > 0.04
 
@@ -197,10 +202,10 @@ def test_every_complete_method_flags_a_large_gap(digits, framework):
     reference = Reference(RNG.random((1, 1, 8, 8), dtype=np.float32))
     for settings in ({"method": "integrated_gradients", "steps": 1}, {"method": "expected_gradients", "samples": 1}):
         asked = digits[framework], IMAGES, TARGETS, settings, PATCHES, reference
-        (found,) = attribution.attribute(*asked, instances=IDS, on_error="fail")
+        (found,) = questions.attribute(*asked, instances=IDS, on_error="fail")
         assert cells.LARGE_GAP in found.flag, settings["method"]
     settings = {"method": "integrated_gradients", "steps": 50}
-    assert attribution.attribute(digits[framework], *asked[1:3], settings, *asked[4:])[0].flag == [None] * 5
+    assert questions.attribute(digits[framework], *asked[1:3], settings, *asked[4:])[0].flag == [None] * 5
 
 
 def test_deep_lift_has_a_rule_for_every_module_that_acts_on_each_number_alone():
@@ -310,7 +315,7 @@ def test_a_layer_that_the_output_does_not_depend_on_is_named(framework, called):
         model, used, spare = twins.keras_with_spare(called), "used", "spare"
     asked = IMAGES, TARGETS, {"method": "grad_cam"}, PATCHES, Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match=f"layer '{spare}' of '.*' gives no maps; its convolutions: used, spare"):
-        attribution.attribute(model, *asked, on_error="record")
+        questions.attribute(model, *asked, on_error="record")
     module = CAMS[NAMES.index(framework)]
     assert np.abs(module.grad_cam(model, IMAGES, TARGETS, PATCHES, layer=used, signed=True)[0]).max() > 0
 
@@ -327,23 +332,23 @@ def test_an_error_of_the_networks_own_stays_what_it_is():
 
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
 def test_a_network_that_gives_probabilities_is_asked_for_logits(activation):
-    model = models.wrap(twins.keras_of_probabilities(activation))
+    model = wrapping.wrap(twins.keras_of_probabilities(activation))
     settings, reference = {"method": "saliency"}, Reference(np.zeros((1, 4), np.float32))
     with pytest.raises(ShapelineError) as caught:
-        attribution.attribute(model, ROWS, ZEROS, settings, COLUMNS, reference)
+        questions.attribute(model, ROWS, ZEROS, settings, COLUMNS, reference)
     assert "ends in a softmax or a sigmoid; leave it out, so that the network gives logits" in str(caught.value)
 
 
 def test_a_method_of_torch_says_what_to_do_with_a_tensorflow_model(digits):
     reference = Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match="is a tensorflow one; give it in torch, or use expected_gradients or"):
-        attribution.attribute(digits[1], IMAGES, TARGETS, {"method": "deep_lift"}, PATCHES, reference)
+        questions.attribute(digits[1], IMAGES, TARGETS, {"method": "deep_lift"}, PATCHES, reference)
 
 
 def test_a_layer_that_there_is_not_stops_the_job(digits):
     reference, settings = Reference(np.zeros((1, 1, 8, 8), np.float32)), {"method": "grad_cam", "layer": "nine"}
     with pytest.raises(ShapelineError, match="no layer 'nine'"):
-        attribution.attribute(digits[0], IMAGES, TARGETS, settings, PATCHES, reference, on_error="record")
+        questions.attribute(digits[0], IMAGES, TARGETS, settings, PATCHES, reference, on_error="record")
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
@@ -365,7 +370,8 @@ def test_the_noise_is_a_fraction_of_each_instances_range_and_spares_what_is_neve
 
     inputs = np.array([[0.0, 1, 2, 50], [0, 10, 20, 50]], np.float32)
     features = Features("column", (3,), np.array([0, 1, 2, -1], np.int32))
-    draws.smooth(lambda rows: rows.astype(np.float32), gradient, 256, inputs, features, [5, 9], 0, 4000, 0.1)
+    slope = draws.Slope(lambda rows: rows.astype(np.float32), gradient, 256)
+    draws.smooth(slope, features, inputs, [5, 9], 0, 4000, 0.1)
     points, instance = (np.concatenate(part) for part in zip(*seen, strict=True))
     noise = points - inputs[instance]
     assert (noise[:, 3] == 0).all()
@@ -438,14 +444,14 @@ def test_expected_gradients_of_tokens_are_complete(text, framework):
 def test_every_method_runs_on_every_architecture_of_pictures(architecture):
     """The complete ones give what the model gains."""
     shape = SHAPES[architecture]
-    model = models.build(architecture, seed=1)
+    model = architectures.build(architecture, seed=1)
     rng = np.random.default_rng(3)
     inputs, reference = rng.random((2, *shape), dtype=np.float32), Reference(rng.random((2, *shape), dtype=np.float32))
     features = feature_kinds.build({"kind": "patch", "size": 8}, {"input_shape": list(shape)})
     targets = model.log_probs(inputs).argmax(1)
     for name in METHODS:
         settings = {"method": name, **CHEAP.get(name, {})}
-        (found,) = attribution.attribute(model, inputs, targets, settings, features, reference, on_error="fail")
+        (found,) = questions.attribute(model, inputs, targets, settings, features, reference, on_error="fail")
         assert found.scores.shape == (2, *features.shape) and np.isfinite(found.scores).all(), name
         assert np.abs(found.scores).max() > 0, name
         if name == "deep_lift":
@@ -457,7 +463,7 @@ def test_every_method_runs_on_every_architecture_of_pictures(architecture):
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
 @pytest.mark.parametrize("name", METHODS)
 def test_memory_is_flat_over_two_hundred_explanations(digits, name, framework):
-    if framework and methods.METHODS[name].torch_only:
+    if framework and registry.METHODS[name].torch_only:
         pytest.skip(f"{name} is for torch alone")
     inputs = np.repeat(IMAGES, 4, axis=0)
     targets, ids, process = np.tile(TARGETS, 4), np.arange(20), psutil.Process()
@@ -465,7 +471,7 @@ def test_memory_is_flat_over_two_hundred_explanations(digits, name, framework):
 
     def explain(times):
         for _ in range(times):
-            attribution.attribute(digits[framework], inputs, targets, settings, PATCHES, reference, instances=ids)
+            questions.attribute(digits[framework], inputs, targets, settings, PATCHES, reference, instances=ids)
 
     explain(3)
     before = process.memory_info().rss
@@ -477,16 +483,16 @@ def test_memory_is_flat_over_two_hundred_explanations(digits, name, framework):
 
 def test_the_papers_network_of_digits_is_explained_alike_in_both_frameworks(tmp_path):
     file = tmp_path / "w.safetensors"
-    models.save(loud(loud(models.build("mnist_cnn", seed=2))), file)
-    pair = [models.load(file, framework=framework) for framework in NAMES]
+    storage.save(loud(loud(architectures.build("mnist_cnn", seed=2))), file)
+    pair = [storage.load(file, framework=framework) for framework in NAMES]
     rng = np.random.default_rng(4)
     images, reference = rng.random((3, 1, 28, 28), dtype=np.float32), Reference(np.zeros((1, 1, 28, 28), np.float32))
     features = feature_kinds.build({"kind": "patch", "size": 4}, {"input_shape": [1, 28, 28]})
     targets = pair[0].log_probs(images).argmax(1)
-    for name in (name for name in METHODS if not methods.METHODS[name].torch_only):
+    for name in (name for name in METHODS if not registry.METHODS[name].torch_only):
         settings = {"method": name, **CHEAP.get(name, {})}
         asked = images, targets, settings, features, reference
-        one, other = (attribution.attribute(model, *asked, seed=3, on_error="fail")[0] for model in pair)
+        one, other = (questions.attribute(model, *asked, seed=3, on_error="fail")[0] for model in pair)
         np.testing.assert_allclose(other.scores, one.scores, atol=1e-4, err_msg=name)
         assert np.abs(one.scores).max() > 1e-2, name
         assert other.flag == one.flag
@@ -494,7 +500,7 @@ def test_the_papers_network_of_digits_is_explained_alike_in_both_frameworks(tmp_
 
 def refused(raw: dict) -> str:
     with pytest.raises(ShapelineError) as caught:
-        config.load(raw)
+        validation.load(raw)
     return str(caught.value)
 
 
@@ -513,4 +519,4 @@ def test_what_a_method_cannot_explain_is_told_before_any_job(default):
     del experiment["methods"]["cam"]
     assert f"methods.deep: deep_lift has no rule for what {raw['models'][model]['architecture']} does" in refused(raw)
     experiment["methods"] |= {"deep": {"method": "expected_gradients"}, "smooth": {"method": "smooth_grad"}}
-    config.load(raw)
+    validation.load(raw)

@@ -9,12 +9,12 @@ import torch
 from scipy.special import softmax
 from torch import nn
 
-from shapeline import engine, models
 from shapeline.errors import ShapelineError
-from shapeline.features import Features
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
 from shapeline.gradients import cells, tf_gradients, torch_gradients
-from shapeline.references import Reference
-from tests.unit import twins
+from shapeline.models import wrapping
+from tests.unit import questions, twins
 
 RNG = np.random.default_rng(0)
 WEIGHTS = np.array([[1.0, -2.0, 0.5, 0.25], [0.0, 1.0, 1.5, -1.0]], np.float32)
@@ -24,6 +24,7 @@ CLASSES = np.array([0, 1, 1])
 PAIRS = Features("group", (2,), np.array([1, 0, -1, 1], np.int32))  # the third column is never removed
 IMAGES, TARGETS = RNG.random((5, 2, 6, 6), dtype=np.float32), np.array([0, 2, 1, 1, 0])
 PIXELS = Features("pixel", (6, 6), np.broadcast_to(np.arange(36).reshape(6, 6), (2, 6, 6)).astype(np.int32))
+torch_gradients, tf_gradients = map(questions.gradients, (torch_gradients, tf_gradients))
 BOTH = [torch_gradients, tf_gradients]
 NAMES = ["torch", "tensorflow"]
 
@@ -67,6 +68,17 @@ def test_a_linear_network_by_hand(framework):
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
+def test_gradient_x_difference_of_a_linear_network_by_hand(framework):
+    model, module = twins.linear(WEIGHTS, BIAS)[framework], BOTH[framework]
+    reference = Reference(np.array([[0.5, 0, -1, 2], [1, -1, 0.5, 0]], np.float32))
+    gradient = WEIGHTS[CLASSES] - probabilities(ROWS) @ WEIGHTS
+    scores, evaluations = module.gradient_x_difference(model, ROWS, CLASSES, PAIRS, reference)
+    moved = gradient * (ROWS - reference.rows.mean(0))
+    np.testing.assert_allclose(scores, np.stack([moved[:, 1], moved[:, 0] + moved[:, 3]], 1), atol=1e-6)
+    assert evaluations == 1
+
+
+@pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
 def test_integrated_gradients_of_a_linear_network_by_hand(framework):
     """With u = w_0 - w_1 and the class 0, x_i - r_i stands before u_i times one number, since F depends on u x only."""
     model, module = twins.linear(WEIGHTS, BIAS)[framework], BOTH[framework]
@@ -90,7 +102,7 @@ def test_completeness_on_images(images, framework):
     model, module = images[framework], BOTH[framework]
     reference = Reference(np.zeros((1, 2, 6, 6), np.float32))
     scores, _, extra = module.integrated_gradients(model, IMAGES, TARGETS, PIXELS, reference)
-    ends = engine.values(model, IMAGES, reference, np.array([[True] * 36, [False] * 36]), PIXELS, targets=TARGETS)
+    ends = questions.values(model, IMAGES, reference, np.array([[True] * 36, [False] * 36]), PIXELS, targets=TARGETS)
     np.testing.assert_allclose(scores.sum(1), ends[:, 0] - ends[:, 1], atol=1e-4)
     assert extra["completeness_gap"].max() < 1e-4
     coarse = module.integrated_gradients(model, IMAGES * 30, TARGETS, PIXELS, reference, steps=2)[2]
@@ -105,7 +117,7 @@ def test_completeness_on_tokens(text, framework):
         found = BOTH[framework].integrated_gradients(text[framework], ids, TARGETS[:3], features, reference, steps=400)
         full, masks = text[framework], np.array([[True] * 7, [False] * 7])
         gains = [
-            np.subtract(*engine.values(full, ids, Reference(row[None]), masks, features, targets=TARGETS[:3]).T)
+            np.subtract(*questions.values(full, ids, Reference(row[None]), masks, features, targets=TARGETS[:3]).T)
             for row in reference.rows
         ]
         np.testing.assert_allclose(found[0].sum(1), np.mean(gains, axis=0), atol=1e-3)  # the largest has kinks
@@ -230,8 +242,8 @@ def test_channels_of_a_pixel_count_by_the_largest(images):
 
 def test_a_network_left_in_training_is_explained_as_it_predicts():
     module = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.Linear(50, 2))
-    quiet = [torch_gradients.saliency(models.wrap(module.eval()), ROWS, CLASSES, PAIRS)[0] for _ in range(2)]
-    loud = torch_gradients.saliency(models.wrap(module.train()), ROWS, CLASSES, PAIRS)[0]
+    quiet = [torch_gradients.saliency(wrapping.wrap(module.eval()), ROWS, CLASSES, PAIRS)[0] for _ in range(2)]
+    loud = torch_gradients.saliency(wrapping.wrap(module.train()), ROWS, CLASSES, PAIRS)[0]
     np.testing.assert_array_equal(quiet[0], loud)
     assert module.training and all(part.training for part in module)
     assert all(parameter.grad is None for parameter in module.parameters())
@@ -249,7 +261,7 @@ class Recurrent(nn.Module):
 
 def test_a_recurrent_network_runs_without_cudnn_and_never_trains():
     """cuDNN goes back through a recurrent layer in training mode only."""
-    model = models.wrap(Recurrent())
+    model = wrapping.wrap(Recurrent())
     features = Features("cell", (20,), np.arange(20, dtype=np.int32).reshape(5, 4))
     inputs, reference = RNG.normal(size=(2, 5, 4)).astype(np.float32), Reference(np.zeros((1, 5, 4), np.float32))
     before = torch.backends.cudnn.enabled
@@ -261,7 +273,7 @@ def test_a_recurrent_network_runs_without_cudnn_and_never_trains():
 
 @pytest.mark.parametrize("module", BOTH, ids=NAMES)
 def test_what_cannot_be_differentiated_is_refused(module):
-    function = models.wrap(lambda rows: np.full((len(rows), 2), 0.5))
+    function = wrapping.wrap(lambda rows: np.full((len(rows), 2), 0.5))
     reference = Reference(np.zeros((1, 4), np.float32))
     calls = [
         lambda: module.saliency(function, ROWS, CLASSES, PAIRS),

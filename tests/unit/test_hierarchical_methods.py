@@ -1,5 +1,6 @@
 """h-Shap and Partition in the pipeline: any framework, features and value; features of a method's own; timing."""
 
+import dataclasses
 import itertools
 import math
 
@@ -7,11 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from shapeline import attribution, config, engine, hierarchical_methods, hierarchy, methods, models, plan
-from shapeline import features as feature_kinds
+from shapeline.attribution import provenance
+from shapeline.config import validation
+from shapeline.engine.forms import Form
+from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.features import Features
-from shapeline.references import Reference
+from shapeline.game import features as feature_kinds
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.hierarchy import exploration, methods, owen
+from shapeline.methods import registry
+from shapeline.models import architectures, wrapping
+from shapeline.plan.code import attribute_code
+from shapeline.plan.settings import attribute_settings
+from tests.unit import questions
 
 rng = np.random.default_rng
 
@@ -24,7 +34,7 @@ def pixels(height, width, channels=1):
 def network(height, width, channels=1, classes=3):
     torch.manual_seed(0)
     layers = torch.nn.Conv2d(channels, 4, 1), torch.nn.ReLU(), torch.nn.Flatten()
-    return models.wrap(torch.nn.Sequential(*layers, torch.nn.Linear(4 * height * width, classes)), n_classes=classes)
+    return wrapping.wrap(torch.nn.Sequential(*layers, torch.nn.Linear(4 * height * width, classes)), n_classes=classes)
 
 
 def pictures(n, height, width, channels=1, seed=0):
@@ -48,7 +58,7 @@ def explain(model, inputs, settings, features, targets=None, reference=None, **m
     targets = np.ones(len(inputs), int) if targets is None else targets
     reference = Reference(np.zeros((1, *inputs.shape[1:]), np.float32)) if reference is None else reference
     more = {"value": "probability", "on_error": "fail", **more}
-    (found,) = attribution.attribute(model, inputs, targets, settings, features, reference, **more)
+    (found,) = questions.attribute(model, inputs, targets, settings, features, reference, **more)
     return found
 
 
@@ -62,12 +72,12 @@ def test_h_shap_finds_what_decides_and_says_what_it_cost(sides):
     decisive[-1, -1] = decisive[0, 0] = True
     inner = Bright(decisive)
     inputs = np.stack([np.ones((1, *sides)), decisive[None], np.zeros((1, *sides))]).astype(np.float32)
-    found = explain(models.wrap(inner), inputs, {"method": "h_shap"}, pixels(*sides))
+    found = explain(wrapping.wrap(inner), inputs, {"method": "h_shap"}, pixels(*sides))
     expected = decisive / decisive.sum()
     np.testing.assert_allclose(found.scores, [expected, expected, 0 * expected])
     assert found.flag == [None, None, "no relevant node"] and found.status == ["ok"] * 3
     assert [extra["leaves"] for extra in found.extra] == [2, 2, 0]
-    alone = hierarchy.h_shap(lambda masks: (masks & decisive).any(axis=(1, 2)) * 0.8 + 0.1, sides, 1)
+    alone = exploration.h_shap(lambda masks: (masks & decisive).any(axis=(1, 2)) * 0.8 + 0.1, sides, 1)
     assert found.evaluations[0] == found.evaluations[1] == alone.evaluations
     assert found.extra[0]["visited_nodes"] == alone.visited_nodes
     # Each evaluation is a row of the model, but for an instance's two ends, which every score file states anew.
@@ -82,8 +92,8 @@ def test_the_device_and_the_engine_grow_the_same_trees(value, shifts, monkeypatc
     settings = {"method": "h_shap", "min_size": 2, "mode": "relative", "threshold": 50.0}
     settings |= {"shifts": shifts} if shifts else {}
     found = explain(model, inputs, settings, features, targets, reference, value=value)
-    monkeypatch.setattr(hierarchical_methods, "ON_DEVICE", {})
-    monkeypatch.setattr(hierarchical_methods, "BLOCK_BYTES", 5000)
+    monkeypatch.setattr(methods, "ON_DEVICE", {})
+    monkeypatch.setattr(methods, "BLOCK_BYTES", 5000)
     general = explain(model, inputs, settings, features, targets, reference, value=value)
     np.testing.assert_allclose(found.scores, general.scores, atol=1e-12)
     np.testing.assert_array_equal(found.evaluations, general.evaluations)
@@ -99,7 +109,7 @@ def test_h_shap_on_other_grids_is_that_of_the_game_of_the_engine(kind, spun):
         features = feature_kinds.build({"kind": "patch", "size": 2}, {"input_shape": [1, 7, 10]})
     else:
         torch.manual_seed(1)
-        model = models.wrap(torch.nn.Sequential(torch.nn.Linear(9, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)))
+        model = wrapping.wrap(torch.nn.Sequential(torch.nn.Linear(9, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)))
         inputs = rng(0).normal(size=(2, 9)).astype(np.float32)
         groups = {"groups": {"a": ["x0", "x5"], "b": ["x1"], "c": [f"x{i}" for i in (2, 3, 4, 6, 7, 8)]}}
         card = {"input_shape": [9], "feature_names": [f"x{i}" for i in range(9)], "kind": "table"}
@@ -112,11 +122,11 @@ def test_h_shap_on_other_grids_is_that_of_the_game_of_the_engine(kind, spun):
 
         def game(masks, i=i):
             flat = masks.reshape(len(masks), -1)
-            return engine.values(
+            return questions.values(
                 model, inputs[i : i + 1], reference, flat, features, "probability", targets[i : i + 1]
             )[0]
 
-        alone = hierarchy.h_shap(game, features.shape, 1, shifts=shifts, tolerance=hierarchical_methods.TOLERANCE)
+        alone = exploration.h_shap(game, features.shape, 1, shifts=shifts, tolerance=methods.TOLERANCE)
         np.testing.assert_allclose(found.scores[i], alone.saliency)
         assert found.evaluations[i] == alone.evaluations
 
@@ -126,7 +136,7 @@ def test_h_shap_on_superpixels_splits_a_tree_over_them():
     features = Features("superpixel", (5,), np.broadcast_to(segments, (1, 3, 4)).astype(np.int32))
     inner = Bright(segments == 2)
     ones = np.ones((1, 1, 3, 4), np.float32)
-    found = explain(models.wrap(inner), ones, {"method": "h_shap"}, features)
+    found = explain(wrapping.wrap(inner), ones, {"method": "h_shap"}, features)
     np.testing.assert_allclose(found.scores, [[0, 0, 1, 0, 0]])
     assert found.extra[0]["leaves"] == 1 and found.evaluations[0] < 2**5
     spread = feature_kinds.spread(found.scores, features, pixels(3, 4))
@@ -139,31 +149,30 @@ def test_a_failure_names_the_instance():
     for on_device in (True, False):
         with pytest.MonkeyPatch.context() as patched, pytest.raises(ShapelineError, match="instance 71,"):
             if not on_device:
-                patched.setattr(hierarchical_methods, "ON_DEVICE", {})
-            evaluate = hierarchical_methods.evaluator(
-                *(model, inputs, Reference(inputs[:1]), np.zeros(3, int), pixels(6, 6), "probability")
-            )
+                patched.setattr(methods, "ON_DEVICE", {})
+            question = Question(model, Reference(inputs[:1]), pixels(6, 6), "probability")
+            evaluate = methods.evaluator(question, inputs, np.zeros(3, int))
             try:
-                hierarchy.explore(evaluate, 3, (6, 6), 1)
+                exploration.explore(evaluate, 3, (6, 6), 1)
             except ShapelineError as error:
-                raise engine.by_id(error, np.array([70, 71, 72])) from None
+                raise error.by_id(np.array([70, 71, 72])) from None
 
 
 def test_an_instance_shorter_than_a_leaf_fails_alone():
     """As a document may be, whose length no configuration knows."""
-    model, inputs = models.wrap(torch.nn.Linear(3, 2)), np.ones((2, 3), np.float32)
+    model, inputs = wrapping.wrap(torch.nn.Linear(3, 2)), np.ones((2, 3), np.float32)
     features = Features("word", (3,), np.arange(3, dtype=np.int32))
     found = explain(model, inputs, {"method": "h_shap", "min_size": 4}, features, on_error="record")
     assert found.status == ["too short"] * 2 and "min_size is 4 and there are 3" in found.error[0]
 
 
 def test_memory_that_runs_out_halves_the_crops(monkeypatch):
-    from shapeline import hierarchy_torch
+    from shapeline.hierarchy import torch_crops
 
-    monkeypatch.setitem(hierarchy_torch.CALL_WORK, "cpu", -1)  # crops even where they do not pay
+    monkeypatch.setitem(torch_crops.CALL_WORK, "cpu", -1)  # crops even where they do not pay
     model, inputs, reference = network(8, 8), pictures(3, 8, 8), Reference(pictures(1, 8, 8, seed=5))
-    expected = hierarchy_torch.h_shap(model, inputs, reference, np.array([0, 1, 2]), 1, form=engine.Form("plain", 64))
-    plain, sizes = hierarchy_torch._Local.outputs, []
+    expected = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, form=Form("plain", 64))
+    plain, sizes = torch_crops.LocalCrops.outputs, []
 
     def small(self, codes, owner, most=5):
         sizes.append(len(owner))
@@ -171,27 +180,30 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return plain(self, codes, owner)
 
-    monkeypatch.setattr(hierarchy_torch._Local, "outputs", small)
-    found = hierarchy_torch.h_shap(model, inputs, reference, np.array([0, 1, 2]), 1, form=engine.Form("plain", 64))
+    monkeypatch.setattr(torch_crops.LocalCrops, "outputs", small)
+    found = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, form=Form("plain", 64))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.saliency, other.saliency)
         assert one.evaluations == other.evaluations
     assert max(sizes) > 5
-    evaluate = hierarchy_torch.evaluator(model, inputs, reference, np.array([0, 1, 2]))
-    monkeypatch.setattr(hierarchy_torch._Local, "outputs", lambda *a: small(*a, most=0))
+    evaluate = questions.evaluator(model, inputs, reference, np.array([0, 1, 2]))
+    monkeypatch.setattr(torch_crops.LocalCrops, "outputs", lambda *a: small(*a, most=0))
     with pytest.raises(MethodFailure, match="a single coalition"):
         evaluate(np.array([0, 1]), np.tile([0, 4, 0, 4], (2, 1, 1)))
 
 
 def test_a_table_of_windows_is_not_made_for_single_coalitions(monkeypatch):
     sizes = {"vocabulary": 20, "length": 12, "embedding": 4, "filters": 5, "hidden": 5}
-    model, inputs = models.build("word_cnn", **sizes), np.random.default_rng(0).integers(1, 20, (2, 12), np.int32)
+    model, inputs = (
+        architectures.build("word_cnn", **sizes),
+        np.random.default_rng(0).integers(1, 20, (2, 12), np.int32),
+    )
     features = Features("word", (12,), np.arange(12, dtype=np.int32))
-    asked = model, inputs, np.array([0, 1]), Reference(np.zeros((1, 12), np.int32)), features
-    expected = hierarchical_methods.partition(*asked, evaluations=20)[0]
-    right, forms = engine.values, set()
-    monkeypatch.setattr(engine, "values", lambda *given: forms.add(given[-1].name) or right(*given))
-    found = hierarchical_methods.partition(*asked, form=engine.Form("windows", 64), evaluations=20)[0]
+    question, targets = Question(model, Reference(np.zeros((1, 12), np.int32)), features), np.array([0, 1])
+    expected = methods.partition(question, inputs, targets, evaluations=20)[0]
+    right, forms = Question.values, set()
+    monkeypatch.setattr(Question, "values", lambda *given: forms.add(given[0].form.name) or right(*given))
+    found = methods.partition(question.having(form=Form("windows", 64)), inputs, targets, evaluations=20)[0]
     assert forms == {"plain"}
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -245,7 +257,7 @@ def test_partition_is_the_recursion_on_any_budget(sides, budget):
         def game(masks, i=i):
             flat = masks.reshape(len(masks), -1)
             asked = inputs[i : i + 1], reference, flat, features, "log_probability", targets[i : i + 1]
-            return engine.values(model, *asked)[0]
+            return questions.values(model, *asked)[0]
 
         scores, spent = owen_by_recursion(game, (0, sides[0], 0, sides[1]), sides, budget)
         np.testing.assert_allclose(found.scores[i], scores, atol=1e-6)
@@ -273,7 +285,7 @@ def test_partition_is_that_of_the_library(sides, channels):
     )
 
     def evaluate(instances, rectangles):
-        rows, columns = hierarchy.inside(
+        rows, columns = exploration.inside(
             rectangles, np.zeros((len(instances), 2), int), np.arange(sides[0]), np.arange(sides[1])
         )
         masks = (rows[:, :, None] & columns[:, None, :]) != 0
@@ -282,7 +294,7 @@ def test_partition_is_that_of_the_library(sides, channels):
     for budget in (16, 32, 64) if channels > 1 else (16, 32, 64, 500):
         library = explainer(picture[None], max_evals=budget, fixed_context=0, batch_size=10, silent=True)
         expected = np.asarray(library.values).reshape(*sides, channels).sum(axis=2)
-        found = hierarchy.partition(evaluate, 1, sides, budget)
+        found = owen.partition(evaluate, 1, sides, budget)
         np.testing.assert_allclose(found.scores[0], expected, atol=1e-6)
         assert np.ptp(expected) > 1e-2
 
@@ -311,19 +323,19 @@ class Table:
 def bench(inputs, model):
     import pandas as pd
 
-    from shapeline.instances import Bench
+    from shapeline.attribution.subjects import Subject
 
     features = feature_kinds.build("pixel", {"input_shape": list(inputs.shape[1:])})
     reference = Reference(np.zeros((1, *inputs.shape[1:]), np.float32))
-    stand = Bench(model, Table(inputs), features, reference, {"kind": "pixel"})
+    subject = Subject(model, Table(inputs), features, reference, {"kind": "pixel"})
     rows = np.arange(len(inputs))
-    return stand, pd.DataFrame({"instance": rows + 40, "row": rows, "prediction": 1})
+    return subject, pd.DataFrame({"instance": rows + 40, "row": rows, "prediction": 1})
 
 
 def rows_of(settings, inputs, model):
-    stand, share = bench(inputs, model)
+    subject, share = bench(inputs, model)
     settings = {"seed": 0, "value": "probability", "budget": 4, **settings}
-    return attribution.explain_rows(stand, share, settings, "label", engine.Form(), "fail"), stand, settings
+    return questions.explain_rows(subject, share, settings, "label", Form(), "fail"), subject, settings
 
 
 QUICK = {"method": "quickshift", "kernel_size": 1.0, "max_distance": 3.0}
@@ -333,11 +345,11 @@ QUICK = {"method": "quickshift", "kernel_size": 1.0, "max_distance": 3.0}
 def test_own_features_score_every_pixel_an_equal_share(kind):
     own = {"kind": "patch", "size": [2, 3]} if kind == "patch" else {"kind": "superpixel", **QUICK}
     inputs, model = pictures(2, 7, 10, 3), network(7, 10, 3)
-    rows, stand, settings = rows_of({"method": {"method": "kernel_shap", "features": own}}, inputs, model)
+    rows, subject, settings = rows_of({"method": {"method": "kernel_shap", "features": own}}, inputs, model)
     assert sorted(rows["instance"]) == [40, 41]
     for row in rows.itertuples():
         scores = row.scores.reshape(7, 10)
-        features = feature_kinds.build_for(own, stand.dataset.card, inputs[row.instance - 40])
+        features = feature_kinds.build_for(own, subject.dataset.card, inputs[row.instance - 40])
         owners = features.cells[0]
         for feature in range(features.d):
             assert np.ptp(scores[owners == feature]) == 0
@@ -345,7 +357,7 @@ def test_own_features_score_every_pixel_an_equal_share(kind):
         assert len(np.unique(sums.round(9))) == features.d > 3
         assert scores.sum() == pytest.approx(row.value_full - row.value_empty, abs=1e-5)  # efficiency is kept
         assert row.evaluations <= 4 * features.d  # the budget is a multiple of its own d
-    said = attribution.provenance(stand, settings, engine.Form(), "cpu")
+    said = provenance.provenance(dataclasses.replace(subject, form=Form()), settings, "cpu")
     assert said["spread_from"] == own and said["features"]["kind"] == "pixel"
 
 
@@ -364,9 +376,9 @@ def test_timing_of_an_instance_is_its_own_after_a_warm_up():
     for timing in ("batch", "per_instance"):
         calls.clear()
         settings = {"method": {"method": "h_shap"}, "timing": timing}
-        rows, stand, settings = rows_of(settings, inputs, models.wrap(Slow(decisive)))
+        rows, subject, settings = rows_of(settings, inputs, wrapping.wrap(Slow(decisive)))
         counted[timing] = sum(calls), len(calls), rows["seconds"]
-        said = attribution.provenance(stand, settings, engine.Form(), "cpu")
+        said = provenance.provenance(dataclasses.replace(subject, form=Form()), settings, "cpu")
         assert said["timing"] == timing and "warm-up" in said["seconds_exclude"]
     assert counted["batch"][2].nunique() == 1 and counted["per_instance"][2].nunique() == 3
     a_row = (2 + 14 * 2) + 2
@@ -423,7 +435,7 @@ SUPERPIXELS = {"kind": "superpixel", "segments": 8}
 )
 def test_mistakes_are_told_before_any_job(changes, words):
     with pytest.raises(ShapelineError, match=words):
-        config.load(experiment(**changes))
+        validation.load(experiment(**changes))
 
 
 def test_settings_and_code_of_a_job():
@@ -434,21 +446,21 @@ def test_settings_and_code_of_a_job():
             "c": {"method": "lime"},
         },
     )
-    loaded = config.load(chosen)
-    settings = plan.attribute_settings(loaded, "e", "b")
+    loaded = validation.load(chosen)
+    settings = attribute_settings(loaded, "e", "b")
     assert settings["method"]["features"] == SUPERPIXELS and settings["features"] == {"kind": "pixel"}
     assert "timing" not in settings
-    assert plan.attribute_settings(loaded, "e", "c")["method"] == {"method": "lime"}
-    code = plan.attribute_code(loaded, "e", "a")
-    assert all(f"workflow/shapeline/{name}.py" in code for name in ("hierarchy", "hierarchy_torch"))
-    assert not any("hierarch" in file for file in plan.attribute_code(loaded, "e", "b"))
-    alone = config.load({**chosen, "experiments": {"e": {**chosen["experiments"]["e"], "timing": "per_instance"}}})
-    assert plan.attribute_settings(alone, "e", "b")["timing"] == "per_instance"
+    assert attribute_settings(loaded, "e", "c")["method"] == {"method": "lime"}
+    code = attribute_code(loaded, "e", "a")
+    assert all(f"workflow/shapeline/{name}.py" in code for name in ("hierarchy/methods", "hierarchy/torch_evaluator"))
+    assert not any("hierarch" in file for file in attribute_code(loaded, "e", "b"))
+    alone = validation.load({**chosen, "experiments": {"e": {**chosen["experiments"]["e"], "timing": "per_instance"}}})
+    assert attribute_settings(alone, "e", "b")["timing"] == "per_instance"
 
 
 def test_the_registry_names_both():
-    assert {methods.METHODS[name].family for name in ("h_shap", "partition")} == {"hierarchical"}
-    assert not any(methods.METHODS[name].is_design for name in ("h_shap", "partition"))
+    assert {registry.METHODS[name].family for name in ("h_shap", "partition")} == {"hierarchical"}
+    assert not any(registry.METHODS[name].is_design for name in ("h_shap", "partition"))
 
 
 def test_a_node_costs_fourteen_evaluations_and_values_are_used_again():
@@ -456,12 +468,11 @@ def test_a_node_costs_fourteen_evaluations_and_values_are_used_again():
     decisive = np.zeros((8, 8), bool)
     decisive[[0, 1, 5], [0, 6, 5]] = True
     inner = Bright(decisive)
-    model, ones = models.wrap(inner), np.ones((1, 1, 8, 8), np.float32)
-    evaluate = hierarchical_methods.evaluator(
-        *(model, ones, Reference(0 * ones), np.array([1]), pixels(8, 8), "probability")
-    )
+    model, ones = wrapping.wrap(inner), np.ones((1, 1, 8, 8), np.float32)
+    question = Question(model, Reference(0 * ones), pixels(8, 8), "probability")
+    evaluate = methods.evaluator(question, ones, np.array([1]))
     inner.rows = 0
-    found = hierarchy.explore(evaluate, 1, (8, 8), 1)
+    found = exploration.explore(evaluate, 1, (8, 8), 1)
     split = {
         (top // side, left // side, side) for (top, left), side in itertools.product(np.argwhere(decisive), (8, 4, 2))
     }
@@ -473,7 +484,8 @@ def test_seconds_have_an_interval_where_each_instance_was_timed_alone():
 
     import pandas as pd
 
-    from shapeline import findings, plots
+    from shapeline.report import tables
+    from shapeline.report.sections import common
 
     rows = pd.DataFrame({"status": "ok", "evaluations": [30, 30], "seconds": [0.01, 0.03], "flag": None})
     cost = pd.DataFrame(
@@ -491,8 +503,8 @@ def test_seconds_have_an_interval_where_each_instance_was_timed_alone():
     for timing in ("batch", "per_instance"):
         settings = {} if timing == "batch" else {"timing": timing}
         results = SimpleNamespace(settings=settings, scores={"a": rows}, metrics={"cost": cost}, d=8)
-        shown[timing] = findings.cost(results)["ms per instance"][0]
-        assert ("timed alone" in plots.cost_note(results).data) == (timing == "per_instance")
+        shown[timing] = tables.cost(results)["ms per instance"][0]
+        assert ("timed alone" in common.cost_note(results).data) == (timing == "per_instance")
     assert "to" not in shown["batch"] and shown["per_instance"] == "20.0 (10.0 to 30.0)"
 
 
@@ -502,8 +514,10 @@ def test_partition_splits_what_speaks_against_as_soon_as_what_speaks_for():
     weights[0, 2], weights[0, 13] = -3, 1
 
     def evaluate(instances, rectangles):
-        columns = hierarchy.inside(rectangles, np.zeros((len(instances), 2), int), np.arange(1), np.arange(16))[1] != 0
+        columns = (
+            exploration.inside(rectangles, np.zeros((len(instances), 2), int), np.arange(1), np.arange(16))[1] != 0
+        )
         return columns @ weights[0]
 
-    found = hierarchy.partition(evaluate, 1, (16,), 2 + 2 * 4, nodes_a_round=1)
+    found = owen.partition(evaluate, 1, (16,), 2 + 2 * 4, nodes_a_round=1)
     assert found.scores[0, 0, 2] == pytest.approx(-3) and found.scores[0, 0, 13] == pytest.approx(1 / 8)

@@ -8,9 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from shapeline import hierarchy, theory
 from shapeline.errors import ShapelineError
-from shapeline.hierarchy import h_shap
+from shapeline.hierarchy import exploration, forests
+from shapeline.hierarchy.exploration import h_shap
+from shapeline.theory import visited_nodes
+from tests.unit import questions
 
 rng = np.random.default_rng
 
@@ -178,10 +180,10 @@ def test_theorem_3_2_in_simulation(shape, gamma):
             inside = at(bottom, right) - at(top, right) - at(bottom, left) + at(top, left)
             return (inside > 0).any(axis=1).astype(float)
 
-        found = hierarchy.explore(evaluate, draws, shape, 1)
+        found = exploration.explore(evaluate, draws, shape, 1)
         nodes = found.visited_nodes
         error = nodes.std(ddof=1) / draws**0.5
-        assert abs(nodes.mean() - theory.expected_visited_nodes(64, gamma, rho)) < 4 * error
+        assert abs(nodes.mean() - visited_nodes.expected_visited_nodes(64, gamma, rho)) < 4 * error
 
 
 @pytest.mark.parametrize(("shape", "s"), [((16, 16), 1), ((16, 16), 2), ((16, 16), 4), ((21, 13), 3), ((50,), 4)])
@@ -194,7 +196,7 @@ def test_theorem_3_4_bounds_the_cosine(shape, s):
         assert sides.min() >= s and sides.max() < 2 * s
         exact = important / k
         cosine = (exact * found.saliency).sum() / np.linalg.norm(exact) / np.linalg.norm(found.saliency)
-        bound = theory.similarity_lower_bound(n, int(sides.prod(axis=1).max()), k)
+        bound = visited_nodes.similarity_lower_bound(n, int(sides.prod(axis=1).max()), k)
         assert cosine >= bound - 1e-12
         if s == 1:
             assert cosine == pytest.approx(1)
@@ -233,7 +235,7 @@ def test_one_call_a_level():
         calls.append(len(instances))
         return rectangles[..., 1].max(axis=1) * 1.0 + instances
 
-    hierarchy.explore(evaluate, 3, (8, 8), 2)
+    exploration.explore(evaluate, 3, (8, 8), 2)
     assert calls[:2] == [2 * 3, 14 * 3] and len(calls) == 3
 
 
@@ -241,12 +243,12 @@ def test_batched_is_one_at_a_time():
     games = [random_game((9, 12), seed) for seed in range(5)] + [any_of(some_cells((9, 12), 0))]
 
     def evaluate(instances, rectangles):
-        rows, columns = hierarchy.inside(rectangles, np.zeros((len(instances), 2), int), np.arange(9), np.arange(12))
+        rows, columns = exploration.inside(rectangles, np.zeros((len(instances), 2), int), np.arange(9), np.arange(12))
         masks = (rows[:, :, None] & columns[:, None]) != 0
         return np.array([games[i](mask[None])[0] for i, mask in zip(instances, masks, strict=True)])
 
     for threshold, mode in ((0.0, "absolute"), (0.1, "absolute"), (70, "relative")):
-        together = hierarchy.explore(evaluate, len(games), (9, 12), 1, threshold, mode)
+        together = exploration.explore(evaluate, len(games), (9, 12), 1, threshold, mode)
         for i, game in enumerate(games):
             alone = h_shap(game, (9, 12), 1, threshold, mode)
             saliency, raw = together.maps(i)
@@ -263,7 +265,7 @@ def test_percentiles_are_numpys():
     groups = groups[groups != 2]
     values = random.normal(size=len(groups)).round(1)
     for percent in (0, 10, 33.3, 70, 100):
-        found = hierarchy._percentiles(values, groups, 6, percent)
+        found = exploration._percentiles(values, groups, 6, percent)
         for group in set(groups):
             assert found[group] == pytest.approx(np.percentile(values[groups == group], percent))
 
@@ -346,7 +348,7 @@ def test_a_tree_of_quadrants_is_h_shap():
     tree = [block for half in tree for block in half]
     for threshold, mode in ((0.0, "absolute"), (60, "relative")):
         expected = h_shap(game, shape, 1, threshold, mode)
-        found = hierarchy.h_shap_tree(game, labels, tree, threshold, mode)
+        found = forests.h_shap_tree(game, labels, tree, threshold, mode)
         np.testing.assert_allclose(found.saliency, expected.saliency, atol=1e-14)
         np.testing.assert_allclose(found.raw, expected.raw, atol=1e-14)
         assert found.evaluations == expected.evaluations and found.visited_nodes == expected.visited_nodes
@@ -356,18 +358,18 @@ def test_a_tree_of_quadrants_is_h_shap():
 def test_superpixels_with_their_own_names_and_tree():
     labels = np.array([[7, 7, 2, 2], [7, 5, 5, 2], [9, 9, 5, 2], [9, 9, 4, 4]])
     important = labels == 5
-    for tree in ([[7, 2], [5, 9, 4]], [7, [2, [5, [9, 4]]]], hierarchy.superpixel_tree(labels)):
-        found = hierarchy.h_shap_tree(any_of(important), labels, tree)
+    for tree in ([[7, 2], [5, 9, 4]], [7, [2, [5, [9, 4]]]], forests.superpixel_tree(labels)):
+        found = forests.h_shap_tree(any_of(important), labels, tree)
         np.testing.assert_allclose(found.saliency, important / 3)
         assert found.leaves.tolist() == [5]
-    assert sorted(hierarchy.forest([hierarchy.superpixel_tree(labels)]).labels[0]) == [2, 4, 5, 7, 9]
-    assert hierarchy.h_shap_tree(any_of(labels == 0), labels, [[7, 2], [5, 9, 4]]).flag == "no relevant node"
+    assert sorted(forests.forest([forests.superpixel_tree(labels)]).labels[0]) == [2, 4, 5, 7, 9]
+    assert forests.h_shap_tree(any_of(labels == 0), labels, [[7, 2], [5, 9, 4]]).flag == "no relevant node"
 
 
 def test_an_uneven_tree_finds_both_leaves():
     labels = np.repeat(np.arange(6), 2).reshape(3, 4)
     important = np.isin(labels, [0, 4])
-    found = hierarchy.h_shap_tree(any_of(important), labels, [0, [1, 2, 3], [4, 5]])
+    found = forests.h_shap_tree(any_of(important), labels, [0, [1, 2, 3], [4, 5]])
     np.testing.assert_allclose(found.saliency, important / 4)
     assert found.evaluations == 2 + 6 + 2 and found.visited_nodes == 4
 
@@ -384,7 +386,7 @@ def test_an_uneven_tree_finds_both_leaves():
 )
 def test_trees_refused(tree, words):
     with pytest.raises(ShapelineError, match=words):
-        hierarchy.h_shap_tree(any_of(np.ones((1, 3), bool)), np.array([[0, 1, 2]]), tree)
+        forests.h_shap_tree(any_of(np.ones((1, 3), bool)), np.array([[0, 1, 2]]), tree)
 
 
 # --- mistakes ---
@@ -426,10 +428,12 @@ def test_the_exploration_imports_no_framework():
 
 torch = pytest.importorskip("torch")
 
-from shapeline import engine, hierarchy_torch, models  # noqa: E402
-from shapeline.engine import Form  # noqa: E402
-from shapeline.features import Features  # noqa: E402
-from shapeline.references import Reference  # noqa: E402
+from shapeline.engine.forms import Form  # noqa: E402
+from shapeline.engine.question import Question  # noqa: E402
+from shapeline.game.features import Features  # noqa: E402
+from shapeline.game.references import Reference  # noqa: E402
+from shapeline.hierarchy import methods, torch_crops, torch_evaluator  # noqa: E402
+from shapeline.models import wrapping  # noqa: E402
 
 SIDES = (11, 14)
 
@@ -445,11 +449,11 @@ LAYERS = {
 }
 
 
-def picture_model(layers="one convolution", classes=3):
+def picture_model(layers="one convolution", classes=3, task=None):
     torch.manual_seed(0)
     layers = [*LAYERS[layers](), torch.nn.ReLU(), torch.nn.Flatten()]
     features = torch.nn.Sequential(*layers).eval()(torch.zeros(1, 2, *SIDES)).shape[1]
-    return models.wrap(torch.nn.Sequential(*layers, torch.nn.Linear(features, classes)), n_classes=classes)
+    return wrapping.wrap(torch.nn.Sequential(*layers, torch.nn.Linear(features, classes)), task, n_classes=classes)
 
 
 def pictures(n, seed=0):
@@ -477,7 +481,7 @@ def some_pairs(n, count, seed=0):
 
 
 @pytest.mark.parametrize("form", [Form("plain", 7), Form("channels_last", 64), Form("frozen", 16)])
-@pytest.mark.parametrize("value", hierarchy_torch.VALUES)
+@pytest.mark.parametrize("value", torch_crops.VALUES)
 @pytest.mark.parametrize("reference", [1, 3, OWN], ids=["one row", "three rows", "own"])
 @pytest.mark.parametrize("layers", LAYERS)
 def test_values_are_the_engines(form, value, reference, layers, caplog):
@@ -485,9 +489,9 @@ def test_values_are_the_engines(form, value, reference, layers, caplog):
         reference = Reference(pictures(reference, seed=9))
     model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
     instances, rectangles, masks = some_pairs(4, 60)
-    found = hierarchy_torch.evaluator(model, inputs, reference, targets, value, form=form)(instances, rectangles)
+    found = questions.evaluator(model, inputs, reference, targets, value, form=form)(instances, rectangles)
     flat = masks.reshape(len(masks), -1)
-    expected = engine.values(model, inputs, reference, flat, PIXELS, value, targets)
+    expected = questions.values(model, inputs, reference, flat, PIXELS, value, targets)
     np.testing.assert_allclose(found, expected[instances, np.arange(len(flat))], atol=1e-5)
     assert found.dtype == np.float64 and np.ptp(expected) > 1e-3
     assert not caplog.records  # a crop that gave other values would have been given up, and said so
@@ -495,19 +499,19 @@ def test_values_are_the_engines(form, value, reference, layers, caplog):
 
 @pytest.mark.parametrize("layers", LAYERS)
 def test_a_batch_of_pictures_is_one_game_each(layers, monkeypatch):
-    monkeypatch.setattr(hierarchy_torch, "CODE_BYTES", 16 * 25 * 50)  # blocks of 50 pairs
+    monkeypatch.setattr(torch_evaluator, "CODE_BYTES", 16 * 25 * 50)  # blocks of 50 pairs
     model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
     reference, shifts = Reference(pictures(2, seed=9)), [(0, 0), (3, 5)]
-    together = hierarchy_torch.h_shap(model, inputs, reference, targets, 2, shifts=shifts, form=Form("plain", 33))
+    together = questions.trees(model, inputs, reference, targets, 2, shifts=shifts, form=Form("plain", 33))
     for i, found in enumerate(together):
 
         def game(masks, i=i):
             flat = masks.reshape(len(masks), -1)
-            return engine.values(model, inputs[i : i + 1], reference, flat, PIXELS, "probability", targets[i : i + 1])[
-                0
-            ]
+            return questions.values(
+                model, inputs[i : i + 1], reference, flat, PIXELS, "probability", targets[i : i + 1]
+            )[0]
 
-        alone = h_shap(game, SIDES, 2, shifts=shifts, tolerance=hierarchy_torch.TOLERANCE)
+        alone = h_shap(game, SIDES, 2, shifts=shifts, tolerance=methods.TOLERANCE)
         np.testing.assert_array_equal(found.leaves, alone.leaves)
         np.testing.assert_allclose(found.raw, alone.raw, atol=1e-7)
         np.testing.assert_array_equal(found.saliency, alone.saliency)
@@ -517,20 +521,20 @@ def test_a_batch_of_pictures_is_one_game_each(layers, monkeypatch):
 @pytest.fixture(autouse=True)
 def crops_of_small_networks(monkeypatch):
     """Crops are taken even where they save less than a call costs."""
-    monkeypatch.setitem(hierarchy_torch.CALL_WORK, "cpu", -1)
+    monkeypatch.setitem(torch_crops.CALL_WORK, "cpu", -1)
 
 
 def test_crops_are_taken_where_they_save_more_than_a_call_costs(monkeypatch):
     model, inputs, reference = picture_model(), pictures(3), Reference(pictures(1, seed=9))
-    work = hierarchy_torch._trunk(model, inputs.shape[1:]).work
-    cut, alone = hierarchy_torch._Local.outputs, []
-    monkeypatch.setattr(hierarchy_torch._Local, "outputs", lambda *a: alone.append(len(a[2])) or cut(*a))
-    evaluate = hierarchy_torch.evaluator(model, inputs, reference, np.array([0, 1, 0]))
+    work = torch_crops.trunk_of(model, inputs.shape[1:]).work
+    cut, alone = torch_crops.LocalCrops.outputs, []
+    monkeypatch.setattr(torch_crops.LocalCrops, "outputs", lambda *a: alone.append(len(a[2])) or cut(*a))
+    evaluate = questions.evaluator(model, inputs, reference, np.array([0, 1, 0]))
     nodes = np.array([[4, 6, 4, 6]] * 5 + [[0, 11, 0, 14]] * 5)[:, None]  # of the whole pictures nothing is saved
     owners = np.arange(len(nodes)) % 3
     found = {}
     for most_work, cropped in ((-1, [5, 5]), (work, [5]), (5 * work, [])):
-        monkeypatch.setitem(hierarchy_torch.CALL_WORK, "cpu", most_work)
+        monkeypatch.setitem(torch_crops.CALL_WORK, "cpu", most_work)
         alone.clear()
         found[most_work] = evaluate(owners, nodes)
         assert sorted(alone, reverse=True) == cropped, most_work
@@ -550,12 +554,12 @@ def test_small_nodes_are_computed_from_crops(caplog):
 
     inputs, reference, targets = pictures(1), Reference(pictures(1, seed=9)), np.array([0])
     layers = [Counting(), torch.nn.Conv2d(2, 5, 3), torch.nn.Flatten(), torch.nn.Linear(540, 2)]
-    counting = models.wrap(torch.nn.Sequential(*layers))
-    hierarchy_torch._CELLWISE += (Counting,)
+    counting = wrapping.wrap(torch.nn.Sequential(*layers))
+    torch_crops._CELLWISE += (Counting,)
     try:
-        evaluate = hierarchy_torch.evaluator(counting, inputs, reference, targets)
+        evaluate = questions.evaluator(counting, inputs, reference, targets)
     finally:
-        hierarchy_torch._CELLWISE = hierarchy_torch._CELLWISE[:-1]
+        torch_crops._CELLWISE = torch_crops._CELLWISE[:-1]
     cells.clear()
     corner = np.tile([4, 6, 4, 6], (10, 1, 1))
     evaluate(np.zeros(10, int), corner)
@@ -565,15 +569,15 @@ def test_small_nodes_are_computed_from_crops(caplog):
         def forward(self, rows):
             return rows - rows.mean(dim=(2, 3), keepdim=True)
 
-    hierarchy_torch._CELLWISE += (Uneven,)
+    torch_crops._CELLWISE += (Uneven,)
     try:
-        uneven = models.wrap(torch.nn.Sequential(Uneven(), *layers[1:]))
-        found = hierarchy_torch.evaluator(uneven, inputs, reference, targets)(np.zeros(10, int), corner)
+        uneven = wrapping.wrap(torch.nn.Sequential(Uneven(), *layers[1:]))
+        found = questions.evaluator(uneven, inputs, reference, targets)(np.zeros(10, int), corner)
     finally:
-        hierarchy_torch._CELLWISE = hierarchy_torch._CELLWISE[:-1]
+        torch_crops._CELLWISE = torch_crops._CELLWISE[:-1]
     mask = np.zeros((1, *SIDES), bool)
     mask[0, 4:6, 4:6] = True
-    expected = engine.values(uneven, inputs, reference, mask.reshape(1, -1), PIXELS, "probability", targets)
+    expected = questions.values(uneven, inputs, reference, mask.reshape(1, -1), PIXELS, "probability", targets)
     np.testing.assert_allclose(found, expected[0, 0], atol=1e-6)
     assert "whole pictures are evaluated" in caplog.text
 
@@ -583,22 +587,22 @@ def test_the_module_is_left_as_it_was():
     model.module.train()
     model.module[5].eval()
     flags = [part.training for part in model.module.modules()]
-    hierarchy_torch.h_shap(model, pictures(1), Reference(pictures(1, seed=9)), np.array([0]), 3)
+    questions.trees(model, pictures(1), Reference(pictures(1, seed=9)), np.array([0]), 3)
     assert [part.training for part in model.module.modules()] == flags
     # A later call sees changed weights, of the convolutions and of the rest.
     full = []
     for layer in (-1, 0, 0):
         reference = Reference(pictures(1, seed=9))
-        full.append(hierarchy_torch.h_shap(model, pictures(1), reference, np.array([0]), 3, form=Form("frozen", 8))[0])
+        full.append(questions.trees(model, pictures(1), reference, np.array([0]), 3, form=Form("frozen", 8))[0])
         with torch.no_grad():
             model.module[layer].weight[0] += 1
     assert len({found.value_full for found in full}) == 3
 
 
 def test_several_labels_of_a_sigmoid_head():
-    model, inputs, reference = picture_model(), pictures(2), Reference(pictures(1, seed=9))
+    model, inputs, reference = picture_model(task="multilabel"), pictures(2), Reference(pictures(1, seed=9))
     labels = np.array([[0, 1, 2], [2, 1, 0]])
-    found = hierarchy_torch.h_shap(model, inputs, reference, labels, 2, multi_label=True)
+    found = questions.trees(model, inputs, reference, labels, 2)
     assert len(found) == 6
     for place, (i, label) in enumerate(itertools.product(range(2), range(3))):
         with torch.inference_mode():
@@ -606,19 +610,19 @@ def test_several_labels_of_a_sigmoid_head():
         full, empty = torch.sigmoid(logits[:, labels[i, label]]).tolist()
         assert found[place].value_full == pytest.approx(full, abs=1e-6)
         assert found[place].value_empty == pytest.approx(empty, abs=1e-6)
-    single = hierarchy_torch.h_shap(model, inputs, reference, labels[:, 1], 2, multi_label=True)
+    single = questions.trees(model, inputs, reference, labels[:, 1], 2)
     np.testing.assert_array_equal(single[1].saliency, found[4].saliency)
 
 
 def test_a_vector_model_and_a_function():
     weights = np.array([0.0, 0, 0, 4, 0, 0, 0, 0, -2, 0])
-    function = models.wrap(lambda rows: 1 / (1 + np.exp(-(rows @ weights - 2))))
+    function = wrapping.wrap(lambda rows: 1 / (1 + np.exp(-(rows @ weights - 2))))
     inputs, reference = np.ones((2, 10), np.float32), Reference(np.zeros((1, 10), np.float32))
-    found = hierarchy_torch.h_shap(function, inputs, reference, np.array([1, 1]), 1)
+    found = questions.trees(function, inputs, reference, np.array([1, 1]), 1)
     assert [result.leaves.tolist() for result in found] == [[[3, 4]]] * 2
     assert found[0].value_full == pytest.approx(0.5)
     with pytest.raises(ShapelineError, match="no logits"):
-        hierarchy_torch.h_shap(function, inputs, reference, np.array([1, 1]), 1, value="logit")
+        questions.trees(function, inputs, reference, np.array([1, 1]), 1, value="logit")
 
 
 def test_a_forest_on_a_model():
@@ -628,29 +632,31 @@ def test_a_forest_on_a_model():
         np.arange(154).reshape(SIDES) // 23,
         (np.indices(SIDES) // 4 * np.array([4, 1])[:, None, None]).sum(axis=0),
     ]
-    trees = hierarchy.forest([hierarchy.superpixel_tree(segments) for segments in labels])
-    places = np.stack([trees.places(i, segments) for i, segments in enumerate(labels)])
-    evaluate = hierarchy_torch.evaluator(model, inputs, reference, targets, places=places)
-    together = hierarchy.explore_forest(evaluate, trees)
     for i, segments in enumerate(labels):
+        cells = np.broadcast_to(segments, (2, *SIDES)).astype(np.int32)
+        question = Question(model, reference, Features("superpixel", (segments.max() + 1,), cells), "probability")
+        trees = forests.forest([forests.superpixel_tree(segments)])
+        order = np.argsort(trees.labels[0])
+        evaluate = methods.by_masks(question, inputs[i : i + 1], targets[i : i + 1], places=order)
+        together = forests.explore_forest(evaluate, trees)
 
         def game(masks, i=i):
             flat = masks.reshape(len(masks), -1)
-            return engine.values(model, inputs[i : i + 1], reference, flat, PIXELS, "probability", targets[i : i + 1])[
-                0
-            ]
+            return questions.values(
+                model, inputs[i : i + 1], reference, flat, PIXELS, "probability", targets[i : i + 1]
+            )[0]
 
-        alone = hierarchy.h_shap_tree(game, segments, hierarchy.superpixel_tree(segments))
-        np.testing.assert_allclose(together.maps(i, places[i])[0], alone.saliency, atol=1e-12)
+        alone = forests.h_shap_tree(game, segments, forests.superpixel_tree(segments))
+        np.testing.assert_allclose(together.maps(0, trees.places(0, segments))[0], alone.saliency, atol=1e-12)
         assert alone.saliency.any()
 
 
 def test_large_pictures_hold_no_masks():
     """1200x1600: the rectangles are all there is; a picture's masks at s = 75 would be 27 MB a node."""
     bright = lambda rows: rows[:, 0, 700:710, 320:330].mean(axis=(1, 2))  # noqa: E731
-    model = models.wrap(lambda rows: bright(rows).clip(0, 1))
+    model = wrapping.wrap(lambda rows: bright(rows).clip(0, 1))
     inputs, reference = np.ones((1, 1, 1200, 1600), np.float32), Reference(np.zeros((1, 1, 1200, 1600), np.float32))
-    (found,) = hierarchy_torch.h_shap(model, inputs, reference, np.array([1]), 75, form=Form("plain", 16))
+    (found,) = questions.trees(model, inputs, reference, np.array([1]), 75, form=Form("plain", 16))
     assert found.leaves.tolist() == [[675, 750, 300, 400]] and found.evaluations == 2 + 14 * 4
     assert (found.saliency > 0).sum() == 7500 and (found.saliency[675:750, 300:400] == 1 / 7500).all()
 
@@ -659,10 +665,10 @@ def test_model_mistakes():
     model, inputs, reference = picture_model(), pictures(2), Reference(pictures(1))
     for targets, words in (([0, 3], "classes are 0 to 2"), ([0], "targets have shape"), ([0.0, 1.0], "class numbers")):
         with pytest.raises(ShapelineError, match=words):
-            hierarchy_torch.h_shap(model, inputs, reference, np.array(targets), 2)
+            questions.evaluator(model, inputs, reference, np.array(targets))
     with pytest.raises(ShapelineError, match="Did you mean 'probability'"):
-        hierarchy_torch.h_shap(model, inputs, reference, np.array([0, 1]), 2, value="probabilty")
+        questions.trees(model, inputs, reference, np.array([0, 1]), 2, value="probabilty")
     inputs[1, 0, 0, 0] = np.nan
     with pytest.raises(ShapelineError, match="instance 1, a coalition's probability is nan") as error:
-        hierarchy_torch.h_shap(model, inputs, reference, np.array([0, 1]), 2, shifts=[(0, 0), (1, 1)])
+        questions.trees(model, inputs, reference, np.array([0, 1]), 2, shifts=[(0, 0), (1, 1)])
     assert error.value.instance == 1

@@ -12,19 +12,21 @@ import numpy as np
 import pytest
 import yaml
 
-from shapeline import config, datasets, plan
-from shapeline.datasets import pictures
+from shapeline.config import derived, mistakes, validation
+from shapeline.datasets import checks, loading, pictures, preparation, registry, sources
 from shapeline.errors import ShapelineError
+from shapeline.plan import paths
+from shapeline.plan.settings import prepare_settings
 from tests.fixtures import failures, picture_files, text_files
 from tests.fixtures.picture_files import COLOURS, encoded, painted
 
-failure = partial(failures.failure, datasets.prepare)
+failure = partial(failures.failure, preparation.prepare)
 
 
 def prepared(tmp_path, source, path, **settings):
     folder = tmp_path / "prepared" / source
-    card = datasets.prepare(source, {"path": str(path), **settings}, [], folder)
-    return card, datasets.load(folder)
+    card = preparation.prepare(source, {"path": str(path), **settings}, [], folder)
+    return card, loading.load(folder)
 
 
 def refused(tmp_path, path, **settings) -> str:
@@ -52,7 +54,7 @@ def test_cifar10_keeps_order_channels_and_the_official_split(tmp_path):
     card, data = prepared(tmp_path, "cifar10", path, validation=0.1)
     assert card["input_shape"] == [3, 32, 32] and card["scale"] == 255 and card["records"]["read"] == 120
     assert card["classes"][3:5] == ["cat", "deer"] and card["classes"][-1] == "truck"
-    assert (data.split[100:] == datasets.TEST).all() and (data.split[:100] != datasets.TEST).all()
+    assert (data.split[100:] == sources.TEST).all() and (data.split[:100] != sources.TEST).all()
     np.testing.assert_array_equal(data.labels, np.tile(np.arange(10), 12))
     bytes_ = np.rint(255 * data.inputs).astype(int)
     assert (bytes_[:, :, 0, :3] == 255).all(), "a channel begins with the left of its uppermost row"
@@ -102,7 +104,7 @@ def test_damaged_cifar10_is_refused(tmp_path):
 
 
 def test_the_official_archive_is_verified(tmp_path):
-    (file,) = datasets.SOURCES["cifar10"].files
+    (file,) = registry.SOURCES["cifar10"].files
     path = text_files.write_archive(tmp_path / file.name, picture_files.cifar10(1))
     message = failure("cifar10", {}, [path], tmp_path / "out")
     assert file.sha256 in message and "170,052,171 bytes" in message
@@ -485,7 +487,7 @@ def experiment(path, **keys) -> dict:
 
 def told(raw: dict) -> str:
     with pytest.raises(ShapelineError) as caught:
-        config.load(raw)
+        validation.load(raw)
     return str(caught.value)
 
 
@@ -495,15 +497,15 @@ def test_the_configuration_knows_the_shape_from_size(folder):
     assert "at d = 24" in told(experiment(path, size=[16, 24]))
     raw = experiment(path)
     raw["experiments"]["pets"]["budget"] = 4
-    loaded = config.load(raw)
-    assert config.feature_shape(loaded, loaded.experiments["pets"]) is None
+    loaded = validation.load(raw)
+    assert derived.feature_shape(loaded, loaded.experiments["pets"]) is None
     raw["datasets"]["pets"]["size"] = [16, 24]
-    loaded = config.load(raw)
-    assert config.feature_shape(loaded, loaded.experiments["pets"]) == (4, 6)
-    assert plan.prepare_settings(loaded, "pets")["size"] == [16, 24]
-    own = datasets.SOURCES["image_folder"]
-    assert datasets.input_shape(own, {"size": [16, 24], "color": "grey"}) == (1, 16, 24)
-    assert datasets.input_shape(own, {}) is None
+    loaded = validation.load(raw)
+    assert derived.feature_shape(loaded, loaded.experiments["pets"]) == (4, 6)
+    assert prepare_settings(loaded, "pets")["size"] == [16, 24]
+    own = registry.SOURCES["image_folder"]
+    assert checks.input_shape(own, {"size": [16, 24], "color": "grey"}) == (1, 16, 24)
+    assert checks.input_shape(own, {}) is None
     raw["experiments"]["pets"]["features"] = {"kind": "patch", "size": 20}
     assert "larger than the image, 16x24" in told(raw)
     raw["datasets"]["pets"] |= {"fits": "crop"}
@@ -521,8 +523,8 @@ def test_a_picture_more_or_less_shows_in_the_inputs_of_the_job(folder):
     path = folder(parts=("train", "test"))
     raw = experiment(path, size=[16, 24])
     raw["experiments"]["pets"]["budget"] = 4
-    loaded = config.load(raw)
-    listed = plan.raw_files(loaded, "pets")
+    loaded = validation.load(raw)
+    listed = paths.raw_files(loaded, "pets")
     assert listed == [str(path / name) for name in ("", "test", "test/deer", "test/horse", "train", "train/deer")] + [
         str(path / "train/horse")
     ]
@@ -550,7 +552,7 @@ def test_the_jpeg_copies_of_deer_and_horse(real_data, tmp_path):
     with np.load(originals) as stored:
         kept = np.isin(stored["labels"], [4, 7])
         pixels, labels = stored["data"][kept].astype(np.float32), (stored["labels"][kept] == 7).astype(int)
-    training = data.split != datasets.TEST
+    training = data.split != sources.TEST
     copies = np.rint(255 * data.inputs[training]).reshape(-1, 3072)
     squares = (copies**2).sum(axis=1) - 2 * pixels @ copies.T + (pixels**2).sum(axis=1)[:, None]
     nearest = squares.argmin(axis=1)
@@ -575,5 +577,7 @@ def test_ten_digits_of_the_real_mnist(real_data, tmp_path):
 def test_the_example_of_cifar_copies_is_valid_and_says_lossy(real_data, root, default, monkeypatch):
     monkeypatch.setenv("SHAPELINE_DATA", str(real_data("cifar10", "cifar10_deer_horse_jpg.tar.gz").parents[1]))
     own = yaml.safe_load((root / "examples" / "cifar_copies.yaml").read_text())
-    loaded = config.load(default | {"run": own["run"]} | {key: default[key] | own[key] for key in config.SECTIONS})
+    loaded = validation.load(
+        default | {"run": own["run"]} | {key: default[key] | own[key] for key in mistakes.SECTIONS}
+    )
     assert "lossy" in loaded.experiments["cifar_copies"].report.title

@@ -11,13 +11,20 @@ import safetensors.numpy
 import torch
 from torch import nn
 
-from shapeline import config, datasets, engine, hierarchy_torch, models, plan, torch_engine
+from shapeline.config import validation
+from shapeline.datasets import registry
+from shapeline.engine import forms, torch_forms
+from shapeline.engine.backends import traced_rows
+from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.features import Features
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
 from shapeline.gradients.torch_deep_lift import deep_lift
 from shapeline.gradients.torch_grad_cam import grad_cam
-from shapeline.models import torch_models, torch_training, torch_weights, training
-from shapeline.references import Reference
+from shapeline.hierarchy import torch_crops
+from shapeline.models import architectures, storage, torch_models, torch_training, torch_weights, training, wrapping
+from shapeline.plan import paths
+from shapeline.plan.settings import fetch_settings, train_settings
 
 SHAPES = {"mnist_cnn": (1, 28, 28), "cifar_cnn": (3, 32, 32), "crosses_cnn": (3, 100, 120), "resnet18": (3, 40, 56)}
 LARGER = ["cifar_cnn", "crosses_cnn", "resnet18"]
@@ -49,20 +56,20 @@ def test_parameters_are_those_counted_by_hand():
 
     convolutions = conv(3, 48, 3) + conv(48, 48, 3) + conv(48, 96, 3) + conv(96, 96, 3) + conv(96, 192, 3)
     cifar = convolutions + conv(192, 192, 3) + dense(192 * 2 * 2, 512) + dense(512, 256) + dense(256, 2)
-    assert models.build("cifar_cnn").n_parameters == cifar == 1_170_354
+    assert architectures.build("cifar_cnn").n_parameters == cifar == 1_170_354
     crosses = conv(3, 6, 5) + conv(6, 16, 4) + dense(16 * 9 * 11, 120) + dense(120, 84) + dense(84, 2)
-    assert models.build("crosses_cnn").n_parameters == crosses == 202_542
-    assert models.build("resnet18").n_parameters == 11_689_512  # torchvision's own figure
+    assert architectures.build("crosses_cnn").n_parameters == crosses == 202_542
+    assert architectures.build("resnet18").n_parameters == 11_689_512  # torchvision's own figure
 
 
 def test_filters_pools_and_dropout_stand_in_the_papers_order():
-    cifar = models.build("cifar_cnn").module
+    cifar = architectures.build("cifar_cnn").module
     filters = [layer.out_channels for layer in cifar if isinstance(layer, nn.Conv2d)]
     assert filters == [48, 48, 96, 96, 192, 192]
     pair = ["Conv2d", "ReLU", "Conv2d", "ReLU", "MaxPool2d", "Dropout"]
     dense = ["Linear", "ReLU", "Dropout"]
     assert [type(layer).__name__ for layer in cifar] == ["Standard"] + pair * 3 + ["Flatten"] + dense * 2 + ["Linear"]
-    crosses = models.build("crosses_cnn").module
+    crosses = architectures.build("crosses_cnn").module
     assert [layer.kernel_size for layer in crosses if isinstance(layer, nn.Conv2d)] == [(5, 5), (4, 4)]
     assert [layer.kernel_size for layer in crosses if isinstance(layer, nn.MaxPool2d)] == [2, 5]
 
@@ -78,7 +85,7 @@ def test_filters_pools_and_dropout_stand_in_the_papers_order():
     ],
 )
 def test_other_sizes(architecture, sizes, shape):
-    model = models.build(architecture, **sizes)
+    model = architectures.build(architecture, **sizes)
     log_probs = model.log_probs(some(shape))
     assert log_probs.shape == (3, model.n_classes)
     np.testing.assert_allclose(np.exp(log_probs).sum(1), 1, atol=1e-6)
@@ -87,7 +94,7 @@ def test_other_sizes(architecture, sizes, shape):
 @pytest.mark.parametrize("architecture, activations", [("cifar_cnn", 8), ("crosses_cnn", 4), ("resnet18", 17)])
 def test_every_activation_is_a_module_called_once(architecture, activations):
     """Then DeepLIFT accounts for the whole output, and Grad-CAM finds maps."""
-    model, shape = models.build(architecture, classes=2), SHAPES[architecture]
+    model, shape = architectures.build(architecture, classes=2), SHAPES[architecture]
     calls = []
     for name, module in model.module.named_modules():
         if isinstance(module, nn.ReLU):
@@ -97,43 +104,43 @@ def test_every_activation_is_a_module_called_once(architecture, activations):
     assert len(calls) == len(set(calls)) == activations
     cells = np.arange(shape[1] * shape[2], dtype=np.int32).reshape(shape[1:])
     features, targets = Features("pixel", shape[1:], np.stack([cells] * shape[0])), np.ones(2, np.int64)
-    _, _, said = deep_lift(model, x, targets, features, Reference(absent))
+    _, _, said = deep_lift(Question(model, Reference(absent), features), x, targets)
     assert said["completeness_gap"].max() < 1e-4
-    assert np.ptp(grad_cam(model, x, targets, features, signed=True)[0]) > 0
+    assert np.ptp(grad_cam(Question(model, None, features), x, targets, signed=True)[0]) > 0
 
 
 @pytest.mark.parametrize("architecture", LARGER)
 def test_weights_come_from_the_seed_and_survive_a_file(architecture, tmp_path):
-    one, same, other = (models.build(architecture, seed=seed, classes=3) for seed in (1, 1, 2))
+    one, same, other = (architectures.build(architecture, seed=seed, classes=3) for seed in (1, 1, 2))
     inputs = some(SHAPES[architecture])
     assert (one.log_probs(inputs) == same.log_probs(inputs)).all()
     assert (one.log_probs(inputs) != other.log_probs(inputs)).any()
-    models.save(one, tmp_path / "weights.safetensors")
-    loaded = models.load(tmp_path / "weights.safetensors")
+    storage.save(one, tmp_path / "weights.safetensors")
+    loaded = storage.load(tmp_path / "weights.safetensors")
     assert (loaded.log_probs(inputs) == one.log_probs(inputs)).all() and loaded.sizes == one.sizes
 
 
 @pytest.mark.parametrize("architecture", LARGER)
 def test_every_form_of_the_engine_gives_the_same(architecture):
-    model, inputs = models.build(architecture, classes=2), some(SHAPES[architecture])
+    model, inputs = architectures.build(architecture, classes=2), some(SHAPES[architecture])
     expected, reference = model.log_probs(inputs), Reference(np.zeros((1, *SHAPES[architecture]), np.float32))
     for form in ("channels_last", "frozen"):
-        forward = torch_engine.prepare(model, engine.Form(form), inputs, reference)
+        forward = torch_forms.prepare(model, forms.Form(form), traced_rows(inputs, reference))
         with torch.inference_mode():
             found = torch.log_softmax(forward(torch.from_numpy(inputs)).double(), 1).numpy()
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_h_shap_evaluates_crops_of_the_crosses_network():
-    trunk = hierarchy_torch._trunk(models.build("crosses_cnn"), (3, 100, 120))
+    trunk = torch_crops.trunk_of(architectures.build("crosses_cnn"), (3, 100, 120))
     assert (trunk.window, trunk.stride, trunk.size) == ((20, 20), (10, 10), (9, 11))
     assert trunk.head[0].__class__ is nn.Flatten
-    assert hierarchy_torch._trunk(models.build("cifar_cnn"), (3, 32, 32)) is None  # padded
+    assert torch_crops.trunk_of(architectures.build("cifar_cnn"), (3, 32, 32)) is None  # padded
 
 
 def test_deep_networks_keep_their_signal():
     """From torch's own draw the last activations of cifar_cnn would differ between pictures by a few thousandths."""
-    model = models.build("cifar_cnn", seed=3)
+    model = architectures.build("cifar_cnn", seed=3)
     assert torch_models.state(model.module)["1.bias"].max() == 0
     assert np.ptp(model.log_probs(some((3, 32, 32), 20) * np.linspace(0, 1, 20)[:, None, None, None])[:, 0]) > 0.1
     torch_training.initialise_weights(model.module)
@@ -142,17 +149,17 @@ def test_deep_networks_keep_their_signal():
 
 def test_the_card_of_a_dataset_gives_the_sizes(tmp_path):
     crosses = {"kind": "image", "input_shape": [3, 100, 120], "classes": ["none", "cross"]}
-    model = models.for_dataset({"architecture": "crosses_cnn"}, crosses)
+    model = architectures.for_dataset({"architecture": "crosses_cnn"}, crosses)
     assert model.sizes == {"classes": 2, "channels": 3, "height": 100, "width": 120, "dropout": 0.5}
-    assert models.for_dataset({"architecture": "resnet18"}, crosses).sizes == {"classes": 2, "channels": 3}
+    assert architectures.for_dataset({"architecture": "resnet18"}, crosses).sizes == {"classes": 2, "channels": 3}
     cifar = {**crosses, "input_shape": [3, 32, 32]}
-    assert models.for_dataset({"architecture": "cifar_cnn"}, cifar).sizes["side"] == 32
+    assert architectures.for_dataset({"architecture": "cifar_cnn"}, cifar).sizes["side"] == 32
     for architecture, words in (("cifar_cnn", "'cifar_cnn' is for square images"), ("mnist_cnn", "square images")):
         with pytest.raises(ShapelineError, match=words):
-            models.for_dataset({"architecture": architecture}, crosses)
+            architectures.for_dataset({"architecture": architecture}, crosses)
     for architecture in ("crosses_cnn", "resnet18"):
         with pytest.raises(ShapelineError, match=r"is for images, but the inputs are of shape \(30,\)"):
-            models.for_dataset({"architecture": architecture}, {**crosses, "kind": "table", "input_shape": [30]})
+            architectures.for_dataset({"architecture": architecture}, {**crosses, "kind": "table", "input_shape": [30]})
     source = tmp_path / "own.py"
     source.write_text(
         "from torch import nn\n\n"
@@ -160,18 +167,21 @@ def test_the_card_of_a_dataset_gives_the_sizes(tmp_path):
         "    return nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 2))\n\n"
         "def wide(width=4):\n    return nn.Sequential(nn.Flatten(), nn.Linear(36000, width), nn.Linear(width, 2))\n"
     )
-    own = models.for_dataset({"source": f"{source}:sized"}, crosses)
+    own = architectures.for_dataset({"source": f"{source}:sized"}, crosses)
     assert own.sizes == {"height": 100, "width": 120, "channels": 3}
-    assert models.for_dataset({"source": f"{source}:wide"}, crosses).sizes == {"width": 4}  # not of the picture
+    assert architectures.for_dataset({"source": f"{source}:wide"}, crosses).sizes == {"width": 4}  # not of the picture
 
 
 @pytest.mark.parametrize(
     "call, words",
     [
-        (lambda: models.build("cifar_cnn", side=20), "a side of at least 22, not 20; use mnist_cnn or digits_cnn"),
-        (lambda: models.build("crosses_cnn", width=19), "a width of at least 20, not 19"),
-        (lambda: models.build("resnet18", "tensorflow"), "'resnet18' is for torch alone"),
-        (lambda: models.build("resnet18", side=20), "'resnet18' has no size 'side'"),
+        (
+            lambda: architectures.build("cifar_cnn", side=20),
+            "a side of at least 22, not 20; use mnist_cnn or digits_cnn",
+        ),
+        (lambda: architectures.build("crosses_cnn", width=19), "a width of at least 20, not 19"),
+        (lambda: architectures.build("resnet18", "tensorflow"), "'resnet18' is for torch alone"),
+        (lambda: architectures.build("resnet18", side=20), "'resnet18' has no size 'side'"),
         (lambda: training.settings_for("cifar_cnn", {"augment": ["flip"]}), "unknown augment 'flip'"),
         (lambda: training.settings_for("cifar_cnn", {"patience": 0}), "patience is 0"),
     ],
@@ -187,7 +197,7 @@ def test_large_pictures_go_through_in_small_batches(monkeypatch):
     monkeypatch.setattr(torch_models, "PASS_BYTES", 4 * 3 * 24 * 24 * 5)
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2))
     module.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
-    data, model = bright(), models.wrap(module, n_classes=2)
+    data, model = bright(), wrapping.wrap(module, n_classes=2)
     model.log_probs(data.inputs)
     training.fit(model, data, {"epochs": 1, "batch": 32}, initialise=False)
     assert max(seen) == 32 and seen[:10] == [5] * 9 + [3] and seen[10:] == [32, 5, 3, 5, 3]
@@ -227,7 +237,7 @@ def official(classes=1000, seed=0, counts=True):
 @pytest.mark.parametrize("counts", [True, False])
 def test_names_and_shapes_are_torchvisions(counts):
     expected = {name: tuple(tensor.shape) for name, tensor in official(counts=counts).items()}
-    found = {name: tuple(tensor.shape) for name, tensor in models.build("resnet18").module.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in architectures.build("resnet18").module.state_dict().items()}
     assert [*found] == [*official()]  # in its order too
     assert {name: shape for name, shape in found.items() if counts or "num_batches" not in name} == expected
 
@@ -241,18 +251,18 @@ def test_an_official_file_becomes_safetensors_and_training_starts_from_it(tmp_pa
     assert (
         kept.keys() == state.keys() and (kept["layer3.0.conv1.weight"] == state["layer3.0.conv1.weight"].numpy()).all()
     )
-    whole, other = models.build("resnet18", classes=1000), models.build("resnet18", classes=3, seed=5)
+    whole, other = architectures.build("resnet18", classes=1000), architectures.build("resnet18", classes=3, seed=5)
     drawn = torch_models.state(other.module)
     for model in (whole, other):
-        models.start_from(model, tmp_path / "start.safetensors")
+        storage.start_from(model, tmp_path / "start.safetensors")
     assert torch.equal(whole.module.fc.weight, state["fc.weight"])
     assert (torch_models.state(other.module)["fc.weight"] == drawn["fc.weight"]).all()  # other classes: its own draw
     assert torch.equal(other.module.layer4[1].bn2.running_var, state["layer4.1.bn2.running_var"])
     assert int(other.module.bn1.num_batches_tracked) == (0 if old else 7)
     data = bright()
-    training.fit(two := models.build("resnet18"), data, {"epochs": 1, "learning_rate": 1e-9}, initialise=True)
+    training.fit(two := architectures.build("resnet18"), data, {"epochs": 1, "learning_rate": 1e-9}, initialise=True)
     assert not torch.allclose(two.module.conv1.weight, state["conv1.weight"], atol=1e-3)
-    models.start_from(two := models.build("resnet18", classes=2), tmp_path / "start.safetensors")
+    storage.start_from(two := architectures.build("resnet18", classes=2), tmp_path / "start.safetensors")
     training.fit(two, data, {"epochs": 1, "learning_rate": 1e-9}, initialise=False)
     torch.testing.assert_close(two.module.conv1.weight, state["conv1.weight"], rtol=0, atol=1e-5)
 
@@ -304,15 +314,17 @@ def test_half_an_official_file_is_refused(tmp_path):
 
 
 def test_weights_that_do_not_fit(tmp_path):
-    models.save(models.build("digits_cnn", classes=10), tmp_path / "ten.safetensors")
-    models.start_from(two := models.build("digits_cnn", classes=2), tmp_path / "ten.safetensors")  # of any architecture
+    storage.save(architectures.build("digits_cnn", classes=10), tmp_path / "ten.safetensors")
+    storage.start_from(
+        two := architectures.build("digits_cnn", classes=2), tmp_path / "ten.safetensors"
+    )  # of any architecture
     assert two.log_probs(some((1, 8, 8))).shape == (3, 2)
     with pytest.raises(ShapelineError, match=r"has shape .* give weights of this architecture"):
-        models.start_from(models.build("digits_cnn", channels=3), tmp_path / "ten.safetensors")
+        storage.start_from(architectures.build("digits_cnn", channels=3), tmp_path / "ten.safetensors")
     with pytest.raises(ShapelineError, match=r"the (file lacks|model has no) .* give weights of this architecture"):
-        models.start_from(models.build("crosses_cnn"), tmp_path / "ten.safetensors")
+        storage.start_from(architectures.build("crosses_cnn"), tmp_path / "ten.safetensors")
     with pytest.raises(ShapelineError, match="there is no file"):
-        models.start_from(two, tmp_path / "none.safetensors")
+        storage.start_from(two, tmp_path / "none.safetensors")
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -338,7 +350,7 @@ def test_flips_are_made_of_training_rows_alone(axes):
         labels=np.arange(n) % 2,
         split=np.repeat([0, 1, 2], [300, 50, 50]).astype(np.uint8),
     )
-    whole = models.wrap(Recorder(), n_classes=2)
+    whole = wrapping.wrap(Recorder(), n_classes=2)
     training.fit(whole, data, {"epochs": 1, "augment": axes}, seed=3)
     trained, measured = (torch.cat(rows)[:, 0] for rows in (whole.module.trained, whole.module.measured))
     assert len(trained) == 300 and (measured.numpy() == picture).all() and len(measured) == 100
@@ -351,7 +363,7 @@ def test_flips_are_made_of_training_rows_alone(axes):
     if len(axes) == 2:
         expected |= {(4, 3, 2, 1)}
     assert kinds.keys() == expected and min(kinds.values()) > 0.6 * 300 / len(expected)  # each about as often
-    again = models.wrap(Recorder(), n_classes=2)
+    again = wrapping.wrap(Recorder(), n_classes=2)
     training.fit(again, data, {"epochs": 1, "augment": axes}, seed=3)
     assert all(torch.equal(a, b) for a, b in zip(whole.module.trained, again.module.trained, strict=True))
 
@@ -359,7 +371,7 @@ def test_flips_are_made_of_training_rows_alone(axes):
 def test_only_pictures_are_flipped():
     rows = SimpleNamespace(inputs=np.zeros((30, 5), np.float32), labels=np.arange(30) % 2, split=np.arange(30) % 3)
     with pytest.raises(ShapelineError, match="augment flips pictures"):
-        training.fit(models.build("mlp", inputs=5), rows, {"augment": ["flip_horizontal"]})
+        training.fit(architectures.build("mlp", inputs=5), rows, {"augment": ["flip_horizontal"]})
 
 
 @pytest.mark.parametrize("architecture", LARGER)
@@ -368,7 +380,7 @@ def test_training_is_deterministic_by_seed(architecture):
     sizes = {"cifar_cnn": {"side": 24}, "crosses_cnn": {"height": 24, "width": 24}, "resnet18": {"classes": 2}}
 
     def trained(seed):
-        model = models.build(architecture, **sizes[architecture])
+        model = architectures.build(architecture, **sizes[architecture])
         training.fit(model, data, {"epochs": 1, "batch": 16}, seed=seed)
         return model.log_probs(data.inputs)
 
@@ -379,14 +391,16 @@ def test_training_is_deterministic_by_seed(architecture):
 def test_the_residual_network_learns_and_takes_a_row_left_over():
     data = bright(65)  # 49 training rows in batches of 16: one is left over, which has no deviation of its own
     data.inputs = data.inputs[:, :, :16, :16]
-    card = training.fit(models.build("resnet18", classes=2), data, {"epochs": 4, "batch": 16, "learning_rate": 1e-3})
+    card = training.fit(
+        architectures.build("resnet18", classes=2), data, {"epochs": 4, "batch": 16, "learning_rate": 1e-3}
+    )
     assert card["history"][-1]["loss"] < card["history"][0]["loss"] and card["rows"]["train"] == 49
 
 
 def test_patience_ends_training(monkeypatch):
     made_up = iter([(0.5, 1.0), (0.9, 0.6), (0.8, 0.7), (0.9, 0.7), (0.7, 0.1), (0.9, 0.9), (0.4, 0.4), (1.0, 0.0)])
     monkeypatch.setattr(torch_training.Trainer, "measure", lambda *_: next(made_up))
-    card = training.fit(models.build("digits_cnn", channels=3, side=24), bright(), {"epochs": 20, "patience": 3})
+    card = training.fit(architectures.build("digits_cnn", channels=3, side=24), bright(), {"epochs": 20, "patience": 3})
     assert card["best_epoch"] == 2 and len(card["history"]) == 5  # the second, and three that are no better
 
 
@@ -443,19 +457,19 @@ def entry(**model):
 )
 def test_impossible_models_are_told_before_any_job(model, words):
     with pytest.raises(ShapelineError) as caught:
-        config.load(entry(**model))
+        validation.load(entry(**model))
     assert any(line.startswith(words) for line in str(caught.value).splitlines()), str(caught.value)
 
 
 def test_the_files_that_training_starts_from(tmp_path):
-    plain = config.load(entry())
-    assert plan.weights_file(plain, "net") == [] == plan.start_file(plain, "net")
-    imagenet = config.load(entry(weights="imagenet"))
-    assert plan.weights_file(imagenet, "net") == ["data/raw/weights/resnet18-f37072fd.pth"]
-    assert plan.start_file(imagenet, "net") == ["results/models/net/start.safetensors"]
-    assert plan.fetch_settings("weights", "resnet18-f37072fd.pth")["checksum"].startswith("f37072fd")
-    assert datasets.WEIGHTS["imagenet"].urls == ("https://download.pytorch.org/models/resnet18-f37072fd.pth",)
+    plain = validation.load(entry())
+    assert paths.weights_file(plain, "net") == [] == paths.start_file(plain, "net")
+    imagenet = validation.load(entry(weights="imagenet"))
+    assert paths.weights_file(imagenet, "net") == ["data/raw/weights/resnet18-f37072fd.pth"]
+    assert paths.start_file(imagenet, "net") == ["results/models/net/start.safetensors"]
+    assert fetch_settings("weights", "resnet18-f37072fd.pth")["checksum"].startswith("f37072fd")
+    assert registry.WEIGHTS["imagenet"].urls == ("https://download.pytorch.org/models/resnet18-f37072fd.pth",)
     (tmp_path / "own.pth").touch()
-    own = config.load(entry(weights=str(tmp_path / "own.pth")))
-    assert plan.weights_file(own, "net") == [str(tmp_path / "own.pth")]
-    assert plan.train_settings(plain, "net") == {"architecture": "resnet18", "dataset": "digits38", "seed": 0}
+    own = validation.load(entry(weights=str(tmp_path / "own.pth")))
+    assert paths.weights_file(own, "net") == [str(tmp_path / "own.pth")]
+    assert train_settings(plain, "net") == {"architecture": "resnet18", "dataset": "digits38", "seed": 0}

@@ -7,32 +7,34 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shapeline import findings, image_plots, plots
+from shapeline.report import experiment
+from shapeline.report.figures import score_maps
+from shapeline.report.sections import examples, pictures
 from tests.fixtures.result_folder import METHODS, build
 
-RED, BLUE = image_plots.BRIGHT, image_plots.DARK
+RED, BLUE = pictures.BRIGHT, pictures.DARK
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory) -> findings.Results:
-    return findings.load(**build(tmp_path_factory.mktemp("image"), "image", ("exact", "kernel_shap", "lime")))
+def results(tmp_path_factory) -> experiment.Results:
+    return experiment.load(**build(tmp_path_factory.mktemp("image"), "image", ("exact", "kernel_shap", "lime")))
 
 
 def test_the_top_fifth_is_red_where_it_was_bright_and_blue_where_it_was_dark():
     image = np.array([[[0.9, 0.2], [0.0, 0.8], [1.0, 0.4], [0.3, 0.6], [0.1, 0.7]]])
-    picture = image_plots.in_colour(image, "gray")
+    picture = pictures.in_colour(image, "gray")
     scores = np.array([5.0, 4, 0, 1, 0, 0, 0, 0, 0, -9])  # the sign counts
-    painted = image_plots.masked(picture, image, scores, np.arange(10).reshape(5, 2))
+    painted = pictures.masked(picture, image, scores, np.arange(10).reshape(5, 2))
     assert tuple(painted[0, 0]) == RED and tuple(painted[0, 1]) == BLUE
     assert (painted[1:] == picture[1:]).all()
-    assert (image_plots.masked(picture, image, scores[:2], np.zeros((5, 2), int))[0, 1] == BLUE).all()  # at least one
+    assert (pictures.masked(picture, image, scores[:2], np.zeros((5, 2), int))[0, 1] == BLUE).all()  # at least one
 
 
 def test_features_of_many_pixels_and_pixels_of_none():
     image = np.full((3, 2, 4), 0.2)
     image[:, 0, 0] = [1.0, 1.0, 0.0]  # bright on the mean of its channels
     cells = np.array([[0, 0, 1, -1], [2, 2, 3, 4]])
-    painted = image_plots.masked(image_plots.in_colour(image, "gray"), image, np.array([3.0, 1, 1, 1, 1]), cells)
+    painted = pictures.masked(pictures.in_colour(image, "gray"), image, np.array([3.0, 1, 1, 1, 1]), cells)
     assert tuple(painted[0, 0]) == RED and tuple(painted[0, 1]) == BLUE
     np.testing.assert_allclose(painted[1], 0.2)
     np.testing.assert_allclose(painted[0, 2:], 0.2)
@@ -40,65 +42,66 @@ def test_features_of_many_pixels_and_pixels_of_none():
 
 def test_ink_is_dark_and_photographs_are_as_they_are(results):
     ink = np.array([[[1.0, 0.25]]])
-    np.testing.assert_allclose(image_plots.in_colour(ink, "gray_r")[0], [[0] * 3, [0.75] * 3])
-    np.testing.assert_allclose(image_plots.in_colour(ink, "gray")[0], [[1] * 3, [0.25] * 3])
-    assert image_plots.in_colour(np.ones((3, 2, 2)), "gray_r").min() == 1  # colours are never inverted
-    assert [plots.tone_of({"source": name}) for name in ("mnist", "digits", "fer", "image_folder", "my.py:read")] == [
+    np.testing.assert_allclose(pictures.in_colour(ink, "gray_r")[0], [[0] * 3, [0.75] * 3])
+    np.testing.assert_allclose(pictures.in_colour(ink, "gray")[0], [[1] * 3, [0.25] * 3])
+    assert pictures.in_colour(np.ones((3, 2, 2)), "gray_r").min() == 1  # colours are never inverted
+    names = ("mnist", "digits", "fer", "image_folder", "my.py:read")
+    assert [score_maps.tone_of({"source": name}) for name in names] == [
         *("gray_r", "gray_r", "gray", "gray", "gray")
     ]  # fmt: skip
     photographs = dataclasses.replace(results, dataset_card={**results.dataset_card, "source": "fer"})
     for one, word in ((results, "ink"), (photographs, "bright")):
-        assert f"red where {'there was' if word == 'ink' else 'they were'} {word}" in image_plots.sections(one).data
+        assert f"red where {'there was' if word == 'ink' else 'they were'} {word}" in pictures.sections(one).data
 
 
 def test_the_grid_has_a_row_an_instance_and_says_what_failed(results):
-    drawing = image_plots.masked_grid(results, results.instances.head(3))
+    drawing = pictures.masked_grid(results, results.instances.head(3))
     assert len(drawing.axes) == 3 * (1 + 3)
     failed = [axes for axes in drawing.axes if "failed" in [text.get_text() for text in axes.texts]]
     assert len(failed) == 1  # lime on the first instance
     first = drawing.axes[0].images[0].get_array()
-    image = results.dataset.inputs[findings.positions(results.dataset, results.instances.head(1))][0]
-    np.testing.assert_allclose(first, image_plots.in_colour(image, "gray_r"))
+    image = results.dataset.inputs[experiment.positions(results.dataset, results.instances.head(1))][0]
+    np.testing.assert_allclose(first, pictures.in_colour(image, "gray_r"))
     hidden = (drawing.axes[1].images[0].get_array() != first).any(-1)
     assert hidden.sum() <= 3 * 4 and hidden.any()  # three patches of four pixels, of sixteen
 
 
 def test_misclassified_pictures_are_shown_or_said_to_be_none(results):
-    page = image_plots.mistakes_section(results).data  # the folder has one
+    page = pictures.mistakes_section(results).data  # the folder has one
     assert "1 of the 12 explained pictures wrong" in page and "<figure>" in page and "are shown" not in page
     right = results.instances.assign(prediction=results.instances["label"])
-    page = image_plots.mistakes_section(dataclasses.replace(results, instances=right)).data
+    page = pictures.mistakes_section(dataclasses.replace(results, instances=right)).data
     assert "none of the 12" in page and "<figure>" not in page
     wrong = results.instances.assign(prediction=1 - results.instances["label"])
-    page = image_plots.mistakes_section(dataclasses.replace(results, instances=wrong)).data
+    page = pictures.mistakes_section(dataclasses.replace(results, instances=wrong)).data
     assert "12 of the 12" in page and "The first 6 are shown." in page
 
 
 def test_mean_maps_are_the_means_of_the_maps(results):
-    means = image_plots.mean_maps(results)
+    means = pictures.mean_maps(results)
     assert list(means) == [0, 1] and sum(count for *_, count in means.values()) == 12
     for group, (picture, maps, count) in means.items():
         rows = results.instances[results.instances["prediction"] == group]
         assert count == len(rows)
-        images = results.dataset.inputs[findings.positions(results.dataset, rows)]
+        images = results.dataset.inputs[experiment.positions(results.dataset, rows)]
         np.testing.assert_allclose(picture, images.mean(0))
         for label, found in maps.items():
-            scores = [row for row in findings.scores_of(results.scores[label], rows["instance"]) if row is not None]
+            scores = [row for row in experiment.scores_of(results.scores[label], rows["instance"]) if row is not None]
             np.testing.assert_allclose(found.reshape(8, 8)[::2, ::2].ravel(), np.mean(scores, 0))
 
 
 def test_only_a_page_that_leaves_classes_out_says_so(results, monkeypatch):
-    monkeypatch.setattr(image_plots, "MOST", 2)  # as many as there are
-    assert "classes are shown" not in image_plots.mean_section(results).data
-    monkeypatch.setattr(image_plots, "MOST", 1)
-    assert "The first 1 classes are shown." in image_plots.mean_section(results).data
+    monkeypatch.setattr(pictures, "MOST", 2)  # as many as there are
+    assert "classes are shown" not in pictures.mean_section(results).data
+    monkeypatch.setattr(pictures, "MOST", 1)
+    assert "The first 1 classes are shown." in pictures.mean_section(results).data
 
 
 def test_every_caption_of_signed_colours_says_which_scores_have_no_sign(results):
     def captions(**labels: dict) -> list[str]:
         scores = {label: results.scores["exact"] for label in labels}
         other = dataclasses.replace(results, labels=labels, scores=scores)
-        pages = plots.explanations(other).data, *image_plots.sections(other).data.split("<h2")[1:]
+        pages = examples.explanations(other).data, *pictures.sections(other).data.split("<h2")[1:]
         found = [caption for page in pages for caption in re.findall(r"<figcaption.*?</figcaption>", page, re.S)]
         assert len(found) == 4
         return found
@@ -113,22 +116,22 @@ def test_every_caption_of_signed_colours_says_which_scores_have_no_sign(results)
 def test_mean_maps_of_features_that_differ_and_of_a_method_that_failed(results):
     settings = {**results.settings, "features": {"kind": "patch", "size": 2}}
     varying = dataclasses.replace(results, features=None, settings=settings)
-    fixed, found = image_plots.mean_maps(results), image_plots.mean_maps(varying)
+    fixed, found = pictures.mean_maps(results), pictures.mean_maps(varying)
     for group in fixed:
         for label in ("exact", "lime"):  # lime failed on one instance
             np.testing.assert_allclose(found[group][1][label], fixed[group][1][label])
     failed = {**results.scores, "lime": results.scores["lime"].assign(status="memory")}
     without = dataclasses.replace(varying, scores=failed)
-    assert [maps["lime"] for _, maps, _ in image_plots.mean_maps(without).values()] == [None, None]
-    assert "Mean maps" in image_plots.sections(without).data
+    assert [maps["lime"] for _, maps, _ in pictures.mean_maps(without).values()] == [None, None]
+    assert "Mean maps" in pictures.sections(without).data
 
 
 def test_other_data_have_no_sections(tmp_path):
-    table = findings.load(**build(tmp_path / "table", "table", tuple(METHODS)[:3]))
-    assert image_plots.sections(table).data == ""
+    table = experiment.load(**build(tmp_path / "table", "table", tuple(METHODS)[:3]))
+    assert pictures.sections(table).data == ""
 
 
 def test_without_a_model_there_are_no_mistakes(results):
     rows = pd.DataFrame({**results.instances, "prediction": results.instances["label"]})
-    page = image_plots.sections(dataclasses.replace(results, model_card={}, instances=rows)).data
+    page = pictures.sections(dataclasses.replace(results, model_card={}, instances=rows)).data
     assert "gets wrong" not in page and "Mean maps" in page and "predicted" not in page

@@ -11,18 +11,17 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from shapeline import datasets
-from shapeline.datasets import columns, ssl
+from shapeline.datasets import columns, loading, preparation, registry, sources, ssl
 from shapeline.datasets.fetch import fetch
 from tests.fixtures import builders, failures, text_files
 from tests.fixtures import influence_files as files
 
-failure = partial(failures.failure, datasets.prepare)
+failure = partial(failures.failure, preparation.prepare)
 
 
 def prepared(tmp_path, source, path, **settings):
-    card = datasets.prepare(source, {"path": str(path), **settings}, [], tmp_path / "prepared" / source)
-    return card, datasets.load(tmp_path / "prepared" / source)
+    card = preparation.prepare(source, {"path": str(path), **settings}, [], tmp_path / "prepared" / source)
+    return card, loading.load(tmp_path / "prepared" / source)
 
 
 def refused(tmp_path, source, path) -> str:
@@ -172,7 +171,7 @@ def test_subjects(tmp_path, separator):
     path = written(tmp_path / "list.csv", b"\xef\xbb\xbf" + files.table(header, rows, separator))
     card, data = prepared(tmp_path, "ssl", path, test=0.2)
     assert card["task"] == "regression" and card["kind"] == "table" and card["classes"] == []
-    assert card["feature_names"] == list(datasets.SOURCES["ssl"].feature_names) and data.inputs.shape == (10, 14)
+    assert card["feature_names"] == list(registry.SOURCES["ssl"].feature_names) and data.inputs.shape == (10, 14)
     # Table 4, example 2.
     expected = [1.8, 1, 1, 5, 1, 0, -0.6, 0, 0, 1, 1, 0, 0, 2016]
     np.testing.assert_allclose(data.inputs[0], expected, rtol=1e-6)
@@ -263,7 +262,7 @@ def test_compas_and_propublicas_filter(tmp_path, header):
     }
     assert card["records"]["read"] == 35 and "15 rows left out" in card["notes"][0]
     np.testing.assert_array_equal(data.labels, np.tile(np.arange(1, 11), 2))
-    assert card["feature_names"] == list(datasets.SOURCES["compas"].feature_names)
+    assert card["feature_names"] == list(registry.SOURCES["compas"].feature_names)
     np.testing.assert_array_equal(data.inputs[0], [34, 4, 1, 2, 3, -1, 0, 1, 1])
     np.testing.assert_array_equal(data.inputs[-1], [34, 4, 1, 2, 3, 30, 1, 0, 0])
     assert card["categorical"] == [7] and card["categories"] == {"race": ["Asian", "Other"]}
@@ -294,7 +293,7 @@ def test_categories_of_a_users_own_source(tmp_path):
         body = f"return {{'inputs': {inputs}, 'labels': [0, 1] * 15, 'categories': {categories}}}"
         return builders.write_own_source(tmp_path / "own.py", body)
 
-    card = datasets.prepare(source({"column 1": ["a", "b", "c"]}), {}, [], tmp_path / "out")
+    card = preparation.prepare(source({"column 1": ["a", "b", "c"]}), {}, [], tmp_path / "out")
     assert card["categorical"] == [1] and card["categories"] == {"column 1": ["a", "b", "c"]}
     assert json.loads((tmp_path / "out/card.json").read_text()) == card
     message = failure(source({"column 1": ["a", "b"]}), {}, [], tmp_path / "out")
@@ -308,9 +307,9 @@ def test_a_file_without_a_published_checksum(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     content = files.table(files.COMPAS_HEADER, files.compas(30))
     with builders.file_server() as server:
-        source = datasets.SOURCES["compas"]
+        source = registry.SOURCES["compas"]
         file = replace(source.files[0], urls=(server.url("/a.csv"),))
-        monkeypatch.setitem(datasets.SOURCES, "compas", replace(source, files=(file,)))
+        monkeypatch.setitem(registry.SOURCES, "compas", replace(source, files=(file,)))
         place = tmp_path / "raw" / file.name
         message = failures.failure(fetch, "compas", file.name, place)
         assert "expected any content: no checksum is published" in message and str(place) in message
@@ -321,7 +320,7 @@ def test_a_file_without_a_published_checksum(tmp_path, monkeypatch, caplog):
         assert fetch("compas", file.name, place).read_bytes() == content
         assert all(asked is None for _, asked in server.requests)
     assert "no checksum is published; sha256" in caplog.text
-    card = datasets.prepare("compas", {}, [place], tmp_path / "prepared")
+    card = preparation.prepare("compas", {}, [place], tmp_path / "prepared")
     assert card["records"]["read"] == 30 and card["urls"] == list(file.urls)
 
 
@@ -332,7 +331,7 @@ def test_real_faces(tmp_path, real_data):
     card, data = prepared(tmp_path, "fer", real_data("fer2013", "fer2013_kaggle_happy_sad.tar.xz"))
     assert card["records"]["read"] == 15_066 and card["records"]["left_out_to_balance"] == 8_989 - 6_077
     assert card["records"]["left_out_unreadable"] == 0
-    whole = {name: sum(card["counts"][part][name] for part in datasets.PARTS) for name in ("happy", "sad")}
+    whole = {name: sum(card["counts"][part][name] for part in sources.PARTS) for name in ("happy", "sad")}
     assert whole == {"happy": 6_077, "sad": 6_077}  # the selection of the paper
     assert card["counts"]["test"] == {"happy": 1_247, "sad": 1_247}
     assert data.inputs.shape == (12_154, 1, 48, 48) and 0.4 < data.inputs.mean() < 0.6

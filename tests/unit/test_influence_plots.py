@@ -12,11 +12,16 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
-from shapeline import datasets, findings, influence, influence_plots, plots, reports
-from shapeline import features as feature_kinds
+from shapeline import influence
 from shapeline import scores as score_files
+from shapeline.datasets import loading, preparation, sources
+from shapeline.game import features as feature_kinds
 from shapeline.gradients.cells import pooled
 from shapeline.influence import axioms
+from shapeline.report import elements, experiment, rendering, tables
+from shapeline.report.sections import axioms as sections_axioms
+from shapeline.report.sections import influence as sections_influence
+from shapeline.report.sections import points, sweeps
 from tests.fixtures.result_folder import build as build_of_a_model
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "influence.ipynb"
@@ -49,9 +54,9 @@ def build(folder: Path, kind: str, n: int = 20, prepared: Path | None = None) ->
     data, root = prepared or folder / "prepared" / kind, folder / kind
     root.mkdir(parents=True)
     if prepared is None:
-        datasets.prepare(source, settings, [], data)
-    dataset = datasets.load(data)
-    rows = np.flatnonzero(dataset.split == datasets.TEST)[:n]
+        preparation.prepare(source, settings, [], data)
+    dataset = loading.load(data)
+    rows = np.flatnonzero(dataset.split == sources.TEST)[:n]
     regression = kind == "regression"
     known = dataset.labels[rows] if regression else dataset.labels[rows].astype(np.int32)
     instances = pd.DataFrame({"instance": dataset.ids[rows], "label": known, "prediction": known})
@@ -107,7 +112,7 @@ def parameters(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(parameters):
-    return {kind: findings.load(**given) for kind, given in parameters.items()}
+    return {kind: experiment.load(**given) for kind, given in parameters.items()}
 
 
 # --- the page -----------------------------------------------------------------------------------------------------
@@ -118,7 +123,7 @@ def rendered(parameters, tmp_path_factory):
     """The page of the pictures, and the seconds it took."""
     folder = tmp_path_factory.mktemp("reports")
     start = time.perf_counter()
-    reports.render(NOTEBOOK, parameters["image"], folder / "image.html", folder / "image.ipynb")
+    rendering.render(NOTEBOOK, parameters["image"], folder / "image.html", folder / "image.ipynb")
     return (folder / "image.html").read_text(), time.perf_counter() - start
 
 
@@ -147,37 +152,37 @@ def test_the_page_shows_what_the_issue_asks_for(rendered):
 @pytest.mark.parametrize("kind", ["image", "table", "regression"])
 def test_every_part_is_made_without_a_model(results, kind):
     one = results[kind]
-    parts = (influence_plots.header, influence_plots.sparse_section, influence_plots.cards)
-    parts += (influence_plots.points_section, influence_plots.alike_section, influence_plots.model_section)
+    parts = (sections_influence.header, sections_influence.sparse_section, sections_influence.cards)
+    parts += (points.points_section, sections_influence.alike_section, sections_influence.model_section)
     text = shown("".join(part(one).data for part in parts))
     assert "nan" not in text.split() and "None" not in text and "No model here" in text
-    assert "Model" not in shown(influence_plots.cards(one).data)
+    assert "Model" not in shown(sections_influence.cards(one).data)
 
 
 def test_beside_a_model_its_methods_and_curves_are_there(tmp_path):
-    results = findings.load(**build_of_a_model(tmp_path, "table", ("exact", "lime", "random")))
+    results = experiment.load(**build_of_a_model(tmp_path, "table", ("exact", "lime", "random")))
     entry = {"method": "mim", "family": "data", "parameters": {}, "is_control": False}
     results = dataclasses.replace(
         results,
         labels={"mim": entry, **results.labels},
         scores={"mim": results.scores["exact"], **results.scores},
     )
-    assert influence_plots.data_labels(results) == ["mim"]
-    text = shown(influence_plots.model_section(results).data)
+    assert sections_influence.data_labels(results) == ["mim"]
+    text = shown(sections_influence.model_section(results).data)
     assert "All 6 pairs" in text and "masking area (lower is better)" in text
     assert re.search(r"in nats: asks the model: exact at \S+ .*; control: random at ", text)
-    top = shown(influence_plots.header(results).data)
+    top = shown(sections_influence.header(results).data)
     assert "test accuracy" in top and "The model classifies" in top and "No model was trained" not in top
-    assert "predicted" in influence_plots.points_section(results).data
-    assert "No sweeps here" in influence_plots.sweeps_section(results).data
+    assert "predicted" in points.points_section(results).data
+    assert "No sweeps here" in sweeps.sweeps_section(results).data
 
 
 def test_every_class_has_a_rule(results):
-    parts = [influence_plots.points_section(results[kind]) for kind in ("image", "table")]
-    found = influence_plots.verdicts({"parzen": functools.partial(influence.parzen, sigma=1.0)}, 10)
-    page = plots.together(*parts, influence_plots.axioms_section(found)).data
+    parts = [points.points_section(results[kind]) for kind in ("image", "table")]
+    found = sections_axioms.verdicts({"parzen": functools.partial(influence.parzen, sigma=1.0)}, 10)
+    page = elements.together(*parts, sections_axioms.axioms_section(found)).data
     names = {name for names in re.findall(r'class="([^"]*)"', page) for name in names.split()}
-    sheet = influence_plots.CSS + reports.CSS
+    sheet = rendering.style_sheet()
     assert {name for name in names if not re.search(rf"\.{name}\b", sheet)} <= {"text"}
 
 
@@ -186,20 +191,20 @@ def test_every_class_has_a_rule(results):
 
 def test_blue_is_positive_and_red_negative_at_the_scale_of_the_map():
     phi = np.array([[[3.0, -3.0, 0.0, 1.5]]])
-    colours = influence_plots.tinted(phi)[0]
+    colours = points.tinted(phi)[0]
     assert colours[0] == pytest.approx(to_rgb("#053061"), abs=0.01)
     assert colours[1] == pytest.approx(to_rgb("#67001f"), abs=0.01)
     assert colours[2].min() > 0.95 and colours[3, 2] > colours[3, 0]
-    assert influence_plots.tinted(1e-9 * phi)[0] == pytest.approx(colours)
-    assert influence_plots.tinted(0 * phi)[0] == pytest.approx(np.broadcast_to(colours[2], (4, 3)))
+    assert points.tinted(1e-9 * phi)[0] == pytest.approx(colours)
+    assert points.tinted(0 * phi)[0] == pytest.approx(np.broadcast_to(colours[2], (4, 3)))
 
 
 def test_pictures_are_bright_where_they_are_large_and_move_along_the_influence():
     image = np.array([[[0.0, 0.5, 1.0]]])
-    assert influence_plots._grey(image)[0, :, 0].tolist() == [0, 0.5, 1]
-    moved = influence_plots.shifted(image, np.array([[[1.0, -1.0, 0.0]]]))
+    assert points._grey(image)[0, :, 0].tolist() == [0, 0.5, 1]
+    moved = points.shifted(image, np.array([[[1.0, -1.0, 0.0]]]))
     assert moved[0, 0] == pytest.approx([0.3, 0.2, 1.0])
-    assert influence_plots._grey(np.zeros((3, 2, 4))).shape == (2, 4, 3)
+    assert points._grey(np.zeros((3, 2, 4))).shape == (2, 4, 3)
 
 
 def test_a_row_has_the_picture_and_a_pair_a_measure_with_its_size():
@@ -207,11 +212,11 @@ def test_a_row_has_the_picture_and_a_pair_a_measure_with_its_size():
     phi = np.zeros((1, 4, 4))
     phi[0, 1, 2] = -0.25
     shown_ = [
-        influence_plots.Shown("mim <1>", phi),
-        influence_plots.Shown("parzen", None),
-        influence_plots.Shown("data_lime", 0 * phi, "nothing near"),
+        points.Shown("mim <1>", phi),
+        points.Shown("parzen", None),
+        points.Shown("data_lime", 0 * phi, "nothing near"),
     ]
-    page = influence_plots.picture_row(image, "happy\ninstance 7", shown_).data
+    page = points.picture_row(image, "happy\ninstance 7", shown_).data
     assert page.count("<img") == 5 and page.count("⚠ failed") == 1
     text = " ".join(shown(page).split())
     assert text == "happy instance 7 mim &lt;1&gt; ± 0.250 parzen ⚠ failed data_lime ± 0 ⚠ nothing near"
@@ -221,7 +226,7 @@ def test_a_row_has_the_picture_and_a_pair_a_measure_with_its_size():
 def test_a_feature_of_many_cells_has_its_share_in_each():
     cells = np.array([[[0, 0], [1, -1]]], np.int32)
     owner = feature_kinds.Features("patch", (2,), cells)
-    assert influence_plots.cell_map(np.array([3.0, -2.0]), owner).tolist() == [[[1.5, 1.5], [-2.0, 0.0]]]
+    assert points.cell_map(np.array([3.0, -2.0]), owner).tolist() == [[[1.5, 1.5], [-2.0, 0.0]]]
 
 
 # --- sweeps -------------------------------------------------------------------------------------------------------
@@ -231,29 +236,29 @@ def test_a_sweep_is_the_measure_at_each_value():
     random = np.random.default_rng(0)
     X, labels = random.random((60, 9)), np.arange(60) % 2
     points, own = X[:2], labels[:2]
-    parzen, rho, mu = influence_plots.sweep(points, X, labels, own, ("parzen", "data_lime"))
+    parzen, rho, mu = sweeps.sweep(points, X, labels, own, ("parzen", "data_lime"))
     assert (parzen.symbol, rho.symbol, mu.symbol) == ("σ", "ρ", "μ")
     for one, low, high in ((parzen, 2.0, 6.5), (rho, 2.0, 3.8), (mu, 0.010, 0.019)):
         assert len(one.values) == 5 and (one.values[0], one.values[-1]) == (low, high)
         assert one.phi.shape == (5, 2, 9) and one.seconds > 0
     np.testing.assert_allclose(parzen.phi[3], influence.parzen(points, X, labels, 5.0))
     np.testing.assert_allclose(mu.phi[0], influence.data_lime(points, X, labels, mu=0.010))
-    rows = influence_plots.sweep_rows(mu, points.reshape(2, 1, 3, 3), ["one", "two"]).data
+    rows = sweeps.sweep_rows(mu, points.reshape(2, 1, 3, 3), ["one", "two"]).data
     assert rows.count("<img") == 2 * 11 and "μ = 0.019 ±" in " ".join(shown(rows).split())
 
 
 def test_a_width_without_neighbours_says_so():
     X, labels = np.array([[0.0, 0], [900, 0], [0, 900]]), np.array([0, 1, 0])
-    (parzen,) = influence_plots.sweep(X[:1], X, labels, labels[:1], ["parzen"])
+    (parzen,) = sweeps.sweep(X[:1], X, labels, labels[:1], ["parzen"])
     assert all(parzen.warned)
-    assert influence_plots.sweep_rows(parzen, X[:1].reshape(1, 1, 1, 2), ["one"]).data.count("⚠ no neighbours") == 5
+    assert sweeps.sweep_rows(parzen, X[:1].reshape(1, 1, 1, 2), ["one"]).data.count("⚠ no neighbours") == 5
 
 
 # --- records ------------------------------------------------------------------------------------------------------
 
 
 def test_a_record_has_values_numbers_and_bars_to_both_sides():
-    page = influence_plots.record_table(
+    page = points.record_table(
         ["age", "<arrests>", "gang"], ["1.8", "5", "0"], {"mim": np.array([-66.35, 133.28, 0]), "parzen": None}
     ).data
     rows = [row for row in page.split("<tbody>")[1].split("</tr>") if "<td>" in row]
@@ -270,7 +275,7 @@ def test_a_long_record_keeps_its_largest_features_in_order():
     scores = np.zeros(30)
     scores[[28, 3, 11]] = [5, -4, 1]
     names = [f"f{place}" for place in range(30)]
-    page = influence_plots.record_table(names, names, {"mim": scores}, most=3).data
+    page = points.record_table(names, names, {"mim": scores}, most=3).data
     assert re.findall(r"<tr><td>(\w+)</td>", page) == ["f3", "f11", "f28"]
     assert "27 features with less influence" in page
 
@@ -280,7 +285,7 @@ def test_values_of_a_record_name_categories():
     owner = feature_kinds.Features("group", (4,), cells, ("age", "race", "both", "sex"))
     card = {"feature_names": ["age", "white", "black", "other", "u", "v", "sex"], "categories": {"sex": ["m", "f"]}}
     row = np.array([1.8, 0, 1, 0, 0.5, 2, 1])
-    assert influence_plots.record_values(row, owner, card) == ["1.800", "black", "2 columns", "f"]
+    assert tables.record_values(row, owner, card) == ["1.800", "black", "2 columns", "f"]
 
 
 # --- alike --------------------------------------------------------------------------------------------------------
@@ -289,23 +294,23 @@ def test_values_of_a_record_name_categories():
 def test_cosines_by_hand_with_zero_for_nothing():
     one = [np.array([1.0, 0]), np.array([3.0, 4]), np.zeros(2), None, np.ones(2)]
     other = [np.array([2.0, 0]), np.array([4.0, -3]), np.ones(2), np.ones(2), np.array([0, 2.0])]
-    assert influence_plots.cosine(one, other) == pytest.approx([1, 0, 0, np.sqrt(0.5)])
-    pairs = influence_plots.cosine_pairs({"a": one, "b": other, "c": one})
+    assert sections_influence.cosine(one, other) == pytest.approx([1, 0, 0, np.sqrt(0.5)])
+    pairs = sections_influence.cosine_pairs({"a": one, "b": other, "c": one})
     assert list(pairs) == [("a", "b"), ("a", "c"), ("b", "c")]
     assert pairs["a", "c"] == pytest.approx([1, 1, 0, 1])
 
 
 def test_the_distribution_marks_median_percentiles_and_the_paper():
     values = np.linspace(0.5, 1, 101)
-    figure = influence_plots.cosine_histogram(values)
+    figure = sections_influence.cosine_histogram(values)
     axes = figure.axes[0]
     assert [line.get_xdata()[0] for line in axes.lines] == pytest.approx([0.75, 0.525, 0.975, 0.94])
     assert sum(patch.get_height() for patch in axes.patches) == 101
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts == ["median 0.750", "5 % 0.525, 95 % 0.975", "paper: mean ≥ 0.94"]
-    alone = influence_plots.cosine_histogram(np.ones(3), paper=None).axes[0]
+    alone = sections_influence.cosine_histogram(np.ones(3), paper=None).axes[0]
     assert sum(patch.get_height() for patch in alone.patches) == 3 and len(alone.lines) == 3
-    row = influence_plots.cosine_table({("mim", "parzen"): values}).iloc[0]
+    row = sections_influence.cosine_table({("mim", "parzen"): values}).iloc[0]
     assert row.tolist() == ["mim", "parzen", "0.750", "0.750", "0.525 to 0.975", "101"]
 
 
@@ -324,23 +329,23 @@ def test_empty_neighbourhoods_are_found_by_flag_or_zeros():
         flag=[None, "sigma too small", None, "x"],
         status=["ok", "ok", "ok", "memory"],
     )
-    found = influence_plots.sparse_rows(frame)
+    found = sections_influence.sparse_rows(frame)
     assert found["instance"].tolist() == [1, 2]
     assert found["why"].tolist() == ["sigma too small", "every influence is 0"]
-    assert influence_plots.sparse_rows(frame.drop(columns="flag").assign(flag=None))["instance"].tolist() == [2]
+    assert sections_influence.sparse_rows(frame.drop(columns="flag").assign(flag=None))["instance"].tolist() == [2]
 
 
 def test_sparse_points_are_warned_of_at_the_top_and_beside_their_picture(results):
     one = results["image"]
     frame = one.scores["parzen"].copy()
-    first = findings.chosen(one.instances, 4)["instance"].iloc[0]
+    first = experiment.chosen(one.instances, 4)["instance"].iloc[0]
     frame.loc[frame["instance"] == first, "flag"] = "sigma is too small"
     one = dataclasses.replace(one, scores={**one.scores, "parzen": frame})
-    assert "Empty neighbourhoods, where the data say nothing: parzen at 1" in influence_plots.header(one).data
-    section = shown(influence_plots.sparse_section(one).data)
+    assert "Empty neighbourhoods, where the data say nothing: parzen at 1" in sections_influence.header(one).data
+    section = shown(sections_influence.sparse_section(one).data)
     assert "⚠ 1 of 20" in section and "sigma is too small" in section and str(first) in section
-    assert influence_plots.points_section(one).data.count("⚠ sigma is too small") == 1
-    assert "No point is without neighbours" in influence_plots.sparse_section(results["image"]).data
+    assert points.points_section(one).data.count("⚠ sigma is too small") == 1
+    assert "No point is without neighbours" in sections_influence.sparse_section(results["image"]).data
 
 
 # --- axioms -------------------------------------------------------------------------------------------------------
@@ -348,11 +353,11 @@ def test_sparse_points_are_warned_of_at_the_top_and_beside_their_picture(results
 
 @pytest.fixture(scope="module")
 def verdicts():
-    return influence_plots.verdicts(tries=12)
+    return sections_axioms.verdicts(tries=12)
 
 
 def test_the_table_of_axioms(verdicts):
-    table = influence_plots.axiom_table(verdicts).set_index("axiom")
+    table = sections_axioms.axiom_table(verdicts).set_index("axiom")
     fails = {name: {axiom for axiom in table.index if "fails" in table.loc[axiom, name]} for name in verdicts}
     assert fails == {
         "mim, α = 1": set(),
@@ -362,7 +367,7 @@ def test_the_table_of_axioms(verdicts):
         "parzen, σ = 1": {"5 monotonicity", "6 non-bias"},
         "data_lime, ρ = 2": {"5 monotonicity", "6 non-bias"},
     }
-    page = influence_plots.axioms_section(verdicts).data
+    page = sections_axioms.axioms_section(verdicts).data
     assert page.count("<img") == 1 + 6 and page.count("⚠ fails") == 6  # figure 1 of the paper before them
 
 
@@ -378,28 +383,28 @@ def test_parzens_potential_has_the_influence_as_its_slope(verdicts):
     verdict = broken(verdicts, "parzen, σ = 1", "monotonicity")
     for data in (verdict.counter_example.before, verdict.counter_example.after):
         ends = data.X[0, 0] + np.array([-1e-5, 1e-5])
-        low, high = influence_plots.potential(data.X, data.labels, 1.0, ends)
+        low, high = sections_axioms.potential(data.X, data.labels, 1.0, ends)
         assert (high - low) / 2e-5 == pytest.approx(data.influence[0], rel=1e-4)
-    figure = influence_plots.counter_example(verdict, sigma=1.0)
+    figure = sections_axioms.counter_example(verdict, sigma=1.0)
     before, after = figure.axes
     for axes, data in ((before, verdict.counter_example.before), (after, verdict.counter_example.after)):
         arrow = arrows(axes)[-1]
         (x0, y0), (x1, y1) = arrow.xyann, arrow.xy
         assert (y1 - y0) / (x1 - x0) == pytest.approx(data.influence[0], rel=1e-6)
-    sentence = influence_plots.counter_sentence(verdict)
+    sentence = sections_axioms.counter_sentence(verdict)
     assert sentence == (
         "Row [1.0] added with x's label, 1 above x in feature 0: influence 0.210 before and 0.170 after; the axiom "
         "asks for at least 0.210."
     )
     turned = dataclasses.replace(verdict.counter_example, expected=np.array([0.1]))
-    assert "at most 0.100" in influence_plots.counter_sentence(dataclasses.replace(verdict, counter_example=turned))
+    assert "at most 0.100" in sections_axioms.counter_sentence(dataclasses.replace(verdict, counter_example=turned))
 
 
 def test_every_arrow_is_inside_its_panel(verdicts):
     failed = [(name, verdict) for name, row in verdicts.items() for verdict in row if not verdict.passed]
-    failed.append(("parzen, σ = 1", influence_plots.figure_1()))
+    failed.append(("parzen, σ = 1", sections_axioms.figure_1()))
     for name, verdict in failed:
-        figure = influence_plots.counter_example(verdict, 1.0 if name.startswith("parzen") else None)
+        figure = sections_axioms.counter_example(verdict, 1.0 if name.startswith("parzen") else None)
         example = verdict.counter_example
         for axes, data in zip(figure.axes, (example.before, example.after), strict=True):
             assert bool(arrows(axes)) == bool(data.influence.any())
@@ -415,7 +420,7 @@ def test_a_counter_example_draws_every_point_by_its_label_and_rings_the_point(ve
         np.array([1.0, 0]),
         1,
     )
-    figure = influence_plots.counter_example(axioms.Verdict(5, "monotonicity", "…", 3, example))
+    figure = sections_axioms.counter_example(axioms.Verdict(5, "monotonicity", "…", 3, example))
     before, after = figure.axes
     assert [line.get_marker() for line in before.lines] == ["o", "o", "s"]  # the ring first
     assert [line.get_marker() for line in after.lines] == ["o", "o", "s", "o"]
@@ -428,17 +433,17 @@ def test_a_counter_example_draws_every_point_by_its_label_and_rings_the_point(ve
 
 
 def test_coincident_points_and_random_labels_are_told(verdicts):
-    jump = influence_plots.counter_example(broken(verdicts, "mim, 1/r²", "continuity"))
+    jump = sections_axioms.counter_example(broken(verdicts, "mim, 1/r²", "continuity"))
     assert "×2" in [text.get_text() for text in jump.axes[0].texts]
-    mean = influence_plots.counter_example(broken(verdicts, "parzen, σ = 1", "non_bias"), sigma=1.0)
+    mean = sections_axioms.counter_example(broken(verdicts, "parzen, σ = 1", "non_bias"), sigma=1.0)
     assert [axes.get_title(loc="left") for axes in mean.axes] == ["one labelling: 0.235", "mean of all: 0.118"]
     assert len(arrows(jump.axes[1])) == 1 and not arrows(jump.axes[0])
     assert "$?$" in [line.get_marker() for line in mean.axes[1].lines]
-    assert "the axiom asks for 0" in influence_plots.counter_sentence(broken(verdicts, "parzen, σ = 1", "non_bias"))
+    assert "the axiom asks for 0" in sections_axioms.counter_sentence(broken(verdicts, "parzen, σ = 1", "non_bias"))
 
 
 def test_figure_1_of_the_paper():
-    example = influence_plots.figure_1().counter_example
+    example = sections_axioms.figure_1().counter_example
     for data in (example.before, example.after):
         assert influence.parzen(data.X[:1], data.X, data.labels, 0.3)[0] == pytest.approx(data.influence)
     new = example.after.X[len(example.before.X) :, 0]
@@ -448,6 +453,6 @@ def test_figure_1_of_the_paper():
 
 
 def test_a_measure_that_gives_nan_is_drawn_all_the_same():
-    found = influence_plots.verdicts({"mine": lambda points, X, labels: np.full(points.shape, np.nan)}, 3)
-    page = influence_plots.axioms_section(found, {}).data
+    found = sections_axioms.verdicts({"mine": lambda points, X, labels: np.full(points.shape, np.nan)}, 3)
+    page = sections_axioms.axioms_section(found, {}).data
     assert page.count("⚠ fails") == 6 and page.count("<img") == 1 + 6

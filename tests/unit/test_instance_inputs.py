@@ -6,10 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline import attribution, engine, features, models, references
-from shapeline.datasets import Dataset
-from shapeline.engine import Form
-from shapeline.instances import Bench
+from shapeline.attribution.subjects import Subject
+from shapeline.datasets.loading import Dataset
+from shapeline.engine import calibration
+from shapeline.engine.forms import Form
+from shapeline.game import features, references
+from shapeline.models import architectures, wrapping
+from tests.unit import questions
 
 TEXT = {"kind": "text", "input_shape": [9], "space_id": 2}
 FORMS = ["plain", "frozen", "channels_last"]
@@ -49,13 +52,13 @@ def test_tokens(dtype, batch, kind):
     inputs = rng.integers(1, 30, (4, 9)).astype(dtype)
     inputs[:, 4] = 2  # a space
     inputs[:2, 7:] = 0
-    model = models.wrap(Bag())
+    model = wrapping.wrap(Bag())
     reference = references.build({"kind": "pad", "id": 5}, dataset(inputs, **TEXT), 0)
     for built, positions in features.buckets(kind, TEXT, inputs):
         masks = rng.random((20, built.d)) < 0.5
         targets = np.array([1, 2, 0, 1])[positions]
         form = Form("frozen", batch)
-        values = engine.values(model, inputs[positions], reference, masks, built, targets=targets, form=form)
+        values = questions.values(model, inputs[positions], reference, masks, built, targets=targets, form=form)
         for row, position, target in zip(values, positions, targets, strict=True):
             expected = by_hand(model, inputs[position], 5, masks, built, target)
             np.testing.assert_allclose(row, expected, atol=1e-5)
@@ -64,7 +67,7 @@ def test_tokens(dtype, batch, kind):
 def test_calibration_on_tokens():
     inputs = np.random.default_rng(0).integers(1, 30, (5, 9)).astype(np.int32)
     reference = references.build("pad", dataset(inputs, **TEXT), 0)
-    form = engine.calibrate(models.wrap(Bag()), inputs, reference)
+    form = calibration.calibrate(wrapping.wrap(Bag()), inputs, reference)
     assert form.rate > 0 and form.difference < 1e-5
 
 
@@ -74,17 +77,17 @@ def test_calibration_on_tokens():
 def test_a_blur_is_each_instances_own(name, batch, own_masks):
     rng = np.random.default_rng(1)
     inputs = rng.random((5, 1, 8, 8), dtype=np.float32)
-    model = models.build("digits_cnn", side=8)
+    model = architectures.build("digits_cnn", side=8)
     reference = references.build({"kind": "blur", "sigma": 1.0}, dataset(inputs, kind="image", scale=255), 0)
     built = features.build({"kind": "patch", "size": 2}, {"input_shape": [1, 8, 8]})
     masks = rng.random((5, 12, 16) if own_masks else (12, 16)) < 0.5
     targets = np.array([0, 1, 1, 0, 1])
-    values = engine.values(model, inputs, reference, masks, built, targets=targets, form=Form(name, batch))
+    values = questions.values(model, inputs, reference, masks, built, targets=targets, form=Form(name, batch))
     for i in range(5):
         filler = reference.of(inputs[i : i + 1])[0, 0]
         expected = by_hand(model, inputs[i], filler, masks[i] if own_masks else masks, built, targets[i])
         np.testing.assert_allclose(values[i], expected, atol=2e-5)
-    assert engine.calibrate(model, inputs, reference).rate > 0
+    assert calibration.calibrate(model, inputs, reference).rate > 0
 
 
 def test_rows_of_each_label_over_superpixels_and_words():
@@ -100,18 +103,18 @@ def test_rows_of_each_label_over_superpixels_and_words():
             {"kind": "image", "input_shape": [1, 16, 16], "scale": 255},
             None,
         ),
-        (words, {"kind": "word"}, TEXT, models.wrap(Bag())),
+        (words, {"kind": "word"}, TEXT, wrapping.wrap(Bag())),
     ):
-        model = model or models.build("digits_cnn", side=16)
+        model = model or architectures.build("digits_cnn", side=16)
         data = dataset(inputs, **card)
         buckets = features.buckets(kind, card, inputs)
-        stand = Bench(model, data, None, references.build("zero", data, 0), kind)
+        subject = Subject(model, data, None, references.build("zero", data, 0), kind)
         share = pd.DataFrame({"instance": np.arange(6) + 10, "row": np.arange(6), "prediction": 1})
         for method in ({"method": "kernel_shap"}, {"method": "l_shapley"}, {"method": "lime", "keep": 2}):
             budget = {"budget": 6.0} if method["method"] != "l_shapley" else {}
             settings, steps = {"method": method, "seed": 0, **budget}, []
-            rows = attribution.explain_rows(
-                stand, share, settings, "a", Form(), progress=lambda *s, to=steps: to.append(s)
+            rows = questions.explain_rows(
+                subject, share, settings, "a", Form(), progress=lambda *s, to=steps: to.append(s)
             )
             rows = rows.set_index("instance")
             assert steps[-1][0] == 6 and steps == sorted(steps)

@@ -11,31 +11,34 @@ from types import SimpleNamespace
 
 import pytest
 
-from shapeline import config, files, jobs
+from shapeline import files
+from shapeline.config import mistakes
 from shapeline.errors import ShapelineError
+from shapeline.operations import devices, jobs
+from shapeline.operations.devices import acquire_device, usable_device, visible_devices
 
 
 @pytest.fixture(autouse=True)
 def own_locks(tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    monkeypatch.setattr(jobs, "_held", [])
+    monkeypatch.setattr(devices, "_held", [])
     yield
-    for lock in jobs._held:
+    for lock in devices._held:
         lock.release()
 
 
 def test_no_gpu_means_the_cpu(monkeypatch, caplog):
     jobs.log.propagate = True
     with caplog.at_level("INFO", "shapeline"):
-        assert jobs.acquire_device(1) == "cpu"
+        assert acquire_device(1) == "cpu"
     assert "no GPU is visible: running on the CPU" in caplog.text
 
 
 def test_a_job_that_asks_for_none_hides_the_gpus(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert jobs.acquire_device(0) == "cpu"
+    assert acquire_device(0) == "cpu"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
@@ -43,49 +46,49 @@ def test_two_jobs_take_two_devices_and_a_third_waits(monkeypatch):
     taken = []
     for _ in range(2):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
-        assert jobs.acquire_device(1) == "cuda"
+        assert acquire_device(1) == "cuda"
         taken.append(os.environ["CUDA_VISIBLE_DEVICES"])
     assert taken == ["GPU-a", "GPU-b"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
-    monkeypatch.setattr(jobs.time, "sleep", lambda _: jobs._held[1].release())  # while it waits, another job ends
-    assert jobs.acquire_device(1) == "cuda"
+    monkeypatch.setattr(devices.time, "sleep", lambda _: devices._held[1].release())  # while it waits, another job ends
+    assert acquire_device(1) == "cuda"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
 
 
 def test_slurm_has_picked_already(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    assert jobs.acquire_device(1) == "cuda"
+    assert acquire_device(1) == "cuda"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
-    assert not jobs._held
+    assert not devices._held
 
 
 HOLDER = """
 import logging, os, sys
-from shapeline import jobs
+from shapeline.operations import devices
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
-jobs.acquire_device(1, jobs_per_gpu=2)
+devices.acquire_device(1, jobs_per_gpu=2)
 sys.stdin.read()
 """
 HASTY = """
 import os, sys, time
 from pathlib import Path
-from shapeline import jobs
+from shapeline.operations import devices
 names, sleep = os.environ["CUDA_VISIBLE_DEVICES"], time.sleep
-jobs.time.sleep = lambda _: sleep(0.001)
+devices.time.sleep = lambda _: sleep(0.001)
 for _ in range(25):
     os.environ["CUDA_VISIBLE_DEVICES"] = names
-    jobs.acquire_device(1)
+    devices.acquire_device(1)
     busy = Path(sys.argv[1], os.environ["CUDA_VISIBLE_DEVICES"])
     busy.touch(exist_ok=False)
     sleep(0.002)
     busy.unlink()
-    jobs._held.pop().release()
+    devices._held.pop().release()
 """
 
 
-def start(code: str, folder, devices: str) -> subprocess.Popen:
-    environment = {**os.environ, "TMPDIR": str(folder), "CUDA_VISIBLE_DEVICES": devices}
+def start(code: str, folder, visible: str) -> subprocess.Popen:
+    environment = {**os.environ, "TMPDIR": str(folder), "CUDA_VISIBLE_DEVICES": visible}
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen([sys.executable, "-uc", code, str(folder)], env=environment, text=True, **pipes)
 
@@ -134,7 +137,7 @@ def test_without_a_list_nvidia_smi_is_asked_and_a_split_gpu_counts_as_its_parts(
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert jobs.visible_devices() == names
+    assert visible_devices() == names
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
@@ -146,16 +149,16 @@ def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeyp
     monkeypatch.setitem(sys.modules, framework, absent[framework])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
     jobs.log.propagate = True
-    assert jobs.acquire_device(1) == "cuda"
-    lock = jobs._held[0]
-    assert jobs.usable_device(framework) == "cpu"
+    assert acquire_device(1) == "cuda"
+    lock = devices._held[0]
+    assert usable_device(framework) == "cpu"
     assert (
         f"{framework} cannot use the GPU (a build for the CPU, or an unfit driver): running on the CPU" in caplog.text
     )
     assert not lock.is_locked
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
     with pytest.raises(ShapelineError, match=r"device: cuda, but .* cannot use the GPU .*; set device: auto"):
-        jobs.usable_device(framework, required=True)
+        usable_device(framework, required=True)
 
 
 RULE = r"^(?:rule|use rule \w+ as) (\w+)(?: with)?:\n(.*?)(?=^\S|\Z)"  # one that is made of another asks as it does
@@ -167,7 +170,7 @@ def test_only_training_attribution_and_measuring_ask_for_a_gpu(root):
         for name, body in re.findall(RULE, file.read_text(), re.M | re.S):
             found.add(name)
             asking |= {name} if re.search(r"^ {8}gpu=", body, re.M) else set()
-    assert found >= set(config.RULES)
+    assert found >= set(mistakes.RULES)
     assert asking == {"train_model", "attribute", "measure"}
 
 
@@ -231,9 +234,9 @@ def test_progress_tells_rate_and_time_left(caplog):
 
 FAULTS = """
 import resource, sys
-from shapeline import jobs
+from shapeline import memory
 if sys.argv[1] == "kept":
-    jobs.keep_freed_memory()
+    memory.keep_freed_memory()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
     bytearray(b"x") * (1 << 26)  # more than the C library keeps by itself

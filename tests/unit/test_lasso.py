@@ -7,9 +7,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge, lars_path
 
-from shapeline import designs, surrogate_lasso
+from shapeline import designs
+from shapeline.designs import lasso
+from shapeline.designs.lasso import SparseFit, fit
 from shapeline.errors import ShapelineError
-from shapeline.surrogate_lasso import SparseFit, fit
 from tests.unit import games
 
 BOTH = pytest.mark.parametrize("selection", ["lasso", "forward"])
@@ -183,7 +184,7 @@ def test_the_refit_is_a_weighted_ridge_with_a_free_intercept(selection, ridge):
 def test_with_all_features_kept_it_is_lime(selection, kernel):
     design = designs.lime(8, 60, seed=3, kernel=kernel, kernel_width=0.5, ridge=2.0)
     values = np.random.default_rng(0).normal(size=(4, len(design.masks)))
-    kept = surrogate_lasso.sparse(design, 8, kernel, 0.5, 2.0, selection)
+    kept = lasso.sparse(design, 8, kernel, 0.5, 2.0, selection)
     np.testing.assert_allclose(kept.attribute(values), design.attribute(values), atol=1e-10)
 
 
@@ -235,7 +236,7 @@ def test_shapes_and_independence_of_instances(selection, monkeypatch):
     for i in range(3):
         for j in range(4):
             np.testing.assert_allclose(kept.attribute(values[i, j]), together[i, j], atol=1e-12)
-    monkeypatch.setattr(surrogate_lasso, "CHUNK_CELLS", 100)  # two or three instances at a time
+    monkeypatch.setattr(lasso, "CHUNK_CELLS", 100)  # two or three instances at a time
     np.testing.assert_allclose(kept.attribute(values), together, atol=1e-12)
     assert kept.attribute(np.zeros((0, 60))).shape == (0, 10)
 
@@ -267,4 +268,4 @@ def test_wrong_input(arguments, words):
 
 def test_a_shapley_kernel_has_no_sparse_fit():
     with pytest.raises(ShapelineError, match="kernel is 'shapley'"):
-        surrogate_lasso.sparse(designs.lime(5, 20, kernel="shapley"), 2, kernel="shapley")
+        lasso.sparse(designs.lime(5, 20, kernel="shapley"), 2, kernel="shapley")

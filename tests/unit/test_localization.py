@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, f1_score
 
-from shapeline import hierarchy, metrics
-from shapeline.config import load
+from shapeline.config.validation import load
 from shapeline.datasets.crosses import generate
+from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.features import Features, build
-from shapeline.metrics import localization
-from shapeline.references import Reference
+from shapeline.game.features import Features, build
+from shapeline.game.references import Reference
+from shapeline.hierarchy import exploration
+from shapeline.metrics import localization, registry
 
 SCALARS = {"f1", "f1_best", "f1_equal_area", "auprc", "iou", "iou_equal_area", "pointing"}
 
@@ -49,7 +50,7 @@ def only(maps, truth, **options) -> dict[str, float]:
 
 def test_a_map_by_hand():
     found = only([[5, 4, 3], [2, 1, -1]], [[1, 0, 1], [0, 0, 0]])
-    assert set(found) == SCALARS == set(metrics.METRICS["localization"].quantities)
+    assert set(found) == SCALARS == set(registry.METRICS["localization"].quantities)
     assert found["f1"] == pytest.approx(2 * 2 / (5 + 2))  # five are above 1e-6, both true ones among them
     assert found["iou"] == pytest.approx(2 / 5)
     assert found["f1_best"] == pytest.approx(2 * 2 / (3 + 2))  # cut below 3
@@ -88,7 +89,7 @@ def test_without_a_true_pixel_all_is_nan_and_left_out_of_the_mean():
     found = of([[[1, 0]], [[1, 0]]], [[[1, 0]], [[0, 0]]], method={"method": "h_shap"})
     assert set(found) == SCALARS | {"ceiling_touching", "ceiling_best"}
     assert all(value[0] == 1 and np.isnan(value[1]) for value in found.values())
-    from shapeline.metrics.compare import compare
+    from shapeline.statistics.comparison import compare
 
     frame = localization.measure(rows([[[1, 0]], [[1, 0]]]), np.array([[[1, 0]], [[0, 0]]], bool),
                                  [(pixels(1, 2), np.arange(2))]).assign(label="a")  # fmt: skip
@@ -200,7 +201,7 @@ def test_the_best_set_of_leaves_against_every_set():
 def test_the_leaves_are_those_of_h_shap(height, width, size):
     if size > max(height, width):
         pytest.skip("larger than the picture")
-    everything = hierarchy.h_shap(lambda masks: masks.mean(axis=(1, 2)), (height, width), size)
+    everything = exploration.h_shap(lambda masks: masks.mean(axis=(1, 2)), (height, width), size)
     rows, columns = (localization.leaf_edges(side, size) for side in (height, width))
     expected = {
         (top, bottom, left, right)
@@ -232,13 +233,13 @@ def softmax_model(weights, bias=0.0):
     """Two classes with logits (weights @ x + bias, 0)."""
     import torch
 
-    from shapeline import models
+    from shapeline.models import wrapping
 
     layer = torch.nn.Linear(len(weights), 2)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([weights, [0.0] * len(weights)]))
         layer.bias.copy_(torch.tensor([bias, 0.0]))
-    return models.wrap(layer)
+    return wrapping.wrap(layer)
 
 
 def ablated(scores, weights, bias=0.0, instances=None, inputs=None, **options) -> dict:
@@ -251,10 +252,9 @@ def ablated(scores, weights, bias=0.0, instances=None, inputs=None, **options) -
         table["instance"] = instances
     found = ablation.measure(
         table,
-        softmax_model(list(map(float, weights)), bias),
+        Question(softmax_model(list(map(float, weights)), bias), Reference(np.zeros((1, d), np.float32)), None),
         np.ones((len(scores), d), np.float32) if inputs is None else inputs,
         [(Features("column", (d,), np.arange(d, dtype=np.int32)), np.arange(len(scores)))],
-        Reference(np.zeros((1, d), np.float32)),
         **options,
     )
     kept = {}

@@ -11,17 +11,31 @@ import pandas as pd
 import pytest
 from scipy.ndimage import gaussian_filter, label
 
-from shapeline import claims, datasets, findings, hierarchy, plan, reports, theory
-from shapeline import features as feature_kinds
-from shapeline import localization_plots as parts
-from shapeline import localization_theorems as theorems
 from shapeline import scores as score_files
-from shapeline.config import load
+from shapeline.config.validation import load
+from shapeline.datasets import loading, preparation, regions, sources
+from shapeline.game import features as feature_kinds
+from shapeline.hierarchy import exploration
 from shapeline.metrics import localization
-from shapeline.metrics.compare import compare
+from shapeline.plan import paths
+from shapeline.plan.code import report_code
+from shapeline.report import claims, experiment, localization_results, rendering, styling
+from shapeline.report.figures import localization as figures_localization
+from shapeline.report.figures import score_maps
+from shapeline.report.sections import localization as sections_localization
+from shapeline.report.sections import theorems
+from shapeline.statistics.comparison import compare
+from shapeline.theory import visited_nodes
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "localization.ipynb"
-SECTIONS = ["Health", "Model and data", "Maps", "How much of the true region is found", "F1 and runtime"]
+SECTIONS = [
+    "Health",
+    "Which method to trust",
+    "Model and data",
+    "Maps",
+    "How much of the true region is found",
+    "F1 and runtime",
+]
 SECTIONS += ["The papers' claims", "Ablation", "The smallest leaf", "Nodes visited: theorem 3.2"]
 SECTIONS += ["Likeness to the Shapley map: theorem 3.4", "Cost", "How to read this report", "Provenance"]
 LABELS = {  # label: method, parameters, control, milliseconds
@@ -55,7 +69,7 @@ def needs_part_of_a_cross(truth: np.ndarray):
 def map_of(method: str, given: dict, truth: np.ndarray, image: np.ndarray, random) -> tuple[np.ndarray, dict]:
     if method == "h_shap":
         settings = {name: value for name, value in given.items() if name != "min_size"}
-        found = hierarchy.h_shap(needs_part_of_a_cross(truth), SHAPE, given.get("min_size", 1), **settings)
+        found = exploration.h_shap(needs_part_of_a_cross(truth), SHAPE, given.get("min_size", 1), **settings)
         return found.saliency, {"visited_nodes": found.visited_nodes, "evaluations": found.evaluations}
     if method == "random":
         return random.normal(size=SHAPE), {}
@@ -66,20 +80,20 @@ def map_of(method: str, given: dict, truth: np.ndarray, image: np.ndarray, rando
 
 
 def build(
-    folder: Path, labels: dict = LABELS, n: int = 10, timing: str = "per_instance", metrics=("localization", "ablation")
+    folder: Path, labels: dict = LABELS, n: int = 18, timing: str = "per_instance", metrics=("localization", "ablation")
 ) -> dict:
     """Write a result folder in `folder` (relative to the working folder); returns the parameters of the notebook."""
     data, root, model = folder / "prepared", folder / "crosses", folder / "model"
     for place in (root / "metrics", model):
         place.mkdir(parents=True)
-    datasets.prepare("crosses", {"count": 80}, [], data)
-    dataset, random = datasets.load(data), np.random.default_rng(0)
-    rows = np.flatnonzero(dataset.split == datasets.TEST)[:n]
+    preparation.prepare("crosses", {"count": 80}, [], data)
+    dataset, random = loading.load(data), np.random.default_rng(0)
+    rows = np.flatnonzero(dataset.split == sources.TEST)[:n]
     ids, known = dataset.ids[rows], dataset.labels[rows].astype(np.int32)
     pd.DataFrame({"instance": ids, "label": known, "prediction": known, "probability": 0.99}).to_parquet(
         root / "instances.parquet"
     )
-    truth = datasets.truth(data, ids, known)
+    truth = regions.truth(data, ids, known)
     card = {"name": "crosses", "architecture": "crosses_cnn", "n_parameters": 203_000, "test_accuracy": 0.994}
     (model / "card.json").write_text(json.dumps(card))
     files, measured, curves = {}, {}, []
@@ -111,7 +125,7 @@ def build(
         files[name] = [str(path)]
         fine = score_files.read(path)
         measured[name] = localization.measure(
-            fine, datasets.truth(data, fine["instance"], fine["target"]), [(features, np.arange(n))], settings["method"]
+            fine, regions.truth(data, fine["instance"], fine["target"]), [(features, np.arange(n))], settings["method"]
         ).assign(label=name)
         counts = np.unique(np.geomspace(1, 12_000, 40).astype(int))
         fall = np.exp(-counts / (40 + 200 * random.random()))
@@ -181,9 +195,9 @@ def rendered(tmp_path_factory):
     os.chdir(root)
     try:
         given = build(Path("made"))
-        reports.render(NOTEBOOK, given, "reports/crosses.html", "reports/crosses.ipynb")
-        results = findings.load(**given)
-        truth = parts.truth_of(results)
+        rendering.render(NOTEBOOK, given, "reports/crosses.html", "reports/crosses.ipynb")
+        results = experiment.load(**given)
+        truth = localization_results.truth_of(results)
         assert len(results.dataset.ids)  # read while its path, which is relative, leads somewhere
     finally:
         os.chdir(before)
@@ -202,7 +216,7 @@ def test_the_page_has_every_section_and_every_label(rendered):
     assert "The data are synthetic (crosses)." in text and "no figures" not in text.lower()
     assert "marking every leaf that touches a true pixel would give" in text
     assert not re.search(r"<script|<link|<iframe|@import|url\(", page)
-    assert page.count("<img") == page.count(' alt="') == 11 and ' alt=""' not in page
+    assert page.count("<img") == page.count(' alt="') == 13 and ' alt=""' not in page
 
 
 def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, monkeypatch):
@@ -213,23 +227,23 @@ def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, mon
     card = json.loads(Path(given["dataset_card"]).read_text())
     del card["truth"]
     Path(given["dataset_card"]).write_text(json.dumps(card))
-    results = findings.load(**given)
-    truth = parts.truth_of(results)
+    results = experiment.load(**given)
+    truth = localization_results.truth_of(results)
     assert truth is None
-    assert "true region" not in parts.header(results, truth).data
-    page = parts.maps_section(results, truth).data
+    assert "true region" not in sections_localization.header(results, truth).data
+    page = sections_localization.maps_section(results, truth).data
     assert "<img" in page and "blue against it (only what is positive: grad_cam)" in page
     said = [
-        parts.scores_section(results, truth),
-        parts.runtime_section(results),
-        parts.ablation_section(results, truth),
-        parts.claims_section(results),
-        parts.sizes_section(results, truth),
+        sections_localization.scores_section(results, truth),
+        sections_localization.runtime_section(results),
+        sections_localization.ablation_section(results, truth),
+        sections_localization.claims_section(results),
+        sections_localization.sizes_section(results, truth),
         theorems.visits_section(results, truth),
         theorems.cosines_section(results, truth),
     ]
     assert all(one.data.startswith('<p class="note">') and one.data.count("<p") == 1 for one in said)
-    assert parts.masking_section(results).data == ""
+    assert sections_localization.masking_section(results).data == ""
 
 
 def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
@@ -239,9 +253,10 @@ def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
     assert all(len(cell["source"]) <= 10 for cell in code)
     default["experiments"]["digits"]["report"] = {"notebook": "localization"}
     os.chdir(root)
-    tracked = plan.report_code(load(default), "digits")
-    files = ("localization_plots", "localization_theorems", "theory", "claims", "evidence_plots")
-    assert {f"workflow/shapeline/{file}.py" for file in files} <= set(tracked)
+    tracked = report_code(load(default), "digits")
+    files = ("sections/localization.py", "sections/theorems.py", "claims.py", "sections/evidence.py", "page.css")
+    assert {f"workflow/shapeline/report/{file}" for file in files} <= set(tracked)
+    assert "workflow/shapeline/theory/visited_nodes.py" in tracked
 
 
 def test_the_page_is_given_the_measurements_that_it_pairs(default):
@@ -252,7 +267,7 @@ def test_the_page_is_given_the_measurements_that_it_pairs(default):
     default["experiments"] = {"found": {**experiment, "report": {"notebook": "localization"}}}
     default["run"] = ["found"]
     config = load(default)
-    assert plan.paired_files(config, "found") == ["results/found/metrics/localization/random.parquet"]
+    assert paths.paired_files(config, "found") == ["results/found/metrics/localization/random.parquet"]
 
 
 # -------------------------------------------------------------------------------------------------------- numbers
@@ -262,12 +277,14 @@ def test_the_truth_is_that_of_the_class_explained(rendered):
     _, results, truth = rendered
     assert (truth.any(axis=(1, 2)) == (results.instances["label"] == 1)).all()
     other = {name: frame.assign(target=1 - frame["target"]) for name, frame in results.scores.items()}
-    assert (parts.targets(dataclasses.replace(results, scores=other)) == 1 - results.instances["label"]).all()
+    assert (
+        localization_results.targets(dataclasses.replace(results, scores=other)) == 1 - results.instances["label"]
+    ).all()
 
 
 def test_the_paired_table_is_that_of_the_differences(rendered):
     _, results, _ = rendered
-    page = parts.paired_section(results).data
+    page = sections_localization.paired_section(results).data
     measured = results.measured["localization"]
     f1 = measured[measured["quantity"] == "f1"].pivot(index="instance", columns="label", values="value").dropna()
     for other in ("partition_500", "random"):
@@ -281,7 +298,7 @@ def test_the_paired_table_is_that_of_the_differences(rendered):
 
 def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
     _, results, _ = rendered
-    page = parts.claims_section(results).data
+    page = sections_localization.claims_section(results).data
     rows = re.findall(r"<tr><td.*?</tr>", page)
     known = [claim.text for claim in claims.CLAIMS if "crosses" in claim.experiments]
     judged = ["less accurate than h-Shap", "Partition with 500", "before GradientExplainer", "Grad-CAM is faster"]
@@ -294,53 +311,55 @@ def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
         for name, frame in results.scores.items()
     }
     slow["partition_500"] = slow["h_shap"]
-    changed = parts.claims_section(dataclasses.replace(results, scores=slow)).data
+    changed = sections_localization.claims_section(dataclasses.replace(results, scores=slow)).data
     assert "⚠ fails" in next(row for row in re.findall(r"<tr><td.*?</tr>", changed) if "Partition with 500" in row)
-    other = parts.claims_section(dataclasses.replace(results, experiment="mine")).data
+    other = sections_localization.claims_section(dataclasses.replace(results, experiment="mine")).data
     assert "None here" in other and "<table" not in other
 
 
 def test_seconds_have_an_interval_where_each_picture_was_timed_alone(rendered):
     _, results, _ = rendered
-    alone = parts.seconds(results)
+    alone = sections_localization.seconds_per_picture(results)
     taken = results.scores["grad_cam"]["seconds"]
     assert alone["mean"]["grad_cam"] == pytest.approx(taken.mean())
     assert taken.min() < alone["low"]["grad_cam"] < taken.mean() < alone["high"]["grad_cam"] < taken.max()
-    batch = parts.seconds(dataclasses.replace(results, settings={**results.settings, "timing": "batch"}))
+    batch = sections_localization.seconds_per_picture(
+        dataclasses.replace(results, settings={**results.settings, "timing": "batch"})
+    )
     assert batch["mean"].equals(alone["mean"]) and batch[["low", "high"]].isna().all(axis=None)
 
 
 def test_only_labels_that_differ_in_min_size_alone_are_a_group(rendered):
     _, results, _ = rendered
-    assert parts.size_groups(results) == [{12: "h_shap_12", 3: "h_shap", 1: "h_shap_1"}]
+    assert figures_localization.size_groups(results) == [{12: "h_shap_12", 3: "h_shap", 1: "h_shap_1"}]
 
 
 def test_boxes_lie_around_the_connected_parts():
     truth = np.zeros((8, 9), bool)
     truth[1, 1] = truth[2, 2] = True  # corners connect
     truth[5:7, 6:9] = True
-    assert parts.boxes_of(truth) == [(1, 1, 3, 3), (5, 6, 7, 9)]
-    assert parts.boxes_of(np.zeros((3, 3), bool)) == []
+    assert figures_localization.boxes_of(truth) == [(1, 1, 3, 3), (5, 6, 7, 9)]
+    assert figures_localization.boxes_of(np.zeros((3, 3), bool)) == []
 
 
 def test_a_large_map_is_reduced_to_the_largest_magnitudes():
     values = np.zeros((1000, 700))
     values[501, 699], values[0, 0], values[1, 1] = -3.0, 1.0, -2.0
-    small = parts.reduced(values)
+    small = figures_localization.reduced(values)
     assert small.shape == (334, 234) and small.min() == -3 == small[167, 233] and small[0, 0] == -2
     assert np.count_nonzero(small) == 2
     values = np.random.default_rng(0).normal(size=(100, 120))
-    assert np.array_equal(parts.reduced(values), values)
+    assert np.array_equal(figures_localization.reduced(values), values)
     values[:, 0] = np.nan  # of no feature
-    assert np.array_equal(parts.reduced(values), values, equal_nan=True)
+    assert np.array_equal(figures_localization.reduced(values), values, equal_nan=True)
 
 
 def test_the_enlarged_square_stays_in_the_picture():
     truth = np.zeros((40, 60), bool)
     truth[0:4, 56:60] = True
-    assert parts.zoomed(truth) == ((0, 12), (48, 60))
+    assert figures_localization.zoomed(truth) == ((0, 12), (48, 60))
     truth[0:30, 10:20] = True
-    assert parts.zoomed(truth)[0] == (0, 40)  # larger than the picture: all of that side
+    assert figures_localization.zoomed(truth)[0] == (0, 40)  # larger than the picture: all of that side
 
 
 # ------------------------------------------------------------------------------------------------------- theorems
@@ -353,7 +372,7 @@ def test_visits_of_an_or_are_those_of_h_shap_on_it(height, width, size):
     truth[0] = False
     truth[1] = True
     expected = [
-        hierarchy.h_shap(lambda masks, one=one: (masks & one).any(axis=(1, 2)).astype(float), (height, width), size)
+        exploration.h_shap(lambda masks, one=one: (masks & one).any(axis=(1, 2)).astype(float), (height, width), size)
         for one in truth[: 6 if height < 50 else 3]
     ]
     assert list(theorems.or_visits(truth, size))[: len(expected)] == [one.visited_nodes for one in expected]
@@ -363,7 +382,7 @@ def test_visits_of_independent_pixels_agree_with_the_theorem():
     truth = np.random.default_rng(0).random((3000, 8, 8)) < 0.05
     visited = theorems.or_visits(truth, 1)
     error = visited.std() / len(visited) ** 0.5
-    assert visited.mean() == pytest.approx(theory.expected_visited_nodes(64, 4, 0.05), abs=4 * error)
+    assert visited.mean() == pytest.approx(visited_nodes.expected_visited_nodes(64, 4, 0.05), abs=4 * error)
     share, leaves = theorems.leaf_shares(truth, 1)
     assert leaves == 64 and np.allclose(share, truth.mean(axis=(1, 2)))
 
@@ -376,7 +395,7 @@ def test_cosines_by_hand_and_above_the_bound(rendered):
     maps = score_files.matrix(results.scores["h_shap"])  # rows in order of instance, as the instances are
     one, wanted = maps[having][0], truth[having][0].ravel()
     assert found["cosine"][0] == pytest.approx(one @ wanted / np.linalg.norm(one) / np.linalg.norm(wanted))
-    oracle = hierarchy.h_shap(
+    oracle = exploration.h_shap(
         lambda masks: (masks & truth[having][0]).any(axis=(1, 2)).astype(float), SHAPE, 3
     ).saliency.ravel()
     assert found["ideal"][0] == pytest.approx(oracle @ wanted / np.linalg.norm(oracle) / np.linalg.norm(wanted))
@@ -396,20 +415,20 @@ def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendere
 
 def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
     _, results, _ = rendered
-    frame = parts.measured(results)
-    drawing = parts.dots(frame, parts.styles_of(results))
+    frame = localization_results.measured(results)
+    drawing = figures_localization.dots(frame, styling.styles_of(results))
     panels = {axes.get_title(loc="left"): axes for axes in drawing.axes}
-    assert set(panels) == {title for title, _ in parts.PANELS.values()}
+    assert set(panels) == {title for title, _ in figures_localization.PANELS.values()}
     names = [text.get_text() for text in panels["F1, as published"].get_yticklabels()]
-    means = findings.scalars(frame, "f1")["mean"]
+    means = experiment.scalars(frame, "f1")["mean"]
     assert names == list(means.sort_values(ascending=False).index)
     marks = {
         line.get_marker(): line
         for line in panels["F1, as published"].lines
         if line.get_marker() in "|>" and len(line.get_xdata()) > 1
     }
-    for marker, name in zip("|>", parts.CEILINGS, strict=True):
-        tops = findings.scalars(frame, name)["mean"]
+    for marker, name in zip("|>", localization_results.CEILINGS, strict=True):
+        tops = experiment.scalars(frame, name)["mean"]
         drawn = dict(zip(marks[marker].get_ydata(), marks[marker].get_xdata(), strict=True))
         assert drawn == {names.index(one): value for one, value in tops.items()}
         assert set(tops.index) == {"h_shap", "h_shap_12", "h_shap_1", "h_shap_70"}
@@ -417,8 +436,10 @@ def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
 
 def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered):
     _, results, _ = rendered
-    time = parts.seconds(results)
-    drawing = parts.runtime_plane(parts.measured(results), time, parts.styles_of(results), "f1", "F1")
+    time = sections_localization.seconds_per_picture(results)
+    drawing = figures_localization.runtime_plane(
+        localization_results.measured(results), time, styling.styles_of(results), "f1", "F1"
+    )
     axes = drawing.axes[0]
     assert axes.get_xscale() == "log" and {text.get_text() for text in axes.texts} >= set(LABELS)
     level = [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
@@ -430,7 +451,9 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
             box = text.get_window_extent()
             assert not (box.x0 < ends[1, 0] and box.x1 > ends[0, 0] and box.y0 < ends[0, 1] < box.y1)
     time[["low", "high"]] = np.nan
-    axes = parts.runtime_plane(parts.measured(results), time, parts.styles_of(results), "f1", "F1").axes[0]
+    axes = figures_localization.runtime_plane(
+        localization_results.measured(results), time, styling.styles_of(results), "f1", "F1"
+    ).axes[0]
     assert not [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
 
 
@@ -447,8 +470,8 @@ def test_ablated_pictures_are_filled_where_the_scores_are_positive(rendered, mon
             seen[name] = axes.images[0].get_array()
         return Figure()
 
-    monkeypatch.setattr(parts.plots, "picture_grid", grid)
-    parts.ablated_pictures(results, truth)
+    monkeypatch.setattr(score_maps, "picture_grid", grid)
+    figures_localization.ablated_pictures(results, truth)
     place = int(np.flatnonzero(truth.any(axis=(1, 2)))[0])
     scores = score_files.matrix(results.scores["h_shap"])[place].reshape(SHAPE)
     mean = results.dataset.part("train").inputs.mean(axis=(0, 2, 3))

@@ -11,13 +11,15 @@ import tensorflow as tf
 import torch
 from torch import nn
 
-from shapeline import attribution, memory, models
-from shapeline import features as feature_kinds
+from shapeline import memory
+from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.game import features as feature_kinds
+from shapeline.game.references import Reference
 from shapeline.gradients import tf_grad_cam, tf_gradients, torch_deep_lift, torch_grad_cam, torch_gradients
-from shapeline.models import training
+from shapeline.models import training, wrapping
 from shapeline.models.classifier import Classifier
-from shapeline.references import Reference
+from tests.unit import questions
 
 RNG = np.random.default_rng(0)
 IMAGES, TARGETS = RNG.random((7, 1, 4, 4), dtype=np.float32), np.array([0, 1, 1, 0, 1, 0, 0])
@@ -27,11 +29,11 @@ PATHS = {"instances": np.arange(7), "seed": 0, "samples": 5}
 ASKED = {
     "saliency": {},
     "gradient_x_input": {},
-    "integrated_gradients": {"reference": REFERENCE, "steps": 6},
-    "expected_gradients": {"reference": REFERENCE, **PATHS},
+    "integrated_gradients": {"steps": 6},
+    "expected_gradients": PATHS,
     "smooth_grad": PATHS,
     "grad_cam": {},
-    "deep_lift": {"reference": REFERENCE},
+    "deep_lift": {},
 }
 MODULES = {
     "torch": {"grad_cam": torch_grad_cam, "deep_lift": torch_deep_lift},
@@ -87,7 +89,7 @@ def build(framework: str, most: int = 1000) -> Classifier:
 
 def explain(framework: str, method: str, model: Classifier):
     function = getattr(MODULES[framework].get(method, OTHERS[framework]), method)
-    return function(model, IMAGES, TARGETS, PATCHES, **ASKED[method])
+    return function(Question(model, REFERENCE, PATCHES), IMAGES, TARGETS, **ASKED[method])
 
 
 @pytest.mark.parametrize(("framework", "method"), CASES)
@@ -107,12 +109,12 @@ def test_a_gradient_that_does_not_fit_is_a_row_and_costs_its_instance_alone():
     inputs = IMAGES.copy()
     inputs[2, 0, 0, 0] = 9
     asked = inputs, TARGETS, {"method": "integrated_gradients", "steps": 6}, PATCHES, REFERENCE
-    (found,) = attribution.attribute(build("torch"), *asked)
+    (found,) = questions.attribute(build("torch"), *asked)
     assert found.status == ["ok", "ok", "out of memory", "ok", "ok", "ok", "ok"]
     assert found.error[2].startswith("model 'net' runs out of memory on a single row")
     np.testing.assert_allclose(np.delete(found.scores, 2, 0), np.delete(_whole(), 2, 0), atol=1e-6)
     with pytest.raises(MethodFailure):
-        attribution.attribute(build("torch"), *asked, on_error="fail")
+        questions.attribute(build("torch"), *asked, on_error="fail")
 
 
 def _whole() -> np.ndarray:
@@ -138,7 +140,7 @@ def test_log_probabilities_take_as_many_rows_as_there_is_memory_for(framework, c
                 raise MemoryError
             return 1 / (1 + rows.reshape(len(rows), -1).sum(1))
 
-        return models.wrap(probabilities, n_classes=2)
+        return wrapping.wrap(probabilities, n_classes=2)
 
     tight = small(3)
     np.testing.assert_allclose(tight.log_probs(IMAGES), small(1000).log_probs(IMAGES), atol=1e-6)
@@ -183,7 +185,7 @@ def test_which_errors_are_of_memory(error, ran_out):
 JOB = """
 import sys
 from types import SimpleNamespace
-from shapeline import jobs
+from shapeline.operations import jobs
 class OutOfMemoryError(RuntimeError): pass  # as torch's
 class ResourceExhaustedError(Exception): pass  # as TensorFlow's
 resources = SimpleNamespace(get=lambda name, default=None: default)

@@ -5,11 +5,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline import findings
-from shapeline.features import Features
+from shapeline.engine.question import Question
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
 from shapeline.metrics import bookkeeping, error
-from shapeline.metrics.compare import compare
-from shapeline.references import Reference
+from shapeline.report import numbers
+from shapeline.statistics.bounds import intervals
+from shapeline.statistics.comparison import compare
 
 
 def rows(values, full=None, empty=0.0, **columns) -> pd.DataFrame:
@@ -95,25 +97,25 @@ def linear_model(weights):
     """Two classes with log-odds(0) = weights @ x exactly: logits (weights @ x, 0)."""
     import torch
 
-    from shapeline import models
+    from shapeline.models import wrapping
 
     layer = torch.nn.Linear(len(weights), 2)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([weights, [0.0] * len(weights)]))
         layer.bias.zero_()
-    return models.wrap(layer)
+    return wrapping.wrap(layer)
 
 
 def log_odds(scores, weights=(4.0, 2.0, 1.0), **options):
     from shapeline.metrics import log_odds as metric
 
     d = len(weights)
+    features = Features("column", (d,), np.arange(d, dtype=np.int32), ())
     return metric.measure(
         rows([scores]),
-        linear_model(list(weights)),
+        Question(linear_model(list(weights)), Reference(np.zeros((1, d), np.float32)), features),
         np.ones((1, d), np.float32),
-        [(Features("column", (d,), np.arange(d, dtype=np.int32), ()), np.array([0]))],
-        Reference(np.zeros((1, d), np.float32)),
+        [(features, np.array([0]))],
         **options,
     )
 
@@ -140,12 +142,10 @@ def test_instances_with_different_features_share_the_fractions():
     both = pd.concat([rows([[3.0, 2.0, 1.0]]), rows([[1.0, 2.0]]).assign(instance=1)], ignore_index=True)
     found = metric.measure(
         both,
-        linear_model([4.0, 2.0, 1.0]),
+        Question(linear_model([4.0, 2.0, 1.0]), Reference(np.zeros((1, 3), np.float32)), None),
         np.ones((2, 3), np.float32),
         [(coarse, np.array([1])), (fine, np.array([0]))],
-        Reference(np.zeros((1, 3), np.float32)),
         fractions=[0.5],
-        varies=True,
     )
     masking = found[found["quantity"] == "masking"]
     assert sorted(masking["x"].unique()) == [0, 0.5, 1]
@@ -154,12 +154,12 @@ def test_instances_with_different_features_share_the_fractions():
 
 
 def test_ties_are_broken_by_instance_not_by_position():
-    from shapeline.metrics.ties import ranked
+    from shapeline.metrics.ties import positions
 
-    ranks = ranked(np.zeros((200, 3)), np.arange(200), seed=0)
+    ranks = positions(np.zeros((200, 3)), np.arange(200), seed=0)
     assert sorted(set(ranks[:, 0])) == [0, 1, 2]
     assert (np.sort(ranks, 1) == np.arange(3)).all()
-    assert (ranked(np.zeros((1, 3)), np.array([7]), 0) == ranks[7]).all()
+    assert (positions(np.zeros((1, 3)), np.array([7]), 0) == ranks[7]).all()
 
 
 def measured(values, label="a", name="rmse") -> pd.DataFrame:
@@ -189,7 +189,7 @@ def test_compare_gives_mean_interval_and_count():
 def test_compare_gives_one_instance_no_interval():
     row = compare(measured(np.array([2.0]))).iloc[0]
     assert (row["mean"], row["n"]) == (2.0, 1) and np.isnan([row["low"], row["high"]]).all()
-    assert findings.interval(row) == "2.00"
+    assert numbers.interval(row) == "2.00"
 
 
 def test_compare_leaves_out_what_is_not_finite_and_averages_repeats():
@@ -206,23 +206,25 @@ def test_compare_pairs_the_labels():
     assert (both["low"].iloc[1] - both["low"].iloc[0]) == pytest.approx(1)
 
 
-def test_compare_includes_the_draw_of_the_design_from_three_repeats_on():
+def test_compare_averages_repeats_within_the_instance_which_is_the_unit():
+    """Twice the repeats of the same instances are no further units: the interval is that of the instances' means."""
     random = np.random.default_rng(0)
-    effects = np.array([-1.0, 0.0, 1.0, 2.0])  # of a draw, the same for all instances
-    rows = [(i, r, effects[r] + random.normal(0, 0.1)) for i in range(50) for r in range(4)]
+    drawn = random.normal(size=(50, 1)) + random.normal(0, 0.5, (50, 4))
+    rows = [(i, r, drawn[i, r]) for i in range(50) for r in range(4)]
     frame = pd.DataFrame(rows, columns=["instance", "repeat", "value"])
     frame = frame.assign(label="a", quantity="area", x=np.nan)
     wide = compare(frame).iloc[0]
-    few = compare(frame[frame["repeat"] < 2]).iloc[0]
-    assert few["high"] - few["low"] < 0.1  # two draws are held fixed
-    spread = 2 * stats.t.ppf(0.975, 3) * np.std(effects, ddof=1) / np.sqrt(4)  # of four draws
-    assert wide["high"] - wide["low"] == pytest.approx(spread, rel=0.15)
-    assert wide["mean"] == pytest.approx(frame["value"].mean())
+    means = intervals(drawn.mean(1)[:, None]).loc[0]
+    assert wide[["mean", "low", "high"]].tolist() == pytest.approx(means[["mean", "low", "high"]].tolist())
+    assert wide["n"] == 50
+    again = compare(pd.concat([frame, frame.assign(repeat=frame["repeat"] + 4)])).iloc[0]
+    assert again[["low", "high"]].tolist() == pytest.approx(wide[["low", "high"]].tolist())
 
 
-def test_compare_over_draws_leaves_out_what_is_missing():
+def test_compare_averages_the_repeats_that_an_instance_has():
     frame = pd.DataFrame(
         {"instance": [1, 1, 1, 2, 2, 2], "repeat": [0, 1, 2] * 2, "value": [1.0, 1, 1, 3, np.nan, 3]}
     ).assign(label="a", quantity="area", x=np.nan)
-    found = compare(frame).iloc[0]
-    assert (found["low"], found["high"], found["n"]) == (pytest.approx(1, abs=0.02), pytest.approx(3, abs=0.02), 2)
+    row = compare(frame).iloc[0]
+    half = stats.t.ppf(0.975, 1)  # of 1 and 3, whose standard error is 1
+    assert row[["mean", "low", "high", "n"]].tolist() == pytest.approx([2, 2 - half, 2 + half, 2])

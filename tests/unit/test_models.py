@@ -9,9 +9,12 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from shapeline import models
+import shapeline
+from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.models import torch_models, torch_training, training
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.models import architectures, storage, torch_models, torch_training, training, wrapping
 
 
 def blobs(n=240, seed=0, classes=2):
@@ -25,7 +28,7 @@ def blobs(n=240, seed=0, classes=2):
 
 
 def test_the_papers_mnist_network():
-    model = models.build("mnist_cnn")
+    model = architectures.build("mnist_cnn")
     # 8*(25+1) + 16*(8*25+1) + 2*(16*4*4+1), by hand
     assert model.n_parameters == 208 + 3216 + 514
     assert model.log_probs(np.zeros((3, 1, 28, 28), np.float32)).shape == (3, 2)
@@ -44,7 +47,7 @@ def test_the_papers_mnist_network():
     ],
 )
 def test_sizes_and_probabilities(architecture, sizes, shape):
-    model = models.build(architecture, **sizes)
+    model = architectures.build(architecture, **sizes)
     inputs = np.random.default_rng(0).random((5, *shape), dtype=np.float32)
     log_probs = model.log_probs(inputs)
     assert log_probs.shape == (5, model.n_classes) and log_probs.dtype == np.float64
@@ -54,7 +57,7 @@ def test_sizes_and_probabilities(architecture, sizes, shape):
 
 @pytest.mark.parametrize("architecture, activations", [("mnist_cnn", 2), ("digits_cnn", 2), ("mlp", 2)])
 def test_every_activation_is_its_own_module_called_once(architecture, activations):
-    model = models.build(architecture)
+    model = architectures.build(architecture)
     calls = []
     for name, module in model.module.named_modules():
         if isinstance(module, nn.ReLU):
@@ -68,7 +71,7 @@ def test_weights_come_from_the_seed_and_the_global_state_stays():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    one, same, other = (models.build("digits_cnn", seed=seed).module[0].weight for seed in (1, 1, 2))
+    one, same, other = (architectures.build("digits_cnn", seed=seed).module[0].weight for seed in (1, 1, 2))
     assert torch.equal(one, same) and not torch.equal(one, other)
     assert torch.equal(torch.rand(3), expected)
 
@@ -76,19 +79,19 @@ def test_weights_come_from_the_seed_and_the_global_state_stays():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: models.build("mnist_cn"), "Did you mean 'mnist_cnn'"),
+        (lambda: architectures.build("mnist_cn"), "Did you mean 'mnist_cnn'"),
         (
-            lambda: models.build("mlp", framework="tensorfow"),
+            lambda: architectures.build("mlp", framework="tensorfow"),
             "unknown framework 'tensorfow'. Did you mean 'tensorflow'",
         ),
-        (lambda: models.build("mlp", hidden=(8, 0)), "mlp needs a hidden of at least 1, not 0"),
-        (lambda: models.build("mlp", inputz=3), "no size 'inputz'. Did you mean 'inputs'"),
-        (lambda: models.build("mnist_cnn", side=12), "a side of at least 16, not 12; use digits_cnn"),
-        (lambda: models.wrap(3), "a int cannot be used as 'function'"),
-        (lambda: models.wrap(len, kind="logits"), "cannot be used as 'logits'"),
-        (lambda: models.wrap(len, kind="logit"), "Did you mean 'logits'"),
-        (lambda: models.wrap(nn.Linear(2, 2), kind="predict_proba"), "cannot be used as 'predict_proba'"),
-        (lambda: models.load("nowhere.safetensors"), "no weights at nowhere.safetensors"),
+        (lambda: architectures.build("mlp", hidden=(8, 0)), "mlp needs a hidden of at least 1, not 0"),
+        (lambda: architectures.build("mlp", inputz=3), "no size 'inputz'. Did you mean 'inputs'"),
+        (lambda: architectures.build("mnist_cnn", side=12), "a side of at least 16, not 12; use digits_cnn"),
+        (lambda: wrapping.wrap(3), "a int cannot be used as 'function'"),
+        (lambda: wrapping.wrap(len, kind="logits"), "cannot be used as 'logits'"),
+        (lambda: wrapping.wrap(len, kind="logit"), "Did you mean 'logits'"),
+        (lambda: wrapping.wrap(nn.Linear(2, 2), kind="predict_proba"), "cannot be used as 'predict_proba'"),
+        (lambda: storage.load("nowhere.safetensors"), "no weights at nowhere.safetensors"),
         (lambda: training.settings_for("mlp", {"epoch": 3}), "Did you mean 'epochs'"),
         (lambda: training.settings_for("mlp", {"schedule": "cos"}), "unknown schedule 'cos'"),
         (lambda: training.settings_for("mlp", {"optimizer": "rmprop"}), "Did you mean 'rmsprop'"),
@@ -102,11 +105,11 @@ def test_mistakes_are_named(call, message):
 
 
 def test_save_and_load(tmp_path):
-    model = models.build("mlp", inputs=5, hidden=[6], classes=3, seed=3)
+    model = architectures.build("mlp", inputs=5, hidden=[6], classes=3, seed=3)
     model.module[0].set_from(torch.rand(20, 5) * 100)
     path = tmp_path / "weights.safetensors"
-    models.save(model, path)
-    loaded = models.load(path)
+    storage.save(model, path)
+    loaded = storage.load(path)
     inputs = np.random.default_rng(0).random((4, 5), dtype=np.float32) * 100
     np.testing.assert_array_equal(loaded.log_probs(inputs), model.log_probs(inputs))
     assert (loaded.architecture, loaded.sizes, loaded.n_classes) == ("mlp", model.sizes, 3)
@@ -116,41 +119,41 @@ def test_save_and_load(tmp_path):
 
 
 def test_equal_weights_make_equal_files(tmp_path):
-    model = models.build("digits_cnn", seed=0)
+    model = architectures.build("digits_cnn", seed=0)
     for name in "abcd":  # metadata in a random order agree by chance once in hundreds of tries
-        models.save(model, tmp_path / name)
+        storage.save(model, tmp_path / name)
     assert len({(tmp_path / name).read_bytes() for name in "abcd"}) == 1
     assert safetensors.torch.load_file(tmp_path / "a").keys() == model.module.state_dict().keys()
 
 
 def test_a_damaged_file_of_weights_is_named(tmp_path):
     path = tmp_path / "weights.safetensors"
-    models.save(models.build("mlp", inputs=5, hidden=[6], classes=3, seed=3), path)
+    storage.save(architectures.build("mlp", inputs=5, hidden=[6], classes=3, seed=3), path)
     good = path.read_bytes()
     for place in (len(good) - 1, len(good) - 40):
         path.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
         with pytest.raises(ShapelineError, match=rf"{path} is damaged .*; remove it and run again"):
-            models.load(path)
+            storage.load(path)
     for cut in (0, 20, len(good) - 1):
         path.write_bytes(good[:cut])
         with pytest.raises(ShapelineError, match=rf"{path} is damaged \(not .*\); remove it and run again"):
-            models.load(path)
+            storage.load(path)
 
 
 def test_files_that_are_not_ours(tmp_path):
     broken, foreign, misfit = (tmp_path / name for name in ("broken", "foreign", "misfit"))
     broken.write_bytes(b"\x80\x04not tensors")
     with pytest.raises(ShapelineError, match=r"not a safetensors file.*; remove it and run again"):
-        models.load(broken)
+        storage.load(broken)
     safetensors.torch.save_file({"a": torch.zeros(1)}, foreign)
     with pytest.raises(ShapelineError, match="does not name its architecture"):
-        models.load(foreign)
+        storage.load(foreign)
     metadata = {"architecture": "mlp", "classes": "2", "sizes": json.dumps({"inputs": 5})}
     safetensors.torch.save_file({"a": torch.zeros(1)}, misfit, metadata)
     with pytest.raises(ShapelineError, match="does not fit 'mlp'"):
-        models.load(misfit)
+        storage.load(misfit)
     with pytest.raises(ShapelineError, match="wrapped model"):
-        models.save(models.wrap(nn.Linear(2, 2)), tmp_path / "wrapped")
+        storage.save(wrapping.wrap(nn.Linear(2, 2)), tmp_path / "wrapped")
 
 
 def test_one_s_own_architecture_is_built_saved_and_loaded(tmp_path):
@@ -161,31 +164,35 @@ def test_one_s_own_architecture_is_built_saved_and_loaded(tmp_path):
         "    return nn.Sequential(nn.Linear(inputs, width), nn.Linear(width, 2))\n"
     )
     card = {"input_shape": [5], "classes": ["no", "yes"]}
-    model = models.for_dataset({"source": f"{source}:net", "sizes": {"width": 4}, "seed": 1}, card)
+    model = architectures.for_dataset({"source": f"{source}:net", "sizes": {"width": 4}, "seed": 1}, card)
     assert model.n_parameters == 5 * 4 + 4 + 4 * 2 + 2 and model.n_classes == 2
-    models.save(model, tmp_path / "weights")
-    loaded = models.load(tmp_path / "weights")
+    storage.save(model, tmp_path / "weights")
+    loaded = storage.load(tmp_path / "weights")
     inputs = np.ones((2, 5), np.float32)
     np.testing.assert_array_equal(loaded.log_probs(inputs), model.log_probs(inputs))
     assert loaded.n_classes == 2
     source.write_text("def net():\n    return 3\n")
     with pytest.raises(ShapelineError, match="returned a int; it must return a torch module"):
-        models.build(f"{source}:net")
+        architectures.build(f"{source}:net")
 
 
 def test_for_dataset_takes_sizes_from_the_card():
     image = {"input_shape": [1, 8, 8], "classes": ["3", "8"]}
-    assert models.for_dataset({"architecture": "digits_cnn"}, image).sizes == {"classes": 2, "channels": 1, "side": 8}
+    assert architectures.for_dataset({"architecture": "digits_cnn"}, image).sizes == {
+        "classes": 2,
+        "channels": 1,
+        "side": 8,
+    }
     table = {"input_shape": [30], "classes": list("abc")}
-    assert models.for_dataset({"architecture": "mlp", "sizes": {"hidden": [8]}}, table).sizes == {
+    assert architectures.for_dataset({"architecture": "mlp", "sizes": {"hidden": [8]}}, table).sizes == {
         "inputs": 30,
         "hidden": [8],
         "classes": 3,
     }
     with pytest.raises(ShapelineError, match="'mlp' is for a table"):
-        models.for_dataset({"architecture": "mlp"}, image)
+        architectures.for_dataset({"architecture": "mlp"}, image)
     with pytest.raises(ShapelineError, match="'mnist_cnn' is for square images"):
-        models.for_dataset({"architecture": "mnist_cnn"}, {**image, "input_shape": [1, 28, 30]})
+        architectures.for_dataset({"architecture": "mnist_cnn"}, {**image, "input_shape": [1, 28, 30]})
 
 
 class Forest:
@@ -197,21 +204,21 @@ class Forest:
 
 def test_wrapped_objects_and_functions():
     rows = np.zeros((4, 3), np.float32)
-    forest = models.wrap(Forest())
+    forest = wrapping.wrap(Forest())
     assert (forest.framework, forest.n_classes, forest.n_parameters, forest.device) == ("function", 3, 0, "cpu")
     np.testing.assert_array_equal(forest.log_probs(rows), np.tile([np.log(0.5), np.log(0.5), -np.inf], (4, 1)))
-    one_column = models.wrap(lambda rows: np.full(len(rows), 0.25))
+    one_column = wrapping.wrap(lambda rows: np.full(len(rows), 0.25))
     np.testing.assert_allclose(np.exp(one_column.log_probs(rows)), np.tile([0.75, 0.25], (4, 1)))
-    assert models.wrap(forest) is forest
+    assert wrapping.wrap(forest) is forest
     with pytest.raises(ShapelineError, match=r"values from 0 to 2; .* probabilities in 0..1"):
-        models.wrap(lambda rows: rows + np.arange(3.0)).log_probs(rows)
+        wrapping.wrap(lambda rows: rows + np.arange(3.0)).log_probs(rows)
     with pytest.raises(ShapelineError, match=r"gave shape \(2,\) for 4 rows"):
-        models.wrap(lambda rows: rows[:2, 0]).log_probs(rows)
+        wrapping.wrap(lambda rows: rows[:2, 0]).log_probs(rows)
 
 
 def test_log_probs_of_a_wrapped_module_uses_evaluation_mode():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2)).train()
-    model, rows = models.wrap(module), np.ones((4, 3), np.float32)
+    model, rows = wrapping.wrap(module), np.ones((4, 3), np.float32)
     np.testing.assert_array_equal(model.log_probs(rows), model.log_probs(rows))
     assert module.training and module[0].training
 
@@ -219,7 +226,7 @@ def test_log_probs_of_a_wrapped_module_uses_evaluation_mode():
 def test_standardize_takes_the_training_split_and_survives_constant_columns():
     dataset = blobs()
     dataset.inputs[:, 4] = 7
-    model = models.build("mlp", inputs=5, hidden=(8,))
+    model = architectures.build("mlp", inputs=5, hidden=(8,))
     training.fit(model, dataset, {"epochs": 1})
     rows = dataset.inputs[dataset.split == 0].astype(np.float64)
     np.testing.assert_allclose(model.module[0].mean, rows.mean(0), rtol=1e-5)
@@ -228,7 +235,7 @@ def test_standardize_takes_the_training_split_and_survives_constant_columns():
 
 
 def test_fit_learns_and_tells():
-    dataset, model = blobs(classes=3), models.build("mlp", inputs=5, classes=3)
+    dataset, model = blobs(classes=3), architectures.build("mlp", inputs=5, classes=3)
     card = training.fit(model, dataset, {"epochs": 8}, seed=1)
     test = dataset.split == 2
     accuracy = (model.log_probs(dataset.inputs[test]).argmax(1) == dataset.labels[test]).mean()
@@ -242,7 +249,7 @@ def test_fit_learns_and_tells():
 
 def test_the_best_validation_epoch_is_kept(monkeypatch):
     """Accuracies are made up: the second epoch is best, so its weights must be the ones left."""
-    dataset, model = blobs(), models.build("mlp", inputs=5, hidden=(4,))
+    dataset, model = blobs(), architectures.build("mlp", inputs=5, hidden=(4,))
     made_up, seen = iter([(0.5, 1.0), (0.9, 0.6), (0.9, 0.7), (0.8, 0.1), (1.0, 0.0)]), []
 
     def measured(trainer, inputs, labels):
@@ -258,7 +265,7 @@ def test_the_best_validation_epoch_is_kept(monkeypatch):
 
 def test_fit_is_deterministic_by_seed():
     def weights(seed, build_seed=0):
-        model = models.build("mlp", inputs=5, hidden=(8,), seed=build_seed)
+        model = architectures.build("mlp", inputs=5, hidden=(8,), seed=build_seed)
         training.fit(model, blobs(), {"epochs": 2}, seed=seed)
         return model.module[1].weight.detach()
 
@@ -268,7 +275,7 @@ def test_fit_is_deterministic_by_seed():
 
 
 def test_fit_can_keep_the_weights_it_was_given():
-    model = models.build("mlp", inputs=5, hidden=(8,))
+    model = architectures.build("mlp", inputs=5, hidden=(8,))
     before = model.module[1].weight.detach().clone()
     training.fit(model, blobs(), {"epochs": 1, "learning_rate": 1e-9}, seed=4, initialise=False)
     np.testing.assert_allclose(model.module[1].weight.detach(), before, atol=1e-6)
@@ -287,7 +294,7 @@ def test_the_learning_rate_follows_its_schedule():
 @pytest.mark.parametrize("optimizer, rate", [("adam", 1e-3), ("rmsprop", 1e-3), ("sgd", 1e-2)])
 def test_every_optimizer_learns(optimizer, rate):
     settings = {"epochs": 10, "optimizer": optimizer, "learning_rate": rate}
-    card = training.fit(models.build("mlp", inputs=5), blobs(), settings)
+    card = training.fit(architectures.build("mlp", inputs=5), blobs(), settings)
     assert card["test_accuracy"] > 0.9 and card["settings"]["optimizer"] == optimizer
 
 
@@ -303,7 +310,7 @@ def test_data_that_cannot_be_trained_on(damage, message):
     dataset = blobs()
     damage(dataset)
     with pytest.raises(ShapelineError, match=message):
-        training.fit(models.build("mlp", inputs=5), dataset, {"epochs": 1})
+        training.fit(architectures.build("mlp", inputs=5), dataset, {"epochs": 1})
 
 
 def test_logits_must_have_two_classes():
@@ -321,7 +328,7 @@ def test_digits_are_learnt_in_seconds(classes, least):
     split = np.zeros(len(labels), np.uint8)
     split[order[: len(labels) // 5]] = 2
     split[order[len(labels) // 5 : len(labels) * 3 // 10]] = 1
-    model = models.build("digits_cnn", classes=len(classes))
+    model = architectures.build("digits_cnn", classes=len(classes))
     card = training.fit(model, SimpleNamespace(inputs=inputs, labels=labels, split=split), {"epochs": 12})
     assert card["test_accuracy"] >= least
 
@@ -337,3 +344,57 @@ def test_probabilities_are_not_taken_for_logits():
     torch_models.log_probs(network, rows[:2], 64, "net")  # of so few rows it may be chance
     with pytest.raises(ShapelineError, match="its outputs are probabilities"):
         torch_models.log_probs(network, rows, 4, "net")  # but not of so few a pass
+
+
+class InPlace(nn.Module):
+    """It scales its rows in the caller's own memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(5, 2)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        rows -= 0.5
+        rows *= 2
+        return self.last(rows)
+
+
+def test_a_module_that_changes_its_rows_in_place_is_named_and_the_callers_array_stays():
+    inputs = np.random.default_rng(0).random((6, 5), dtype=np.float32)
+    kept = inputs.copy()
+    for method in ("kernel_shap", "gradient_x_input"):
+        with pytest.raises(ShapelineError, match=r"InPlace.*changes the rows.*in place.*x\.clone"):
+            shapeline.explain(InPlace(), inputs, method, features="column")
+    model = wrapping.wrap(InPlace(), n_classes=2)
+    with pytest.raises(ShapelineError, match="in place"):
+        model.log_probs(inputs)
+    asked = Question(
+        wrapping.wrap(InPlace(), n_classes=2),
+        Reference(kept[:1]),
+        Features("column", (5,), np.arange(5, dtype=np.int32)),
+    )
+    with pytest.raises(ShapelineError, match="in place"):
+        asked.values(inputs, np.ones((1, 5), bool), np.zeros(6, int))
+    np.testing.assert_array_equal(inputs, kept)
+
+
+@pytest.mark.parametrize("method", ["kernel_shap", "occlusion", "peer_shap_kernel"])
+def test_a_function_that_changes_its_rows_in_place_is_explained_as_its_twin(method):
+    if method.startswith("peer_shap"):
+        pytest.importorskip("shap")
+    inputs = np.random.default_rng(0).random((6, 5), dtype=np.float32)
+    kept, weights = inputs.copy(), np.linspace(-1, 1, 5)
+
+    def twin(rows):
+        return 1 / (1 + np.exp(-((rows - np.float32(0.5)) * 2 @ weights)))
+
+    def in_place(rows):
+        rows -= np.float32(0.5)
+        rows *= 2
+        return 1 / (1 + np.exp(-(rows @ weights)))
+
+    wanted = shapeline.explain(twin, inputs, method, features="column")
+    given = shapeline.explain(in_place, inputs, method, features="column")
+    np.testing.assert_allclose(given.scores, wanted.scores, atol=1e-6)
+    np.testing.assert_allclose(given.value_full, wanted.value_full, atol=1e-6)
+    np.testing.assert_array_equal(inputs, kept)

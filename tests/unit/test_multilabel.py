@@ -13,30 +13,29 @@ import yaml
 from torch import nn
 
 import shapeline
-from shapeline import (
-    config,
-    datasets,
-    engine,
-    estimates,
-    features,
-    findings,
-    hierarchy_torch,
-    image_plots,
-    instances,
-    localization_plots,
-    models,
-    plots,
-    scores,
-    torch_engine,
-)
-from shapeline.attribution import attribute, explain_rows
-from shapeline.datasets import malaria
+from shapeline import scores
+from shapeline.attribution import selection, subjects
+from shapeline.config import derived, mistakes, validation
+from shapeline.datasets import checks, loading, malaria, preparation, sources
+from shapeline.datasets import regions as regions_module
+from shapeline.engine import calibration, forms, torch_backend, torch_rows
+from shapeline.engine.backends import traced_rows
+from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
+from shapeline.game import features
+from shapeline.game.references import Reference
 from shapeline.gradients import torch_deep_lift, torch_gradients
-from shapeline.metrics import error, localization, sensitivity
-from shapeline.models import ready, training
-from shapeline.references import Reference
+from shapeline.hierarchy import torch_crops
+from shapeline.metrics import error, loaders, localization, sensitivity
+from shapeline.models import architectures, classifier, ready, storage, training, wrapping
+from shapeline.operations import estimates
+from shapeline.report import experiment, findings, localization_results
+from shapeline.report.figures import localization as figures_localization
+from shapeline.report.sections import common, examples
+from shapeline.report.sections import localization as sections_localization
+from shapeline.report.sections.pictures import mean_maps, sections
 from tests.fixtures import annotated_files, two_shapes
+from tests.unit import questions
 
 WEIGHTS = np.array([[2.0, -1.0, 0.0, 1.0], [-0.5, 0.0, 3.0, 0.5], [0.0, 1.0, 1.0, -2.0]])
 BIAS = np.array([0.5, -1.0, 0.0])
@@ -49,13 +48,13 @@ MASKS = np.array(list(itertools.product([False, True], repeat=4)))
 SOURCE = f"{two_shapes.__file__}:read"
 
 
-def linear() -> models.Classifier:
+def linear() -> classifier.Classifier:
     """A logit a label, each a sum over the columns."""
     layer = nn.Linear(4, 3)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor(WEIGHTS))
         layer.bias.copy_(torch.tensor(BIAS))
-    return models.wrap(layer, "multilabel")
+    return wrapping.wrap(layer, "multilabel")
 
 
 def brute_force(value: str, rows: np.ndarray) -> np.ndarray:
@@ -71,43 +70,43 @@ def brute_force(value: str, rows: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data") / "shapes"
-    datasets.prepare(SOURCE, {"source": SOURCE, "seed": 0}, [], folder)
+    preparation.prepare(SOURCE, {"source": SOURCE, "seed": 0}, [], folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def trained(prepared, tmp_path_factory):
     """The weights and the card of a small network that tells crosses and squares."""
-    data = datasets.load(prepared)
-    model = models.for_dataset({"architecture": "digits_cnn"}, data.card)
+    data = loading.load(prepared)
+    model = architectures.for_dataset({"architecture": "digits_cnn"}, data.card)
     card = training.fit(model, data, {"epochs": 16}, seed=0)
     path = tmp_path_factory.mktemp("model") / "weights.safetensors"
-    models.save(model, path)
+    storage.save(model, path)
     return path, card
 
 
 @pytest.fixture(scope="module")
-def stand(prepared, trained):
+def subject(prepared, trained):
     settings = {"features": {"kind": "patch", "size": 4}, "seed": 0, "reference": "mean"}
-    return instances.bench(str(trained[0]), str(prepared / "arrays.npz"), settings, "cpu")
+    return subjects.load_subject(str(trained[0]), str(prepared / "arrays.npz"), settings, "cpu")
 
 
 # --- data ---------------------------------------------------------------------------------------------------------
 
 
 def test_labels_are_kept_counted_and_split_by_which_go_together(prepared):
-    data, records = datasets.load(prepared), two_shapes.read()
+    data, records = loading.load(prepared), two_shapes.read()
     assert data.labels.shape == (300, 2) and data.labels.dtype == np.uint8
     np.testing.assert_array_equal(data.labels, records["labels"])
     card = data.card
     assert card["task"] == "multilabel" and card["classes"] == ["cross", "square"] and sum(card["rows"].values()) == 300
-    for part, name in enumerate(datasets.PARTS):
+    for part, name in enumerate(sources.PARTS):
         own = data.labels[data.split == part]
         assert card["rows"][name] == len(own) and list(card["counts"][name].values()) == own.sum(0).tolist()
     for pattern in itertools.product([0, 1], repeat=2):  # each kind of record in its share
         having = (data.labels == pattern).all(1)
-        assert abs((data.split[having] == datasets.TEST).mean() - 0.3) < 0.01
-    shown = datasets.truth(prepared, data.ids[:20].repeat(2), np.tile([0, 1], 20)).reshape(20, 2, -1).any(2)
+        assert abs((data.split[having] == sources.TEST).mean() - 0.3) < 0.01
+    shown = regions_module.truth(prepared, data.ids[:20].repeat(2), np.tile([0, 1], 20)).reshape(20, 2, -1).any(2)
     np.testing.assert_array_equal(shown, data.labels[:20])
 
 
@@ -118,13 +117,13 @@ def test_chosen_classes_are_columns_and_no_record_goes(tmp_path):
         '"class_names": ["one", "two", "four"]}\n'
     )
     source = f"{tmp_path}/own.py:read"
-    datasets.prepare(source, {"source": source, "classes": ["four", "one"]}, [], tmp_path / "some")
-    datasets.prepare(source, {"source": source}, [], tmp_path / "all")
-    some, every = datasets.load(tmp_path / "some"), datasets.load(tmp_path / "all")
+    preparation.prepare(source, {"source": source, "classes": ["four", "one"]}, [], tmp_path / "some")
+    preparation.prepare(source, {"source": source}, [], tmp_path / "all")
+    some, every = loading.load(tmp_path / "some"), loading.load(tmp_path / "all")
     assert some.card["classes"] == ["four", "one"] and every.card["classes"] == ["one", "two", "four"]
     np.testing.assert_array_equal(some.labels, every.labels[:, [2, 0]])
     np.testing.assert_array_equal(some.split, every.split)  # whichever labels are chosen
-    model = models.for_dataset({"architecture": "mlp"}, every.card)
+    model = architectures.for_dataset({"architecture": "mlp"}, every.card)
     assert training.fit(model, every, {"epochs": 1}, seed=0)["test_accuracy_by_label"].keys() == {"one", "two", "four"}
     assert model.task == "multilabel" and model.predict(every.inputs).shape == (80, 3)
 
@@ -150,51 +149,53 @@ def test_labels_that_are_none_are_one_clear_line(tmp_path, change, told):
     )
     source = f"{tmp_path}/own.py:read"
     with pytest.raises(ShapelineError, match=told):
-        datasets.prepare(source, {"source": source, "path": f"{tmp_path}/records.npz"}, [], tmp_path / "out")
+        preparation.prepare(source, {"source": source, "path": f"{tmp_path}/records.npz"}, [], tmp_path / "out")
 
 
 def test_malaria_tells_trophozoites_and_rings(tmp_path):
     path = annotated_files.write_zip(tmp_path / "malaria.zip", annotated_files.malaria())
     settings = {"source": "malaria", "path": str(path), "size": [12, 16], "task": "multilabel"}
-    card = datasets.prepare("malaria", settings, [], tmp_path / "several")
-    data = datasets.load(tmp_path / "several")
+    card = preparation.prepare("malaria", settings, [], tmp_path / "several")
+    data = loading.load(tmp_path / "several")
     assert card["classes"] == ["trophozoite", "ring"] and card["task"] == "multilabel"
     assert data.labels.tolist() == [[1, 1], [0, 0], [1, 0], [0, 1], [1, 0], [0, 0], [1, 0], [0, 0]]
-    regions = datasets.truth(tmp_path / "several", [0, 0, 3, 3], [0, 1, 0, 1])
+    regions = regions_module.truth(tmp_path / "several", [0, 0, 3, 3], [0, 1, 0, 1])
     assert regions[0, 2:6, 4:8].all() and regions[1, 8:12, :4].all() and regions.sum((1, 2)).tolist() == [16, 16, 0, 16]
     told = malaria.read({"slides": path}, size=[12, 16], task="multilabel")
     assert told["task"] == "multilabel" and told["class_names"] == ("trophozoite", "ring")
     for task in (None, "classification"):
-        one = datasets.prepare(
+        one = preparation.prepare(
             "malaria", {**settings, "task": task} if task else settings | {"task": None}, [], tmp_path
         )
         assert one["classes"] == ["no trophozoite", "trophozoite"] and "task" not in one
     for source, told in (("digits", "does not take it"), ("malaria", "has no regression; set task: multilabel")):
         with pytest.raises(ShapelineError, match=told):
-            datasets.check(source, {"source": source, "task": "regression"})
+            checks.check(source, {"source": source, "task": "regression"})
 
 
 def test_the_real_slides_have_trophozoites_alone(real_data, tmp_path):
     path = real_data("bbbc041", "annotations.json").parent
     settings = {"source": "malaria", "path": str(path), "size": [60, 80], "task": "multilabel"}
     with pytest.raises(ShapelineError, match="class 'ring' has no record"):
-        datasets.prepare("malaria", settings, [], tmp_path)
+        preparation.prepare("malaria", settings, [], tmp_path)
 
 
 def test_pictures_of_two_real_digits_have_their_boxes(real_data, root, default, monkeypatch):
     path = real_data("mnist", "train-images-idx3-ubyte.gz").parent
     monkeypatch.setenv("SHAPELINE_DATA", str(path.parent))
     own = yaml.safe_load((root / "examples" / "two_digits.yaml").read_text())
-    loaded = config.load(default | {"run": own["run"]} | {key: default[key] | own[key] for key in config.SECTIONS})
+    loaded = validation.load(
+        default | {"run": own["run"]} | {key: default[key] | own[key] for key in mistakes.SECTIONS}
+    )
     assert "demonstration, no performance claimed" in loaded.experiments["two_digits"].report.title
-    records = datasets.user_function(f"{root}/examples/two_digits.py:read")(str(path))
+    records = sources.user_function(f"{root}/examples/two_digits.py:read")(str(path))
     assert records["inputs"].shape == (4800, 1, 56, 56) and np.bincount(records["split"]).tolist() == [4000, 400, 400]
     for picture, labels, boxes in zip(records["inputs"][:50], records["labels"], records["boxes"], strict=False):
         assert sorted(boxes[:, 0]) == np.flatnonzero(labels).tolist()
         for _, top, left, bottom, right in boxes:
             ink = picture[0, top:bottom, left:right] > 0
             assert ink[[0, -1]].any(axis=1).all() and ink[:, [0, -1]].any(axis=0).all()
-    network = models.wrap(datasets.user_function(f"{root}/examples/two_digits.py:network")(2, 1), "multilabel")
+    network = wrapping.wrap(sources.user_function(f"{root}/examples/two_digits.py:network")(2, 1), "multilabel")
     assert network.log_probs(records["inputs"][:2] / np.float32(255)).shape == (2, 2)
 
 
@@ -206,7 +207,7 @@ def test_a_small_network_learns_both_labels(trained, prepared, tmp_path):
     assert card["test_accuracy"] > 0.97 and card["test_exact_match"] > 0.95
     assert set(card["test_accuracy_by_label"]) == {"cross", "square"}
     assert card["test_accuracy"] == pytest.approx(np.mean(list(card["test_accuracy_by_label"].values())))
-    model, test = models.load(path), datasets.load(prepared).part("test")
+    model, test = storage.load(path), loading.load(prepared).part("test")
     assert model.task == "multilabel" and model.n_classes == 2
     logits = model.module(torch.from_numpy(test.inputs)).detach().double().numpy()
     np.testing.assert_allclose(model.log_probs(test.inputs), -np.log1p(np.exp(-logits)), atol=1e-6)
@@ -216,14 +217,14 @@ def test_a_small_network_learns_both_labels(trained, prepared, tmp_path):
 
 def test_a_network_that_comes_trained_is_measured_label_by_label(trained, prepared):
     path, card = trained
-    found = ready.measured(models.load(path), datasets.load(prepared))
+    found = ready.measured(storage.load(path), loading.load(prepared))
     for name in ("test_accuracy", "test_accuracy_by_label", "test_exact_match"):
         assert found[name] == pytest.approx(card[name])
-    other = models.for_dataset(
-        {"architecture": "digits_cnn", "sizes": {"classes": 3}}, card | datasets.load(prepared).card
+    other = architectures.for_dataset(
+        {"architecture": "digits_cnn", "sizes": {"classes": 3}}, card | loading.load(prepared).card
     )
     with pytest.raises(ShapelineError, match="give one logit a label"):
-        ready.measured(other, datasets.load(prepared))
+        ready.measured(other, loading.load(prepared))
 
 
 def test_the_loss_is_the_binary_cross_entropy_of_each_label():
@@ -240,15 +241,15 @@ def test_the_loss_is_the_binary_cross_entropy_of_each_label():
 
 
 def test_a_model_of_other_outputs_or_framework_is_told(prepared):
-    data = datasets.load(prepared)
-    model = models.for_dataset({"architecture": "mnist_cnn", "sizes": {"classes": 3}}, data.card)
+    data = loading.load(prepared)
+    model = architectures.for_dataset({"architecture": "mnist_cnn", "sizes": {"classes": 3}}, data.card)
     with pytest.raises(ShapelineError, match=r"gives 3 output.s. and the dataset has 2 labels; give one logit a label"):
         training.fit(model, data, {"epochs": 1})
     for settings in ({"architecture": "mnist_cnn", "framework": "tensorflow"}, {"source": "model.keras"}):
         with pytest.raises(ShapelineError, match="several labels a record are for torch alone"):
-            models.for_dataset(settings, data.card)
+            architectures.for_dataset(settings, data.card)
     with pytest.raises(ShapelineError, match="cannot be used as 'multilabel'"):
-        models.wrap(lambda rows: rows, "multilabel")
+        wrapping.wrap(lambda rows: rows, "multilabel")
 
 
 # --- values -------------------------------------------------------------------------------------------------------
@@ -258,8 +259,8 @@ def test_a_model_of_other_outputs_or_framework_is_told(prepared):
 @pytest.mark.parametrize("rows", [REFERENCE[:1], REFERENCE], ids=["one row", "three rows"])
 @pytest.mark.parametrize("form", ["plain", "frozen"])
 def test_values_are_those_of_a_sigmoid(value, rows, form):
-    asked = linear(), INPUTS, Reference(rows), MASKS, COLUMNS, value, TARGETS, engine.Form(form, 7)
-    np.testing.assert_allclose(engine.values(*asked), brute_force(value, rows), atol=2e-6)
+    asked = linear(), INPUTS, Reference(rows), MASKS, COLUMNS, value, TARGETS, forms.Form(form, 7)
+    np.testing.assert_allclose(questions.values(*asked), brute_force(value, rows), atol=2e-6)
 
 
 def test_the_score_itself_is_exact():
@@ -270,16 +271,16 @@ def test_the_score_itself_is_exact():
     wanted = {"logit": own.mean(2), "probability": p.mean(2), "log_probability": np.log(p.mean(2))}
     wanted["log_odds"] = np.log(p.mean(2)) - np.log((1 / (1 + np.exp(own))).mean(2))
     for value, numbers in wanted.items():
-        found = torch_engine._score(*asked, value, "torch", "multilabel")
+        found = torch_rows.score_on_device(*asked, value, "torch", "multilabel")
         np.testing.assert_allclose(found, numbers, rtol=1e-10, atol=1e-12)
 
 
 def test_the_expected_log_probability_is_refused_and_a_default_target_is_the_likeliest_label():
     asked = linear(), INPUTS, Reference(REFERENCE), MASKS, COLUMNS
     with pytest.raises(ShapelineError, match=r"several labels, over which nothing sums to 1.*use log_probability"):
-        engine.values(*asked, "expected_log_probability", TARGETS)
+        questions.values(*asked, "expected_log_probability", TARGETS)
     likeliest = (INPUTS.astype(float) @ WEIGHTS.T + BIAS).argmax(1)
-    np.testing.assert_array_equal(engine.values(*asked), engine.values(*asked, targets=likeliest))
+    np.testing.assert_array_equal(questions.values(*asked), questions.values(*asked, targets=likeliest))
 
 
 def test_calibration_sees_labels_that_are_nearly_sure():
@@ -288,13 +289,13 @@ def test_calibration_sees_labels_that_are_nearly_sure():
     with torch.no_grad():
         layer[0].weight.zero_()
         layer[0].bias.fill_(30.0)
-    model, rows = models.wrap(layer, "multilabel"), INPUTS
-    runner = torch_engine._runner(model, engine.Form(), rows, Reference(REFERENCE))
+    model, rows = wrapping.wrap(layer, "multilabel"), INPUTS
+    runner = torch_rows.runner_of(model, forms.Form(), traced_rows(rows, Reference(REFERENCE)))
     expected = runner.compared(rows)
-    shifted = torch_engine._Runner(model, lambda x: layer(x).detach() + 1, (4,), torch.device("cpu"), 64, False)
-    assert torch_engine._difference(runner, rows, expected) == 0
-    assert torch_engine._difference(shifted, rows, expected) > 0.01
-    assert engine.calibrate(model, rows, Reference(REFERENCE)).difference <= engine.TOLERANCE
+    shifted = torch_rows.Runner(model, lambda x: layer(x).detach() + 1, (4,), torch.device("cpu"), 64, False)
+    assert torch_backend._difference(runner, rows, expected) == 0
+    assert torch_backend._difference(shifted, rows, expected) > 0.01
+    assert calibration.calibrate(model, rows, Reference(REFERENCE)).difference <= forms.TOLERANCE
 
 
 @pytest.mark.parametrize("method", ["shapley", "kernel_shap", "occlusion", "peer_shap_kernel"])
@@ -315,8 +316,10 @@ def test_shapley_values_of_a_linear_logit_are_known_for_each_label(method):
 def test_gradients_are_those_of_the_log_sigmoid():
     model, p = linear(), 1 / (1 + np.exp(-(INPUTS.astype(float) @ WEIGHTS.T + BIAS)))
     slope = WEIGHTS[TARGETS] * (1 - p[np.arange(5), TARGETS])[:, None]
-    np.testing.assert_allclose(torch_gradients.saliency(model, INPUTS, TARGETS, COLUMNS)[0], np.abs(slope), atol=1e-6)
-    products = torch_gradients.gradient_x_input(model, INPUTS, TARGETS, COLUMNS)[0]
+    np.testing.assert_allclose(
+        torch_gradients.saliency(Question(model, None, COLUMNS), INPUTS, TARGETS)[0], np.abs(slope), atol=1e-6
+    )
+    products = torch_gradients.gradient_x_input(Question(model, None, COLUMNS), INPUTS, TARGETS)[0]
     np.testing.assert_allclose(products, slope * INPUTS, atol=1e-6)
     gained = (
         brute_force("log_probability", REFERENCE[:1])[:, [-1]] - brute_force("log_probability", REFERENCE[:1])[:, [0]]
@@ -324,25 +327,25 @@ def test_gradients_are_those_of_the_log_sigmoid():
     change = (INPUTS - REFERENCE[:1]) * WEIGHTS[TARGETS]
     wanted = change / change.sum(1, keepdims=True) * gained  # of one logit all the path's slopes are parallel
     for found in (
-        torch_gradients.integrated_gradients(model, INPUTS, TARGETS, COLUMNS, Reference(REFERENCE[:1])),
-        torch_deep_lift.deep_lift(model, INPUTS, TARGETS, COLUMNS, Reference(REFERENCE[:1])),
+        torch_gradients.integrated_gradients(Question(model, Reference(REFERENCE[:1]), COLUMNS), INPUTS, TARGETS),
+        torch_deep_lift.deep_lift(Question(model, Reference(REFERENCE[:1]), COLUMNS), INPUTS, TARGETS),
     ):
         np.testing.assert_allclose(found[0], wanted, atol=1e-5)
         assert found[-1]["completeness_gap"].max() < 1e-5
-    same = torch_deep_lift.deep_lift(model, INPUTS, TARGETS, COLUMNS, Reference(INPUTS[:1]))[0]
+    same = torch_deep_lift.deep_lift(Question(model, Reference(INPUTS[:1]), COLUMNS), INPUTS, TARGETS)[0]
     assert np.isfinite(same).all() and not same[0].any()
 
 
 # --- h-Shap -------------------------------------------------------------------------------------------------------
 
 
-def picture_model(task: str) -> models.Classifier:
+def picture_model(task: str) -> classifier.Classifier:
     torch.manual_seed(3)
     layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 5 * 5, 3)
-    return models.wrap(nn.Sequential(*layers), task)
+    return wrapping.wrap(nn.Sequential(*layers), task)
 
 
-@pytest.mark.parametrize("value", hierarchy_torch.VALUES)
+@pytest.mark.parametrize("value", torch_crops.VALUES)
 def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
     class Two(nn.Module):
         def __init__(self, label: int):
@@ -355,12 +358,11 @@ def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
 
     inputs = np.random.default_rng(1).random((2, 3, 12, 12), dtype=np.float32)
     reference, labels = Reference(np.zeros((1, 3, 12, 12), np.float32)), np.array([[0, 1, 2]] * 2)
-    found = hierarchy_torch.h_shap(picture_model("multilabel"), inputs, reference, labels, 2, value=value)
-    asked = hierarchy_torch.h_shap(picture_model("logits"), inputs, reference, labels, 2, value=value, multi_label=True)
+    found = questions.trees(picture_model("multilabel"), inputs, reference, labels, 2, value=value)
+    logits = dataclasses.replace(picture_model("logits"), task="multilabel")
+    asked = questions.trees(logits, inputs, reference, labels, 2, value=value)
     for place, (i, label) in enumerate(itertools.product(range(2), range(3))):
-        (two,) = hierarchy_torch.h_shap(
-            models.wrap(Two(label)), inputs[i : i + 1], reference, np.array([1]), 2, value=value
-        )
+        (two,) = questions.trees(wrapping.wrap(Two(label)), inputs[i : i + 1], reference, np.array([1]), 2, value=value)
         for one in (found[place], asked[place]):
             np.testing.assert_array_equal(one.saliency, two.saliency)
             np.testing.assert_allclose([one.value_full, one.value_empty], [two.value_full, two.value_empty], atol=1e-6)
@@ -369,11 +371,11 @@ def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
 def test_crops_are_verified_by_each_sigmoid(monkeypatch, caplog):
     """Crops that shift all logits alike leave a softmax as it is; a sigmoid would be wrong."""
     model = picture_model("multilabel")
-    whole = hierarchy_torch._Local.outputs
-    monkeypatch.setattr(hierarchy_torch._Local, "outputs", lambda *asked: whole(*asked) + 1)
+    whole = torch_crops.LocalCrops.outputs
+    monkeypatch.setattr(torch_crops.LocalCrops, "outputs", lambda *asked: whole(*asked) + 1)
     inputs = np.random.default_rng(1).random((1, 3, 12, 12), dtype=np.float32)
     with caplog.at_level("WARNING"):
-        found = hierarchy_torch.h_shap(model, inputs, Reference(np.zeros_like(inputs)), np.array([0]), 2)
+        found = questions.trees(model, inputs, Reference(np.zeros_like(inputs)), np.array([0]), 2)
     assert "whole pictures are evaluated" in caplog.text
     with torch.inference_mode():
         wanted = torch.sigmoid(model.module(torch.from_numpy(inputs))[0, 0])
@@ -383,95 +385,104 @@ def test_crops_are_verified_by_each_sigmoid(monkeypatch, caplog):
 # --- instances and scores -----------------------------------------------------------------------------------------
 
 
-def test_every_label_of_a_picture_is_a_row(stand):
-    chosen = instances.select(stand, seed=0, count=6)
+def test_every_label_of_a_picture_is_a_row(subject):
+    chosen = selection.select(subject, seed=0, count=6)
     assert len(chosen) == 12 and chosen["instance"].nunique() == 6 and chosen["target"].tolist() == [0, 1] * 6
-    labels = stand.dataset.labels[chosen["row"], chosen["target"]]
+    labels = subject.dataset.labels[chosen["row"], chosen["target"]]
     np.testing.assert_array_equal(chosen["label"], labels)
     np.testing.assert_array_equal(chosen["objects"], labels)
-    wanted = np.exp(stand.model.log_probs(stand.dataset.inputs[chosen["row"]]))[np.arange(12), chosen["target"]]
+    wanted = np.exp(subject.model.log_probs(subject.dataset.inputs[chosen["row"]]))[np.arange(12), chosen["target"]]
     np.testing.assert_allclose(chosen["probability"], wanted)
     np.testing.assert_array_equal(chosen["prediction"], wanted >= 0.5)
-    squares = instances.select(stand, seed=0, count=6, label="square", correct=True, objects=1)
+    squares = selection.select(subject, seed=0, count=6, label="square", correct=True, objects=1)
     assert (squares["target"] == 1).all() and (squares["label"] == 1).all() and squares["prediction"].all()
-    assert (stand.dataset.labels[squares["row"], 0] == 0).any()  # objects are counted of squares, not of crosses
+    assert (subject.dataset.labels[squares["row"], 0] == 0).any()  # objects are counted of squares, not of crosses
     with pytest.raises(ShapelineError, match="objects of several labels; say of which with label"):
-        instances.select(stand, seed=0, count=2, objects=1)
+        selection.select(subject, seed=0, count=2, objects=1)
     with pytest.raises(ShapelineError, match="need a model"):
-        instances.select(SimpleNamespace(model=None, dataset=stand.dataset), seed=0, count=2)
+        selection.select(SimpleNamespace(model=None, dataset=subject.dataset), seed=0, count=2)
 
 
-def test_a_label_counts_as_predicted_from_a_half_on(stand, prepared):
+def test_a_label_counts_as_predicted_from_a_half_on(subject, prepared):
     odds = SimpleNamespace(log_probs=lambda inputs: np.log(np.tile([0.5, 0.4999], (len(inputs), 1))))
-    found = instances.select(SimpleNamespace(model=odds, dataset=stand.dataset, folder=prepared), seed=0, count=4)
+    found = selection.select(SimpleNamespace(model=odds, dataset=subject.dataset, folder=prepared), seed=0, count=4)
     assert found["prediction"].tolist() == [1, 0] * 4 and found["probability"].tolist() == pytest.approx(
         [0.5, 0.4999] * 4
     )
 
 
-def test_each_score_row_gets_its_one_picture(stand, tmp_path):
-    chosen = instances.select(stand, seed=0, count=4)
-    instances.write(str(tmp_path / "instances.parquet"), chosen, {}, {})
+def test_each_score_row_gets_its_one_picture(subject, tmp_path):
+    chosen = selection.select(subject, seed=0, count=4)
+    selection.write(str(tmp_path / "instances.parquet"), chosen, {}, {})
     rows = chosen.sample(frac=1, random_state=0)
-    found = instances.explained(SimpleNamespace(instances=str(tmp_path / "instances.parquet")), rows)
+    found = loaders.explained(SimpleNamespace(instances=str(tmp_path / "instances.parquet")), rows)
     assert len(found) == 8 and found["row"].tolist() == rows["row"].tolist()
 
 
-def test_only_pictures_that_are_right_in_all_labels_explained(prepared, stand):
+def test_only_pictures_that_are_right_in_all_labels_explained(prepared, subject):
     wrong = SimpleNamespace(
         predict=lambda inputs: np.tile([True, False], (len(inputs), 1)),
-        log_probs=stand.model.log_probs,
+        log_probs=subject.model.log_probs,
         task="multilabel",
     )
-    there = SimpleNamespace(model=wrong, dataset=stand.dataset, folder=prepared)
-    both = instances._drawn(there, 0, 3, "test", None, True, None, False)
-    assert (stand.dataset.labels[both] == [1, 0]).all()
-    one = instances._drawn(there, 0, 12, "test", "cross", True, None, False)
-    assert (stand.dataset.labels[one, 0] == 1).all() and stand.dataset.labels[one, 1].any()
+    there = SimpleNamespace(model=wrong, dataset=subject.dataset, folder=prepared)
+    both = selection._drawn(there, 0, selection.Wanted(3, correct=True))
+    assert (subject.dataset.labels[both] == [1, 0]).all()
+    one = selection._drawn(there, 0, selection.Wanted(12, label="cross", correct=True))
+    assert (subject.dataset.labels[one, 0] == 1).all() and subject.dataset.labels[one, 1].any()
 
 
-def score_rows(stand, method: dict, **settings) -> pd.DataFrame:
-    share = instances.select(stand, seed=0, count=5)
+def score_rows(subject, method: dict, **settings) -> pd.DataFrame:
+    share = selection.select(subject, seed=0, count=5)
     settings = {"method": method, "features": {"kind": "patch", "size": 4}, "seed": 0, **settings}
-    return explain_rows(stand, share, settings, "label", engine.Form())
+    return questions.explain_rows(subject, share, settings, "label", forms.Form())
 
 
-def test_scores_are_keyed_by_instance_and_target(stand):
-    rows = score_rows(stand, {"method": "occlusion"})
-    share = instances.select(stand, seed=0, count=5)
+def test_scores_are_keyed_by_instance_and_target(subject):
+    rows = score_rows(subject, {"method": "occlusion"})
+    share = selection.select(subject, seed=0, count=5)
     pd.testing.assert_frame_equal(rows[["instance", "target"]], share[["instance", "target"]], check_dtype=False)
-    full = stand.model.log_probs(stand.inputs(share))[np.arange(10), share["target"]]
+    full = subject.model.log_probs(subject.inputs(share))[np.arange(10), share["target"]]
     np.testing.assert_allclose(rows["value_full"], full, atol=1e-5)
     without = np.ones((1, 16), bool)
     without[0, 3] = False
-    asked = stand.inputs(share), stand.reference, without, stand.features, "log_probability", share["target"].to_numpy()
+    asked = (
+        subject.inputs(share),
+        subject.reference,
+        without,
+        subject.features,
+        "log_probability",
+        share["target"].to_numpy(),
+    )
     np.testing.assert_allclose(
-        np.stack(rows["scores"])[:, 3], full - engine.values(stand.model, *asked)[:, 0], atol=1e-5
+        np.stack(rows["scores"])[:, 3], full - questions.values(subject.model, *asked)[:, 0], atol=1e-5
     )
 
 
-def test_methods_that_compare_points_of_one_label_are_refused(stand):
+def test_methods_that_compare_points_of_one_label_are_refused(subject):
     with pytest.raises(ShapelineError, match="mim compares points of one label each; these have several"):
-        attribute(stand.model, INPUTS, TARGETS, {"method": "mim"}, stand.features, None, dataset=stand.dataset)
+        questions.attribute(
+            subject.model, INPUTS, TARGETS, {"method": "mim"}, subject.features, None, dataset=subject.dataset
+        )
 
 
-def test_a_cache_keeps_labels_apart(stand, tmp_path):
-    from shapeline.value_cache import Cache
+def test_a_cache_keeps_labels_apart(subject, tmp_path):
+    from shapeline.engine.cache import Cache
 
-    share = instances.select(stand, seed=0, count=3)
-    asked = stand.model, stand.inputs(share), share["target"].to_numpy(), {"method": "occlusion"}
-    shared = {"features": stand.features, "reference": stand.reference, "instances": share["instance"].to_numpy()}
-    (plain,) = attribute(*asked, **shared)
+    share = selection.select(subject, seed=0, count=3)
+    asked = subject.model, subject.inputs(share), share["target"].to_numpy(), {"method": "occlusion"}
+    shared = {"features": subject.features, "reference": subject.reference, "instances": share["instance"].to_numpy()}
+    (plain,) = questions.attribute(*asked, **shared)
     for _ in range(2):
-        (kept,) = attribute(*asked, **shared, cache=Cache(tmp_path, "key"))
+        (kept,) = questions.attribute(*asked, **shared, cache=Cache(tmp_path, "key"))
         np.testing.assert_allclose(kept.scores, plain.scores, atol=1e-6)
 
 
 # --- metrics ------------------------------------------------------------------------------------------------------
 
 
-def test_errors_are_to_the_truth_of_the_same_label(stand):
-    truth = score_rows(stand, {"method": "occlusion"})
+def test_errors_are_to_the_truth_of_the_same_label(subject):
+    truth = score_rows(subject, {"method": "occlusion"})
     found = error.measure(truth, truth)
     assert len(found) == 30 and (found.loc[found["quantity"] == "rmse", "value"] == 0).all()
     shuffled = truth.assign(target=1 - truth["target"])
@@ -494,26 +505,26 @@ def test_variance_over_repeats_does_not_mix_labels():
     assert found.loc[found["quantity"] == "variance_by_budget", "value"].tolist() == [0.25] * 4
 
 
-def test_localization_takes_the_truth_of_the_row_and_knows_an_absent_label(stand, prepared):
-    rows = score_rows(stand, {"method": "occlusion"})
-    truth = datasets.truth(prepared, rows["instance"], rows["target"])
-    buckets = [(stand.features, np.arange(len(rows)))]
+def test_localization_takes_the_truth_of_the_row_and_knows_an_absent_label(subject, prepared):
+    rows = score_rows(subject, {"method": "occlusion"})
+    truth = regions_module.truth(prepared, rows["instance"], rows["target"])
+    buckets = [(subject.features, np.arange(len(rows)))]
     found = localization.measure(rows, truth, buckets)
     best = found[found["quantity"] == "f1_best"]["value"].to_numpy()
     present = truth.any(axis=(1, 2))
     assert np.isnan(best[~present]).all() and np.isfinite(best[present]).all() and present.any() and (~present).any()
-    swapped = localization.measure(rows, datasets.truth(prepared, rows["instance"], 1 - rows["target"]), buckets)
+    swapped = localization.measure(rows, regions_module.truth(prepared, rows["instance"], 1 - rows["target"]), buckets)
     own, other = (np.nanmean(one.loc[one["quantity"] == "auprc", "value"]) for one in (found, swapped))
     assert own > other + 0.2
 
 
-def test_sensitivity_explains_each_label_of_a_picture_anew(stand):
+def test_sensitivity_explains_each_label_of_a_picture_anew(subject):
     method = {"method": "occlusion"}
-    rows, share = score_rows(stand, method), instances.select(stand, seed=0, count=5)
+    rows, share = score_rows(subject, method), selection.select(subject, seed=0, count=5)
     settings = {"method": method, "features": {"kind": "patch", "size": 4}, "seed": 0}
-    found = sensitivity.measure(rows, stand, share, settings, "label", engine.Form(), samples=2)
+    found = sensitivity.measure(rows, subject, share, settings, "label", samples=2)
     one = share.iloc[[3]].reset_index(drop=True)
-    alone = sensitivity.measure(rows.iloc[[3]], stand, one, settings, "label", engine.Form(), samples=2)
+    alone = sensitivity.measure(rows.iloc[[3]], subject, one, settings, "label", samples=2)
     assert len(found) == 10 and found["value"].iloc[3] == pytest.approx(alone["value"].iloc[0], rel=1e-4)
     assert found["value"].nunique() == 10
 
@@ -521,44 +532,44 @@ def test_sensitivity_explains_each_label_of_a_picture_anew(stand):
 # --- files and reports --------------------------------------------------------------------------------------------
 
 
-def test_shap_gets_a_row_a_label(stand):
+def test_shap_gets_a_row_a_label(subject):
     pytest.importorskip("shap")
-    rows = score_rows(stand, {"method": "occlusion"})
+    rows = score_rows(subject, {"method": "occlusion"})
     found = scores.to_shap(pd.concat([rows, rows.assign(repeat=1)]))
     np.testing.assert_allclose(found.values, scores.matrix(rows), atol=1e-6)
 
 
-def test_scores_made_elsewhere_are_of_their_label(stand, tmp_path):
-    rows = score_rows(stand, {"method": "occlusion"})
+def test_scores_made_elsewhere_are_of_their_label(subject, tmp_path):
+    rows = score_rows(subject, {"method": "occlusion"})
     path = tmp_path / "elsewhere.parquet"
     rows.sample(frac=1, random_state=0)[["instance", "target", "scores"]].to_parquet(path)
     method = {"method": "external", "path": str(path)}
-    again = score_rows(stand, method)
+    again = score_rows(subject, method)
     np.testing.assert_allclose(scores.matrix(again), scores.matrix(rows))
     rows[rows["target"] == 0][["instance", "target", "scores"]].to_parquet(path)
-    some = score_rows(stand, method)
+    some = score_rows(subject, method)
     assert some["status"].tolist() == ["ok", "other class"] * 5 and "explains class 0" in some["error"][1]
     pd.concat([rows, rows])[["instance", "target", "scores"]].to_parquet(path)
     with pytest.raises(ShapelineError, match="has several rows"):
-        score_rows(stand, method)
+        score_rows(subject, method)
     rows[rows["target"] == 0][["instance", "scores"]].to_parquet(path)
     with pytest.raises(ShapelineError, match="several labels a record: add a column 'target'"):
-        score_rows(stand, method)
+        score_rows(subject, method)
 
 
 @pytest.fixture(scope="module")
-def results(stand, prepared, trained, tmp_path_factory):
+def results(subject, prepared, trained, tmp_path_factory):
     """Six pictures explained for both labels by one method, as a report reads them."""
     root = tmp_path_factory.mktemp("results")
-    chosen = instances.select(stand, seed=0, count=6)
+    chosen = selection.select(subject, seed=0, count=6)
     chosen.loc[3, "prediction"] = 1 - chosen.loc[3, "label"]
-    instances.write(str(root / "instances.parquet"), chosen, {}, {})
+    selection.write(str(root / "instances.parquet"), chosen, {}, {})
     settings = {"method": {"method": "occlusion"}, "features": {"kind": "patch", "size": 4}, "seed": 0}
-    rows = explain_rows(stand, chosen, settings, "label", engine.Form())
+    rows = questions.explain_rows(subject, chosen, settings, "label", forms.Form())
     scores.write(root / "0-of-1.parquet", rows, {"settings": settings})
     (root / "model.json").write_text(json.dumps(trained[1]))
     told = {"labels": {"occlusion": {"method": "occlusion"}}, "features": settings["features"], "instances_shown": 4}
-    return findings.load(
+    return experiment.load(
         experiment="shapes",
         settings_json=json.dumps(told),
         model_card=str(root / "model.json"),
@@ -573,34 +584,34 @@ def results(stand, prepared, trained, tmp_path_factory):
 def test_a_report_shows_each_label_of_a_picture(results, prepared):
     results, rows = results
     assert results.instances["instance"].is_unique and len(results.instances) == 12
-    kept = findings.scores_of(results.scores["occlusion"], results.instances["instance"])
+    kept = experiment.scores_of(results.scores["occlusion"], results.instances["instance"])
     np.testing.assert_array_equal(np.stack(kept), scores.matrix(rows))
-    picked = findings.chosen(results.instances, 4)
+    picked = experiment.chosen(results.instances, 4)
     assert picked["target"].tolist() == [0, 1, 0, 1] and picked["picture"].nunique() == 2
     assert picked["label"].sum() == results.instances.groupby("picture")["label"].sum().nlargest(2).sum()
-    places = findings.positions(results.dataset, picked)
+    places = experiment.positions(results.dataset, picked)
     np.testing.assert_array_equal(results.dataset.ids[places], picked["picture"])
     swapped = results.instances.assign(target=1 - results.instances["target"])
     with pytest.raises(ShapelineError, match="not those of the prepared dataset"):
-        findings.positions(results.dataset, swapped)
-    truth = localization_plots.truth_of(results)
+        experiment.positions(results.dataset, swapped)
+    truth = localization_results.truth_of(results)
     np.testing.assert_array_equal(truth.any(axis=(1, 2)), results.instances["label"] == 1)
     wrong = results.instances.to_dict("records")[3]
-    name = findings.instance_name(results, wrong)
+    name = experiment.instance_name(results, wrong)
     there = "there" if wrong["label"] else "not there"
     assert name.startswith(f"square: {there}\nP = ") and "(wrong)" in name and f"instance {wrong['picture']}" in name
     sentences = " ".join(findings.headlines(results))
     assert "6 instances are explained; the model is right on 91.7 % of their 12 labels" in sentences
     assert "of the labels are right, and all labels of" in sentences and "classifies" not in sentences
-    maps = image_plots.mean_maps(results)
+    maps = mean_maps(results)
     assert list(maps) == [0, 1] and [count for *_, count in maps.values()] == [6, 6]
     wanted = scores.matrix(rows[rows["target"] == 1]).mean(0)[results.features.cells[0]].ravel()
     np.testing.assert_allclose(maps[1][1]["occlusion"], wanted, atol=1e-6)
     pages = [
-        localization_plots.maps_section(results, truth),
-        plots.explanations(results),
-        image_plots.sections(results),
-        plots.interval_note(results),
+        sections_localization.maps_section(results, truth),
+        examples.explanations(results),
+        sections(results),
+        common.interval_note(results),
     ]
     told = "".join(page.data for page in pages)
     assert "the label named beside the picture" in told and "Each label has a row of its own" in told
@@ -616,11 +627,11 @@ def test_means_of_seconds_and_nodes_are_over_pictures(results):
     settings = {**results.settings, "timing": "per_instance"}
     doubled = dataclasses.replace(results, scores={"occlusion": frame}, settings=settings)
     once = dataclasses.replace(doubled, scores={"occlusion": frame[frame["target"] == 0]})
-    found = localization_plots.seconds(doubled)
-    assert found.loc["occlusion", "mean"] == 3.5 and found.equals(localization_plots.seconds(once))
+    found = sections_localization.seconds_per_picture(doubled)
+    assert found.loc["occlusion", "mean"] == 3.5 and found.equals(sections_localization.seconds_per_picture(once))
     ends = []
     for one in (doubled, once):
-        axes = localization_plots.size_curves(one, {3: "occlusion"}).axes[1]
+        axes = figures_localization.size_curves(one, {3: "occlusion"}).axes[1]
         ends.append([bar.get_segments()[0][:, 1].tolist() for bar in axes.collections])
     half = 1.96 * np.std(np.arange(6), ddof=1) / 6**0.5
     assert ends[0] == ends[1] and ends[0][0] == pytest.approx([3.5 - half, 3.5 + half])
@@ -655,10 +666,10 @@ def changed(path: str, value: object) -> dict:
 
 
 def test_several_labels_are_configured_by_one_key_and_counted():
-    found = config.load(SLIDES)
-    assert config.source_of(found.datasets["slides"]).classes == ("trophozoite", "ring")
+    found = validation.load(SLIDES)
+    assert derived.source_of(found.datasets["slides"]).classes == ("trophozoite", "ring")
     assert estimates.explanations(found, "slides") == 10
-    one = config.load(changed("experiments.slides.instances.label", "ring"))
+    one = validation.load(changed("experiments.slides.instances.label", "ring"))
     assert estimates.explanations(one, "slides") == 5
 
 
@@ -681,5 +692,5 @@ def test_several_labels_are_configured_by_one_key_and_counted():
 )
 def test_what_does_not_go_with_several_labels_is_told(path, value, words):
     with pytest.raises(ShapelineError) as failure:
-        config.load(changed(path, value))
+        validation.load(changed(path, value))
     assert any(all(word in line for word in words) for line in str(failure.value).splitlines()), str(failure.value)

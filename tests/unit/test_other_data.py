@@ -8,9 +8,15 @@ import pytest
 import yaml
 from skimage.feature import match_template
 
-from shapeline import config, datasets, findings, instances, models, other_data, plan
-from shapeline.datasets import malaria
+from shapeline.attribution import selection, subjects
+from shapeline.config import mistakes, validation
+from shapeline.datasets import fits, malaria, preparation, sources
 from shapeline.errors import ShapelineError
+from shapeline.models import architectures, storage
+from shapeline.plan import paths
+from shapeline.plan.jobs import outputs
+from shapeline.plan.settings import attribute_settings, report_settings, select_settings
+from shapeline.report import experiment, tables
 from tests.fixtures import builders
 from tests.unit.test_config import lines
 
@@ -40,21 +46,21 @@ def raw(default, tmp_path) -> dict:
 
 
 def test_settings_and_files_name_the_other_data(raw):
-    other = config.load(raw)
+    other = validation.load(raw)
     del raw["experiments"]["digits"]["dataset"]
-    own = config.load(raw)
+    own = validation.load(raw)
     for settings in (
-        lambda loaded: plan.select_settings(loaded, "digits"),
-        lambda loaded: plan.attribute_settings(loaded, "digits", "exact"),
-        lambda loaded: plan.report_settings(loaded, "digits"),
+        lambda loaded: select_settings(loaded, "digits"),
+        lambda loaded: attribute_settings(loaded, "digits", "exact"),
+        lambda loaded: report_settings(loaded, "digits"),
     ):
         assert settings(other) == {**settings(own), "dataset": "digits_later"} and "dataset" not in settings(own)
-    assert plan.datasets_of(own, "digits") == ["digits38"] and plan.trained_on(own, "digits") == []
-    assert plan.datasets_of(other, "digits") == ["digits_later", "digits38"]
-    assert plan.trained_on(other, "digits") == ["data/prepared/digits38/card.json"]
+    assert paths.datasets_of(own, "digits") == ["digits38"] and paths.trained_on(own, "digits") == []
+    assert paths.datasets_of(other, "digits") == ["digits_later", "digits38"]
+    assert paths.trained_on(other, "digits") == ["data/prepared/digits38/card.json"]
     cards = {f"data/prepared/{name}/card.json" for name in ("digits_later", "digits38")}
-    assert cards <= plan.outputs(other)
-    influence = plan.attribute_settings(own, "cancer_influence", "mim")
+    assert cards <= outputs(other)
+    influence = attribute_settings(own, "cancer_influence", "mim")
     assert influence["dataset"] == "breast_cancer" and "reference" not in influence
 
 
@@ -93,10 +99,10 @@ def test_what_does_not_fit_is_one_line(raw, experiment, change, words):
 def test_what_fits_or_is_not_known_yet_is_allowed(raw):
     for change in ({"dataset": "own"}, {"model": "resnet", "dataset": "grey"}):
         raw["experiments"]["digits"] |= change | {"features": {"kind": "patch", "size": 8}}
-        config.load(raw)
+        validation.load(raw)
     raw["experiments"]["reviews"] |= {"model": "letters_cnn", "dataset": "polarity"}
     raw["experiments"]["reviews"] |= {"features": {"kind": "character_run"}, "metrics": {"cost": {}}}
-    config.load(raw)
+    validation.load(raw)
 
 
 CARD = {"name": "a", "kind": "image", "input_shape": [1, 8, 8], "classes": ["3", "8"]}
@@ -124,9 +130,9 @@ TEXT = {**CARD, "kind": "text", "input_shape": [9], "unit": "word", "vocabulary_
     ],
 )
 def test_prepared_data_that_do_not_fit(sizes, trained, change, told):
-    other_data.check(sizes, trained, {**trained, "name": "b"})
+    fits.check(sizes, trained, {**trained, "name": "b"})
     with pytest.raises(ShapelineError) as failure:
-        other_data.check(sizes, trained, {**trained, "name": "b", **change})
+        fits.check(sizes, trained, {**trained, "name": "b", **change})
     assert "dataset 'b' cannot be explained by a model trained on 'a': " in str(failure.value)
     assert told in str(failure.value) and "\n" not in str(failure.value)
 
@@ -138,46 +144,46 @@ def test_a_network_of_any_size_explains_larger_pictures(tmp_path):
     )
     rest = "'labels': np.ones(40, int), 'class_names': 'ab', 'split': np.arange(40) % 3"
     large = builders.write_own_source(tmp_path / "large.py", body.format(sides="1, 12, 16", rest=rest))
-    trained = datasets.prepare(small, {}, [], tmp_path / "small")
-    explained = datasets.prepare(large, {}, [], tmp_path / "large")
+    trained = preparation.prepare(small, {}, [], tmp_path / "small")
+    explained = preparation.prepare(large, {}, [], tmp_path / "large")
     assert explained["counts"]["train"] == {"a": 0, "b": 14}  # nothing to learn from, and no need to
     network = "nn.Sequential(nn.Conv2d(channels, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))"
     code = f"from torch import nn\n\n\ndef network(classes, channels):\n    return {network}\n"
     (tmp_path / "network.py").write_text(code)
     any_size = {"source": f"{tmp_path}/network.py:network"}
-    model = models.for_dataset(any_size, trained)
+    model = architectures.for_dataset(any_size, trained)
     weights = str(tmp_path / "weights.safetensors")
-    models.save(model, weights)
+    storage.save(model, weights)
     settings = {"features": {"kind": "patch", "size": 4}, "reference": "mean", "seed": 0}
     cards = (str(tmp_path / "small" / "card.json"), str(tmp_path / "large" / "card.json"))
-    stand = instances.bench(weights, str(tmp_path / "large" / "arrays.npz"), settings, "cpu", cards[0])
-    assert stand.features.shape == (3, 4) and stand.reference.rows.shape == (1, 1, 12, 16)
-    selected = instances.select(stand, 0, count=5)
-    expected = np.exp(model.log_probs(stand.dataset.inputs[selected["row"]]).max(1))
+    subject = subjects.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), settings, "cpu", cards[0])
+    assert subject.features.shape == (3, 4) and subject.reference.rows.shape == (1, 1, 12, 16)
+    selected = selection.select(subject, 0, count=5)
+    expected = np.exp(model.log_probs(subject.dataset.inputs[selected["row"]]).max(1))
     np.testing.assert_allclose(selected["probability"], expected, rtol=1e-5)
     assert selected["label"].tolist() == [1] * 5
     # The classes' names are the card's, not the weights'.
     (tmp_path / "small" / "card.json").write_text(json.dumps({**trained, "classes": ["b", "a"]}))
     with pytest.raises(ShapelineError, match="their classes: a, b; of the model's data: b, a"):
-        instances.bench(weights, str(tmp_path / "large" / "arrays.npz"), settings, "cpu", cards[0])
+        subjects.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), settings, "cpu", cards[0])
     with pytest.raises(ShapelineError, match="class 'a' has no record in the training part of 'large'"):
-        models.for_dataset(any_size, explained)
+        architectures.for_dataset(any_size, explained)
 
 
 def test_some_records_are_for_training_in_any_case(tmp_path):
     rest = "return {'inputs': np.eye(4), 'labels': [0, 0, 1, 1], 'split': [2, 2, 2, 1]}"
     source = builders.write_own_source(tmp_path / "all_test.py", rest)
     with pytest.raises(ShapelineError, match="class '0' has 2 record"):
-        datasets.prepare(source, {}, [], tmp_path / "out")
+        preparation.prepare(source, {}, [], tmp_path / "out")
 
 
 def test_the_page_says_what_the_model_was_trained_on():
     model_card = {"settings": {"dataset": "crops"}}
     results = SimpleNamespace(model_card=model_card, settings={"dataset": "slides"})
-    assert findings.other_data(results) == "crops"
-    assert findings.other_data(SimpleNamespace(model_card=model_card, settings={})) is None
-    assert findings.other_data(SimpleNamespace(model_card={}, settings={"dataset": "slides"})) is None
-    assert "crops" in findings.model_facts(model_card).to_string()
+    assert experiment.other_data(results) == "crops"
+    assert experiment.other_data(SimpleNamespace(model_card=model_card, settings={})) is None
+    assert experiment.other_data(SimpleNamespace(model_card={}, settings={"dataset": "slides"})) is None
+    assert "crops" in tables.model_facts(model_card).to_string()
 
 
 # ---- the five slides
@@ -187,25 +193,25 @@ def test_the_example_is_a_valid_configuration(default, root, tmp_path, monkeypat
     (tmp_path / "bbbc041").mkdir()
     monkeypatch.setenv("SHAPELINE_DATA", str(tmp_path))
     own = yaml.safe_load((root / "examples" / "slides.yaml").read_text())
-    for section in config.SECTIONS:
+    for section in mistakes.SECTIONS:
         assert not set(default[section]) & set(own[section])
         default[section] |= own[section]
-    loaded = config.load(default | {"run": own["run"]})
+    loaded = validation.load(default | {"run": own["run"]})
     for slide, name in enumerate(own["run"]):
-        assert plan.datasets_of(loaded, name) == [f"slides_{slide}", f"crops_{slide}"]
-        for dataset in plan.datasets_of(loaded, name):
-            given = datasets.user_function(str(root / loaded.datasets[dataset].source)).keywords
+        assert paths.datasets_of(loaded, name) == [f"slides_{slide}", f"crops_{slide}"]
+        for dataset in paths.datasets_of(loaded, name):
+            given = sources.user_function(str(root / loaded.datasets[dataset].source)).keywords
             assert given == {"held_out": slide}
         assert "demonstration, no performance claimed" in loaded.experiments[name].report.title
 
 
 def test_cells_of_crops_and_slides_have_one_size(root, real_data):
     path = real_data("bbbc041", "annotations.json").parent
-    crops = datasets.user_function(f"{root}/examples/slides.py:crops_2")(path)
-    slides = datasets.user_function(f"{root}/examples/slides.py:slides_2")(path)
+    crops = sources.user_function(f"{root}/examples/slides.py:crops_2")(path)
+    slides = sources.user_function(f"{root}/examples/slides.py:slides_2")(path)
     assert slides["split"].tolist() == [0, 0, 2, 1, 0] and slides["labels"].tolist() == [1] * 5
     assert slides["inputs"].shape == (5, 3, 300, 400) and crops["inputs"].shape[1:] == (3, 50, 50)
-    held_out = np.flatnonzero(np.array(crops["split"]) == datasets.TEST)
+    held_out = np.flatnonzero(np.array(crops["split"]) == sources.TEST)
     assert len(held_out) == 2 * malaria.CROPS  # one trophozoite
     whole = slides["inputs"][2].mean(axis=0)
     (box,) = slides["boxes"][2]
@@ -218,7 +224,7 @@ def test_cells_of_crops_and_slides_have_one_size(root, real_data):
 
 def test_the_place_that_speaks_most_for_the_class_decides(root):
     torch = pytest.importorskip("torch")
-    model = models.for_dataset(
+    model = architectures.for_dataset(
         {"source": f"{root}/examples/slides.py:anywhere"}, {"input_shape": [3, 50, 50], "classes": ["no", "yes"]}
     )
     pictures = torch.rand(2, 3, 96, 128, generator=torch.Generator().manual_seed(0))

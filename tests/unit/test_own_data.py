@@ -20,21 +20,18 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.svm import LinearSVC
 
 import shapeline
-from shapeline import (
-    attribution,
-    compare,
-    config,
-    datasets,
-    external,
-    features,
-    metrics,
-    models,
-    plan,
-    references,
-    scores,
-)
+from shapeline import scores
+from shapeline.config import derived, validation
+from shapeline.datasets import checks, document_files, loading, preparation, sources
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.models import pipeline_file, ready
+from shapeline.game import features, references
+from shapeline.methods import external
+from shapeline.metrics import needs as metric_needs
+from shapeline.models import architectures, classifier, pipeline_file, ready, storage, wrapping
+from shapeline.plan import code, own_files, runs
+from shapeline.plan.settings import attribute_settings
+from shapeline.statistics import folders
+from tests.unit import questions
 from tests.unit.test_documentation import BLOCKS
 
 COLUMNS = ["size", "rooms", "town", "garden"]
@@ -64,12 +61,12 @@ def table() -> pd.DataFrame:
 def prepared(table, tmp_path):
     """prepare(entry, suffix, table) -> the dataset of a file that holds the table."""
 
-    def prepare(suffix: str = "csv", table: pd.DataFrame = table, **entry) -> datasets.Dataset:
+    def prepare(suffix: str = "csv", table: pd.DataFrame = table, **entry) -> loading.Dataset:
         file = tmp_path / f"own.{suffix}"
         table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
         settings = {"source": "table_file", "path": str(file), "target": "sold", **entry}
-        datasets.prepare("table_file", settings, [], tmp_path / "data")
-        return datasets.load(tmp_path / "data")
+        preparation.prepare("table_file", settings, [], tmp_path / "data")
+        return loading.load(tmp_path / "data")
 
     return prepare
 
@@ -86,9 +83,9 @@ def pipeline(table: pd.DataFrame, last=None, target: str = "sold"):
     return make_pipeline(steps, LogisticRegression() if last is None else last).fit(table[COLUMNS], table[target])
 
 
-def opened(fitted, data: datasets.Dataset, tmp_path, **settings) -> models.Classifier:
+def opened(fitted, data: loading.Dataset, tmp_path, **settings) -> classifier.Classifier:
     skops.io.dump(fitted, tmp_path / "own.skops")
-    return models.for_dataset({"source": str(tmp_path / "own.skops"), **settings}, data.card)
+    return architectures.for_dataset({"source": str(tmp_path / "own.skops"), **settings}, data.card)
 
 
 def test_a_table_keeps_numbers_codes_and_missing_cells(prepared, table):
@@ -190,12 +187,12 @@ def test_a_pipeline_says_what_it_says_of_the_users_own_frame(prepared, table, tm
     model = opened(fitted, data, tmp_path, framework="function")  # as plan.train_settings has it
     expected = fitted.predict_proba(table[COLUMNS].astype({"size": np.float32}).astype({"size": float}))
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), expected, atol=1e-9)
-    models.save(model, tmp_path / "weights.safetensors")
+    storage.save(model, tmp_path / "weights.safetensors")
     (tmp_path / "own.skops").unlink()
-    again = models.load(tmp_path / "weights.safetensors")
+    again = storage.load(tmp_path / "weights.safetensors")
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
     card = ready.measured(model, data)
-    test = data.split == datasets.TEST
+    test = data.split == sources.TEST
     assert card["test_accuracy"] == (fitted.predict(table[COLUMNS]) == table["sold"])[test].mean()
     assert "history" not in card and "ready" in card["settings"]
 
@@ -227,7 +224,7 @@ def test_coalitions_are_frames_whose_absent_columns_are_the_references(prepared,
     reference = references.build("mean", data, 0)
     own = features.build("column", data.card)
     chosen = np.array([0, 4, 9])  # one complete, one without a town, one without a size
-    found = attribution.attribute(
+    found = questions.attribute(
         model, data.inputs[chosen], np.ones(3, int), {"method": "shapley"}, own, reference, "probability"
     )[0]
     usual = {
@@ -291,36 +288,36 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     text = (
         "def model(rows):\n    assert rows['garden'].dtype == bool\n    return (rows['town'] == 'Ulm') * 0.5 + 0.25\n"
     )
-    model = models.for_dataset(function_in(tmp_path, text), data.card)
+    model = architectures.for_dataset(function_in(tmp_path, text), data.card)
     expected = np.where(table["town"] == "Ulm", 0.75, 0.25)
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs))[:, 1], expected)
     own, reference = features.build("column", data.card), references.build("mean", data, 0)
-    found = attribution.attribute(
+    found = questions.attribute(
         *(model, data.inputs[:9], np.ones(9, int), {"method": "shapley"}, own, reference, "probability")
     )[0]
     absent = 0.75 if table["town"][data.split == 0].mode()[0] == "Ulm" else 0.25
     np.testing.assert_allclose(found.scores[:, 2], expected[:9] - absent, atol=1e-6)
     assert abs(found.scores[:, [0, 1, 3]]).max() < 1e-9  # what the function does not read has no part in it
-    models.save(model, tmp_path / "weights.safetensors")
-    again = models.load(tmp_path / "weights.safetensors")
+    storage.save(model, tmp_path / "weights.safetensors")
+    again = storage.load(tmp_path / "weights.safetensors")
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
     card = ready.measured(model, data)
     right = (expected > 0.5) == (table["sold"] == "yes")
-    assert card["test_accuracy"] == right[data.split == datasets.TEST].mean() and card["framework"] == "function"
+    assert card["test_accuracy"] == right[data.split == sources.TEST].mean() and card["framework"] == "function"
 
 
 def test_a_function_of_pictures_and_of_a_regression_is_given_arrays(tmp_path):
     card = {"classes": ["a", "b", "c"], "input_shape": [1, 2, 2], "kind": "image", "feature_names": []}
     rows = np.random.default_rng(0).random((5, 1, 2, 2))
     text = "def model(rows):\n    assert rows.shape[1:] == (1, 2, 2)\n    p = rows.mean((1, 2, 3)) / 2\n"
-    model = models.for_dataset(function_in(tmp_path, text + "    return np.stack([p, p, 1 - 2 * p], 1)\n"), card)
+    model = architectures.for_dataset(function_in(tmp_path, text + "    return np.stack([p, p, 1 - 2 * p], 1)\n"), card)
     np.testing.assert_allclose(np.exp(model.log_probs(rows))[:, 0], rows.mean((1, 2, 3)) / 2, rtol=1e-6)
     for wrong in ("    return p\n", "    return np.stack([p, 1 - p], 1)\n"):
-        model = models.for_dataset(function_in(tmp_path, text + wrong), card)
+        model = architectures.for_dataset(function_in(tmp_path, text + wrong), card)
         with pytest.raises(ShapelineError, match="the dataset has 3 classes; return a probability of each"):
             model.log_probs(rows)
     card = {"classes": [], "input_shape": [2], "kind": "table", "feature_names": ["a", "b"], "task": "regression"}
-    model = models.for_dataset(function_in(tmp_path, "def model(rows):\n    return 3 * rows[:, 0]\n"), card)
+    model = architectures.for_dataset(function_in(tmp_path, "def model(rows):\n    return 3 * rows[:, 0]\n"), card)
     np.testing.assert_allclose(model.predict(np.array([[1, 2], [5, 7]])), [3, 15])
 
 
@@ -334,19 +331,19 @@ def test_types_that_are_not_trusted_are_named(prepared, table, tmp_path):
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), fitted.predict_proba(table[["rooms"]]), atol=1e-9)
     (tmp_path / "own.skops").write_bytes(b"no archive")
     with pytest.raises(ShapelineError, match=r"cannot be read as skops\.io\.dump writes it"):
-        models.for_dataset({"source": str(tmp_path / "own.skops")}, data.card)
+        architectures.for_dataset({"source": str(tmp_path / "own.skops")}, data.card)
 
 
 def test_points_with_missing_cells_have_no_distance(prepared):
     data = prepared()
     settings, columns = {"method": "mim"}, features.build("column", data.card)
     with pytest.raises(ShapelineError, match="cells are missing in size, town; fill them"):
-        attribution.attribute(None, data.inputs[:1], data.labels[:1], settings, columns, None, dataset=data)
+        questions.attribute(None, data.inputs[:1], data.labels[:1], settings, columns, None, dataset=data)
 
 
 def test_a_network_of_ours_takes_no_missing_cells(prepared):
     with pytest.raises(ShapelineError, match=r"'mlp' takes no missing cells, and the dataset has some \(size, town\)"):
-        models.for_dataset({"architecture": "mlp"}, prepared().card)
+        architectures.for_dataset({"architecture": "mlp"}, prepared().card)
 
 
 def test_documents_from_a_file(tmp_path):
@@ -354,15 +351,15 @@ def test_documents_from_a_file(tmp_path):
     for file in (tmp_path / "a.csv", tmp_path / "a.parquet"):
         frame.to_csv(file, index=False) if file.suffix == ".csv" else frame.to_parquet(file)
         entry = {"source": "text_file", "path": str(file), "text": "remark", "target": "stars", "length": 5}
-        card = datasets.prepare("text_file", entry, [], tmp_path / "data")
+        card = preparation.prepare("text_file", entry, [], tmp_path / "data")
         assert card["kind"] == "text" and card["classes"] == ["0", "1"] and card["unit"] == "word"
-        assert datasets.documents(tmp_path / "data", [1]) == ["bad food"]
+        assert document_files.documents(tmp_path / "data", [1]) == ["bad food"]
     entry["text"] = "remarks"
     with pytest.raises(ShapelineError, match=r"has no column .remarks.\. Did you mean 'remark'"):
-        datasets.check("text_file", entry)
+        checks.check("text_file", entry)
     frame.assign(remark=[None, *frame["remark"][1:]]).to_parquet(file)
     with pytest.raises(ShapelineError, match=r"'remark' is empty in 1 row\(s\), first in row 0"):
-        datasets.prepare("text_file", {**entry, "text": "remark"}, [], tmp_path / "data")
+        preparation.prepare("text_file", {**entry, "text": "remark"}, [], tmp_path / "data")
 
 
 # --- Keras files --------------------------------------------------------------------------------------------------
@@ -381,7 +378,7 @@ def test_a_keras_file_gives_its_own_probabilities(tmp_path, last):
     own = keras.Sequential([keras.layers.Input((4, 6, 3)), keras.layers.Conv2D(2, 3), keras.layers.Flatten(), *end])
     own.save(tmp_path / "own.keras")
     card = {"classes": ["a", "b"], "input_shape": [3, 4, 6], "kind": "image", "feature_names": []}
-    model = models.for_dataset({"source": str(tmp_path / "own.keras")}, card)
+    model = architectures.for_dataset({"source": str(tmp_path / "own.keras")}, card)
     rows = np.random.default_rng(0).random((5, 3, 4, 6)).astype(np.float32)
     outputs = own(np.moveaxis(rows, 1, 3)).numpy()
     if last == "sigmoid":
@@ -389,14 +386,14 @@ def test_a_keras_file_gives_its_own_probabilities(tmp_path, last):
     if last == "logits":
         outputs = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
     np.testing.assert_allclose(np.exp(model.log_probs(rows)), outputs, atol=1e-6)
-    models.save(model, tmp_path / "weights.safetensors")
-    np.testing.assert_array_equal(models.load(tmp_path / "weights.safetensors").log_probs(rows), model.log_probs(rows))
+    storage.save(model, tmp_path / "weights.safetensors")
+    np.testing.assert_array_equal(storage.load(tmp_path / "weights.safetensors").log_probs(rows), model.log_probs(rows))
     for wrong, said in (
         ({"classes": ["a", "b", "c"]}, "classes and the dataset 3"),
         ({"input_shape": [1, 4, 6]}, "takes inputs"),
     ):
         with pytest.raises(ShapelineError, match=said):
-            models.for_dataset({"source": str(tmp_path / "own.keras")}, {**card, **wrong})
+            architectures.for_dataset({"source": str(tmp_path / "own.keras")}, {**card, **wrong})
 
 
 def test_a_keras_file_with_code_in_it_is_refused(tmp_path):
@@ -405,7 +402,7 @@ def test_a_keras_file_with_code_in_it_is_refused(tmp_path):
     own.save(tmp_path / "own.keras")
     card = {"classes": ["a", "b"], "input_shape": [4], "kind": "table", "feature_names": list("abcd")}
     with pytest.raises(ShapelineError, match="cannot be read as a Keras file in safe mode"):
-        models.for_dataset({"source": str(tmp_path / "own.keras")}, card)
+        architectures.for_dataset({"source": str(tmp_path / "own.keras")}, card)
 
 
 # --- the configuration --------------------------------------------------------------------------------------------
@@ -428,23 +425,23 @@ def example(root, tmp_path, monkeypatch, table):
 
 
 def test_the_example_is_valid_and_its_files_are_inputs(example):
-    loaded = config.load(example)
-    assert plan.train_code(loaded, "granting")[-1] == "examples/own/pipeline.skops"
-    assert plan.train_code(loaded, "network")[-1] == "examples/own/network.keras"
+    loaded = validation.load(example)
+    assert code.train_code(loaded, "granting")[-1] == "examples/own/pipeline.skops"
+    assert code.train_code(loaded, "network")[-1] == "examples/own/network.keras"
     assert (
-        plan.train_code(loaded, "rule")[-1] == "examples/own/rule.py" and plan.job_framework(loaded, "rule") == "torch"
+        code.train_code(loaded, "rule")[-1] == "examples/own/rule.py" and code.job_framework(loaded, "rule") == "torch"
     )
-    assert any(file.endswith("models/function_file.py") for file in plan.attribute_code(loaded, "rule", "exact"))
-    assert plan.user_files(loaded, "rule") == ["examples/own/rule.py"]
-    assert plan.attribute_code(loaded, "loans", "halves")[-1] == "examples/own/halves.py"
-    assert plan.attribute_code(loaded, "loans", "elsewhere")[-1] == "examples/own/scores.parquet"
-    assert plan.measure_code(loaded, "loans", "own")[-1] == "examples/own/spread.py"
+    assert any(file.endswith("models/function_file.py") for file in code.attribute_code(loaded, "rule", "exact"))
+    assert own_files.user_files(loaded, "rule") == ["examples/own/rule.py"]
+    assert code.attribute_code(loaded, "loans", "halves")[-1] == "examples/own/halves.py"
+    assert code.attribute_code(loaded, "loans", "elsewhere")[-1] == "examples/own/scores.parquet"
+    assert code.measure_code(loaded, "loans", "own")[-1] == "examples/own/spread.py"
     for label in ("exact", "kernel_shap"):
-        assert not any(file.startswith("examples") for file in plan.attribute_code(loaded, "loans", label))
-    assert plan.job_framework(loaded, "granting") == "torch" and plan.job_framework(loaded, "network") == "tensorflow"
-    assert plan.attribute_settings(loaded, "loans", "halves")["budget"] == 8
-    assert config.feature_shape(loaded, loaded.experiments["loans"]) == (6,)
-    assert plan.labels(loaded, "loans")[-2:] == ["halves", "random"]  # controls are last
+        assert not any(file.startswith("examples") for file in code.attribute_code(loaded, "loans", label))
+    assert code.job_framework(loaded, "granting") == "torch" and code.job_framework(loaded, "network") == "tensorflow"
+    assert attribute_settings(loaded, "loans", "halves")["budget"] == 8
+    assert derived.feature_shape(loaded, loaded.experiments["loans"]) == (6,)
+    assert runs.labels(loaded, "loans")[-2:] == ["halves", "random"]  # controls are last
 
 
 @pytest.mark.parametrize(
@@ -503,7 +500,7 @@ def test_a_mistake_is_one_line_before_any_job(example, path, value, said):
         node = node[key]
     node[last] = value
     with pytest.raises(ShapelineError) as failure:
-        config.load(raw)
+        validation.load(raw)
     assert said in str(failure.value), str(failure.value)
 
 
@@ -512,9 +509,9 @@ def test_the_split_can_be_asked_for_before_there_is_a_model(table, tmp_path):
     table.to_csv(tmp_path / "own.csv", index=False)
     entry = {"path": str(tmp_path / "own.csv"), "target": "sold"}
     settings = {"source": "table_file", "seed": 0, **entry}  # what plan.prepare_settings makes of the same keys
-    datasets.prepare("table_file", entry, [], tmp_path / "split")
-    datasets.prepare("table_file", settings, [], tmp_path / "run")
-    one, other = (datasets.load(tmp_path / name) for name in ("split", "run"))
+    preparation.prepare("table_file", entry, [], tmp_path / "split")
+    preparation.prepare("table_file", settings, [], tmp_path / "run")
+    one, other = (loading.load(tmp_path / name) for name in ("split", "run"))
     assert (one.split == other.split).all() and (one.ids == other.ids).all() and (one.split == 0).any()
 
 
@@ -535,8 +532,8 @@ def explained(method: dict, budget: float | None = None, shape: tuple = (4,)):
 
     kind = features.Features("column", (d,), np.arange(d, dtype=np.int32))
     inputs = np.ones((2, d), np.float32)
-    return attribution.attribute(
-        *(models.wrap(model), inputs, np.ones(2, int), method, kind),
+    return questions.attribute(
+        *(wrapping.wrap(model), inputs, np.ones(2, int), method, kind),
         *(references.Reference(np.zeros((1, d), np.float32)), "probability", [budget], 5),
     )[0].scores, weights
 
@@ -545,8 +542,8 @@ def test_ones_own_design_runs_as_a_registered_one(tmp_path, root):
     loo = own(tmp_path, "def make(d):\n    return Design(np.eye(d, dtype=bool), np.eye(d) * 1.0)\n")
     scores, weights = explained({"method": loo})
     np.testing.assert_allclose(scores[0], 0.2 + weights, atol=1e-6)
-    scores, weights = explained({"method": f"{root}/examples/own/halves.py:halves"}, 16)
-    np.testing.assert_allclose(scores[1], weights, atol=1e-6)  # additive, and 16 coalitions of 4 are all or balanced
+    scores, weights = explained({"method": f"{root}/examples/own/halves.py:halves"}, 64)
+    np.testing.assert_allclose(scores[1], weights, atol=1e-6)  # additive, and 256 draws of 16 coalitions meet them all
 
 
 def test_ones_own_method_in_one_call(root):
@@ -587,10 +584,10 @@ def test_ones_own_file_is_judged_without_being_run(example, tmp_path, text, entr
     example["experiments"]["loans"]["methods"] = {"mine": {"method": own(tmp_path, text), **entry}}
     example["experiments"]["loans"]["metrics"] = {"cost": {}}
     if said is None:
-        assert "budget" not in plan.attribute_settings(config.load(example), "loans", "mine")
+        assert "budget" not in attribute_settings(validation.load(example), "loans", "mine")
         return
     with pytest.raises(ShapelineError, match=said):
-        config.load(example)
+        validation.load(example)
 
 
 def test_ones_own_metric_gives_a_number_a_row(tmp_path, root):
@@ -598,15 +595,15 @@ def test_ones_own_metric_gives_a_number_a_row(tmp_path, root):
     file = tmp_path / "own.py"
     file.write_text("def total(rows, seed):\n    return rows['instance'] + seed\ndef wrong(rows):\n    return [1]\n")
     functions = {"spread": f"{root}/examples/own/spread.py:spread", "total": f"{file}:total"}
-    found = metrics.measure("own", rows, {"functions": functions, "seed": 5, "model": None})
+    found = metric_needs.measure("own", rows, {"functions": functions, "seed": 5})
     values = found.set_index(["quantity", "instance"])["value"]
     np.testing.assert_allclose(values["spread"], [2, 1])
     assert list(values["total"]) == [8, 9] and found["x"].isna().all()
     with pytest.raises(ShapelineError, match=r"metric bad: .* returned int64 of shape \(1,\); return 2 numbers"):
-        metrics.measure("own", rows, {"functions": {"bad": f"{file}:wrong"}})
+        metric_needs.measure("own", rows, {"functions": {"bad": f"{file}:wrong"}})
     file.write_text("import nothing_such\ndef total(rows):\n    return 0\n")
     with pytest.raises(ModuleNotFoundError) as failure:
-        metrics.measure("own", rows, {"functions": {"bad": f"{file}:total"}})
+        metric_needs.measure("own", rows, {"functions": {"bad": f"{file}:total"}})
     assert failure.value.__notes__ == [f"metric bad: {file}:total failed"]
 
 
@@ -615,7 +612,7 @@ def test_a_metric_of_ones_own_asks_for_what_there_is(example, tmp_path):
     file.write_text("def one(row, seed=1, more=2):\n    ...\n")
     example["experiments"]["loans"]["metrics"]["own"] = {"functions": {"one": f"{file}:one"}}
     with pytest.raises(ShapelineError, match=r"own.functions.one: .*:one asks for 'row'. Did you mean 'rows'\?"):
-        config.load(example)
+        validation.load(example)
 
 
 # --- scores made elsewhere ----------------------------------------------------------------------------------------
@@ -627,7 +624,7 @@ def external_rows(tmp_path, table: pd.DataFrame, suffix: str = "parquet", instan
     file = tmp_path / f"scores.{suffix}"
     table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
     data = np.zeros((len(instances), 3), np.float32)
-    return attribution.attribute(
+    return questions.attribute(
         *(None, data, np.ones(len(instances), int), {"method": "external", "path": str(file)}, KIND, None),
         instances=instances,
     )[0]
@@ -734,7 +731,7 @@ def test_folders_whose_rows_come_in_other_orders_raise_no_warning(tmp_path):
             rows = rows.assign(quantity="rmse", x=np.nan, value=1.0)
             table = pa.Table.from_pandas(rows, scores.MEASURED, preserve_index=False)
             scores.write_table(tmp_path / side / f"loans/metrics/error/{label}.parquet", table, {})
-    found = compare.compare_folders(tmp_path / "a", tmp_path / "b").set_index("label")
+    found = folders.compare_folders(tmp_path / "a", tmp_path / "b").set_index("label")
     assert found["shared"].to_dict() == {"exact": 0, "lime": 2, "occlusion": 2}
 
 
@@ -758,14 +755,14 @@ def test_two_folders_side_by_side(tmp_path, capsys):
         scores.write_table(
             path, pa.Table.from_pandas(pd.concat([rows, curve]), scores.MEASURED, preserve_index=False), {}
         )
-    table = compare.compare_folders(tmp_path / "a", tmp_path / "b")
+    table = folders.compare_folders(tmp_path / "a", tmp_path / "b")
     (row,) = table.to_dict("records")
     assert row["experiment"] == "loans" and row["label"] == "lime" and row["better"] == "lower" and row["shared"] == 3
     assert row["a"] == 1.5 and row["b"] == 2 and row["difference"] == row["low"] == row["high"] == 1
-    compare.main([str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "out.csv")])
+    folders.main([str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "out.csv")])
     assert "rmse" in capsys.readouterr().out and len(pd.read_csv(tmp_path / "out.csv")) == 1
     with pytest.raises(SystemExit, match="holds no measurements"):
-        compare.main([str(tmp_path / "a"), str(tmp_path / "none")])
+        folders.main([str(tmp_path / "a"), str(tmp_path / "none")])
 
 
 # --- what the documentation shows of it ---------------------------------------------------------------------------

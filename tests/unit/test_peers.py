@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from shapeline import attribution, config, engine, methods, models
-from shapeline import features as feature_kinds
+from shapeline.config import derived, validation
+from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.features import Features
+from shapeline.game import features as feature_kinds
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.methods import registry
+from shapeline.models import architectures, wrapping
 from shapeline.peers import budgets
-from shapeline.peers.games import Game, explained, numpy_seeded
-from shapeline.references import Reference
-from tests.unit import twins
+from shapeline.peers.games import Asked, Game, explained, numpy_seeded
+from tests.unit import questions, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
 
@@ -23,7 +26,7 @@ INSTALLED = {name: importlib.util.find_spec(name) for name in ("shap", "lime")}
 needs_shap = pytest.mark.skipif(INSTALLED["shap"] is None, reason="shap is not installed: pip install .[peers]")
 needs_lime = pytest.mark.skipif(INSTALLED["lime"] is None, reason="lime is not installed: pip install .[peers]")
 MARKS = {"shap": needs_shap, "lime": needs_lime, "captum": ()}
-PEERS = {name: method for name, method in methods.METHODS.items() if method.family == "peers"}
+PEERS = {name: method for name, method in registry.METHODS.items() if method.family == "peers"}
 SAMPLED = [pytest.param(name, marks=MARKS[peer.package]) for name, peer in PEERS.items() if peer.sampled]
 OF_PIXELS = [one for one in SAMPLED if one.values[0] != "peer_lime_text"]
 
@@ -36,14 +39,14 @@ IDS = np.array([7, 3, 11])
 
 @pytest.fixture(scope="module")
 def model():
-    built = models.build("digits_cnn", seed=1, classes=3)
+    built = architectures.build("digits_cnn", seed=1, classes=3)
     for weight in built.module.parameters():
         weight.data *= 2
     return built
 
 
 def explain(model, name, budget=None, seed=3, ids=IDS, part=slice(None), value="log_probability", **parameters):
-    (found,) = attribution.attribute(
+    (found,) = questions.attribute(
         *(model, IMAGES[part], TARGETS[part], {"method": name, **parameters}, PATCHES, ROWS, value),
         budgets=[budget],
         seed=seed,
@@ -77,13 +80,13 @@ def test_peers_come_near_the_exact_values(model, exact, name):
 
 @pytest.mark.parametrize("name", OF_PIXELS)
 def test_evaluations_are_counted_at_the_model_and_within_the_budget(model, name, monkeypatch):
-    counted, right = [0], engine.values
+    counted, right = [0], Question.values
 
-    def counting(model, inputs, reference, masks, *others):
+    def counting(question, inputs, masks, *others):
         counted[0] += masks.shape[-2]
-        return right(model, inputs, reference, masks, *others)
+        return right(question, inputs, masks, *others)
 
-    monkeypatch.setattr(engine, "values", counting)
+    monkeypatch.setattr(Question, "values", counting)
     for budget in (4, 7, 20):
         counted[0] = 0
         found = explain(model, name, budget)
@@ -141,7 +144,7 @@ def test_shap_explains_regressions_and_columns():
     columns = Features("column", (4,), np.arange(4, dtype=np.int32))
     wanted = np.array([[1.0, -2.0, 0.5, 0.25]]) * (rows - origin.mean(0))
     for name in ("peer_shap_deep", "peer_shap_kernel", "peer_shap_permutation", "peer_captum_shapley_sampling"):
-        (found,) = attribution.attribute(
+        (found,) = questions.attribute(
             *(regression, rows, np.zeros(2, int), {"method": name}, columns, Reference(origin), "prediction"),
             budgets=[4.0 if PEERS[name].sampled else None],
             on_error="fail",
@@ -161,8 +164,8 @@ def test_words_are_explained_in_either_framework(name, d):
     for model in twins.text()[: 1 if PEERS[name].torch_only else 2]:
         asked = model, ids, TARGETS[:2]
         settings = {"method": name}
-        (theirs,) = attribution.attribute(*asked, settings, words, pad, budgets=[60.0], on_error="fail")
-        (exact,) = attribution.attribute(*asked, {"method": "shapley"}, words, pad, on_error="fail")
+        (theirs,) = questions.attribute(*asked, settings, words, pad, budgets=[60.0], on_error="fail")
+        (exact,) = questions.attribute(*asked, {"method": "shapley"}, words, pad, on_error="fail")
         if name == "peer_lime_text":  # draws and weights of its own: no Shapley values, but much the same words
             assert d < 7 or np.corrcoef(theirs.scores.ravel(), exact.scores.ravel())[0, 1] > 0.8
         else:
@@ -179,8 +182,8 @@ def test_a_rival_on_words_spends_what_the_fixed_method_does():
     asked = twins.text()[0], ids, TARGETS[:2]
     pad, fixed = Reference(np.zeros((1, twins.LENGTH), np.int32)), {"method": "l_shapley", "order": 1}
     settings = {"method": "peer_shap_kernel", "rival_of": "l", "rival": fixed}
-    (theirs,) = attribution.attribute(*asked, settings, words, pad, on_error="fail")
-    (ours,) = attribution.attribute(*asked, fixed, words, pad, on_error="fail")
+    (theirs,) = questions.attribute(*asked, settings, words, pad, on_error="fail")
+    (ours,) = questions.attribute(*asked, fixed, words, pad, on_error="fail")
     np.testing.assert_array_equal(theirs.evaluations, ours.evaluations)
 
 
@@ -198,18 +201,19 @@ def test_a_game_asks_for_each_end_at_most_once():
 
 
 def test_too_few_evaluations_are_a_failure_of_the_instance_alone(model):
-    asked = model, IMAGES, TARGETS, ROWS, PATCHES, "log_probability", IDS, 0
+    asked = Asked(Question(model, ROWS, PATCHES), IMAGES, TARGETS, IDS, 0, 15)
     with pytest.raises(MethodFailure, match="budget is 15 evaluations and the minimum for d = 8 is 16"):
-        explained(lambda game, seed: np.zeros(8), *asked, 15, budgets.kernel_minimum)
+        explained(lambda game, seed: np.zeros(8), asked, budgets.kernel_minimum)
 
 
 def test_an_infinite_value_names_its_instance():
-    model = models.wrap(lambda rows: np.where(rows[:, :1] > 5, np.nan, np.full((len(rows), 2), 0.5)))
+    model = wrapping.wrap(lambda rows: np.where(rows[:, :1] > 5, np.nan, np.full((len(rows), 2), 0.5)))
     rows, columns = np.zeros((3, 2), np.float32), Features("column", (2,), np.arange(2, dtype=np.int32))
     rows[1] = 9
-    asked = model, rows, np.zeros(3, int), Reference(np.zeros((1, 2), np.float32)), columns, "probability", IDS, 0
+    question = Question(model, Reference(np.zeros((1, 2), np.float32)), columns, "probability")
+    asked = Asked(question, rows, np.zeros(3, int), IDS, 0, 8)
     with pytest.raises(ShapelineError) as caught:
-        explained(lambda game, seed: game(np.eye(2)), *asked, 8, budgets.kernel_minimum)
+        explained(lambda game, seed: game(np.eye(2)), asked, budgets.kernel_minimum)
     assert caught.value.instance == 1 and "instance 1," in str(caught.value)
 
 
@@ -223,7 +227,7 @@ def test_the_global_generator_is_put_back_after_a_failure():
 
 def refused(raw: dict) -> list[str]:
     with pytest.raises(ShapelineError) as caught:
-        config.load(raw)
+        validation.load(raw)
     return str(caught.value).splitlines()
 
 
@@ -245,18 +249,18 @@ def test_a_peer_that_is_not_installed_stops_the_run_alone(entries, model, monkey
         explain(model, "peer_shap_kernel", 4)
     assert str(caught.value) == command
     raw["run"] = [other for other in raw["run"] if other != name]
-    config.load(raw)
+    validation.load(raw)
 
 
 def test_impossible_entries_are_told(entries, monkeypatch):
     raw, name, labels = entries
-    monkeypatch.setattr(methods, "missing", lambda method: None)
+    monkeypatch.setattr(registry, "missing", lambda method: None)
     labels |= {
         "text": {"method": "peer_lime_text"},
         "steps": {"method": "peer_shap_permutation", "snapshots": [2.0]},
         "few": {"method": "peer_shap_kernel", "budget": 1.0},
     }
-    d = int(np.prod(config.feature_shape(config.load(entries_of(raw, name)), entry_of(raw, name))))
+    d = int(np.prod(derived.feature_shape(validation.load(entries_of(raw, name)), entry_of(raw, name))))
     where = f"experiments.{name}.methods"
     assert refused(raw) == [
         f"{where}.text: peer_lime_text explains data of kind text, not of kind image; remove it",
@@ -276,15 +280,17 @@ def entries_of(raw: dict, name: str) -> dict:
 
 
 def entry_of(raw: dict, name: str):
-    return config.load(entries_of(raw, name)).experiments[name]
+    return validation.load(entries_of(raw, name)).experiments[name]
 
 
 def test_nothing_of_a_library_is_imported_by_the_configuration(root):
     import subprocess
 
-    code = "import sys; from shapeline import config, methods; [methods.function_of(m.minimum) for m in " + (
-        "methods.METHODS.values() if m.family == 'peers' and m.minimum]; print({'shap', 'lime', 'torch'} & "
-        "set(sys.modules))"
+    code = (
+        "import sys; from shapeline.config import validation; "
+        "from shapeline.methods.calling import function_of; from shapeline.methods.registry import METHODS; "
+        "[function_of(m.minimum) for m in METHODS.values() if m.family == 'peers' and m.minimum]; "
+        "print({'shap', 'lime', 'torch'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
     assert ran.stdout.strip() == "set()", ran.stderr

@@ -1,6 +1,7 @@
 """What the Snakefile asks of the plan: paths from counts, settings of one label, tracked files, lost records."""
 
 import ast
+import dataclasses
 import json
 import os
 import random
@@ -10,8 +11,11 @@ import shutil
 import pandas as pd
 import pytest
 
-from shapeline import config, estimates, plan, scores
+from shapeline import scores
+from shapeline.config import validation
 from shapeline.errors import ShapelineError
+from shapeline.operations import estimates
+from shapeline.plan import code, jobs, paths, records, runs, tracked
 from shapeline.seeds import digest
 
 
@@ -24,43 +28,43 @@ def shuffled(value):
 
 
 def every_setting(loaded) -> dict:
-    return {path: repr(settings) for path, settings in plan._expected(loaded)}
+    return {path: repr(settings) for path, settings in jobs.expected_outputs(loaded)}
 
 
 def test_settings_do_not_depend_on_the_order_of_keys(default):
-    assert every_setting(config.load(default)) == every_setting(config.load(shuffled(default)))
+    assert every_setting(validation.load(default)) == every_setting(validation.load(shuffled(default)))
 
 
 def test_a_new_label_changes_no_other_labels_settings(default):
-    before = every_setting(config.load(default))
+    before = every_setting(validation.load(default))
     default["experiments"]["digits"]["methods"]["more"] = {"method": "kernel_shap", "budget": 8}
-    after = every_setting(config.load(default))
+    after = every_setting(validation.load(default))
     changed = {path for path in before if before[path] != after[path]}
     assert changed == {"results/reports/digits.ipynb"}
     assert {path for path in set(after) - set(before)} >= {"results/digits/scores/more/0-of-1.parquet"}
 
 
 def test_the_budget_belongs_to_sampled_methods_only(default):
-    before = every_setting(config.load(default))
+    before = every_setting(validation.load(default))
     default["experiments"]["digits"]["budget"] = 8
-    after = every_setting(config.load(default))
+    after = every_setting(validation.load(default))
     changed = {path.split("/")[3] for path in before if before[path] != after[path] and "/digits/scores/" in path}
-    assert changed == {"kernel_shap", "sample_shapley", "lime"}
+    assert changed == {"gp_shapley", "kernel_shap", "sample_shapley", "lime"}
 
 
 def test_shards_come_from_counts(default):
     default["experiments"]["digits"]["instances"]["count"] = 501
-    loaded = config.load(default)
-    assert plan.shards(loaded, "digits") == 3
-    assert plan.score_files(loaded, "digits", "exact")[2] == "results/digits/scores/exact/2-of-3.parquet"
+    loaded = validation.load(default)
+    assert runs.shards(loaded, "digits") == 3
+    assert paths.score_files(loaded, "digits", "exact")[2] == "results/digits/scores/exact/2-of-3.parquet"
     default["experiments"]["digits"]["shards"] = 4
-    assert plan.shards(config.load(default), "digits") == 4
+    assert runs.shards(validation.load(default), "digits") == 4
 
 
 def test_the_shards_of_one_experiment_touch_no_other(default):
-    before = every_setting(config.load(default))
+    before = every_setting(validation.load(default))
     default["experiments"]["digits"]["shards"] = 3
-    after = every_setting(config.load(default))
+    after = every_setting(validation.load(default))
     changed = set(before.items()) ^ set(after.items())
     assert changed
     assert {path.rpartition("/")[0].split("scores/")[0] for path, _ in changed} == {"results/digits/"}
@@ -68,24 +72,24 @@ def test_the_shards_of_one_experiment_touch_no_other(default):
 
 
 def test_an_experiments_digest_changes_with_its_settings_alone(default):
-    before = plan.digests(config.load(default))
+    before = jobs.digests(validation.load(default))
     assert list(before) == default["run"]
-    assert plan.digests(config.load({**shuffled(default), "run": default["run"], "device": "cpu"})) == before
+    assert jobs.digests(validation.load({**shuffled(default), "run": default["run"], "device": "cpu"})) == before
     default["experiments"]["digits"]["shards"] = 3
-    assert plan.digests(config.load(default)) == before
+    assert jobs.digests(validation.load(default)) == before
     for section, key, value in (("metrics", "error", {"reference": "exact", "top": 0.5}), ("report", "title", "other")):
         default["experiments"]["digits"].setdefault(section, {})[key] = value
-        after = plan.digests(config.load(default))
+        after = jobs.digests(validation.load(default))
         assert {name for name in before if before[name] != after[name]} == {"digits"}
         before = after
 
 
 def test_precision_and_compilation_are_settings_of_the_scores_alone(default):
-    before = every_setting(config.load(default))
+    before = every_setting(validation.load(default))
     default["experiments"]["digits"] |= {"precision": "float32", "compile": False}
-    assert every_setting(config.load(default)) == before
+    assert every_setting(validation.load(default)) == before
     default["experiments"]["digits"] |= {"precision": "bfloat16", "compile": True}
-    after = every_setting(config.load(default))
+    after = every_setting(validation.load(default))
     changed = {path for path in before if before[path] != after[path]}
     assert changed == {path for path in before if path.startswith("results/digits/scores/")}
     assert "'compile': True" in after["results/digits/scores/exact/0-of-1.parquet"]
@@ -94,43 +98,135 @@ def test_precision_and_compilation_are_settings_of_the_scores_alone(default):
 
 def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    loaded = config.load(default)
+    loaded = validation.load(default)
     path, settings = next(
-        (p, s) for p, s in plan._expected(loaded) if p.endswith("/digits/scores/exact/0-of-1.parquet")
+        (p, s) for p, s in jobs.expected_outputs(loaded) if p.endswith("/digits/scores/exact/0-of-1.parquet")
     )
     scores.write(path, pd.DataFrame({"instance": [1]}), {"settings_digest": "of another's"})
-    record = plan._record(path)
+    record = records._record(path)
     record.parent.mkdir(parents=True)
     record.write_text(json.dumps({"params": [repr(settings)]}))
-    plan.check_records(loaded)  # written just after the file: Snakemake made it
+    records.check_records(loaded)  # written just after the file: Snakemake made it
     for later in (-60, 3600):
         os.utime(record, (os.stat(path).st_mtime + later,) * 2)
         with pytest.raises(ShapelineError, match=rf"no true record of 1 output\(s\) .*: {path}\. Remake"):
-            plan.check_records(loaded)
+            records.check_records(loaded)
     record.write_text(json.dumps({"params": ["{}"]}))  # Snakemake itself runs the job again
-    plan.check_records(loaded)
+    records.check_records(loaded)
     record.write_text(json.dumps({"params": [repr(settings)]}))
     scores.write(path, pd.DataFrame({"instance": [1]}), {"settings_digest": digest(settings)})  # touched, or copied
     os.utime(record, (os.stat(path).st_mtime - 60,) * 2)
-    plan.check_records(loaded)
+    records.check_records(loaded)
 
 
 def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, monkeypatch):
     monkeypatch.chdir(root)
-    kernel = plan.sources("shapeline.designs.sampled")
+    kernel = tracked.sources("shapeline.designs.sampled")
     assert "workflow/shapeline/designs/sampled.py" in kernel
     assert "workflow/shapeline/designs/design.py" in kernel
     assert "workflow/shapeline/designs/connected.py" not in kernel
-    engine = plan.sources("shapeline.attribution")
-    assert "workflow/shapeline/engine.py" in engine
-    for name in ("methods", "config", "plots", "errors", "plan", "jobs"):
-        assert f"workflow/shapeline/{name}.py" not in engine
-    assert not any("designs/sampled" in file or "gradients/" in file for file in engine)
+    rows = tracked.sources("shapeline.attribution.rows")
+    assert "workflow/shapeline/engine/question.py" in rows
+    plumbing = (
+        r"shapeline/(config|plan|operations|report)/|registry|errors|/files\.py|__init__|designs/sampled|gradients/"
+    )
+    assert not re.search(plumbing, " ".join(rows))
+    assert "workflow/shapeline/engine/question.py" not in tracked.sources(
+        "shapeline.attribution.rows", without=["shapeline.engine.question"]
+    )
+
+
+def test_a_file_counts_by_its_room_and_not_by_its_stem(tmp_path, monkeypatch, request):
+    copy = tmp_path / "workflow/shapeline"
+    shutil.copytree(tracked.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tracked, "PACKAGE", copy)
+    request.addfinalizer(forget)
+    names = ("plan", "errors", "registry", "config")
+    for name in names:
+        (copy / f"engine/{name}.py").write_text("")
+        with open(copy / "metrics/error.py", "a") as file:
+            file.write(f"\nfrom shapeline.engine import {name}\n")
+    files = tracked.sources("shapeline.metrics.error")
+    assert {f"workflow/shapeline/engine/{name}.py" for name in names} <= set(files)
+    assert "workflow/shapeline/errors.py" not in files
+
+
+def forget() -> None:
+    """What is kept of the package's files, of which a test reads others."""
+    for kept in (tracked._sources, tracked._imports, tracked._code_digest, tracked._package, tracked._untracked):
+        kept.cache_clear()
+    code.script_modules.cache_clear()
+
+
+def test_no_job_tracks_what_decides_no_number_of_its_own(root, monkeypatch, default):
+    monkeypatch.chdir(root)
+    loaded = validation.load(default)
+    makers = [code.prepare_code(loaded, name) for name in loaded.datasets]
+    makers += [of(loaded, name) for name in loaded.models for of in (code.train_code, code.randomise_code)]
+    for name in loaded.experiments:
+        makers.append(code.select_code(loaded, name))
+        makers += [code.attribute_code(loaded, name, label) for label in runs.labels(loaded, name)]
+        makers += [code.measure_code(loaded, name, metric) for metric in runs.metric_names(loaded, name)]
+    for files in makers:
+        assert len(files) == len(set(files)) and not any(file.endswith("__init__.py") for file in files)
+        assert not any(
+            re.search(r"shapeline/(config|plan|operations|report)/|registry|errors\.py", name) for name in files
+        )
+    for name in loaded.models:
+        assert not any("/engine/" in file for file in code.train_code(loaded, name))
+    readers = {entry.module.rpartition(".")[2] for entry in code.SOURCES.values()}
+    for name, entry in loaded.datasets.items():
+        assert {os.path.basename(file)[:-3] for file in code.prepare_code(loaded, name)} & readers == {entry.source}
+
+
+def test_a_dataset_tracks_its_own_entry_and_what_reads_its_kind(root, monkeypatch, default):
+    monkeypatch.chdir(root)
+    loaded = validation.load(default)
+    names = {
+        name: {os.path.basename(file)[:-3] for file in code.prepare_code(loaded, name)} for name in loaded.datasets
+    }
+    assert "text" in names["reviews"] and not {"pictures", "regions"} & names["reviews"]
+    assert "regions" in names["crosses"] and not {"text", "tokenizer"} & names["crosses"]
+    before = every_setting(loaded)
+
+    def changed(**values) -> set[str]:
+        """What has another digest when the entry of the breast cancer table says something else."""
+        entry = dataclasses.replace(code.SOURCES["breast_cancer"], **values)
+        with monkeypatch.context() as patch:
+            patch.setitem(code.SOURCES, "breast_cancer", entry)
+            after = every_setting(loaded)
+        return {path for path in before if before[path] != after[path]}
+
+    assert changed(licence="another", citation="another") == set()
+    assert changed(groups={}) == {"data/prepared/breast_cancer/card.json"}
+    with monkeypatch.context() as patch:
+        patch.setitem(code.SOURCES, "another", dataclasses.replace(code.SOURCES["digits"], name="another"))
+        assert every_setting(loaded) == before
+
+
+def test_a_method_tracks_its_own_entry(root, monkeypatch, default):
+    """The same module under another function, which no file tells."""
+    monkeypatch.chdir(root)
+    loaded = validation.load(default)
+    before = every_setting(loaded)
+    entry = dataclasses.replace(code.METHODS["banzhaf"], function="shapeline.designs.exact:shapley")
+    with monkeypatch.context() as patch:
+        patch.setitem(code.METHODS, "banzhaf", entry)
+        after = every_setting(loaded)
+    changed = {path for path in before if before[path] != after[path]}
+    assert changed == {"results/cancer/scores/banzhaf/0-of-1.parquet", "results/reports/cancer.ipynb"}
+    entry = dataclasses.replace(code.METRICS["cost"], quantities={"evaluations": "higher", "seconds": "lower"})
+    with monkeypatch.context() as patch:
+        patch.setitem(code.METRICS, "cost", entry)
+        after = every_setting(loaded)
+    changed = {path for path in before if before[path] != after[path]}
+    assert changed and all(path.startswith("results/reports/") for path in changed)
 
 
 def test_every_import_within_the_package_is_seen():
     """By the syntax tree, which is slower; an import in another form would be an edit that re-runs nothing."""
-    for file in plan.PACKAGE.rglob("*.py"):
+    for file in tracked.PACKAGE.rglob("*.py"):
         modules = set()
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -138,17 +234,18 @@ def test_every_import_within_the_package_is_seen():
             elif isinstance(node, ast.ImportFrom):
                 assert not node.level, f"{file} has a relative import"
                 modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        known = {plan._file(one) for one in modules if one.startswith("shapeline.")}
-        assert set(plan._imports(file)) == {one for one in known if one.is_file() and not plan._untracked(one)}, file
+        known = {tracked.module_file(one) for one in modules if one.startswith("shapeline.")}
+        counted = {one for one in known if one.is_file() and not tracked._untracked(one)}
+        assert set(tracked._imports(file)) == counted, file
 
 
 def test_each_family_is_tracked_alone(root, monkeypatch, default):
     monkeypatch.chdir(root)
-    loaded = config.load(default)
+    loaded = validation.load(default)
     tracking = {
         label
-        for label in plan.labels(loaded, "digits")
-        if "workflow/shapeline/designs/sampled.py" in plan.attribute_code(loaded, "digits", label)
+        for label in runs.labels(loaded, "digits")
+        if "workflow/shapeline/designs/sampled.py" in code.attribute_code(loaded, "digits", label)
     }
     assert {loaded.experiments["digits"].methods[label].method for label in tracking} == {
         "kernel_shap",
@@ -159,43 +256,43 @@ def test_each_family_is_tracked_alone(root, monkeypatch, default):
 def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     default["run"] = ["digits"]
-    loaded = config.load(default)
-    card, settings = "results/models/digits_cnn/card.json", plan.train_job(loaded, "digits_cnn")
+    loaded = validation.load(default)
+    card, settings = "results/models/digits_cnn/card.json", jobs.train_job(loaded, "digits_cnn")
     os.makedirs(os.path.dirname(card))
     with open(card, "w") as file:
         json.dump({"settings": settings}, file)
     score = "results/digits/scores/lime/0-of-1.parquet"
     empty = pd.DataFrame({name: [] for name in scores.SCHEMA.names}, dtype=object)
-    scores.write(score, empty, {"settings_digest": digest(plan.attribute_job(loaded, "digits", "lime"))})
-    plan.check_records(loaded)
+    scores.write(score, empty, {"settings_digest": digest(jobs.attribute_job(loaded, "digits", "lime"))})
+    records.check_records(loaded)
     default["experiments"]["digits"]["methods"]["lime"]["ridge"] = 2.0
     with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):
-        plan.check_records(config.load(default))
-    record = plan._record(score)
+        records.check_records(validation.load(default))
+    record = records._record(score)
     record.parent.mkdir(parents=True)
     record.touch()  # empty, as a full disk leaves it: Snakemake passes over it
     with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):
-        plan.check_records(config.load(default))
+        records.check_records(validation.load(default))
     record.write_text("{}")  # Snakemake has a record: it will compare the settings itself
-    plan.check_records(config.load(default))
+    records.check_records(validation.load(default))
 
 
-def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tmp_path, monkeypatch):
+def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tmp_path, monkeypatch, request):
     copy = tmp_path / "workflow/shapeline"
-    shutil.copytree(plan.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(tracked.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plan, "PACKAGE", copy)
+    monkeypatch.setattr(tracked, "PACKAGE", copy)
+    request.addfinalizer(forget)
     (tmp_path / "mine.parquet").touch()
     default["experiments"]["digits"]["methods"]["mine"] = {"method": "external", "path": "mine.parquet"}
-    loaded = config.load(default)
+    loaded = validation.load(default)
 
     def codes() -> dict[str, str]:
-        for kept in (plan._sources, plan._imports, plan._code_digest, plan._package):
-            kept.cache_clear()
-        return {path: settings["code"] for path, settings in plan._expected(loaded)}
+        forget()
+        return {path: settings["code"] for path, settings in jobs.expected_outputs(loaded)}
 
-    before, pages = codes(), plan.digests(loaded)
-    os.utime(copy / "engine.py")
+    before, pages = codes(), jobs.digests(loaded)
+    os.utime(copy / "engine/question.py")
     assert codes() == before
     with open(copy / "designs/sampled.py", "a") as file:
         file.write("# another line\n")
@@ -203,11 +300,11 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
     changed = {path for path in before if after[path] != before[path] and "/digits/" in path}
     assert changed == {
         f"results/digits/scores/{label}/0-of-1.parquet"
-        for label in plan.labels(loaded, "digits")
+        for label in runs.labels(loaded, "digits")
         if loaded.experiments["digits"].methods[label].method in ("kernel_shap", "sample_shapley")
     }
-    assert plan.digests(loaded) == pages  # of the settings, which are the same
-    assert plan.own(plan.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
+    assert jobs.digests(loaded) == pages  # of the settings, which are the same
+    assert tracked.own(code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
 
 
 @pytest.mark.parametrize("text", ["", '{"settings": {"arch', "[]"])
@@ -216,14 +313,14 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
 )
 def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, monkeypatch, path, text):
     monkeypatch.chdir(tmp_path)
-    loaded = config.load(default)
+    loaded = validation.load(default)
     os.makedirs(os.path.dirname(path))
     with open(path, "w") as file:
         file.write(text)
     with pytest.raises(
         ShapelineError, match=rf"^{path} is damaged \(.+\); remove it and run again, which makes it anew$"
     ):
-        plan.check_records(loaded)
+        records.check_records(loaded)
     if "prepared" in path:
         with pytest.raises(ShapelineError, match=f"{path} is damaged"):
             estimates.of_run(loaded)
@@ -231,23 +328,24 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_the_tables_of_a_framework_name_every_module_that_is_loaded_by_name(framework):
-    from shapeline import engine
+    from shapeline.engine import backends
     from shapeline.models import classifier, training
 
-    named = {engine.BACKENDS[framework], engine.WINDOWS[framework], classifier.MODULES[framework]}
-    assert set(plan.FRAMEWORK_CODE[framework]) == named
-    assert plan.TRAINING[framework] == training.TRAINERS[framework]
+    named = {backends.BACKENDS[framework], backends.WINDOWS[framework], classifier.MODULES[framework]}
+    assert {code.MODEL_CODE[framework], *code.ENGINE_CODE[framework]} == named
+    assert code.TRAINING[framework] == training.TRAINERS[framework]
 
 
 def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, default):
     monkeypatch.chdir(root)
-    loaded = config.load(default)
-    for experiment, own, other in (("digits", "torch", "tf_|keras"), ("reviews", "tf_", "torch_")):
+    loaded = validation.load(default)
+    for experiment, own, other in (("digits", "torch_", "tf_|keras"), ("reviews", "tf_|keras", "torch_")):
         label = "gradient_x_input"
         for files in (
-            plan.attribute_code(loaded, experiment, label),
-            plan.measure_code(loaded, experiment, "log_odds"),
-            plan.train_code(loaded, loaded.experiments[experiment].model),
+            code.attribute_code(loaded, experiment, label),
+            code.measure_code(loaded, experiment, "log_odds"),
+            code.select_code(loaded, experiment),
+            code.train_code(loaded, loaded.experiments[experiment].model),
         ):
             names = " ".join(os.path.basename(file) for file in files)
             assert re.search(own, names) and not re.search(other, names)
@@ -257,20 +355,20 @@ def test_texts_of_ones_own_are_what_is_sharded(default):
     experiment = default["experiments"]["reviews"]
     experiment["instances"], experiment["shards"] = {"texts": ["good", "bad"]}, 8
     del experiment["metrics"]["decisive"]
-    assert plan.shards(config.load(default), "reviews") == 2
+    assert runs.shards(validation.load(default), "reviews") == 2
     experiment["instances"]["count"] = 3
     with pytest.raises(ShapelineError, match=r"reviews\.instances\.count: texts of one's own are all explained"):
-        config.load(default)
+        validation.load(default)
 
 
 def test_a_rival_on_words_tracks_the_method_that_sets_its_budget(root, monkeypatch, default):
     monkeypatch.chdir(root)
     default["experiments"]["reviews"]["methods"]["rival"] = {"method": "kernel_shap", "rival_of": "l_shapley"}
-    files = plan.attribute_code(config.load(default), "reviews", "rival")
+    files = code.attribute_code(validation.load(default), "reviews", "rival")
     assert "workflow/shapeline/designs/local.py" in files and "workflow/shapeline/designs/sampled.py" in files
 
 
 def test_a_budget_too_small_for_any_document_is_told_before_any_job(default):
     default["experiments"]["reviews"]["budget"] = 1
     with pytest.raises(ShapelineError, match=r"reviews\.budget: 1 x d is too few for kernel_shap: set 2"):
-        config.load(default)
+        validation.load(default)

@@ -6,7 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from shapeline import config, plan, prune, scores
+from shapeline import scores
+from shapeline.config import validation
+from shapeline.operations import prune
+from shapeline.plan import jobs
 
 
 def write(*paths: str) -> None:
@@ -19,8 +22,8 @@ def write(*paths: str) -> None:
 def made(default, tmp_path, monkeypatch):
     """The configuration with every file that it names, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    loaded = config.load(default)
-    write(*plan.outputs(loaded), "results/reports/index.html", "results/reports/digits.html", "elsewhere/kept.parquet")
+    loaded = validation.load(default)
+    write(*jobs.outputs(loaded), "results/reports/index.html", "results/reports/digits.html", "elsewhere/kept.parquet")
     write("results/models/digits_cnn/weights.safetensors", "results/logs/old.log", "results/notes.txt")
     # Of `scale: smoke`, and of the smoke test beside it.
     write("results/smoke/digits/scores/any/0-of-1.parquet", "results/smoke/reports/any.html")
@@ -66,9 +69,11 @@ def test_the_rest_is_listed_and_removed_with_the_folders_it_leaves_empty(made):
 
 
 def test_at_smoke_scale_its_own_folder_is_pruned_and_the_folder_around_it_is_not(made, default):
-    small = config.load({**default, "scale": "smoke"})
+    small = validation.load({**default, "scale": "smoke"})
     write(
-        *plan.outputs(small), "results/smoke/scores/exact/0-of-1.parquet", "results/digits/scores/gone/0-of-1.parquet"
+        *jobs.outputs(small),
+        "results/smoke/scores/exact/0-of-1.parquet",
+        "results/digits/scores/gone/0-of-1.parquet",
     )
     stale = ["results/smoke/digits/scores/any/0-of-1.parquet", "results/smoke/reports/any.html"]
     assert prune.stale(small) == stale
@@ -95,8 +100,8 @@ def test_cached_values_go_when_no_score_was_read_from_them(made, default):
     write(old, new, "results/cancer/values/notes/mine.txt")
     assert prune.stale(made) == [old, new]  # the cache is off
     default["experiments"]["digits"]["cache"] = True
-    cached = config.load(default)
-    files = [path for path in plan.outputs(cached) if path.startswith("results/digits/scores/")]
+    cached = validation.load(default)
+    files = [path for path in jobs.outputs(cached) if path.startswith("results/digits/scores/")]
     for file in files[1:]:
         scores.write(file, pd.DataFrame({"instance": [1]}), {"cache": "a" * 16})
     os.remove(files[0])
@@ -108,8 +113,8 @@ def test_cached_values_go_when_no_score_was_read_from_them(made, default):
 def test_cached_values_of_derived_models_stay(made, default):
     one, two = (f"results/digits/values/{key}/16-1f.parquet" for key in ("a" * 16, "b" * 16))
     default["experiments"]["digits"] |= {"cache": True, "seeds": 2}
-    cached = config.load(default)
-    for file in (path for path in plan.outputs(cached) if path.startswith("results/digits/scores/")):
+    cached = validation.load(default)
+    for file in (path for path in jobs.outputs(cached) if path.startswith("results/digits/scores/")):
         scores.write(file, pd.DataFrame({"instance": [1]}), {"cache": ("b" if "@seed1" in file else "a") * 16})
-    write(*plan.outputs(cached) - {path for path in plan.outputs(cached) if "/scores/" in path}, one, two)
+    write(*jobs.outputs(cached) - {path for path in jobs.outputs(cached) if "/scores/" in path}, one, two)
     assert prune.stale(cached) == []

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shapeline import references
-from shapeline.datasets import Dataset
+from shapeline.datasets.loading import Dataset
+from shapeline.game import references
 from tests.fixtures.failures import failure
 
 

@@ -15,11 +15,17 @@ import torch
 from torch import nn
 
 import shapeline
-from shapeline import config, datasets, engine, features, findings, instances, models, reports
+from shapeline.attribution import selection, subjects
+from shapeline.config import validation
+from shapeline.datasets import checks, loading, preparation, registry
+from shapeline.engine import calibration, scoring
 from shapeline.errors import ShapelineError
-from shapeline.models import training
-from shapeline.references import Reference
+from shapeline.game import features
+from shapeline.game.references import Reference
+from shapeline.models import architectures, storage, training, wrapping
+from shapeline.report import experiment, index, tables
 from tests.fixtures.builders import write_own_source
+from tests.unit import questions
 
 X, Y = load_diabetes(return_X_y=True, scaled=False)
 WEIGHTS = np.array([2.0, -3.0, 0.5, 0.0])
@@ -60,7 +66,7 @@ MODELS = {
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data") / "diabetes"
-    datasets.prepare("diabetes", {"source": "diabetes", "seed": 0}, [], folder)
+    preparation.prepare("diabetes", {"source": "diabetes", "seed": 0}, [], folder)
     return folder
 
 
@@ -68,22 +74,22 @@ def prepared(tmp_path_factory):
 
 
 def test_diabetes(prepared):
-    data = datasets.load(prepared)
+    data = loading.load(prepared)
     assert data.card["task"] == "regression" and data.card["classes"] == [] and data.card["kind"] == "table"
     assert data.inputs.shape == (442, 10) and data.labels.dtype == np.float64
     np.testing.assert_array_equal(data.labels, Y)
     np.testing.assert_allclose(data.inputs, X, rtol=1e-6)
     assert [int((data.split == part).sum()) for part in range(3)] == [278, 31, 133]
     assert data.card["counts"] == {"train": {"all": 278}, "validation": {"all": 31}, "test": {"all": 133}}
-    source = datasets.SOURCES["diabetes"]
+    source = registry.SOURCES["diabetes"]
     assert data.card["feature_names"] == list(source.feature_names) == load_diabetes().feature_names
 
 
 def test_the_split_is_random_by_seed(tmp_path):
     splits = []
     for place, seed in enumerate((0, 0, 1)):
-        datasets.prepare("diabetes", {"source": "diabetes", "seed": seed}, [], tmp_path / str(place))
-        splits.append(datasets.load(tmp_path / str(place)).split)
+        preparation.prepare("diabetes", {"source": "diabetes", "seed": seed}, [], tmp_path / str(place))
+        splits.append(loading.load(tmp_path / str(place)).split)
     assert (splits[0] == splits[1]).all() and (splits[0] != splits[2]).any()
 
 
@@ -91,12 +97,12 @@ def own(tmp_path, labels, task="'regression'", **more):
     extra = "".join(f", {name!r}: {value}" for name, value in more.items())
     body = f"return {{'inputs': np.arange(40.).reshape(20, 2), 'labels': {labels}, 'task': {task}{extra}}}"
     source = write_own_source(tmp_path / "own.py", body)
-    return datasets.prepare(source, {"source": source}, [], tmp_path / "own")
+    return preparation.prepare(source, {"source": source}, [], tmp_path / "own")
 
 
 def test_a_users_own_regression(tmp_path):
     assert own(tmp_path, "np.arange(20) / 7 - 1")["task"] == "regression"
-    assert datasets.load(tmp_path / "own").labels.min() == -1
+    assert loading.load(tmp_path / "own").labels.min() == -1
     assert "task" not in own(tmp_path, "np.arange(20) % 2", task="'classification'")
 
 
@@ -119,12 +125,12 @@ def test_bad_records_are_one_line(tmp_path, labels, task, more, told):
 
 def test_classes_are_refused(tmp_path):
     with pytest.raises(ShapelineError, match="is of regression, it has none; remove the key"):
-        datasets.check("diabetes", {"classes": [0, 1]})
+        checks.check("diabetes", {"classes": [0, 1]})
     source = write_own_source(
         tmp_path / "own.py", "return {'inputs': np.eye(9), 'labels': np.arange(9.), 'task': 'regression'}"
     )
     with pytest.raises(ShapelineError, match="is of regression, it has none"):
-        datasets.prepare(source, {"source": source, "classes": [0, 1]}, [], tmp_path / "out")
+        preparation.prepare(source, {"source": source, "classes": [0, 1]}, [], tmp_path / "out")
 
 
 # --- models -------------------------------------------------------------------------------------------------------
@@ -132,8 +138,8 @@ def test_classes_are_refused(tmp_path):
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_training(prepared, tmp_path, framework):
-    data = datasets.load(prepared)
-    model = models.for_dataset({"architecture": "mlp", "framework": framework}, data.card)
+    data = loading.load(prepared)
+    model = architectures.for_dataset({"architecture": "mlp", "framework": framework}, data.card)
     assert (model.task, model.n_classes) == ("regression", 1)
     card = training.fit(model, data, {"epochs": 25}, seed=0)
     test = data.split == 2
@@ -145,8 +151,8 @@ def test_training(prepared, tmp_path, framework):
     assert 100 < predicted.mean() < 200  # the target's own units
     history = [entry["validation_r2"] for entry in card["history"]]
     assert card["best_epoch"] == 1 + np.argmax(history) and card["validation_r2"] == max(history)
-    models.save(model, tmp_path / "weights.safetensors")
-    twin = models.load(tmp_path / "weights.safetensors", framework={"torch": "tensorflow"}.get(framework, "torch"))
+    storage.save(model, tmp_path / "weights.safetensors")
+    twin = storage.load(tmp_path / "weights.safetensors", framework={"torch": "tensorflow"}.get(framework, "torch"))
     assert (twin.task, twin.n_classes) == ("regression", 1)
     np.testing.assert_allclose(twin.predict(data.inputs[test]), predicted, rtol=1e-5)
     with pytest.raises(ShapelineError, match="gives no probabilities"):
@@ -154,11 +160,11 @@ def test_training(prepared, tmp_path, framework):
 
 
 def test_training_does_not_depend_on_the_unit_of_the_target(prepared):
-    data = datasets.load(prepared)
+    data = loading.load(prepared)
     found = []
     for unit in (1, 1000):
         scaled = SimpleNamespace(inputs=data.inputs, labels=unit * data.labels - 5 * unit, split=data.split)
-        model = models.for_dataset({"architecture": "mlp"}, data.card)
+        model = architectures.for_dataset({"architecture": "mlp"}, data.card)
         card = training.fit(model, scaled, {"epochs": 3}, seed=0)
         found.append((card["test_r2"], card["test_loss"], card["test_rmse"] / unit))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
@@ -166,20 +172,22 @@ def test_training_does_not_depend_on_the_unit_of_the_target(prepared):
 
 def test_other_architectures_are_refused(prepared):
     with pytest.raises(ShapelineError, match="'digits_cnn' is for classes"):
-        models.for_dataset({"architecture": "digits_cnn"}, {**datasets.load(prepared).card, "input_shape": [1, 8, 8]})
+        architectures.for_dataset(
+            {"architecture": "digits_cnn"}, {**loading.load(prepared).card, "input_shape": [1, 8, 8]}
+        )
 
 
 def test_wrapping():
-    assert models.wrap(LinearRegression().fit(X, Y)).task == "regression"
-    assert models.wrap(LogisticRegression().fit(ROWS, ROWS[:, 0] > 0)).task == "classification"
+    assert wrapping.wrap(LinearRegression().fit(X, Y)).task == "regression"
+    assert wrapping.wrap(LogisticRegression().fit(ROWS, ROWS[:, 0] > 0)).task == "classification"
     labels = LinearSVC().fit(ROWS, ROWS[:, 0] > 0)  # its predict gives classes, and it has no probabilities
     for kind, told in ((None, "cannot be used as 'function'"), ("regression", "cannot be used as 'regression'")):
         with pytest.raises(ShapelineError, match=told):
-            models.wrap(labels, kind=kind)
+            wrapping.wrap(labels, kind=kind)
     with pytest.raises(ShapelineError, match=r"shape \(60, 2\) for 60 rows; a regression model must return one number"):
-        models.wrap(lambda rows: rows[:, :2], kind="regression").predict(ROWS)
+        wrapping.wrap(lambda rows: rows[:, :2], kind="regression").predict(ROWS)
     with pytest.raises(ShapelineError, match="must return one number"):
-        models.wrap(nn.Linear(4, 2), kind="regression").predict(ROWS)
+        wrapping.wrap(nn.Linear(4, 2), kind="regression").predict(ROWS)
 
 
 # --- values and scores --------------------------------------------------------------------------------------------
@@ -206,23 +214,23 @@ def test_prediction_is_the_value_of_an_object_with_predict():
 @pytest.mark.parametrize("framework", ["function", "torch", "tensorflow"])
 def test_the_prediction_is_averaged_over_the_reference_rows(framework):
     square = nn.Sequential(network(), nn.Softplus())
-    model = models.wrap(square, kind="regression")
+    model = wrapping.wrap(square, kind="regression")
     if framework == "function":
-        model = models.wrap(model.predict, kind="regression")
+        model = wrapping.wrap(model.predict, kind="regression")
     elif framework == "tensorflow":
         import keras
 
         module = keras.Sequential([keras_network(), keras.layers.Activation("softplus")])
-        model = models.wrap(module, kind="regression")
+        model = wrapping.wrap(module, kind="regression")
     rows, built = 10 * ROWS[10:17], features.build("column", {"input_shape": [4], "kind": "table"})
     masks = np.array([[0, 0, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]], bool)
-    values = engine.values(model, ROWS[:3], Reference(rows), masks, built, "prediction")
+    values = questions.values(model, ROWS[:3], Reference(rows), masks, built, "prediction")
     for row, x in zip(values, ROWS[:3], strict=True):
         expected = [np.logaddexp(0, linear(np.where(mask, x, rows))).mean() for mask in masks]
         np.testing.assert_allclose(row, expected, rtol=1e-6)
-    form = engine.calibrate(model, ROWS, Reference(rows))
+    form = calibration.calibrate(model, ROWS, Reference(rows))
     np.testing.assert_allclose(
-        engine.values(model, ROWS[:3], Reference(rows), masks, built, "prediction", form=form), values, rtol=1e-6
+        questions.values(model, ROWS[:3], Reference(rows), masks, built, "prediction", form=form), values, rtol=1e-6
     )
 
 
@@ -237,16 +245,16 @@ def test_gradients_are_those_of_the_prediction(framework, method):
         np.testing.assert_allclose([extra["completeness_gap"] for extra in found.extra], 0, atol=1e-4)
 
 
-@pytest.mark.parametrize("value", engine.VALUES)
+@pytest.mark.parametrize("value", scoring.VALUES)
 def test_a_regression_has_no_other_value(value):
     for model in (network(), linear):
         with pytest.raises(ShapelineError, match=f"is a regression model, so it has no {value}; use value: prediction"):
-            shapeline.explain(models.wrap(model, kind="regression"), ROWS, value=value, features="column")
+            shapeline.explain(wrapping.wrap(model, kind="regression"), ROWS, value=value, features="column")
 
 
 def test_a_classifier_has_no_prediction():
     forest = LogisticRegression().fit(ROWS, ROWS[:, 0] > 0)
-    for model in (forest, models.wrap(nn.Linear(4, 2))):
+    for model in (forest, wrapping.wrap(nn.Linear(4, 2))):
         with pytest.raises(ShapelineError, match="gives classes, so it has no prediction; use value: log_probability"):
             shapeline.explain(model, ROWS, value="prediction", features="column")
     with pytest.raises(ShapelineError, match="targets run from 1 to 1"):
@@ -276,10 +284,10 @@ def described(**experiment) -> dict:
 
 def test_a_configuration_of_regression_is_accepted():
     for reference in ("mean", "zero", {"kind": "background", "rows": 4}):
-        found = config.load(described(reference=reference))
+        found = validation.load(described(reference=reference))
         assert found.experiments["one"].value == "prediction"
-    groups = {"age": ["age"], "rest": list(datasets.SOURCES["diabetes"].feature_names[1:])}
-    config.load(described(features={"kind": "group", "groups": groups}))
+    groups = {"age": ["age"], "rest": list(registry.SOURCES["diabetes"].feature_names[1:])}
+    validation.load(described(features={"kind": "group", "groups": groups}))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +302,7 @@ def test_impossible_settings_of_regression(change, told):
     raw = described(**change)
     raw["experiments"]["one"] = {key: value for key, value in raw["experiments"]["one"].items() if value is not None}
     with pytest.raises(ShapelineError, match=told) as caught:
-        config.load(raw)
+        validation.load(raw)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -303,35 +311,37 @@ def test_prediction_is_refused_for_classes():
     raw["datasets"]["diabetes"] = {"source": "breast_cancer"}
     raw["experiments"]["one"]["methods"] = {"kernel": {"method": "kernel_shap"}}
     with pytest.raises(ShapelineError, match=r"value: prediction is for regression and datasets.diabetes has classes"):
-        config.load(raw)
+        validation.load(raw)
     raw["datasets"]["diabetes"] = {"source": "diabetes", "classes": [0, 1]}
     with pytest.raises(ShapelineError, match="is of regression, it has none; remove the key"):
-        config.load(raw)
+        validation.load(raw)
 
 
 # --- instances and reports ----------------------------------------------------------------------------------------
 
 
 def test_instances_hold_numbers(prepared):
-    data = datasets.load(prepared)
-    model = models.for_dataset({"architecture": "mlp"}, data.card)
-    stand = instances.Bench(model, data, None, Reference(data.inputs[:1]))
-    found = instances.select(stand, seed=0, count=7)
+    data = loading.load(prepared)
+    model = architectures.for_dataset({"architecture": "mlp"}, data.card)
+    subject = subjects.Subject(model, data, None, Reference(data.inputs[:1]))
+    found = selection.select(subject, seed=0, count=7)
     assert "probability" not in found and found["label"].dtype == found["prediction"].dtype == np.float64
     np.testing.assert_array_equal(found["label"], Y[found["instance"]])
     np.testing.assert_allclose(found["prediction"], model.predict(data.inputs[found["row"]]), rtol=1e-6)
-    np.testing.assert_array_equal(findings.chosen(found, 3)["instance"], found["instance"][:3])
+    np.testing.assert_array_equal(experiment.chosen(found, 3)["instance"], found["instance"][:3])
     results = SimpleNamespace(dataset_card=data.card, model_card={"architecture": "mlp"})
     row = {"instance": 5, "prediction": 152.1234, "label": 151.0}
-    assert findings.instance_name(results, row) == "predicted 152.1\ntrue 151.0\ninstance 5"
-    broken = instances.Bench(models.wrap(lambda rows: rows[:, 0] * np.nan, "regression"), data, None, stand.reference)
+    assert experiment.instance_name(results, row) == "predicted 152.1\ntrue 151.0\ninstance 5"
+    broken = subjects.Subject(
+        wrapping.wrap(lambda rows: rows[:, 0] * np.nan, "regression"), data, None, subject.reference
+    )
     with pytest.raises(ShapelineError, match="returns nan for instance"):
-        instances.select(broken, seed=0, count=7)
+        selection.select(broken, seed=0, count=7)
 
 
 def test_pages_tell_r_squared_in_place_of_accuracy(tmp_path):
-    facts = findings.model_facts({"test_r2": 0.4567, "test_rmse": 54.321})
+    facts = tables.model_facts({"test_r2": 0.4567, "test_rmse": 54.321})
     assert facts.to_dict("records") == [{"fact": "test R²", "value": "0.457"}, {"fact": "test RMSE", "value": "54.3"}]
     entry = {"title": "one", "link": "one.html", "accuracy": None, "r2": 0.4567, "instances": 5, "failures": 0}
-    reports.index([{**entry, "evaluations": 10}], tmp_path / "index.html")
+    index.write_page([{**entry, "evaluations": 10}], tmp_path / "index.html")
     assert "R² 0.46" in (tmp_path / "index.html").read_text()

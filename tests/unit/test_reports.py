@@ -15,8 +15,10 @@ import pytest
 from matplotlib.figure import Figure
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from shapeline import comparison_plots, findings, influence_plots, plots, reports, seeds, text_plots
+from shapeline import seeds
 from shapeline.errors import ShapelineError
+from shapeline.plan.code import page_code
+from shapeline.report import elements, experiment, index, rendering
 from tests.fixtures.result_folder import METHODS, build
 
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
@@ -53,8 +55,10 @@ def rendered(tmp_path_factory):
     try:
         parameters = {kind: build(Path(kind), kind, labels) for kind, labels in LABELS.items()}
         for kind, given in parameters.items():
-            reports.render(REPORT, given, f"reports/{kind}.html", f"reports/{kind}.ipynb", {"settings_digest": "0123"})
-        comparison_plots.write_index([f"reports/{kind}.ipynb" for kind in parameters], "reports/index.html")
+            rendering.render(
+                REPORT, given, f"reports/{kind}.html", f"reports/{kind}.ipynb", {"settings_digest": "0123"}
+            )
+        index.write_index([f"reports/{kind}.ipynb" for kind in parameters], "reports/index.html")
     finally:
         os.chdir(before)
     return root
@@ -110,12 +114,18 @@ def test_nothing_unfinished_stays_beside_the_report(rendered):
 
 def test_the_style_is_complete_and_of_one_colour_scheme_in_print():
     """Every colour is a variable that both schemes define; only the screen may be dark."""
-    sheets = reports.CSS + text_plots.CSS + influence_plots.CSS
-    light, dark = (set(re.findall(r"--(\w+):", block)) for block in re.findall(r":root \{(.*?)\}", reports.CSS, re.S))
+    sheets = rendering.style_sheet()
+    light, dark = (set(re.findall(r"--(\w+):", block)) for block in re.findall(r":root \{(.*?)\}", sheets, re.S))
     assert light == dark and set(re.findall(r"var\(--(\w+)\)", sheets)) == light
     assert set(re.findall(r"@media ([^{]*dark\))", sheets)) == {"screen and (prefers-color-scheme: dark)"}
-    printed = re.search(r"@media print \{(.*)\n\}", reports.CSS, re.S)[1]
+    printed = re.search(r"@media print \{(.*)\n\}", sheets, re.S)[1]
     assert "break-inside: avoid" in printed and "figure, tr" in printed and "table-header-group" in printed
+
+
+@pytest.mark.parametrize("notebook", ["report", "influence", "localization", "theory"])
+def test_the_style_sheet_is_among_the_sources_of_a_page(notebook, root, monkeypatch):
+    monkeypatch.chdir(root)
+    assert "workflow/shapeline/report/page.css" in page_code("render_report", notebook)
 
 
 def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):
@@ -128,7 +138,7 @@ def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):
     )
     compared = tmp_path / "cost.parquet"
     pd.DataFrame({"label": ["a"], "mean": [1.5]}).to_parquet(compared)
-    written = reports.write_parts(page, tmp_path / "files", {"cost": str(compared)})
+    written = rendering.write_parts(page, tmp_path / "files", {"cost": str(compared)})
     assert [file.name for file in written] == ["01_curves_of_a_b.svg", "02_maps.png", "cost.csv"]
     assert written[0].read_text() == "<svg>curves</svg>" and written[1].read_bytes() == b"pixels"
     assert written[2].read_text() == "label,mean\na,1.5\n"
@@ -138,10 +148,10 @@ def test_the_numbers_that_a_figure_carries_are_a_csv_of_its_name(tmp_path):
     numbers = pd.DataFrame({"label": ['a & <b>, "c"', "d"], "mean": [1.23456789, float("nan")]})
     drawing = Figure(figsize=(1, 1))
     page = tmp_path / "page.html"
-    page.write_text(plots.figure(drawing, "With").data + plots.figure(drawing, "Without").data)
-    assert len(reports.write_parts(page, tmp_path / "files")) == 2
-    page.write_text(plots.figure(drawing, "With", numbers=numbers).data + plots.figure(drawing, "Without").data)
-    written = reports.write_parts(page, tmp_path / "files")
+    page.write_text(elements.figure(drawing, "With").data + elements.figure(drawing, "Without").data)
+    assert len(rendering.write_parts(page, tmp_path / "files")) == 2
+    page.write_text(elements.figure(drawing, "With", numbers=numbers).data + elements.figure(drawing, "Without").data)
+    written = rendering.write_parts(page, tmp_path / "files")
     assert [file.name for file in written] == ["01_with.svg", "01_with.csv", "02_without.svg"]
     found = pd.read_csv(written[1])
     assert list(found["label"]) == list(numbers["label"]) and found["mean"][0] == 1.23457 and len(found) == 2
@@ -152,7 +162,7 @@ def test_the_index_has_a_row_an_experiment(rendered):
     assert '<a href="image.html">Digits 3 and 8 in sixteen patches</a>' in page
     assert '<a href="table.html">Breast cancer in ten groups</a>' in page
     text = shown_text(page)
-    assert text.count("99.1 %") == 2 and "does not win" in text and "⚠ 1 of 156" in text
+    assert text.count("99.1 %") == 2 and "behind it" in text and "⚠ 1 of 156" in text
     assert "1,582,008" in text and "sample_shapley" in text
 
 
@@ -176,7 +186,7 @@ def with_measured(rendered: Path, kind: str, folder: Path) -> Path:
 def test_the_index_folds_costs_ranks_and_health_of_every_experiment(rendered, tmp_path, monkeypatch):
     monkeypatch.chdir(rendered)
     notebook = with_measured(rendered, "table", tmp_path)
-    comparison_plots.write_index([notebook, "reports/image.ipynb"], tmp_path / "index.html")
+    index.write_index([notebook, "reports/image.ipynb"], tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text()
     table, image = re.findall(r"<details><summary>([^<]*health[^<]*)</summary>(.*?)</details>", page, re.S | re.I)
     assert table[0] == "Costs, ranks and health: cancer_groups" and image[0] == "Health: digits_patches"
@@ -192,12 +202,12 @@ def test_the_index_has_a_digest_of_the_configuration(rendered, tmp_path, monkeyp
     monkeypatch.chdir(rendered)
     notebooks = ["reports/table.ipynb", "reports/image.ipynb"]
     given = {"cancer_groups": "0" * 15 + "a", "digits_patches": "0" * 15 + "b"}
-    comparison_plots.write_index(notebooks, tmp_path / "index.html", digests=given)
+    index.write_index(notebooks, tmp_path / "index.html", digests=given)
     origins = (tmp_path / "index.html").read_text().partition("Where the results come from")[2]
     for name, digest in given.items():
         assert re.search(rf"<td[^>]*>{name}</td>(?:(?!<tr>).)*>{digest}<", origins, re.S)
     assert f"all of them together: {seeds.digest(given)}." in origins
-    comparison_plots.write_index(notebooks, tmp_path / "index.html")
+    index.write_index(notebooks, tmp_path / "index.html")
     assert ">configuration<" not in (tmp_path / "index.html").read_text()
 
 
@@ -206,28 +216,30 @@ def test_the_index_says_where_the_lead_over_the_control_may_be_chance(tmp_path):
     entry = {"title": "one", "link": "one.html", "best": found, "control": found, "control_wins": False}
     for behind, told in (((-0.1, 0.3), True), ((0.1, 0.3), False)):
         difference = {"mean": 0.1, "low": behind[0], "high": behind[1]}
-        reports.index([{**entry, "control_behind": difference}], tmp_path / "index.html")
+        index.write_page([{**entry, "control_behind": difference}], tmp_path / "index.html")
         text = shown_text((tmp_path / "index.html").read_text())
-        assert "does not win" in text and ("not for sure" in text) == told
+        assert "behind it" in text and ("not for sure" in text) == told
 
 
 def test_the_index_escapes_and_leaves_out_what_is_missing(tmp_path):
     entry = {"title": "<i>&", "link": 'a"b.html', "accuracy": None, "instances": 5, "failures": 0, "evaluations": 10}
-    reports.index([entry], tmp_path / "index.html")
+    index.write_page([entry], tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text()
     assert '<a href="a&quot;b.html">&lt;i&gt;&amp;</a>' in page and "None" not in shown_text(page)
     assert shown_text(page).count("–") == 4
     pages = {"theory.html": "Theory: what holds"}
-    reports.index([{**entry, "experiment": "one"}], tmp_path / "index.html", pages, above="<p>first", below="<p>last")
+    index.write_page(
+        [{**entry, "experiment": "one"}], tmp_path / "index.html", pages, above="<p>first", below="<p>last"
+    )
     page = (tmp_path / "index.html").read_text()
     assert '<nav><a href="a&quot;b.html">one</a> <a href="theory.html">Theory</a></nav>' in page
     assert page.index("<nav>") < page.index("<p>first") < page.index('class="index"') < page.index("<p>last")
-    reports.index([], tmp_path / "index.html")
+    index.write_page([], tmp_path / "index.html")
     assert "No experiment has a report yet" in (tmp_path / "index.html").read_text()
 
 
 def test_the_kernel_is_this_interpreter_whatever_is_installed(tmp_path, monkeypatch):
-    for name in ("python3", reports.KERNEL):
+    for name in ("python3", rendering.KERNEL):
         other = tmp_path / "share" / "kernels" / name
         other.mkdir(parents=True)
         (other / "kernel.json").write_text(
@@ -238,7 +250,7 @@ def test_the_kernel_is_this_interpreter_whatever_is_installed(tmp_path, monkeypa
     lines = ["import gc, sys, warnings", "warnings.warn('noise')", "print(word, sys.executable, gc.get_threshold()[0])"]
     cell = new_code_cell("\n".join(lines))
     path = notebook(tmp_path / "tiny.ipynb", new_markdown_cell("# A <em>title</em> & more"), cell)
-    reports.render(path, {"word": "given"}, tmp_path / "out" / "tiny.html", tmp_path / "out" / "tiny.ipynb")
+    rendering.render(path, {"word": "given"}, tmp_path / "out" / "tiny.html", tmp_path / "out" / "tiny.ipynb")
     page = (tmp_path / "out" / "tiny.html").read_text()
     assert f"given {sys.executable} 100000" in page and "noise" not in page
     assert "<title>A title &amp; more</title>" in page
@@ -248,7 +260,7 @@ def test_the_kernel_is_this_interpreter_whatever_is_installed(tmp_path, monkeypa
 def test_reports_rendered_at_once_share_no_sockets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cell = new_code_cell("from ipykernel.connect import get_connection_info\nprint(get_connection_info())")
-    reports.render(notebook(tmp_path / "where.ipynb", cell), {}, tmp_path / "a.html", tmp_path / "a.ipynb")
+    rendering.render(notebook(tmp_path / "where.ipynb", cell), {}, tmp_path / "a.html", tmp_path / "a.ipynb")
     written = (tmp_path / "a.ipynb").read_text().replace('\\"', '"')
     place = re.search(r'"ip": "([^"]+)"', written)[1]
     assert os.path.basename(os.path.dirname(place)).startswith("shapeline-")
@@ -260,7 +272,7 @@ def test_a_failing_cell_is_one_line_and_leaves_the_last_report(tmp_path):
     failing = new_code_cell("raise ValueError('first line\\nno such method')")
     path = notebook(tmp_path / "bad.ipynb", new_markdown_cell("text"), failing)
     with pytest.raises(ShapelineError) as caught:
-        reports.render(path, {"word": "x"}, tmp_path / "bad.html", tmp_path / "executed.ipynb")
+        rendering.render(path, {"word": "x"}, tmp_path / "bad.html", tmp_path / "executed.ipynb")
     assert str(caught.value) == f"notebook {path}, cell 3: no such method"
     assert (tmp_path / "bad.html").read_text() == "the last good report"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.html", "bad.ipynb"]
@@ -269,13 +281,13 @@ def test_a_failing_cell_is_one_line_and_leaves_the_last_report(tmp_path):
 def test_a_kernel_that_dies_is_one_line(tmp_path):
     path = notebook(tmp_path / "dead.ipynb", new_code_cell("import os\nos._exit(9)"))
     with pytest.raises(ShapelineError, match=r"notebook .*dead\.ipynb: its kernel stopped \(.*\)"):
-        reports.render(path, {}, tmp_path / "dead.html", tmp_path / "executed.ipynb")
+        rendering.render(path, {}, tmp_path / "dead.html", tmp_path / "executed.ipynb")
     assert [path.name for path in tmp_path.iterdir()] == ["dead.ipynb"]
 
 
 def test_a_missing_notebook_is_named(tmp_path):
     with pytest.raises(ShapelineError, match=r"gone\.ipynb: no such file"):
-        reports.render(tmp_path / "gone.ipynb", {}, tmp_path / "a.html", tmp_path / "a.ipynb")
+        rendering.render(tmp_path / "gone.ipynb", {}, tmp_path / "a.html", tmp_path / "a.ipynb")
 
 
 def test_the_committed_notebook_is_bare_and_short():
@@ -285,4 +297,4 @@ def test_the_committed_notebook_is_bare_and_short():
     assert all(len(cell.source.splitlines()) <= 10 for cell in code)
     assert [cell.metadata.get("tags") for cell in code].count(["parameters"]) == 1
     named = re.findall(r"^(\w+) =", code[0].source, re.M)
-    assert sorted(named) == sorted(inspect.signature(findings.load).parameters)
+    assert sorted(named) == sorted(inspect.signature(experiment.Parameters).parameters)

@@ -35,7 +35,7 @@ sys.meta_path.insert(0, Absent)
 
 
 def test_scripts_import_nothing_that_their_environment_lacks(root):
-    """Of the rules with one environment: the others' is that of the framework, whose packages plan.py keeps apart."""
+    """Of the rules with one environment; the others' is that of the framework, whose packages plan.code keeps apart."""
     required, scripts = pins((root / "requirements.txt").read_text()), {}
     for file in (root / "Snakefile", *(root / "workflow/rules").glob("*.smk")):
         for rule, environment, script in re.findall(CONDA, file.read_text(), re.M):

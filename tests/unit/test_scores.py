@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -31,11 +32,20 @@ def test_round_trip_keeps_schema_and_metadata(tmp_path):
     scores.write(path, rows([3, 1]), {"label": "exact"})
     assert pq.read_schema(path).names == scores.SCHEMA.names
     assert pq.read_table(path).schema.field("scores").type == scores.SCHEMA.field("scores").type
-    assert scores.metadata(path) == {"schema_version": 1, "label": "exact"}
+    assert scores.metadata(path) == {"schema_version": 2, "label": "exact"}
     found = scores.read(path)
     assert found["instance"].tolist() == [1, 3]
     assert scores.matrix(found).tolist() == [[1, -1], [3, -3]]
     assert found["error"].isna().all()
+
+
+def test_a_file_of_version_1_is_read(tmp_path):
+    old = pa.schema([field for field in scores.SCHEMA if field.name != "uncertainty"])
+    table = pa.Table.from_pandas(rows([2]).assign(error=None, flag=None, extra=None), old, preserve_index=False)
+    scores.write_table(tmp_path / "0-of-1.parquet", table, {"schema_version": 1})
+    found = scores.read(tmp_path)
+    assert list(found) == scores.SCHEMA.names and found["uncertainty"].isna().all()
+    assert scores.matrix(found).tolist() == [[2, -2]]
 
 
 def test_a_folder_is_one_complete_set_of_shards(tmp_path):

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from shapeline import config
+from shapeline.config import validation
 from shapeline.datasets import archive
 from shapeline.errors import ShapelineError
 
@@ -92,14 +92,14 @@ def test_a_name_that_could_be_a_path_is_refused(default, section, name):
     entries[name] = next(iter(entries.values()))
     where = f"experiments.digits.methods.{name}" if section == "methods" else f"{section}.{name}"
     with pytest.raises(ShapelineError) as failure:
-        config.load(default)
+        validation.load(default)
     assert f"{where}: a name is a letter, then letters, digits and underscores" in str(failure.value).splitlines()
 
 
 def test_a_notebook_is_one_of_ours(default):
     default["experiments"]["digits"]["report"] = {"notebook": "../../elsewhere"}
     with pytest.raises(ShapelineError, match=r"experiments.digits.report.notebook: unknown value"):
-        config.load(default)
+        validation.load(default)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_notebook_is_one_of_ours(default):
 )
 def test_results_stay_inside_the_repository(default, folder):
     with pytest.raises(ShapelineError) as failure:
-        config.load({**default, "results": folder})
+        validation.load({**default, "results": folder})
     (line,) = str(failure.value).splitlines()
     assert line.startswith(
         f"results: '{folder}' is not a folder of its own inside the repository; give a relative path"
@@ -116,10 +116,10 @@ def test_results_stay_inside_the_repository(default, folder):
 
 @pytest.mark.parametrize("folder", ["results", "runs/first", "out-2.x"])
 def test_any_folder_of_its_own_holds_results(default, folder):
-    assert config.load({**default, "results": folder}).results == folder
+    assert validation.load({**default, "results": folder}).results == folder
 
 
 def test_foreign_code_is_named_as_file_and_function(default):
     default["models"]["digits_cnn"] = {"dataset": "digits38", "source": "os:system"}
     with pytest.raises(ShapelineError, match=r"models.digits_cnn.source"):
-        config.load(default)
+        validation.load(default)

@@ -4,8 +4,11 @@ import copy
 
 import pytest
 
-from shapeline import config, estimates, plan
+from shapeline.config import validation
 from shapeline.errors import ShapelineError
+from shapeline.operations import estimates
+from shapeline.plan import jobs, paths
+from shapeline.plan.settings import train_settings
 from tests.workflow.conftest import TINY
 
 
@@ -16,14 +19,14 @@ def raw() -> dict:
 
 def loaded(raw: dict, **more):
     raw["experiments"]["tiny"] |= more
-    return config.load(raw)
+    return validation.load(raw)
 
 
 def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
     one, three = loaded(raw), loaded(raw, seeds=3)
-    assert plan.train_settings(one, "cnn") == plan.train_settings(three, "cnn")
-    assert [plan.train_settings(three, "cnn", number)["seed"] for number in (0, 1, 2)] == [0, 1, 2]
-    before, after = dict(plan._expected(one)), dict(plan._expected(three))
+    assert train_settings(one, "cnn") == train_settings(three, "cnn")
+    assert [train_settings(three, "cnn", number)["seed"] for number in (0, 1, 2)] == [0, 1, 2]
+    before, after = dict(jobs.expected_outputs(one)), dict(jobs.expected_outputs(three))
     report = "results/reports/tiny.ipynb"
     assert {path for path, settings in before.items() if after[path] != settings} == {report}
     added = set(after) - set(before)
@@ -32,7 +35,7 @@ def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
         assert f"results/{path}" in added
     assert "results/tiny/metrics/log_odds/kernel@seed1.parquet" in added
     assert not [path for path in added if "metrics/cost" in path or "error/exact@" in path]
-    assert set(plan.paired_files(three, "tiny")) - set(plan.paired_files(one, "tiny")) == {
+    assert set(paths.paired_files(three, "tiny")) - set(paths.paired_files(one, "tiny")) == {
         path for path in added if "/metrics/" in path
     }
 
@@ -43,7 +46,7 @@ def test_trainings_cost_what_they_cost(raw):
     more = estimates.of_run(three)[1] - estimates.of_run(one)[1]
     assert more > 2 * estimates.of_training(one, "cnn")
     assert estimates.result_bytes(three, "tiny") > estimates.result_bytes(one, "tiny")
-    assert config.load({**raw, "scale": "smoke"}).experiments["tiny"].seeds == 2
+    assert validation.load({**raw, "scale": "smoke"}).experiments["tiny"].seeds == 2
 
 
 def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
@@ -83,5 +86,5 @@ def test_where_seeds_make_no_sense_a_line_says_so(raw, change, said):
     raw["experiments"]["tiny"]["seeds"] = 3
     change(raw, raw["experiments"]["tiny"])
     with pytest.raises(ShapelineError) as failure:
-        config.load(raw)
+        validation.load(raw)
     assert said in str(failure.value)

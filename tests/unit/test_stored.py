@@ -6,11 +6,14 @@ import zipfile
 import numpy as np
 import pytest
 
-from shapeline import attribution, datasets, engine, features, instances, models, references
-from shapeline.datasets import stored
+from shapeline.attribution import selection, subjects
+from shapeline.datasets import loading, preparation, sources, stored
 from shapeline.datasets.stored import Pictures, mapped
+from shapeline.engine import forms
+from shapeline.game import features, references
 from shapeline.metrics import sensitivity
-from shapeline.models import ready, training
+from shapeline.models import architectures, ready, training
+from tests.unit import questions
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 3, 16, 16), dtype=np.uint8)
 WHOLE = PIXELS.astype(np.float32) / np.float32(255)
@@ -74,9 +77,9 @@ def test_whatever_else_an_array_does_the_whole_does():
 
 
 def prepared(tmp_path):
-    datasets.prepare("digits", {"classes": [3, 8]}, [], tmp_path)
-    lean = datasets.load(tmp_path)
-    return lean, datasets.Dataset(lean.inputs[:], lean.labels, lean.split, lean.ids, lean.card)
+    preparation.prepare("digits", {"classes": [3, 8]}, [], tmp_path)
+    lean = loading.load(tmp_path)
+    return lean, loading.Dataset(lean.inputs[:], lean.labels, lean.split, lean.ids, lean.card)
 
 
 def test_a_loaded_dataset_of_pictures_stays_as_it_is_stored(tmp_path):
@@ -91,7 +94,7 @@ def test_a_loaded_dataset_of_pictures_stays_as_it_is_stored(tmp_path):
 def test_the_same_model_is_trained_from_either(tmp_path):
     cards = []
     for dataset in prepared(tmp_path):
-        model = models.build("digits_cnn")
+        model = architectures.build("digits_cnn")
         cards.append(training.fit(model, dataset, {"epochs": 2}, seed=1))
     assert cards[0]["test_loss"] == cards[1]["test_loss"]
     assert [epoch["loss"] for epoch in cards[0]["history"]] == [epoch["loss"] for epoch in cards[1]["history"]]
@@ -114,11 +117,11 @@ def taken(monkeypatch) -> list[int]:
 
 def test_a_model_that_is_ready_is_measured_block_by_block(tmp_path, taken):
     lean, whole = prepared(tmp_path)
-    model = models.build("digits_cnn")
+    model = architectures.build("digits_cnn")
     taken.clear()
     card = ready.measured(model, lean)
-    assert card["rows"] == {part: len(lean.part(part).labels) for part in datasets.PARTS}
-    lean_only = taken[: -len(datasets.PARTS)]
+    assert card["rows"] == {part: len(lean.part(part).labels) for part in sources.PARTS}
+    lean_only = taken[: -len(sources.PARTS)]
     assert sum(lean_only) == card["rows"]["validation"] + card["rows"]["test"] and max(lean_only) == 20
     own = whole.part("test")
     assert card == ready.measured(model, whole)
@@ -132,10 +135,10 @@ def test_sensitivity_holds_the_explained_pictures_alone(tmp_path, taken):
     found = []
     for data in (lean, whole):
         kinds, zero = features.build(settings["features"], data.card), references.build("zero", data, 0)
-        stand = instances.Bench(models.build("digits_cnn", seed=0), data, kinds, zero, settings["features"])
-        share = instances.select(stand, seed=0, count=3)
-        rows = attribution.explain_rows(stand, share, settings, "label", engine.Form())
-        found.append(sensitivity.measure(rows, stand, share, settings, "label", engine.Form(), samples=2)["value"])
+        subject = subjects.Subject(architectures.build("digits_cnn", seed=0), data, kinds, zero, settings["features"])
+        share = selection.select(subject, seed=0, count=3)
+        rows = questions.explain_rows(subject, share, settings, "label", forms.Form())
+        found.append(sensitivity.measure(rows, subject, share, settings, "label", samples=2)["value"])
         if data is lean:
             assert max(taken) == 20
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)

@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shapeline import datasets, features, references
-from shapeline.datasets import reviews, text
+from shapeline.datasets import checks, document_files, loading, preparation, records, registry, reviews, sources, text
 from shapeline.errors import ShapelineError
+from shapeline.game import features, references
 from shapeline.seeds import digest
 from tests.fixtures import builders, failures, text_files
 
-failure = partial(failures.failure, datasets.prepare)
+failure = partial(failures.failure, preparation.prepare)
 SPACE = 69
 
 
@@ -24,8 +24,8 @@ def own(tmp_path, texts, labels=None, **more) -> str:
 
 
 def prepared(tmp_path, texts, settings=None, **more):
-    card = datasets.prepare(own(tmp_path, texts, **more), settings or {}, [], tmp_path / "out")
-    return card, datasets.load(tmp_path / "out")
+    card = preparation.prepare(own(tmp_path, texts, **more), settings or {}, [], tmp_path / "out")
+    return card, loading.load(tmp_path / "out")
 
 
 # ---- words
@@ -70,9 +70,9 @@ def test_long_documents_keep_their_last_words(tmp_path):
     card, data = prepared(tmp_path, [document, "w1", "w3", "one"], settings, split=[0, 0, 1, 2])
     assert card["records"]["truncated"] == 1 and card["input_shape"] == [7] and card["mean_words"] == 5003 / 4
     kept = [f"w{i}" for i in range(4993, 5000)]
-    assert datasets.words(document, card) == kept
+    assert document_files.words(document, card) == kept
     assert [card["vocabulary"][token] for token in data.inputs[0]] == kept
-    assert datasets.documents(tmp_path / "out", [0]) == [document]
+    assert document_files.documents(tmp_path / "out", [0]) == [document]
 
 
 def test_one_word_and_no_known_word(tmp_path):
@@ -81,7 +81,7 @@ def test_one_word_and_no_known_word(tmp_path):
     assert data.inputs[3, :3].tolist() == [1, 1, 0]
     for record, d in ((2, 1), (3, 2)):
         built = features.build_for("word", card, data.inputs[record])
-        assert built.d == d == len(datasets.words(datasets.documents(tmp_path / "out", [record])[0], card))
+        assert built.d == d == len(document_files.words(document_files.documents(tmp_path / "out", [record])[0], card))
 
 
 def test_empty_documents_are_left_out_and_counted(tmp_path):
@@ -92,34 +92,34 @@ def test_empty_documents_are_left_out_and_counted(tmp_path):
         "read": 6, "skipped_other_classes": 0, "empty": 2, "undecodable": 0, "truncated": 0,
     }  # fmt: skip
     assert data.ids.tolist() == [0, 2, 3, 5] and data.labels.tolist() == [1, 0, 1, 0]
-    assert datasets.documents(tmp_path / "out", [5, 0, 5]) == ["bad", "good", "bad"]
+    assert document_files.documents(tmp_path / "out", [5, 0, 5]) == ["bad", "good", "bad"]
 
 
 def test_documents_by_id(tmp_path):
     texts = [f"Word {i} \u2013 'na\u00efve'\nline" for i in range(20)]
     _, data = prepared(tmp_path, texts, {"classes": [1, 0]})
-    assert datasets.documents(tmp_path / "out", data.ids) == texts
-    assert "there is no record 20" in failures.failure(datasets.documents, tmp_path / "out", [3, 20])
-    assert "not known" in failures.failure(datasets.decisive, tmp_path / "out", [3])
+    assert document_files.documents(tmp_path / "out", data.ids) == texts
+    assert "there is no record 20" in failures.failure(document_files.documents, tmp_path / "out", [3, 20])
+    assert "not known" in failures.failure(document_files.decisive, tmp_path / "out", [3])
     (tmp_path / "out/documents.parquet").write_bytes(b"PAR1")
-    assert "damaged" in failures.failure(datasets.documents, tmp_path / "out", [3])
+    assert "damaged" in failures.failure(document_files.documents, tmp_path / "out", [3])
     (tmp_path / "out/documents.parquet").unlink()
-    assert "is missing" in failures.failure(datasets.documents, tmp_path / "out", [3])
+    assert "is missing" in failures.failure(document_files.documents, tmp_path / "out", [3])
 
 
 def test_new_documents_are_encoded_as_the_dataset_is(tmp_path):
     for unit in text.UNITS:
         texts = ["A good film!", "A bad\tfilm caf\u00e9", "Good, good", "bad " * 30]
         card, data = prepared(tmp_path, texts, {"unit": unit, "length": 20}, split=[0, 0, 0, 2])
-        encoded = datasets.encode(texts, card)
+        encoded = document_files.encode(texts, card)
         assert encoded.dtype == np.int32
         np.testing.assert_array_equal(encoded, data.inputs)
-    assert datasets.encode([], card).shape == (0, 20)
+    assert document_files.encode([], card).shape == (0, 20)
 
 
 def test_the_documents_of_an_earlier_text_go(tmp_path):
     prepared(tmp_path, ["a b", "b", "a", "b", "a"])
-    datasets.prepare("digits", {"classes": [3, 8]}, [], tmp_path / "out")
+    preparation.prepare("digits", {"classes": [3, 8]}, [], tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["arrays.npz", "card.json"]
 
 
@@ -148,7 +148,7 @@ def test_characters(tmp_path):
 def test_an_unknown_character_does_not_end_a_document(tmp_path):
     document = "caf\u00e9s \u4e2d\u6587 are  open \u2014 now"
     card, data = prepared(tmp_path, [document, "a b", "b", "a"], {"unit": "character"}, split=[0, 0, 2, 2])
-    words = datasets.words(document, card)
+    words = document_files.words(document, card)
     assert words == ["caf\u00e9s", "are", "open", "now"]
     built = features.build_for("character_run", card, data.inputs[0])
     assert built.d == 4 and built.cells[4] == 0 and built.cells[3] == -1
@@ -161,7 +161,7 @@ def test_characters_are_cut_at_the_end(tmp_path):
     card, data = prepared(
         tmp_path, ["one two three", "a", "b", "c"], {"unit": "character", "length": 6}, split=[0, 0, 2, 2]
     )
-    assert datasets.words("one two three", card) == ["one", "tw"]
+    assert document_files.words("one two three", card) == ["one", "tw"]
     assert features.build_for("character_run", card, data.inputs[0]).d == 2
 
 
@@ -214,12 +214,12 @@ def test_an_absent_feature_is_padding_or_space(tmp_path):
     ],
 )
 def test_wrong_settings(source, settings, words):
-    assert words in failures.failure(datasets.check, source, settings)
+    assert words in failures.failure(checks.check, source, settings)
 
 
 def test_settings_and_their_defaults():
     def chosen(source, **settings):
-        made = datasets.text_settings(datasets.SOURCES[source], settings)
+        made = checks.text_settings(registry.SOURCES[source], settings)
         return made.unit, made.length, made.vocabulary
 
     assert chosen("imdb") == ("word", 400, 5000)
@@ -227,12 +227,12 @@ def test_settings_and_their_defaults():
     assert chosen("agnews")[:2] == ("character", 1014)
     assert chosen("agnews", unit="word", vocabulary=9) == ("word", 400, 9)
     assert chosen("imdb", unit="character", length=50)[:2] == ("character", 50)
-    for source, entry in datasets.SOURCES.items():
+    for source, entry in registry.SOURCES.items():
         if entry.kind == "text":
             assert chosen(source)[1:2] == entry.input_shape and entry.unit in text.UNITS
-    assert datasets.unit_of({"source": "agnews"}) == "character"
-    assert datasets.unit_of({"source": "agnews", "unit": "word"}) == "word"
-    assert datasets.unit_of({"source": "digits"}) is None and datasets.unit_of({"source": "own.py:f"}) is None
+    assert checks.unit_of({"source": "agnews"}) == "character"
+    assert checks.unit_of({"source": "agnews", "unit": "word"}) == "word"
+    assert checks.unit_of({"source": "digits"}) is None and checks.unit_of({"source": "own.py:f"}) is None
 
 
 # ---- a user's own documents
@@ -271,9 +271,9 @@ def test_own_decisive_words_are_cut_as_the_words_are(tmp_path):
         length = {"word": 2, "character": 3}[unit]
         settings = {"unit": unit, "length": length}
         card, _ = prepared(tmp_path, texts, settings, split=[0, 0, 2, 2], decisive=flags)
-        found = datasets.decisive(tmp_path / "out", [1, 0])
+        found = document_files.decisive(tmp_path / "out", [1, 0])
         assert [flag.tolist() for flag in found] == [[True], expected] and found[0].dtype == bool
-        assert len(datasets.words(texts[0], card)) == 2
+        assert len(document_files.words(texts[0], card)) == 2
 
 
 # ---- IMDB
@@ -287,16 +287,16 @@ def test_imdb_archive_and_folder_are_the_same(tmp_path):
     places = ("any_name.tar.gz", "holds", "folder", "folder/aclImdb")
     for number, place in enumerate(places):
         folder = tmp_path / f"out{number}"
-        card = datasets.prepare("imdb", {"path": str(tmp_path / place)}, [], folder)
-        data = datasets.load(folder)
+        card = preparation.prepare("imdb", {"path": str(tmp_path / place)}, [], folder)
+        data = loading.load(folder)
         assert sum(card["counts"]["test"].values()) == 20 and card["records"]["read"] == 40
         assert (folder / "arrays.npz").read_bytes() == (tmp_path / "out0/arrays.npz").read_bytes()
         assert (folder / "documents.parquet").read_bytes() == (tmp_path / "out0/documents.parquet").read_bytes()
-    assert datasets.documents(folder, [0, 39]) == [
+    assert document_files.documents(folder, [0, 39]) == [
         f"{text_files.BAD}, trainneg0.  That's it.",
         f"{text_files.GOOD}, testpos9.  That's it.",
     ]
-    np.testing.assert_array_equal(data.split == datasets.TEST, data.ids >= 20)
+    np.testing.assert_array_equal(data.split == sources.TEST, data.ids >= 20)
     assert (data.labels == data.ids // 10 % 2).all()
     assert card["classes"] == ["negative", "positive"] and card["synthetic"] is False
     # Of the test part nothing is in the vocabulary: its reviews' own words are unknown.
@@ -305,23 +305,23 @@ def test_imdb_archive_and_folder_are_the_same(tmp_path):
 
 
 def test_local_files_name_what_a_rule_reads(tmp_path):
-    entry = datasets.SOURCES["imdb"]
+    entry = registry.SOURCES["imdb"]
     archive = text_files.write_archive(tmp_path / "any.tar.gz", {"x": b""})
-    assert datasets.local_files(entry, archive) == {"aclImdb_v1.tar.gz": archive}
+    assert records.local_files(entry, archive) == {"aclImdb_v1.tar.gz": archive}
     folder = text_files.write_folder(tmp_path / "folder", text_files.imdb(1))
-    assert datasets.local_files(entry, folder) == {"aclImdb_v1.tar.gz": folder / "aclImdb"}
-    assert "neither aclImdb_v1.tar.gz nor train and test" in failures.failure(datasets.local_files, entry, tmp_path)
-    assert "no file or folder" in failures.failure(datasets.local_files, entry, tmp_path / "nowhere")
+    assert records.local_files(entry, folder) == {"aclImdb_v1.tar.gz": folder / "aclImdb"}
+    assert "neither aclImdb_v1.tar.gz nor train and test" in failures.failure(records.local_files, entry, tmp_path)
+    assert "no file or folder" in failures.failure(records.local_files, entry, tmp_path / "nowhere")
 
 
 def test_imdb_undecodable_bytes_are_replaced_and_counted(tmp_path):
     files = text_files.imdb()
     files["aclImdb/train/pos/0_9.txt"] = b"caf\xe9 good \xff\xff film"
     text_files.write_archive(tmp_path / "a.tar.gz", files)
-    card = datasets.prepare("imdb", {"path": str(tmp_path / "a.tar.gz")}, [], tmp_path / "out")
+    card = preparation.prepare("imdb", {"path": str(tmp_path / "a.tar.gz")}, [], tmp_path / "out")
     assert card["records"]["undecodable"] == 1
-    assert datasets.documents(tmp_path / "out", [10]) == ["caf\ufffd good \ufffd\ufffd film"]
-    assert datasets.words(datasets.documents(tmp_path / "out", [10])[0], card) == ["caf", "good", "film"]
+    assert document_files.documents(tmp_path / "out", [10]) == ["caf\ufffd good \ufffd\ufffd film"]
+    assert document_files.words(document_files.documents(tmp_path / "out", [10])[0], card) == ["caf", "good", "film"]
 
 
 def special(name: str, kind: bytes) -> tarfile.TarInfo:
@@ -362,7 +362,7 @@ def test_damaged_archives(tmp_path):
 
 def test_official_archives_are_verified(tmp_path):
     for source in ("imdb", "yahoo", "polarity"):
-        (file,) = datasets.SOURCES[source].files
+        (file,) = registry.SOURCES[source].files
         path = text_files.write_archive(tmp_path / file.name, text_files.imdb(1))
         assert file.checksum in failure(source, {}, [path], tmp_path / "out")
 
@@ -371,7 +371,7 @@ def test_the_same_arguments_write_the_same_bytes(tmp_path):
     path = text_files.write_archive(tmp_path / "a.tar.gz", text_files.imdb())
     for source, settings in (("imdb", {"path": str(path), "seed": 3}), ("reviews", {"unit": "character"})):
         for folder in ("one", "two"):
-            datasets.prepare(source, settings, [], tmp_path / folder / source)
+            preparation.prepare(source, settings, [], tmp_path / folder / source)
         for name in ("arrays.npz", "card.json", "documents.parquet"):
             assert (tmp_path / "one" / source / name).read_bytes() == (tmp_path / "two" / source / name).read_bytes()
 
@@ -381,16 +381,18 @@ def test_the_same_arguments_write_the_same_bytes(tmp_path):
 
 def test_agnews(tmp_path):
     text_files.write_folder(tmp_path, {"train.csv": text_files.agnews(40), "test.csv": text_files.agnews(12)})
-    card = datasets.prepare("agnews", {"path": str(tmp_path)}, [], tmp_path / "out")
+    card = preparation.prepare("agnews", {"path": str(tmp_path)}, [], tmp_path / "out")
     assert card["counts"]["test"] == dict.fromkeys(["World", "Sports", "Business", "Sci/Tech"], 3)
     assert card["notes"] == [] and card["records"]["read"] == 52
-    assert datasets.documents(tmp_path / "out", [41]) == ['The "home" team won Report number 1, the "home" team won.']
+    assert document_files.documents(tmp_path / "out", [41]) == [
+        'The "home" team won Report number 1, the "home" team won.'
+    ]
     assert "returns its own split" in failure("agnews", {"path": str(tmp_path), "test": 0.5}, [], tmp_path / "out")
 
 
 def test_agnews_without_its_training_file(tmp_path):
     text_files.write_folder(tmp_path, {"test.csv": text_files.agnews(40)})
-    card = datasets.prepare("agnews", {"path": str(tmp_path), "test": 0.2}, [], tmp_path / "out")
+    card = preparation.prepare("agnews", {"path": str(tmp_path), "test": 0.2}, [], tmp_path / "out")
     assert sum(card["counts"]["test"].values()) == 8
     assert len(card["notes"]) == 1 and "train.csv is absent" in card["notes"][0]
     (tmp_path / "test.csv").unlink()
@@ -419,9 +421,9 @@ def test_bad_csv_lines(line, words, tmp_path):
 def test_csv_bytes_that_are_no_utf8(tmp_path):
     rows = text_files.agnews(40) + b'"2","Caf\xe9","open"\n\n'
     text_files.write_folder(tmp_path, {"test.csv": b"\xef\xbb\xbf" + rows})
-    card = datasets.prepare("agnews", {"path": str(tmp_path)}, [], tmp_path / "out")
+    card = preparation.prepare("agnews", {"path": str(tmp_path)}, [], tmp_path / "out")
     assert card["records"]["undecodable"] == 1 and card["records"]["read"] == 41
-    assert datasets.documents(tmp_path / "out", [40]) == ["Caf\ufffd open"]
+    assert document_files.documents(tmp_path / "out", [40]) == ["Caf\ufffd open"]
 
 
 def test_yahoo(tmp_path):
@@ -430,11 +432,11 @@ def test_yahoo(tmp_path):
     text_files.write_archive(tmp_path / "y.tgz", {**files, "yahoo_answers_csv/readme.txt": b"x"})
     text_files.write_folder(tmp_path / "folder", files)
     for place in ("y.tgz", "folder"):
-        card = datasets.prepare("yahoo", {"path": str(tmp_path / place)}, [], tmp_path / place[:1])
-        data = datasets.load(tmp_path / place[:1])
+        card = preparation.prepare("yahoo", {"path": str(tmp_path / place)}, [], tmp_path / place[:1])
+        data = loading.load(tmp_path / place[:1])
         assert len(card["classes"]) == 10 and set(card["counts"]["test"].values()) == {2}
-        np.testing.assert_array_equal(data.split == datasets.TEST, data.ids >= 60)
-        assert datasets.documents(tmp_path / place[:1], [0, 61]) == [
+        np.testing.assert_array_equal(data.split == sources.TEST, data.ids >= 60)
+        assert document_files.documents(tmp_path / place[:1], [0, 61]) == [
             "topic0 question What now? Answer 0 over",
             "topic1 question Answer 1 over",
         ]
@@ -461,10 +463,10 @@ def test_polarity(encoding, tmp_path):
     text_files.write_folder(tmp_path / "folder", files)
     text_files.write_archive(tmp_path / "p.tar.gz", {f"rt-polaritydata/{name}": data for name, data in files.items()})
     for place in ("folder", "p.tar.gz"):
-        card = datasets.prepare("polarity", {"path": str(tmp_path / place), "test": 0.25}, [], tmp_path / "out")
+        card = preparation.prepare("polarity", {"path": str(tmp_path / place), "test": 0.25}, [], tmp_path / "out")
         assert card["counts"]["test"] == {"negative": 5, "positive": 5}
         assert card["records"]["read"] == 40 and card["records"]["undecodable"] == 0
-        negative, positive = datasets.documents(tmp_path / "out", [0, 39])
+        negative, positive = document_files.documents(tmp_path / "out", [0, 39])
         assert "na\u00efve" in negative and negative.endswith(" 0") and "\u2013 number 19" in positive
 
 
@@ -472,9 +474,9 @@ def test_polarity_faults(tmp_path):
     files = text_files.polarity()
     files["rt-polarity.neg"] = b"bad \x81 film\n\n" + files["rt-polarity.neg"]
     text_files.write_folder(tmp_path, files)
-    card = datasets.prepare("polarity", {"path": str(tmp_path)}, [], tmp_path / "out")
+    card = preparation.prepare("polarity", {"path": str(tmp_path)}, [], tmp_path / "out")
     assert card["records"]["undecodable"] == 1 and card["records"]["empty"] == 1
-    assert datasets.documents(tmp_path / "out", [0]) == ["bad \ufffd film"]
+    assert document_files.documents(tmp_path / "out", [0]) == ["bad \ufffd film"]
     path = text_files.write_archive(tmp_path / "p.tar.gz", {"rt-polarity.neg": b"bad\n"})
     assert "holds no rt-polarity.pos" in failure("polarity", {"path": str(path)}, [], tmp_path / "out")
 
@@ -485,7 +487,7 @@ def test_polarity_faults(tmp_path):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reviews")
-    return folder, datasets.prepare("reviews", {}, [], folder), datasets.load(folder)
+    return folder, preparation.prepare("reviews", {}, [], folder), loading.load(folder)
 
 
 def test_reviews_are_synthetic_and_balanced(made):
@@ -494,10 +496,10 @@ def test_reviews_are_synthetic_and_balanced(made):
     assert card["counts"]["test"] == {"negative": 450, "positive": 450} and len(data.ids) == 3000
     sizes = (data.inputs != 0).sum(axis=1)
     assert sizes.min() == 4 and sizes.max() == 30 and len(set(sizes.tolist())) == 27
-    assert len(set(datasets.documents(folder, data.ids))) == 3000
+    assert len(set(document_files.documents(folder, data.ids))) == 3000
     assert json.loads((folder / "card.json").read_text())["vocabulary"] == card["vocabulary"]
     # A change of the words or of the drawing changes every published number.
-    assert datasets.documents(folder, [0]) == [
+    assert document_files.documents(folder, [0]) == [
         "The script simply disappoints. It just opened in Mumbai. The humour is about three sisters and a dog. "
         "It runs for about three hours. My brother isn't fond of popcorn."
     ]
@@ -505,14 +507,14 @@ def test_reviews_are_synthetic_and_balanced(made):
 
 def test_reviews_know_the_words_of_the_example(made):
     _, card, data = made
-    ids = datasets.encode([reviews.EXAMPLE], card)[0]
+    ids = document_files.encode([reviews.EXAMPLE], card)[0]
     assert (ids != 0).sum() == 9 and text.UNKNOWN not in ids
     assert not (data.inputs == ids).all(axis=1).any()
 
 
 def test_the_decisive_words_decide(made):
     folder, card, data = made
-    documents, flags = datasets.documents(folder, data.ids), datasets.decisive(folder, data.ids)
+    documents, flags = document_files.documents(folder, data.ids), document_files.decisive(folder, data.ids)
     polarity = {
         word: side
         for side in (reviews.NEGATIVE, reviews.POSITIVE)
@@ -521,13 +523,13 @@ def test_the_decisive_words_decide(made):
     negators = {"not", "isn't", "never", "doesn't"}
     share = []
     for document, decisive, label in zip(documents, flags, data.labels, strict=True):
-        words = datasets.words(document, card)
+        words = document_files.words(document, card)
         assert len(words) == len(decisive) and 0 < decisive.sum() < len(words)
         share.append(decisive.mean())
         # Read from left to right, a negator turns the polar words after it up to the end of its sentence.
         marked = iter(decisive)
         for sentence in document.rstrip(".").split(". "):
-            chosen = [word for word in datasets.words(sentence, card) if next(marked)]
+            chosen = [word for word in document_files.words(sentence, card) if next(marked)]
             turned = bool(chosen) and chosen[0] in negators
             assert all((polarity[word] != label) == turned for word in chosen[turned:])
             assert len(chosen) - turned in (0, 1, 2) and not (turned and len(chosen) == 1)
@@ -542,7 +544,7 @@ def test_single_words_do_not_tell_the_class(made):
     _, card, data = made
     counts = np.zeros((len(data.ids), len(card["vocabulary"])), np.float32)
     np.add.at(counts, (np.arange(len(data.ids))[:, None], data.inputs), 1)
-    train, test = data.split != datasets.TEST, data.split == datasets.TEST
+    train, test = data.split != sources.TEST, data.split == sources.TEST
     fitted = LogisticRegression(max_iter=300).fit(counts[train, 1:], data.labels[train])
     assert fitted.score(counts[test, 1:], data.labels[test]) < 0.75
 
@@ -578,32 +580,32 @@ def test_a_small_cnn_tells_the_class(made):
 
 def test_real_agnews(real_data, tmp_path):
     folder = real_data("ag_news", "test.csv").parent
-    card = datasets.prepare("agnews", {"path": str(folder), "test": 1000 / 7600}, [], tmp_path)
+    card = preparation.prepare("agnews", {"path": str(folder), "test": 1000 / 7600}, [], tmp_path)
     assert card["records"]["read"] == 7600 and card["records"]["undecodable"] == card["records"]["empty"] == 0
     assert sum(card["counts"]["test"].values()) == 1000
     if not (folder / "train.csv").exists():
         assert "7,600 rows" in card["notes"][0]
     assert card["mean_words"] == pytest.approx(40, abs=4)
-    data = datasets.load(tmp_path)
+    data = loading.load(tmp_path)
     for row in (0, 500, 7000):
-        document = datasets.documents(tmp_path, [data.ids[row]])[0]
+        document = document_files.documents(tmp_path, [data.ids[row]])[0]
         built = features.build_for("character_run", card, data.inputs[row])
-        assert built.d == len(datasets.words(document, card)) > 5
+        assert built.d == len(document_files.words(document, card)) > 5
 
 
 @pytest.mark.real
 def test_real_imdb(real_data, tmp_path):
     path = real_data("imdb", "aclImdb_labelled_50k.tar.gz")
-    card = datasets.prepare("imdb", {"path": str(path)}, [], tmp_path)
+    card = preparation.prepare("imdb", {"path": str(path)}, [], tmp_path)
     counts = card["counts"]
     assert counts["test"] == {"negative": 12_500, "positive": 12_500}
     assert {name: counts["train"][name] + counts["validation"][name] for name in counts["train"]} == counts["test"]
     assert len(card["vocabulary"]) == 5000 and 225 < card["mean_words"] < 330
-    data = datasets.load(tmp_path)
+    data = loading.load(tmp_path)
     assert data.inputs.shape == (50_000, 400) and data.inputs.max() == 4999
-    document = datasets.documents(tmp_path, [49_999])[0]
+    document = document_files.documents(tmp_path, [49_999])[0]
     assert "<br />" not in document
-    assert len(datasets.words(document, card)) == (data.inputs[49_999] != 0).sum()
+    assert len(document_files.words(document, card)) == (data.inputs[49_999] != 0).sum()
 
 
 def test_load_wants_integers(tmp_path):
@@ -612,4 +614,4 @@ def test_load_wants_integers(tmp_path):
     with open(tmp_path / "out/arrays.npz", "wb") as stream:
         np.savez(stream, **{**arrays, "inputs": arrays["inputs"][:, :-1]})
     with pytest.raises(ShapelineError, match="disagree"):
-        datasets.load(tmp_path / "out")
+        loading.load(tmp_path / "out")

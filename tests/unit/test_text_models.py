@@ -17,9 +17,18 @@ import tensorflow as tf
 import torch
 from torch import nn
 
-from shapeline import models
 from shapeline.errors import ShapelineError
-from shapeline.models import keras_models, ready, torch_models, training, weights
+from shapeline.models import (
+    architectures,
+    classifier,
+    keras_models,
+    ready,
+    storage,
+    torch_models,
+    training,
+    weights,
+    wrapping,
+)
 
 FRAMEWORKS = ("torch", "tensorflow")
 # Small enough for a test; char_cnn has its least length.
@@ -50,7 +59,7 @@ def documents(architecture, n=7, seed=0):
 def twins(architecture, seed=0, **sizes):
     """A torch and a Keras classifier with the same weights, drawn wide enough for every one of them to matter."""
     sizes, draws = sizes or SMALL[architecture], np.random.default_rng(seed)
-    pair = [models.build(architecture, framework, **sizes) for framework in FRAMEWORKS]
+    pair = [architectures.build(architecture, framework, **sizes) for framework in FRAMEWORKS]
     arrays = torch_models.state(pair[0].module)
     for name, array in arrays.items():
         wide = 0.1 if array.ndim == 1 else 1.5 / (array.size // len(array)) ** 0.5
@@ -81,7 +90,7 @@ def run(model, function, *arrays):
     "architecture, parameters", [("word_cnn", 351_002), ("char_cnn", 11_337_988), ("bilstm", 7_146_166)]
 )
 def test_the_papers_sizes(architecture, parameters, framework):
-    model = models.build(architecture, framework)
+    model = architectures.build(architecture, framework)
     assert model.n_parameters == parameters and model.device == "cpu"
     assert model.log_probs(np.ones((2, model.sizes["length"]), np.int32)).shape == (2, model.n_classes)
 
@@ -159,7 +168,7 @@ def test_the_masking_is_that_of_keras():
 
 @pytest.mark.parametrize("architecture, activations", [("word_cnn", 2), ("char_cnn", 8)])
 def test_every_activation_is_its_own_module_called_once(architecture, activations):
-    model, calls = models.build(architecture, **SMALL[architecture]), []
+    model, calls = architectures.build(architecture, **SMALL[architecture]), []
     for name, module in model.module.named_modules():
         if isinstance(module, nn.ReLU):
             module.register_forward_hook(lambda *_, name=name: calls.append(name))
@@ -172,13 +181,13 @@ def test_every_activation_is_its_own_module_called_once(architecture, activation
 def test_a_file_loads_in_its_own_framework_and_in_the_other(architecture, framework, tmp_path):
     text = architecture in SMALL
     sizes = SMALL[architecture] if text else OTHERS[architecture][0]
-    model = models.build(architecture, framework, seed=3, **sizes)
+    model = architectures.build(architecture, framework, seed=3, **sizes)
     model.vocabulary_digest = "abc"
-    models.save(model, tmp_path / "weights")
+    storage.save(model, tmp_path / "weights")
     inputs = documents(architecture) if text else np.ones((2, *OTHERS[architecture][1]), np.float32)
     expected = model.log_probs(inputs)
     for chosen in (None, *FRAMEWORKS):
-        loaded = models.load(tmp_path / "weights", framework=chosen)
+        loaded = storage.load(tmp_path / "weights", framework=chosen)
         assert loaded.framework == (chosen or framework) and loaded.vocabulary_digest == "abc"
         assert (loaded.sizes, loaded.n_classes) == (model.sizes, model.n_classes)
         assert loaded.n_parameters == model.n_parameters
@@ -189,9 +198,9 @@ def test_the_second_bias_of_a_torch_file_is_added(tmp_path):
     model = twins("bilstm")[0]
     with torch.no_grad():
         model.module.lstm.bias_hh_l0_reverse += 0.5
-    models.save(model, tmp_path / "weights")
+    storage.save(model, tmp_path / "weights")
     ids = documents("bilstm")
-    loaded = models.load(tmp_path / "weights", framework="tensorflow")
+    loaded = storage.load(tmp_path / "weights", framework="tensorflow")
     np.testing.assert_allclose(loaded.log_probs(ids), model.log_probs(ids), atol=1e-5)
 
 
@@ -202,7 +211,8 @@ def test_keras_weights_come_from_the_seed_and_the_global_state_stays(architectur
     random.seed(5)
     sizes = SMALL.get(architecture, {"inputs": 4})
     one, same, other = (
-        keras_models.state(models.build(architecture, "tensorflow", seed=seed, **sizes).module) for seed in (1, 1, 2)
+        keras_models.state(architectures.build(architecture, "tensorflow", seed=seed, **sizes).module)
+        for seed in (1, 1, 2)
     )
     assert random.random() == expected
     assert all(np.array_equal(one[name], same[name]) for name in one)
@@ -219,15 +229,17 @@ CARD = {
 
 
 def test_for_dataset_takes_sizes_from_a_card_of_text():
-    words = models.for_dataset({"architecture": "word_cnn", "framework": "tensorflow", "sizes": {"hidden": 4}}, CARD)
+    words = architectures.for_dataset(
+        {"architecture": "word_cnn", "framework": "tensorflow", "sizes": {"hidden": 4}}, CARD
+    )
     assert words.framework == "tensorflow" and words.vocabulary_digest == "0123"
     assert (words.sizes["vocabulary"], words.sizes["length"], words.sizes["hidden"]) == (8, 123, 4)
-    characters = models.for_dataset({"architecture": "char_cnn", "sizes": {"hidden": 4}}, CARD)
+    characters = architectures.for_dataset({"architecture": "char_cnn", "sizes": {"hidden": 4}}, CARD)
     assert (characters.framework, characters.sizes["alphabet"], characters.n_classes) == ("torch", 7, 2)
     with pytest.raises(ShapelineError, match="'mlp' is for a table, but the inputs are text"):
-        models.for_dataset({"architecture": "mlp"}, CARD)
+        architectures.for_dataset({"architecture": "mlp"}, CARD)
     with pytest.raises(ShapelineError, match="'bilstm' is for text"):
-        models.for_dataset({"architecture": "bilstm"}, {"input_shape": [30], "classes": ["no", "yes"]})
+        architectures.for_dataset({"architecture": "bilstm"}, {"input_shape": [30], "classes": ["no", "yes"]})
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -245,7 +257,7 @@ def test_for_dataset_takes_sizes_from_a_card_of_text():
 )
 def test_sizes_that_cannot_be(architecture, sizes, message, framework):
     with pytest.raises(ShapelineError) as caught:
-        models.build(architecture, framework, **sizes)
+        architectures.build(architecture, framework, **sizes)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -261,7 +273,7 @@ def test_sizes_that_cannot_be(architecture, sizes, message, framework):
     ],
 )
 def test_documents_of_another_vocabulary_or_length(architecture, ids, message, framework):
-    model = models.build(architecture, framework, **SMALL[architecture])
+    model = architectures.build(architecture, framework, **SMALL[architecture])
     with pytest.raises(ShapelineError) as caught:
         model.log_probs(np.array(ids, np.int32))
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -271,16 +283,16 @@ def test_documents_of_another_vocabulary_or_length(architecture, ids, message, f
 
 
 def test_files_that_do_not_fit(tmp_path):
-    model = models.build("word_cnn", **SMALL["word_cnn"])
+    model = architectures.build("word_cnn", **SMALL["word_cnn"])
     arrays = torch_models.state(model.module)
     metadata = {"framework": "torch", "architecture": "word_cnn", "classes": 3, "sizes": {**model.sizes, "filters": 8}}
     for framework in FRAMEWORKS:
         weights.write(tmp_path / "shape", arrays, metadata)
         with pytest.raises(ShapelineError, match=r"'convolution.weight' has shape \(9, 6, 3\) and the model needs \(8"):
-            models.load(tmp_path / "shape", framework=framework)
+            storage.load(tmp_path / "shape", framework=framework)
         weights.write(tmp_path / "name", {**arrays, "more": arrays["last.bias"]}, {**metadata, "sizes": model.sizes})
         with pytest.raises(ShapelineError, match="the model has no 'more'"):
-            models.load(tmp_path / "name", framework=framework)
+            storage.load(tmp_path / "name", framework=framework)
 
 
 def negations(n=180, length=8, seed=0):
@@ -304,10 +316,10 @@ TINY = {
 @pytest.mark.parametrize("architecture, epochs, rate", [("word_cnn", 8, 1e-2), ("bilstm", 10, 2e-2)])
 def test_training_on_tokens_learns_and_comes_from_the_seed(architecture, epochs, rate, framework):
     def trained(build_seed):
-        model = models.build(architecture, framework, seed=build_seed, **TINY[architecture])
+        model = architectures.build(architecture, framework, seed=build_seed, **TINY[architecture])
         settings = {"epochs": epochs, "batch": 16, "learning_rate": rate}
         card = training.fit(model, negations(), settings, seed=1)
-        return model, card, models.backend(framework).state(model.module)
+        return model, card, classifier.backend(framework).state(model.module)
 
     model, card, arrays = trained(1)
     dataset = negations()
@@ -325,9 +337,9 @@ def test_training_on_tokens_learns_and_comes_from_the_seed(architecture, epochs,
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_another_seed_trains_another_model(framework):
     def trained(seed):
-        model = models.build("word_cnn", framework, **TINY["word_cnn"])
+        model = architectures.build("word_cnn", framework, **TINY["word_cnn"])
         training.fit(model, negations(), {"epochs": 1}, seed=seed)
-        return models.backend(framework).state(model.module)["last.weight"]
+        return classifier.backend(framework).state(model.module)["last.weight"]
 
     assert not np.array_equal(trained(1), trained(2))
 
@@ -335,7 +347,7 @@ def test_another_seed_trains_another_model(framework):
 def test_the_cards_of_both_frameworks_have_the_same_keys():
     cards = []
     for framework in FRAMEWORKS:
-        model = models.build("word_cnn", framework, **TINY["word_cnn"])
+        model = architectures.build("word_cnn", framework, **TINY["word_cnn"])
         cards.append(training.fit(model, negations(), {"epochs": 1}))
     assert list(cards[0]) == list(cards[1]) and cards[0]["settings"] == cards[1]["settings"]
 
@@ -350,9 +362,9 @@ def test_both_frameworks_take_the_same_steps(optimizer):
     settings = {"epochs": 2, "batch": 16, "optimizer": optimizer, "weight_decay": 1e-2, "schedule": "none"}
     settings["learning_rate"] = 0.1 if optimizer == "sgd" else 1e-2
     for framework in FRAMEWORKS:
-        model = models.build("word_cnn", framework, **TINY["word_cnn"], dropout=0.0)
+        model = architectures.build("word_cnn", framework, **TINY["word_cnn"], dropout=0.0)
         arrays = arrays or torch_models.state(model.module)
-        models.backend(framework).set_state(model.module, arrays)
+        classifier.backend(framework).set_state(model.module, arrays)
         before = model.log_probs(dataset.inputs)
         training.fit(model, dataset, settings, initialise=False)
         found.append(model.log_probs(dataset.inputs))
@@ -367,7 +379,7 @@ def test_keras_keeps_the_best_epoch_and_sets_the_mean(monkeypatch):
     draws = np.random.default_rng(0)
     inputs = (draws.normal(size=(90, 4)) * [1, 10, 100, 0] + 5).astype(np.float32)
     dataset = SimpleNamespace(inputs=inputs, labels=draws.integers(0, 2, 90), split=np.repeat([0, 1, 2], 30))
-    model = models.build("mlp", "tensorflow", inputs=4, hidden=[3])
+    model = architectures.build("mlp", "tensorflow", inputs=4, hidden=[3])
     made_up, seen = iter([(0.5, 1.0), (0.9, 0.6), (0.9, 0.7), (0.8, 0.1), (1.0, 0.0)]), []
 
     def measured(trainer, inputs, labels):
@@ -389,23 +401,23 @@ def test_wrapped_keras_models():
     ends = [keras.layers.Dense(2, activation="softmax"), keras.layers.Softmax()]
     softmax = [keras.Sequential([logits, end] if i else [keras.layers.Input((3,)), end]) for i, end in enumerate(ends)]
     rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    model = models.wrap(logits)
+    model = wrapping.wrap(logits)
     assert (model.framework, model.device, model.n_parameters) == ("tensorflow", "cpu", 8)
     expected = model.log_probs(rows)
     for one in softmax:
-        assert models.wrap(one).framework == "function"
-    np.testing.assert_allclose(models.wrap(softmax[1]).log_probs(rows), expected, atol=1e-6)
-    assert models.wrap(softmax[1], kind="logits").framework == "tensorflow"
-    sigmoid = models.wrap(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1, activation="sigmoid")]))
+        assert wrapping.wrap(one).framework == "function"
+    np.testing.assert_allclose(wrapping.wrap(softmax[1]).log_probs(rows), expected, atol=1e-6)
+    assert wrapping.wrap(softmax[1], kind="logits").framework == "tensorflow"
+    sigmoid = wrapping.wrap(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1, activation="sigmoid")]))
     np.testing.assert_allclose(np.exp(sigmoid.log_probs(rows)).sum(1), 1)
-    one = models.wrap(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)]))
+    one = wrapping.wrap(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)]))
     with pytest.raises(ShapelineError, match=r"gave shape \(8, 1\) for 8 rows"):
         one.log_probs(rows)
     with pytest.raises(ShapelineError, match="a Linear cannot be used as 'probabilities'"):
-        models.wrap(nn.Linear(3, 2), kind="probabilities")
+        wrapping.wrap(nn.Linear(3, 2), kind="probabilities")
     with pytest.raises(ShapelineError, match="wrapped model; train it as it is"):
         dataset = SimpleNamespace(inputs=rows, labels=np.zeros(5, int), split=np.array([0, 0, 0, 1, 2]))
-        training.fit(models.wrap(logits, n_classes=2), dataset)
+        training.fit(wrapping.wrap(logits, n_classes=2), dataset)
 
 
 def test_one_s_own_keras_model_is_built_saved_and_loaded(tmp_path):
@@ -417,21 +429,21 @@ def test_one_s_own_keras_model_is_built_saved_and_loaded(tmp_path):
         "    return keras.Sequential(layers)\n"
     )
     settings = {"source": f"{source}:net", "framework": "tensorflow", "sizes": {"width": 4}, "seed": 1}
-    model = models.for_dataset(settings, {"input_shape": [5], "classes": ["no", "yes"]})
+    model = architectures.for_dataset(settings, {"input_shape": [5], "classes": ["no", "yes"]})
     assert model.n_parameters == 5 * 4 + 4 + 4 * 2 + 2 and model.n_classes == 2
-    models.save(model, tmp_path / "weights")
+    storage.save(model, tmp_path / "weights")
     rows = np.ones((2, 5), np.float32)
-    np.testing.assert_array_equal(models.load(tmp_path / "weights").log_probs(rows), model.log_probs(rows))
+    np.testing.assert_array_equal(storage.load(tmp_path / "weights").log_probs(rows), model.log_probs(rows))
     with pytest.raises(ShapelineError, match="returned a Sequential; it must return a torch module"):
-        models.load(tmp_path / "weights", framework="torch")
+        storage.load(tmp_path / "weights", framework="torch")
     source.write_text(source.read_text().replace("Dense(2)", "Dense(2, activation='softmax')"))
     with pytest.raises(
         ShapelineError, match=r"own.py:net': it ends in a softmax or a sigmoid; return the logits before"
     ):
-        models.for_dataset(settings, {"input_shape": [5], "classes": ["no", "yes"]})
+        architectures.for_dataset(settings, {"input_shape": [5], "classes": ["no", "yes"]})
     source.write_text("import keras\n\ndef net():\n    return keras.Sequential([keras.layers.Dense(2)])\n")
     with pytest.raises(ShapelineError, match="without weights; call it once"):
-        models.build(f"{source}:net", "tensorflow")
+        architectures.build(f"{source}:net", "tensorflow")
 
 
 def test_a_keras_file_takes_the_tokens_of_ones_own_tokenizer(tmp_path):
@@ -453,7 +465,7 @@ def test_a_keras_file_takes_the_tokens_of_ones_own_tokenizer(tmp_path):
 
 
 def test_tensorflow_weights_stay_where_they_were_made():
-    model = models.build("mlp", "tensorflow", inputs=3)
+    model = architectures.build("mlp", "tensorflow", inputs=3)
     assert model.to("cpu") is model
     with pytest.raises(ShapelineError, match="asked for device 'cuda', but the model is on 'cpu'"):
         model.to("cuda")

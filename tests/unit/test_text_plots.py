@@ -6,12 +6,15 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 
-from shapeline import comparison_plots, findings, plots, reports, text_plots
 from shapeline.errors import ShapelineError
 from shapeline.metrics import decisive
-from shapeline.metrics.compare import compare
+from shapeline.report import experiment, rendering, styling
+from shapeline.report.figures import lines
+from shapeline.report.sections import contexts, method_agreement, text_experiments, texts
+from shapeline.report.sections import decisive as sections_decisive
+from shapeline.statistics.comparison import compare
 from tests.fixtures.result_folder import build
 
 SENTENCE = "it is not heartwarming or entertaining it just sucks".split()
@@ -31,44 +34,56 @@ def classes(page: str) -> set[str]:
 
 
 def test_words_carry_sign_and_size():
-    page = text_plots.words(["bad", "film", "nice"], np.array([2.0, 0.05, -1.0])).data
+    page = texts.words(["bad", "film", "nice"], np.array([2.0, 0.05, -1.0])).data
     assert '<span class="p10" title="+2.00">bad</span> film <span class="n5" title="−1.00">nice</span>' in page
     assert "−2.0 " in shown(page) and " +2.0 nats" in shown(page)
 
 
 def test_words_share_a_scale_when_told():
-    page = text_plots.words(["bad", "worse"], np.array([1.0, 9.0]), limit=4.0).data
+    page = texts.words(["bad", "worse"], np.array([1.0, 9.0]), limit=4.0).data
     assert 'class="p2"' in page and 'class="p10" title="+9.00">worse' in page  # 2.5 tenths round to even; 9 is cut off
     assert "−4.0 " in shown(page)
 
 
 def test_words_are_escaped_and_unknown_ones_marked():
-    page = text_plots.words(["<b>&", "zyx"], np.array([1.0, 0.0]), unknown=np.array([True, True])).data
+    page = texts.words(["<b>&", "zyx"], np.array([1.0, 0.0]), unknown=np.array([True, True])).data
     assert "&lt;b&gt;&amp;" in page and "<b>" not in page
     assert '<span class="p10 unknown"' in page and '<span class="unknown">zyx</span>' in page
 
 
 def test_words_without_scores_are_shown_all_the_same():
-    failed = text_plots.words(["so", "what<"], None).data
+    failed = texts.words(["so", "what<"], None).data
     assert "⚠ failed" in failed and "so what&lt;" in failed
-    flat = text_plots.words(["so", "what"], np.zeros(2)).data
+    flat = texts.words(["so", "what"], np.zeros(2)).data
     assert "so what" in flat and "every score is 0" in flat and "+1" not in flat
 
 
 def test_long_documents_keep_every_word_and_are_set_small():
     many = [f"w{place}" for place in range(400)]
-    page = text_plots.words(many, np.linspace(-1, 1, 400)).data
+    page = texts.words(many, np.linspace(-1, 1, 400)).data
     text = page.split('<div class="scale">')[0]
     assert shown(text).split() == many and 'class="words long"' in text
-    assert "long" not in classes(text_plots.words(SENTENCE, EXACT).data)
+    assert "long" not in classes(texts.words(SENTENCE, EXACT).data)
 
 
 def test_words_and_scores_must_be_as_many():
     with pytest.raises(ValueError):
-        text_plots.words(["one", "two"], np.ones(3))
+        texts.words(["one", "two"], np.ones(3))
 
 
 # --- colours ------------------------------------------------------------------------------------------------------
+
+
+SHEET = rendering.style_sheet()
+FOR, AGAINST = "#67adf0", "#f18f4e"
+DARK, DARK_FOR, DARK_AGAINST = "#15181c", "#2160a0", "#8c4a17"
+
+
+def tint(level: int, dark: bool = False) -> str:
+    """What page.css should give a level from -LEVELS (against) to LEVELS (for): linear from the page's own colour."""
+    page, for_it, against = (DARK, DARK_FOR, DARK_AGAINST) if dark else ("#ffffff", FOR, AGAINST)
+    start, end = np.array(to_rgb(page)), np.array(to_rgb(for_it if level > 0 else against))
+    return to_hex(start + abs(level) / texts.LEVELS * (end - start))
 
 
 def luminance(colour: str) -> float:
@@ -80,32 +95,36 @@ def luminance(colour: str) -> float:
 
 
 def test_every_tint_leaves_dark_text_legible_and_signs_equally_light():
-    ink = luminance(plots.INK)
-    for level in range(1, text_plots.LEVELS + 1):
-        blue, orange = luminance(text_plots.tint(level)), luminance(text_plots.tint(-level))
+    ink = luminance(styling.INK)
+    for level in range(1, texts.LEVELS + 1):
+        blue, orange = luminance(tint(level)), luminance(tint(-level))
         assert (min(blue, orange) + 0.05) / (ink + 0.05) > 6
         assert blue == pytest.approx(orange, rel=0.03)
-        assert blue < luminance(text_plots.tint(level - 1))
-    assert text_plots.tint(0) == "#ffffff"
+        assert blue < luminance(tint(level - 1))
+        assert (
+            f".p{level} {{ background: {tint(level)};" in SHEET and f".n{level} {{ background: {tint(-level)};" in SHEET
+        )
+    assert tint(0) == "#ffffff"
 
 
 def test_the_dark_page_has_tints_of_its_own_that_leave_light_text_legible():
-    dark = re.search(r"prefers-color-scheme: dark\) \{\n  :root \{(.*?)\}", reports.CSS, re.S)[1]
+    dark = re.search(r"prefers-color-scheme: dark\) \{\n  :root \{(.*?)\}", SHEET, re.S)[1]
     colours = dict(re.findall(r"--(\w+): (#\w+);", dark))
-    assert colours["paper"] == text_plots.tint(0, dark=True) == text_plots.DARK
+    assert colours["paper"] == tint(0, dark=True) == DARK
     light, page = (luminance(colours[name]) + 0.05 for name in ("ink", "paper"))
-    for level in range(1, text_plots.LEVELS + 1):
-        blue, orange = (luminance(text_plots.tint(sign * level, dark=True)) + 0.05 for sign in (1, -1))
+    for level in range(1, texts.LEVELS + 1):
+        blue, orange = (luminance(tint(sign * level, dark=True)) + 0.05 for sign in (1, -1))
         assert light / max(blue, orange) > 4.5 and blue == pytest.approx(orange, rel=0.1)
-        assert f"span.p{level} {{ background: {text_plots.tint(level, dark=True)};" in text_plots.CSS
+        assert f"span.p{level} {{ background: {tint(level, dark=True)};" in SHEET
+        assert f"span.n{level} {{ background: {tint(-level, dark=True)};" in SHEET
     for name in ("quiet", "link", "warn"):
         assert (luminance(colours[name]) + 0.05) / page > 4.5
     assert page < luminance(colours["box"]) + 0.05 < light
 
 
 def test_signs_differ_without_colour():
-    rules = dict(re.findall(r"^\.([pn]\d+) \{ (.*?) \}", text_plots.CSS, re.M))
-    for level in range(1, text_plots.LEVELS + 1):
+    rules = dict(re.findall(r"^\.([pn]\d+) \{ (.*?) \}", SHEET, re.M))
+    for level in range(1, texts.LEVELS + 1):
         assert "border-bottom" in rules[f"p{level}"] and "border-top" in rules[f"n{level}"]
         assert "border-top" not in rules[f"p{level}"] and "border-bottom" not in rules[f"n{level}"]
 
@@ -115,13 +134,13 @@ def test_every_class_has_a_rule(documents):
     page = "".join(
         part.data
         for part in (
-            text_plots.document_page(documents),
-            text_plots.sentence_table(SENTENCE, {"exact": EXACT, "lime": -EXACT}),
-            text_plots.reading_note(),
-            comparison_plots.experiments_table(rows),
+            texts.document_page(documents),
+            texts.sentence_table(SENTENCE, {"exact": EXACT, "lime": -EXACT}),
+            texts.reading_note(),
+            text_experiments.experiments_table(rows),
         )
     )
-    sheet = text_plots.CSS + reports.CSS
+    sheet = SHEET
     unstyled = {name for name in classes(page) if not re.search(rf"\.{name}\b", sheet)}
     assert unstyled <= {"text"}  # plain cells
 
@@ -137,7 +156,7 @@ def rows_of(page: str) -> dict[str, str]:
 def test_sentence_table_aligns_words_and_compares_with_the_exact_values():
     others = {"exact": EXACT, "twice": 2 * EXACT, "against": -EXACT, "flat": np.ones(9), "failed": None}
     spent = {"exact": 512, "twice": 36, "against": 36, "flat": 1, "failed": 36}
-    page = text_plots.sentence_table(SENTENCE, others, spent, caption="a < b").data
+    page = texts.sentence_table(SENTENCE, others, spent, caption="a < b").data
     rows = rows_of(page)
     assert list(rows) == list(others) and "a &lt; b" in page
     assert all(rows[label].count('<td class="word">') == 9 for label in ("exact", "twice", "against"))
@@ -151,7 +170,7 @@ def test_sentence_table_aligns_words_and_compares_with_the_exact_values():
 
 
 def test_linear_and_rank_correlation_differ():
-    page = text_plots.sentence_table(["a", "b", "c"], {"exact": np.array([1, 2, 3.0]), "lime": np.array([1, 2, 9.0])})
+    page = texts.sentence_table(["a", "b", "c"], {"exact": np.array([1, 2, 3.0]), "lime": np.array([1, 2, 9.0])})
     linear = np.corrcoef([1, 2, 3], [1, 2, 9])[0, 1]
     assert re.findall(r'<td class="number">(.*?)</td>', rows_of(page.data)["lime"])[:2] == [f"{linear:.2f}", "1.00"]
 
@@ -159,12 +178,12 @@ def test_linear_and_rank_correlation_differ():
 def test_rounding_of_constant_scores_is_no_correlation():
     flat = np.full(3, 0.1)
     assert (flat != flat.mean()).all()  # which is why this needs care
-    page = text_plots.sentence_table(["a", "b", "c"], {"exact": np.array([1, 2, 3.5]), "flat": flat}).data
+    page = texts.sentence_table(["a", "b", "c"], {"exact": np.array([1, 2, 3.5]), "flat": flat}).data
     assert re.findall(r'<td class="number">(.*?)</td>', rows_of(page)["flat"])[:2] == ["–", "–"]
 
 
 def test_a_longer_sentence_flows_and_a_failed_exact_leaves_dashes():
-    page = text_plots.sentence_table([*SENTENCE, "and", "so", "on", "…"], {"exact": None, "lime": np.ones(13)}).data
+    page = texts.sentence_table([*SENTENCE, "and", "so", "on", "…"], {"exact": None, "lime": np.ones(13)}).data
     assert 'class="word"' not in page and '<td class="flow">' in page and "evaluations" not in page
     assert re.findall(r'<td class="number">(.*?)</td>', rows_of(page)["lime"])[:2] == ["–", "–"]
 
@@ -173,9 +192,9 @@ def test_a_longer_sentence_flows_and_a_failed_exact_leaves_dashes():
 
 
 @pytest.fixture
-def documents() -> list[text_plots.Document]:
-    good = text_plots.Document("one <1>", SENTENCE, {"exact": EXACT, "lime": None}, "negative", "negative", 0.99)
-    wrong = text_plots.Document(
+def documents() -> list[texts.Document]:
+    good = texts.Document("one <1>", SENTENCE, {"exact": EXACT, "lime": None}, "negative", "negative", 0.99)
+    wrong = texts.Document(
         "two", ["fine"], {"exact": np.array([1.0]), "lime": np.array([-1.0])}, "positive", "negative", 0.6,
         np.array([True]), "truncated",
     )  # fmt: skip
@@ -183,7 +202,7 @@ def documents() -> list[text_plots.Document]:
 
 
 def test_document_page_flags_what_is_misclassified(documents):
-    first, second = text_plots.document_page(documents).data.split("</section>")[:2]
+    first, second = texts.document_page(documents).data.split("</section>")[:2]
     assert "misclassified" not in first and "⚠ misclassified" in second
     assert "true positive, predicted negative (P = 0.600); 1 word; truncated" in shown(second)
     assert "one &lt;1&gt;" in first and "⚠ failed" in first and 'class="p10 unknown"' in second
@@ -191,32 +210,32 @@ def test_document_page_flags_what_is_misclassified(documents):
 
 
 def test_document_page_shows_the_chosen_methods_in_their_order(documents):
-    page = text_plots.document_page(documents, labels=["lime", "exact"]).data
+    page = texts.document_page(documents, labels=["lime", "exact"]).data
     assert re.findall(r"<b>(lime|exact)</b>", page) == ["lime", "exact"] * 2
 
 
 def test_documents_shown_take_turns_and_include_the_first_mistakes():
     instances = pd.DataFrame({"instance": range(8), "label": [0, 0, 0, 0, 1, 1, 1, 1]})
     instances["prediction"] = [0, 1, 0, 0, 1, 0, 0, 1]
-    assert text_plots.documents_shown(instances, count=5)["instance"].tolist() == [0, 4, 2, 1, 5]
-    assert text_plots.documents_shown(instances.assign(label=-1), count=2)["instance"].tolist() == [0, 1]
+    assert texts.documents_shown(instances, count=5)["instance"].tolist() == [0, 4, 2, 1, 5]
+    assert texts.documents_shown(instances.assign(label=-1), count=2)["instance"].tolist() == [0, 1]
     right = instances.assign(prediction=instances["label"])
-    assert text_plots.documents_shown(right, count=3)["instance"].tolist() == [0, 4, 1]
+    assert texts.documents_shown(right, count=3)["instance"].tolist() == [0, 4, 1]
 
 
 def test_documents_of_an_experiment_have_their_own_scores(tmp_path):
-    results = findings.load(**build(tmp_path, "image"))
+    results = experiment.load(**build(tmp_path, "image"))
     card = {**results.dataset_card, "unit": "word", "vocabulary": ["", "<unk>", "good"], "input_shape": [16]}
     results = dataclasses.replace(results, dataset_card=card)
     picked = results.instances.iloc[[1, 2, 3]].assign(text=["first odd" + 15 * " good", 16 * "good ", "good"])
     picked.loc[3, "label"] = -1  # a text of the user's own
-    one, two, own = text_plots.documents_of(results, picked)
+    one, two, own = texts.documents_of(results, picked)
     assert one.truth != one.prediction and two.truth == two.prediction and own.truth is None
     assert one.words == ["odd", *["good"] * 15] and one.unknown.tolist() == [True] + [False] * 15  # the last 16
     frame = results.scores["exact"].set_index("instance")
     assert one.scores["exact"] == pytest.approx(frame.loc[picked["instance"].iloc[0], "scores"])
-    assert "misclassified" in text_plots.document_page([one], labels=["exact"]).data
-    page = text_plots.document_page([dataclasses.replace(own, scores={})]).data
+    assert "misclassified" in texts.document_page([one], labels=["exact"]).data
+    page = texts.document_page([dataclasses.replace(own, scores={})]).data
     assert f"<p>predicted {own.prediction} (P" in page
 
 
@@ -236,9 +255,9 @@ def pair(frame: pd.DataFrame, one: str, other: str, quantity: str) -> pd.Series:
 
 
 def test_agreements_by_hand():
-    frame = comparison_plots.agreements(VALUES)
-    ranks = pair(frame, "a", "b", "rank correlation")
-    assert ranks[["mean", "low", "high", "n"]].tolist() == pytest.approx([0, -1, 1, 2])  # 1 and -1
+    frame = method_agreement.agreements(VALUES)
+    ranks = pair(frame, "a", "b", "rank correlation")  # 1 and -1
+    assert ranks[["mean", "low", "high", "n"]].tolist() == pytest.approx([0, -1, 1, 2])  # no further than they go
     cosine = 190 / np.sqrt(14 * 3620)
     assert pair(frame, "a", "b", "cosine")["mean"] == pytest.approx((cosine - 1) / 2)
     assert pair(frame, "a", "flat", "rank correlation").empty  # constant: no ranks
@@ -247,7 +266,7 @@ def test_agreements_by_hand():
 
 
 def test_agreement_draws_each_pair_once_a_triangle():
-    figure = comparison_plots.agreement(comparison_plots.agreements(VALUES), ["flat", "b", "a"])
+    figure = method_agreement.agreement(method_agreement.agreements(VALUES), ["flat", "b", "a"])
     figure.draw_without_rendering()
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["flat", "b", "a"]
@@ -259,9 +278,9 @@ def test_agreement_draws_each_pair_once_a_triangle():
 
 
 def test_agreement_section_lists_every_pair_and_tolerates_a_single_method():
-    page = comparison_plots.agreement_section(VALUES).data
+    page = method_agreement.agreement_section(VALUES).data
     assert "All 3 pairs" in page and "0.00 (−1.00 to 1.00)" in page
-    assert "fewer than two" in comparison_plots.agreement_section({"a": VALUES["a"]}).data
+    assert "fewer than two" in method_agreement.agreement_section({"a": VALUES["a"]}).data
 
 
 # --- experiments --------------------------------------------------------------------------------------------------
@@ -269,7 +288,7 @@ def test_agreement_section_lists_every_pair_and_tolerates_a_single_method():
 
 def test_experiments_table_sets_ours_above_the_paper():
     ours = {"dataset": "imdb", "classes": 2, "train": 25000, "test": 25000, "mean_length": 230.53, "model": "WordCNN"}
-    page = comparison_plots.experiments_table([
+    page = text_experiments.experiments_table([
         {**ours, "parameters": 351_002, "accuracy": 0.8931, "note": "own split"},
         {"dataset": "reviews", "title": "Reviews <synthetic>", "accuracy": 1.0},
     ]).data  # fmt: skip
@@ -282,7 +301,7 @@ def test_experiments_table_sets_ours_above_the_paper():
 
 
 def test_the_papers_parameters_are_those_of_table_1():
-    counts = {name: entry["parameters"] for name, entry in comparison_plots.PAPER.items()}
+    counts = {name: entry["parameters"] for name, entry in text_experiments.PAPER.items()}
     assert counts == {"imdb": 351_002, "agnews": 11_337_988, "yahoo": 7_146_166}
 
 
@@ -298,7 +317,7 @@ def test_context_pairs_differ_in_nothing_else():
         "c": {"method": "c_shapley", "parameters": {"context": "absent"}},
         "random": {"method": "random"},
     }
-    assert comparison_plots.context_pairs(labels) == [("l", "lp"), ("c", "cp")]
+    assert contexts.context_pairs(labels) == [("l", "lp"), ("c", "cp")]
 
 
 def areas(**values: np.ndarray) -> pd.DataFrame:
@@ -317,15 +336,15 @@ def test_context_is_compared_instance_by_instance():
     measured.loc[(measured["label"] == "lp") & (measured["instance"] == 7), "value"] = np.nan
     scores = {label: [np.array([1.0, 2, 3])] * 60 for label in ("l", "lp", "c", "cp")}
     scores["lp"] = [np.array([1.0, 3, 2])] * 60
-    frame = comparison_plots.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
+    frame = contexts.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
     first, second = frame.to_dict("records")
     assert first["n"] == 59 and first["mean"] == pytest.approx(0.5, abs=0.05)
     assert first["high"] - first["low"] < 0.1  # paired: the spread of 10 between instances cancels
     assert first["mean"] == pytest.approx(first["absent_area"] - first["present_area"])
     assert first["rank_mean"] == pytest.approx(0.5) and second["rank_mean"] == pytest.approx(1)
-    page = comparison_plots.context_section(frame).data
+    page = contexts.context_section(frame).data
     assert re.findall(r"(present|absent|no clear difference)</td>", page) == ["present", "no clear difference"]
-    assert "both absent and present" in comparison_plots.context_section(frame.head(0)).data
+    assert "both absent and present" in contexts.context_section(frame.head(0)).data
 
 
 # --- decisive words -----------------------------------------------------------------------------------------------
@@ -378,7 +397,7 @@ def test_decisive_words_must_fit_the_scores():
         decisive.measure(rows, {}, {4: 1})
 
 
-STYLES = plots.styles({"exact": {}, "lime": {}, "random": {"is_control": True}}, "exact")
+STYLES = styling.styles({"exact": {}, "lime": {}, "random": {"is_control": True}}, "exact")
 
 
 def f1_frame(**values: list[float]) -> pd.DataFrame:
@@ -388,18 +407,18 @@ def f1_frame(**values: list[float]) -> pd.DataFrame:
 
 def test_decisive_f1_ranks_methods_and_marks_the_best_control():
     frame = f1_frame(lime=[1.0, 1, 0.5, np.nan], exact=[1.0, 0.5, 0, np.nan], random=[0.0, 0.5, 0, np.nan])
-    figure = comparison_plots.decisive_f1(frame, STYLES)
+    figure = sections_decisive.decisive_f1(frame, STYLES)
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["lime", "exact", "random"]
     assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == (0, (1, 2)) or line.is_dashed()] == [
         pytest.approx(1 / 6)
     ]
     assert "higher is better" in axes.get_xlabel()
-    page = comparison_plots.decisive_section(frame, STYLES, explained=4).data
+    page = sections_decisive.decisive_section(frame, STYLES, explained=4).data
     assert "1 of 4 documents are left out" in page and page.index("0.83 (") < page.index("0.50 (")
     assert page.count(">yes<") == 1 and page.count(">3<") == 3
-    assert "not computed" in comparison_plots.decisive_section(None, STYLES, 4).data
-    assert "No document counts" in comparison_plots.decisive_section(f1_frame(lime=[np.nan]), STYLES, 1).data
+    assert "not computed" in sections_decisive.decisive_section(None, STYLES, 4).data
+    assert "No document counts" in sections_decisive.decisive_section(f1_frame(lime=[np.nan]), STYLES, 1).data
 
 
 # --- curves -------------------------------------------------------------------------------------------------------
@@ -420,7 +439,7 @@ def test_grid_gives_each_data_set_a_panel_and_all_one_legend():
         "AG News": curve("random", "exact", "stranger"),
         "none": curve("lime")[:0],
     }
-    figure = comparison_plots.log_odds_grid(frames, STYLES)
+    figure = lines.log_odds_grid(frames, STYLES)
     figure.draw_without_rendering()
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["IMDB", "AG News"]
     assert [[line.get_label() for line in axes.lines] for axes in figure.axes] == [
@@ -434,9 +453,9 @@ def test_grid_gives_each_data_set_a_panel_and_all_one_legend():
     legend = figure.legends[0].get_window_extent()
     assert all(legend.y1 < axes.get_window_extent().y0 for axes in figure.axes) and legend.x1 <= figure.bbox.x1
     assert "nats" in figure.axes[0].get_ylabel() and "%" in figure.axes[0].get_xlabel()
-    assert comparison_plots.log_odds_grid({"none": curve("lime")[:0]}, STYLES) is None
+    assert lines.log_odds_grid({"none": curve("lime")[:0]}, STYLES) is None
 
 
 def test_four_data_sets_stand_two_by_two():
-    figure = comparison_plots.log_odds_grid({str(place): curve("lime") for place in range(4)}, STYLES)
+    figure = lines.log_odds_grid({str(place): curve("lime") for place in range(4)}, STYLES)
     assert len(figure.axes) == 4 and figure.axes[0].get_subplotspec().get_gridspec().ncols == 2

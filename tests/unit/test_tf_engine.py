@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shapeline import engine, tf_engine
-from shapeline.engine import Form
+from shapeline.engine import calibration, forms, scoring, tf_backend
+from shapeline.engine.forms import Form
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.features import Features
-from shapeline.references import Reference
-from tests.unit import twins
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from tests.unit import questions, twins
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((5, 2, 6, 6), dtype=np.float32)
@@ -63,26 +63,26 @@ def text():
 
 @pytest.mark.parametrize("of_each", [False, True], ids=["shared masks", "masks of each"])
 @pytest.mark.parametrize("reference", REFERENCES)
-@pytest.mark.parametrize("value", engine.VALUES)
+@pytest.mark.parametrize("value", scoring.VALUES)
 def test_images_as_in_torch(images, value, reference, of_each):
     masks = np.random.default_rng(1).random((5, 11, 6) if of_each else (11, 6)) < 0.5
     arguments = (IMAGES, REFERENCES[reference], masks, PATCHES, value, TARGETS)
-    expected = engine.values(images[0], *arguments)
+    expected = questions.values(images[0], *arguments)
     for batch in (1, 16, 100):
-        actual = engine.values(images[1], *arguments, form=Form("plain", batch))
+        actual = questions.values(images[1], *arguments, form=Form("plain", batch))
         assert actual.dtype == np.float64
         np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", tf_engine.FORMS)
-@pytest.mark.parametrize("value", engine.VALUES)
+@pytest.mark.parametrize("name", tf_backend.FORMS)
+@pytest.mark.parametrize("value", scoring.VALUES)
 def test_tokens_as_in_torch(text, value, name):
     masks = np.random.default_rng(2).random((40, 7)) < 0.5
     background = np.concatenate([np.zeros((1, twins.LENGTH), np.int32), documents(2, 9, seed=3)])
     for reference in (Reference(background[:1]), Reference(background)):
         arguments = (documents(3, 7), reference, masks, words(7), value)
-        expected = engine.values(text[0], *arguments)
-        np.testing.assert_allclose(engine.values(text[1], *arguments, form=Form(name, 16)), expected, atol=1e-5)
+        expected = questions.values(text[0], *arguments)
+        np.testing.assert_allclose(questions.values(text[1], *arguments, form=Form(name, 16)), expected, atol=1e-5)
 
 
 def test_values_by_hand():
@@ -91,7 +91,7 @@ def test_values_by_hand():
     masks = np.array([[True, False, True], [False, False, False]])
     logits = np.where(masks, inputs[:, None], reference.rows) @ WEIGHTS.T.astype(float)
     expected = logits[..., 1] - np.log(np.exp(logits).sum(-1))
-    actual = engine.values(model, inputs, reference, masks, COLUMNS, targets=np.array([1, 1]))
+    actual = questions.values(model, inputs, reference, masks, COLUMNS, targets=np.array([1, 1]))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
@@ -99,20 +99,22 @@ def test_values_do_not_depend_on_blocks(images, monkeypatch):
     masks = np.random.default_rng(1).random((5, 30, 6)) < 0.5
     for own in (masks, masks[0]):
         arguments = (images[1], IMAGES, REFERENCES["own"], own, PATCHES, "log_probability", TARGETS)
-        whole = engine.values(*arguments)
+        whole = questions.values(*arguments)
         calls = []
         with monkeypatch.context() as patch:
-            patch.setattr(tf_engine, "BLOCK_BYTES", {"cpu": 7 * 8})
-            patch.setattr(tf_engine, "KEPT_OUTPUTS", 3 * 40)
-            split = engine.values(*arguments, form=Form("plain", 4), progress=lambda *call, to=calls: to.append(call))
+            patch.setattr(tf_backend, "BLOCK_BYTES", {"cpu": 7 * 8})
+            patch.setattr(tf_backend, "KEPT_OUTPUTS", 3 * 40)
+            split = questions.values(
+                *arguments, form=Form("plain", 4), progress=lambda *call, to=calls: to.append(call)
+            )
         np.testing.assert_allclose(split, whole, atol=1e-6)
         assert len(calls) > 5 and calls[-1] == (5, 150)
 
 
 def test_predicted_classes_are_the_default(images):
     arguments = (IMAGES, REFERENCES["zero"], np.ones((1, 6), bool), PATCHES)
-    expected = engine.values(images[0], *arguments)
-    np.testing.assert_allclose(engine.values(images[1], *arguments), expected, atol=1e-5)
+    expected = questions.values(images[0], *arguments)
+    np.testing.assert_allclose(questions.values(images[1], *arguments), expected, atol=1e-5)
 
 
 def test_nothing_is_traced_anew_for_other_documents(monkeypatch):
@@ -125,24 +127,24 @@ def test_nothing_is_traced_anew_for_other_documents(monkeypatch):
     reference, form = Reference(np.zeros((1, twins.LENGTH), np.int32)), Form("plain", 32)
     for d, n, K in [(9, 1, 40), (4, 3, 17), (7, 2, 5), (1, 5, 2), (8, 1, 300)]:
         for masks in (np.ones((K, d), bool), np.ones((n, K, d), bool)):
-            engine.values(model, documents(n, d), reference, masks, words(d), form=form)
+            questions.values(model, documents(n, d), reference, masks, words(d), form=form)
     assert sorted(traced) == sorted(set(traced))
     assert set(traced) <= {32, 16, 8, 4, 2}
 
 
 @pytest.mark.parametrize("limit, rows, expected", [(64, 900, 64), (64, 63, 32), (64, 33, 32), (64, 5, 4), (64, 1, 4)])
 def test_the_last_rows_take_a_smaller_batch(limit, rows, expected):
-    assert tf_engine._size(limit, rows) == expected
-    assert tf_engine._size(50, 3) == 25  # an odd number is not halved
+    assert tf_backend._size(limit, rows) == expected
+    assert tf_backend._size(50, 3) == 25  # an odd number is not halved
 
 
 def test_a_model_trained_further_and_a_model_given_up():
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
     arguments = (np.ones((1, 3), np.float32), Reference(np.zeros((1, 3), np.float32)), np.ones((1, 3), bool), COLUMNS)
-    for name in tf_engine.FORMS:
-        before = engine.values(model, *arguments, "logit", np.array([0]), form=Form(name, 4))
+    for name in tf_backend.FORMS:
+        before = questions.values(model, *arguments, "logit", np.array([0]), form=Form(name, 4))
         model.module.set_weights([2 * weight for weight in model.module.get_weights()])
-        after = engine.values(model, *arguments, "logit", np.array([0]), form=Form(name, 4))
+        after = questions.values(model, *arguments, "logit", np.array([0]), form=Form(name, 4))
         np.testing.assert_allclose(after, 2 * before)
     alive = weakref.ref(model.module)
     del model
@@ -169,8 +171,8 @@ def test_the_batch_is_halved_when_memory_runs_out(caplog):
     inputs, reference = RNG.normal(size=(4, 3)).astype(np.float32), Reference(np.zeros((1, 3), np.float32))
     arguments = (inputs, reference, RNG.random((20, 3)) < 0.5, COLUMNS, "log_probability", TARGETS[:4])
     model = twins.keras_classifier(Small(3))
-    actual = engine.values(model, *arguments, form=Form("plain", 16))
-    expected = engine.values(twins.linear(WEIGHTS, np.zeros(3, np.float32))[0], *arguments)
+    actual = questions.values(model, *arguments, form=Form("plain", 16))
+    expected = questions.values(twins.linear(WEIGHTS, np.zeros(3, np.float32))[0], *arguments)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert {size for size in model.module.sizes if size > 3} == {16, 8, 4}
     assert "going on with 2 rows a pass" in caplog.text
@@ -178,7 +180,7 @@ def test_the_batch_is_halved_when_memory_runs_out(caplog):
     none.module(inputs[:1])
     none.module.most = 0
     with pytest.raises(MethodFailure, match="'Small' runs out of memory on a single row") as caught:
-        engine.values(none, *arguments)
+        questions.values(none, *arguments)
     assert caught.value.status == "out of memory"
 
 
@@ -189,7 +191,7 @@ def test_an_output_that_is_not_finite_names_model_and_instance(bad):
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
     arguments = (inputs, Reference(np.zeros((1, 3), np.float32)), np.array([[1, 0, 0], [0, 1, 0]], bool), COLUMNS)
     with pytest.raises(ShapelineError, match=r"model 'Sequential', instance 3, coalition 1.*check the input") as caught:
-        engine.values(model, *arguments, targets=np.zeros(6, int))
+        questions.values(model, *arguments, targets=np.zeros(6, int))
     assert caught.value.instance == 3
 
 
@@ -197,22 +199,22 @@ def test_outputs_that_are_no_logits_and_unknown_forms_are_refused():
     one = twins.keras_classifier(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)]))
     arguments = (np.ones((2, 3), np.float32), Reference(np.zeros((1, 3), np.float32)), np.ones((1, 3), bool), COLUMNS)
     with pytest.raises(ShapelineError, match=r"model 'Sequential': gave shape \(.*, 1\)"):
-        engine.values(one, *arguments)
+        questions.values(one, *arguments)
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
     with pytest.raises(ShapelineError, match=r"unknown form 'compild'\. Did you mean 'compiled'"):
-        engine.values(model, *arguments, form=Form("compild"))
+        questions.values(model, *arguments, form=Form("compild"))
 
 
 def test_calibrate_picks_a_verified_form(images, monkeypatch):
-    monkeypatch.setattr(tf_engine, "SEARCH_SECONDS", 100)
-    monkeypatch.setattr(tf_engine, "LARGEST_BATCH", {"cpu": 64})
-    form = engine.calibrate(images[1], IMAGES, REFERENCES["background"])
-    assert form.name in tf_engine.FORMS and form.batch >= 1 and form.rate > 0
-    assert 0 <= form.difference <= engine.TOLERANCE
+    monkeypatch.setattr(tf_backend, "SEARCH_SECONDS", 100)
+    monkeypatch.setattr(tf_backend, "LARGEST_BATCH", {"cpu": 64})
+    form = calibration.calibrate(images[1], IMAGES, REFERENCES["background"])
+    assert form.name in tf_backend.FORMS and form.batch >= 1 and form.rate > 0
+    assert 0 <= form.difference <= forms.TOLERANCE
     masks = RNG.random((50, 6)) < 0.5
     arguments = (IMAGES, REFERENCES["background"], masks, PATCHES)
-    plain = engine.values(images[0], *arguments)
-    np.testing.assert_allclose(engine.values(images[1], *arguments, form=form), plain, atol=1e-5)
+    plain = questions.values(images[0], *arguments)
+    np.testing.assert_allclose(questions.values(images[1], *arguments, form=form), plain, atol=1e-5)
 
 
 @pytest.mark.parametrize("compiled, expected", [(0.97, ("plain", 64)), (0.5, ("compiled", 64))])
@@ -222,8 +224,8 @@ def test_of_equal_rates_the_plain_form_and_the_smaller_batch_win(images, monkeyp
         seconds = 1e-4 * (compiled if form.name == "compiled" else 1)
         return lambda: seconds * (1.3 if form.batch < 64 else 1 + 1 / form.batch)
 
-    monkeypatch.setattr(tf_engine, "_timer", timer)
-    form = engine.calibrate(images[1], IMAGES, REFERENCES["zero"])
+    monkeypatch.setattr(tf_backend, "_timer", timer)
+    form = calibration.calibrate(images[1], IMAGES, REFERENCES["zero"])
     assert (form.name, form.batch) == expected
 
 
@@ -237,14 +239,14 @@ class Uncompiled(keras.Model):
 
 
 def test_forms_that_fail_or_differ_are_left_out(images, monkeypatch, caplog):
-    monkeypatch.setattr(tf_engine, "SEARCH_SECONDS", 100)
-    monkeypatch.setattr(tf_engine, "LARGEST_BATCH", {"cpu": 64})
+    monkeypatch.setattr(tf_backend, "SEARCH_SECONDS", 100)
+    monkeypatch.setattr(tf_backend, "LARGEST_BATCH", {"cpu": 64})
     caplog.set_level("INFO")
     reference = Reference(np.zeros((1, 3), np.float32))
-    form = engine.calibrate(twins.keras_classifier(Uncompiled()), np.ones((2, 3), np.float32), reference)
+    form = calibration.calibrate(twins.keras_classifier(Uncompiled()), np.ones((2, 3), np.float32), reference)
     assert form.name == "plain" and form.rate > 0
     assert "form compiled left out" in caplog.text
-    step = tf_engine._step
+    step = tf_backend._step
 
     def wrong(module, form, *key):
         """Wrong on the pure reference alone: random rows would not show it."""
@@ -259,12 +261,12 @@ def test_forms_that_fail_or_differ_are_left_out(images, monkeypatch, caplog):
 
         return spoiled
 
-    monkeypatch.setattr(tf_engine, "_step", wrong)
+    monkeypatch.setattr(tf_backend, "_step", wrong)
     caplog.clear()
-    assert engine.calibrate(images[1], IMAGES, REFERENCES["zero"]).name == "plain"
+    assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).name == "plain"
     assert "form compiled left out: log-probabilities differ by" in caplog.text
-    monkeypatch.setattr(tf_engine, "SEARCH_SECONDS", 0)
-    assert engine.calibrate(images[1], IMAGES, REFERENCES["zero"]).rate > 0
+    monkeypatch.setattr(tf_backend, "SEARCH_SECONDS", 0)
+    assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).rate > 0
     assert "form compiled left out: no time to try it" in caplog.text
 
 

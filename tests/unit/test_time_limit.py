@@ -8,11 +8,15 @@ import pandas as pd
 import pytest
 import torch
 
-from shapeline import attribution, config, models, plan
+from shapeline.attribution import time_limit as time_limit_module
+from shapeline.attribution.subjects import Subject
+from shapeline.config import validation
 from shapeline.errors import MethodFailure
-from shapeline.features import Features
-from shapeline.instances import Bench
-from shapeline.references import Reference
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.models import wrapping
+from shapeline.plan.settings import attribute_settings
+from tests.unit import questions
 
 D = 5
 X = np.random.default_rng(0).normal(size=(4, D)).astype(np.float32)
@@ -39,12 +43,12 @@ class Data:
 
 def rows_of(time_limit: float | None, on_error: str = "record", method: str = "shapley") -> pd.DataFrame:
     features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
-    stand = Bench(models.wrap(Dwelling()), Data, features, Reference(np.zeros((1, D), np.float32)))
+    subject = Subject(wrapping.wrap(Dwelling()), Data, features, Reference(np.zeros((1, D), np.float32)))
     share = pd.DataFrame({"instance": [7, 3, 9, 1], "row": range(4), "prediction": [0, 1, 0, 1]})
     settings = {"method": {"method": method}, "seed": 0, "features": {"kind": "column"}}
     if time_limit:
         settings["time_limit"] = time_limit
-    return attribution.explain_rows(stand, share, settings, "label", None, on_error).set_index("instance")
+    return questions.explain_rows(subject, share, settings, "label", None, on_error).set_index("instance")
 
 
 @pytest.mark.parametrize("method", ["shapley", "gradient_x_input"])
@@ -65,18 +69,18 @@ def test_a_failure_ends_the_job_where_it_was_asked_to():
 
 def test_the_alarm_is_off_afterwards():
     before = signal.getsignal(signal.SIGALRM)
-    with attribution.limited(0.05):
+    with time_limit_module.limited(0.05):
         pass
     time.sleep(0.1)
-    with pytest.raises(MethodFailure), attribution.limited(0.05):
+    with pytest.raises(MethodFailure), time_limit_module.limited(0.05):
         time.sleep(1)
-    with attribution.limited(None):
+    with time_limit_module.limited(None):
         pass
     assert signal.getsignal(signal.SIGALRM) == before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_the_limit_is_among_the_settings_of_scores_and_only_where_it_is_given(default):
-    free = plan.attribute_settings(config.load(default), "digits", "exact")
+    free = attribute_settings(validation.load(default), "digits", "exact")
     default["experiments"]["digits"]["time_limit"] = 2
-    limited = plan.attribute_settings(config.load(default), "digits", "exact")
+    limited = attribute_settings(validation.load(default), "digits", "exact")
     assert limited == {**free, "time_limit": 2.0}

@@ -12,12 +12,20 @@ import yaml
 from torch import nn
 
 import shapeline
-from shapeline import attribution, config, datasets, engine, instances, models, other_data, plan, references, text_plots
-from shapeline.datasets import tokenizer
-from shapeline.engine import Form
+from shapeline.attribution import selection, subjects
+from shapeline.attribution.rows import explain_rows
+from shapeline.config import validation
+from shapeline.datasets import document_files, fits, loading, preparation, registry, tokenizer
+from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
-from shapeline.features import Features
+from shapeline.game import references
+from shapeline.game.features import Features
+from shapeline.models import architectures, storage, wrapping
+from shapeline.plan import code, own_files
+from shapeline.plan.settings import prepare_settings
+from shapeline.report.sections.texts import _cut, documents_of
 from tests.fixtures import builders
+from tests.unit import questions
 
 # Pad is 3. Each piece is two letters; ids 0 and 1 stand around a document.
 FILE = """
@@ -62,15 +70,15 @@ def own(tmp_path):
         body = f"return dict(texts={texts!r}, labels={labels}, split={split})"
         source = builders.write_own_source(tmp_path / "own.py", body)
         settings = {"length": 6, "tokenizer": f"{tmp_path / 'cut.py'}:make", "validation": 0, **settings}
-        card = datasets.prepare(source, settings, [], tmp_path / "out")
-        return card, datasets.load(tmp_path / "out")
+        card = preparation.prepare(source, settings, [], tmp_path / "out")
+        return card, loading.load(tmp_path / "out")
 
     return prepare
 
 
-def stand(dataset, model=None) -> instances.Bench:
+def subject(dataset, model=None) -> subjects.Subject:
     reference = references.build("pad", dataset, 0)
-    return instances.Bench(models.wrap(model or Linear()), dataset, None, reference, {"kind": "word"})
+    return subjects.Subject(wrapping.wrap(model or Linear()), dataset, None, reference, {"kind": "word"})
 
 
 def rows(dataset, **more) -> pd.DataFrame:
@@ -85,8 +93,8 @@ def test_a_document_is_ids_and_the_word_of_each(own):
     # Cut to the first tokens, and what stands at the end: "ghabcd a|bcdefgh ab"
     assert data.inputs[2].tolist() == [0, 7, 4, 5, 4, 1] and data.owners[2].tolist() == [-1, 0, 0, 0, 1, -1]
     assert card["records"]["truncated"] == 1 and card["records"]["empty"] == 1
-    assert datasets.words(TEXTS[3], card) == ["ghabcd", "abcdefgh"]
-    assert other_data.told_by_card(card)["words"] == card["vocabulary_digest"]
+    assert document_files.words(TEXTS[3], card) == ["ghabcd", "abcdefgh"]
+    assert fits.told_by_card(card)["words"] == card["vocabulary_digest"]
     assert data.part("test").owners.tolist() == data.owners[3:].tolist()
 
 
@@ -105,7 +113,7 @@ def test_a_document_is_ids_and_the_word_of_each(own):
 def test_the_score_of_a_word_is_what_its_tokens_say(own, method):
     _, data = own()
     settings = {"method": method, "seed": 0, "value": "logit", "budget": 8.0}
-    found = attribution.explain_rows(stand(data), rows(data), settings, "one", Form()).set_index("instance")
+    found = questions.explain_rows(subject(data), rows(data), settings, "one", Form()).set_index("instance")
     for place, (ids, words) in enumerate(zip(data.inputs, data.owners, strict=True)):
         said = [SAID[ids[words == word]].sum() for word in range(words.max() + 1)]
         np.testing.assert_allclose(found.loc[data.ids[place], "scores"], said, atol=1e-5)
@@ -114,21 +122,21 @@ def test_the_score_of_a_word_is_what_its_tokens_say(own, method):
 
 def test_texts_of_ones_own_and_the_words_that_a_report_shows(own, monkeypatch):
     _, data = own()
-    bench = stand(data)
-    monkeypatch.setattr(datasets, "documents", lambda folder, ids: [TEXTS[place] for place in ids])
-    chosen = instances.select(bench, 0, 2)
+    bench = subject(data)
+    monkeypatch.setattr(document_files, "documents", lambda folder, ids: [TEXTS[place] for place in ids])
+    chosen = selection.select(bench, 0, 2)
     assert [list(words) for words in chosen["words"]] == [["cd", "cd"], ["ab"]] and chosen["words_cut"].tolist() == [
         0,
         0,
     ]
-    chosen = instances.select(bench, 0, texts=["efgh ab", "ab cd ef gh ab"])
+    chosen = selection.select(bench, 0, texts=["efgh ab", "ab cd ef gh ab"])
     assert bench.inputs(chosen)[0].tolist() == [0, 6, 7, 4, 1, 3]
     (first, _), (second, _) = bench.buckets(bench.inputs(chosen), chosen)
     assert first.cells.tolist() == [-1, 0, 0, 1, -1, -1] and second.d == 4
-    assert text_plots._cut(chosen.iloc[1], 4, "word") == "cut to its first 4 of 5 words"
+    assert _cut(chosen.iloc[1], 4, "word") == "cut to its first 4 of 5 words"
     card = {**data.card, "classes": ["no", "yes"]}
     results = SimpleNamespace(dataset_card=card, scores={})
-    shown = text_plots.documents_of(results, chosen)
+    shown = documents_of(results, chosen)
     assert shown[0].words == ["efgh", "ab"] and shown[0].unknown is None
 
 
@@ -158,7 +166,7 @@ def test_an_object_like_those_of_the_library_tokenizers(own):
     card, data = own(LIKE, ["ab b", "bba", "a", "b a", "ab", "b"])
     assert data.inputs[0].tolist() == [4, 5, 5, 3, 3, 3] and data.owners[0].tolist() == [0, 0, 1, -1, -1, -1]
     assert card["absent_id"] == 3 and card["vocabulary"] == ["c", "1", "2", "[PAD]", "a", "b"]
-    assert datasets.words("ab bba", card) == ["ab", "bba"]  # the document's own letters, by the offsets
+    assert document_files.words("ab bba", card) == ["ab", "bba"]  # the document's own letters, by the offsets
 
 
 @pytest.mark.parametrize(
@@ -226,18 +234,18 @@ def test_a_vocabulary_may_be_a_number_of_numpy(own):
 def test_the_table_of_windows_is_exact_on_words_of_several_tokens(own):
     _, data = own(FILE.replace('"pad": 3', '"pad": 0').replace("[0], [None]", "[3], [None]"))
     sizes = {"vocabulary": 8, "length": 6, "embedding": 4, "filters": 5, "hidden": 6}
-    bench = stand(data, models.build("word_cnn", "torch", seed=1, **sizes))
+    bench = subject(data, architectures.build("word_cnn", "torch", seed=1, **sizes))
     for features, places in bench.buckets(data.inputs, rows(data)):
         masks = np.array(list(itertools.product([False, True], repeat=features.d)))
         asked = bench.model, data.inputs[places], bench.reference, masks, features
-        plain, table = (engine.values(*asked, form=Form(name)) for name in ("plain", "windows"))
+        plain, table = (questions.values(*asked, form=Form(name)) for name in ("plain", "windows"))
         np.testing.assert_allclose(table, plain, atol=1e-6)
 
 
 def test_networks_of_the_package_are_padded_with_zero(own):
     card, _ = own()
     with pytest.raises(ShapelineError, match="'word_cnn' is padded with id 0 and the tokenizer of 'out' pads with 3"):
-        models.for_dataset({"architecture": "word_cnn"}, card)
+        architectures.for_dataset({"architecture": "word_cnn"}, card)
 
 
 def test_words_of_tokens_in_one_call():
@@ -260,19 +268,19 @@ def example(root, monkeypatch) -> dict:
 
 
 def test_the_example_is_valid_and_tracks_the_tokenizer(example):
-    loaded = config.load(example)
-    assert "examples/own/subwords.py" in plan.prepare_code(loaded, "pieces")
-    assert "tokenizer" in plan.prepare_settings(loaded, "pieces")
+    loaded = validation.load(example)
+    assert "examples/own/subwords.py" in code.prepare_code(loaded, "pieces")
+    assert "tokenizer" in prepare_settings(loaded, "pieces")
     file = ["examples/own/subwords.py"]
-    assert plan.select_code(loaded, "pieces")[-1:] == file and plan.tokenizer_file(loaded, "pieces") == file
+    assert code.select_code(loaded, "pieces")[-1:] == file and own_files.tokenizer_file(loaded, "pieces") == file
     raw = copy.deepcopy(example)
     raw["models"]["bag"]["source"] = "examples/own/halves.py:network"
     raw["experiments"]["pieces"]["instances"] = {"texts": ["so good"]}
     halves = ["examples/own/halves.py"]
-    assert plan.user_files(config.load(raw), "pieces") == halves + file  # its tokens are not among the arrays
+    assert own_files.user_files(validation.load(raw), "pieces") == halves + file  # its tokens are not among the arrays
     raw["experiments"]["pieces"]["instances"] = {}
-    assert plan.user_files(config.load(raw), "pieces") == halves
-    assert config.load({**copy.deepcopy(example), "scale": "smoke"}).models["bag"].training.epochs == 0
+    assert own_files.user_files(validation.load(raw), "pieces") == halves
+    assert validation.load({**copy.deepcopy(example), "scale": "smoke"}).models["bag"].training.epochs == 0
 
 
 @pytest.mark.parametrize(
@@ -308,30 +316,84 @@ def test_a_mistake_of_the_configuration_is_one_line(example, path, value, said):
         node = node[key]
     node[last] = value
     with pytest.raises(ShapelineError, match=said):
-        config.load(example)
+        validation.load(example)
 
 
 def test_a_keras_file_needs_the_tokenizer(example, tmp_path):
     (tmp_path / "text.keras").touch()
     example["models"]["bag"] = {"dataset": "pieces", "source": str(tmp_path / "text.keras")}
-    config.load(example)
+    validation.load(example)
     del example["datasets"]["pieces"]["tokenizer"]
     with pytest.raises(ShapelineError, match="give the dataset its tokenizer"):
-        config.load(example)
+        validation.load(example)
 
 
 def test_a_source_of_characters_takes_a_tokenizer(example):
     own = {"source": "agnews", "length": 32, "tokenizer": example["datasets"]["pieces"]["tokenizer"]}
     example["datasets"]["pieces"] = own
-    config.load(example)
-    assert other_data.told_by(datasets.SOURCES["agnews"], own)["unit"] == "word"
+    validation.load(example)
+    assert fits.told_by(registry.SOURCES["agnews"], own)["unit"] == "word"
 
 
 def test_other_data_by_the_same_tokenizer_can_be_explained(example):
     other = {**example["datasets"]["pieces"], "target": "opinion"}
     example["datasets"]["more"] = other
     example["experiments"]["pieces"]["dataset"] = "more"
-    config.load(example)
+    validation.load(example)
     del other["tokenizer"]
     with pytest.raises(ShapelineError, match="a vocabulary of its own"):
-        config.load(example)
+        validation.load(example)
+
+
+# --- models that come ready -----------------------------------------------------------------------------------------
+
+FUNCTION = """
+import numpy as np
+
+SAID = np.array([0.3, -0.2, 9.0, 0.0, 1.0, 2.0, -0.5, 4.0])
+
+def model(ids):
+    return 1 / (1 + np.exp(-SAID[ids].sum(1)))
+"""
+
+
+def keras_twin(path):
+    """A file of the same model as `Linear`."""
+    keras = pytest.importorskip("keras")
+    layers = [
+        keras.layers.Input((6,), dtype="int32"),
+        keras.layers.Embedding(8, 1, name="said"),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Rescaling(6.0),
+        keras.layers.Dense(2, use_bias=False, name="last"),
+    ]
+    made = keras.Sequential(layers)
+    made.get_layer("said").set_weights([SAID.numpy()[:, None]])
+    made.get_layer("last").set_weights([np.array([[0.0, 1.0]])])
+    made.save(path)
+    return {"source": str(path)}
+
+
+@pytest.mark.parametrize("kind", ["function", "keras"])
+def test_a_text_model_that_comes_ready_explains_the_documents_it_is_measured_on(own, tmp_path, kind):
+    _, data = own()
+    if kind == "keras":
+        settings = keras_twin(tmp_path / "model.keras")
+    else:
+        (tmp_path / "model.py").write_text(FUNCTION)
+        settings = {"source": f"{tmp_path / 'model.py'}:model", "framework": "function"}
+    model = architectures.for_dataset(settings, data.card)
+    storage.save(model, tmp_path / "weights.safetensors")
+    asked = {"features": {"kind": "word"}, "reference": "pad", "seed": 0, "method": {"method": "shapley"}}
+    loaded = subjects.load_subject(
+        str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), asked, "cpu"
+    )
+    share = rows(data).iloc[[0, 1]].reset_index(drop=True)
+    said = explain_rows(loaded, share, {**asked, "value": "log_odds"}, "exact")
+    assert said["status"].tolist() == ["ok", "ok"]
+    twin = explain_rows(subject(data), share, {**asked, "value": "log_odds"}, "exact")
+    for mine, other in zip(said["scores"], twin["scores"], strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-5)
+    own(texts=TEXTS, text=FILE.replace('"gh"', '"xy"'))  # other pieces
+    with pytest.raises(ShapelineError, match="another vocabulary"):
+        subjects.load_subject(str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), asked, "cpu")

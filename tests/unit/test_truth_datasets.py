@@ -6,19 +6,33 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shapeline import config, datasets, instances, plan
-from shapeline.datasets import annotated, crosses, lisa, malaria, regions
+from shapeline.attribution import selection, subjects
+from shapeline.config import validation
+from shapeline.datasets import (
+    annotated,
+    checks,
+    crosses,
+    lisa,
+    loading,
+    malaria,
+    preparation,
+    regions,
+    registry,
+    sources,
+)
+from shapeline.datasets.records import local_files
 from shapeline.errors import ShapelineError
-from shapeline.models import Classifier
+from shapeline.models.classifier import Classifier
+from shapeline.plan.settings import prepare_settings, select_settings
 from tests.fixtures import annotated_files as files
 from tests.fixtures import failures, text_files
 
-failure = partial(failures.failure, datasets.prepare)
+failure = partial(failures.failure, preparation.prepare)
 
 
 def prepared(tmp_path, source, **settings):
     folder = tmp_path / "prepared" / source.rpartition(":")[2]
-    return datasets.prepare(source, settings, [], folder), datasets.load(folder), folder
+    return preparation.prepare(source, settings, [], folder), loading.load(folder), folder
 
 
 def own(tmp_path, body: str) -> str:
@@ -51,11 +65,11 @@ def test_crosses_know_their_pixels(crossed):
     records = crosses.read({}, count=240, seed=3)
     assert (crosses.read({}, count=240, seed=4)["inputs"] != records["inputs"]).any(axis=(1, 2, 3)).all()
     ids = data.ids[::-1]
-    np.testing.assert_array_equal(datasets.truth(folder, ids, data.labels[::-1]), records["masks"][ids])
-    assert not datasets.truth(folder, data.ids, 0).any()
+    np.testing.assert_array_equal(regions.truth(folder, ids, data.labels[::-1]), records["masks"][ids])
+    assert not regions.truth(folder, data.ids, 0).any()
     expected = records["masks"].sum(axis=(1, 2)) // 17
-    np.testing.assert_array_equal(datasets.objects(folder, data.ids, 1), expected)
-    assert not datasets.objects(folder, data.ids, 0).any() and card["objects"] == {"cross": expected.sum()}
+    np.testing.assert_array_equal(regions.objects(folder, data.ids, 1), expected)
+    assert not regions.objects(folder, data.ids, 0).any() and card["objects"] == {"cross": expected.sum()}
 
 
 def test_tests_hold_one_or_six_crosses_more_often():
@@ -70,28 +84,28 @@ def test_tests_hold_one_or_six_crosses_more_often():
 def test_truth_follows_the_classes_that_are_kept(tmp_path):
     card, data, folder = prepared(tmp_path, "crosses", count=120, classes=["cross", "no cross"])
     assert card["classes"] == ["cross", "no cross"]
-    shown = datasets.truth(folder, data.ids, data.labels)
+    shown = regions.truth(folder, data.ids, data.labels)
     np.testing.assert_array_equal(shown.any(axis=(1, 2)), data.labels == 0)
     boxes = "[[[i % 3, i % 3, 0, 4, 6]] for i in range(6)]"
     boxes = "{'class_names': 'abc', 'labels': [0, 1, 2] * 2, 'boxes': " + boxes + "}"
     _, data, folder = prepared(tmp_path, own(tmp_path, boxes), classes=["c", "a"], test=0.5)
-    shown = datasets.truth(folder, data.ids, data.labels)
+    shown = regions.truth(folder, data.ids, data.labels)
     assert sorted(data.ids) == [0, 2, 3, 5]
     for record, label, pixels in zip(data.ids, data.labels, shown, strict=True):
         assert label == (1 if record % 3 == 0 else 0) and pixels.sum() == 6 * (4 - record % 3)
-    assert not datasets.objects(folder, data.ids, 1 - data.labels).any()
+    assert not regions.objects(folder, data.ids, 1 - data.labels).any()
 
 
 def test_masks_and_boxes_of_ones_own(tmp_path):
     card, data, folder = prepared(tmp_path, own(tmp_path, "{'masks': masks}"), test=0.4)
     assert card["truth"] == "masks" and card["objects"] == {"b": 3}
-    shown = datasets.truth(folder, data.ids, data.labels)
+    shown = regions.truth(folder, data.ids, data.labels)
     np.testing.assert_array_equal(shown.sum(axis=(1, 2)), 6 * data.labels)
     assert shown[data.labels == 1][0, 1:3, 2:5].all()
     again, _, folder = prepared(
         tmp_path, own(tmp_path, "{'boxes': [some, some[:0]] * 3, 'box_names': 'abc'}"), test=0.4
     )
-    np.testing.assert_array_equal(datasets.truth(folder, data.ids, data.labels), shown)
+    np.testing.assert_array_equal(regions.truth(folder, data.ids, data.labels), shown)
     assert again["truth"] == "boxes" and again["objects"] == {"a": 0, "b": 3, "c": 0}
     assert again["truth_digest"] != card["truth_digest"]
     prepared(tmp_path, own(tmp_path, "{}"), test=0.4)
@@ -102,8 +116,8 @@ def test_boxes_outside_are_clipped_and_counted(tmp_path):
     boxes = "[[[1, -2, 4, 3, 9], [1, 0, 6, 2, 9], [1, 2, 2, 2, 4]], [], [[1, 0, 0, 4, 6]], [], [[1, 0, 0, 1, 1]], []]"
     card, _, folder = prepared(tmp_path, own(tmp_path, "{'boxes': " + boxes + "}"), test=0.4)
     assert card["records"]["boxes_clipped"] == 1 and card["records"]["boxes_outside_left_out"] == 2
-    np.testing.assert_array_equal(datasets.objects(folder, [0, 1, 2], [1, 1, 1]), [1, 0, 1])
-    shown = datasets.truth(folder, [0], 1)[0]
+    np.testing.assert_array_equal(regions.objects(folder, [0, 1, 2], [1, 1, 1]), [1, 0, 1])
+    shown = regions.truth(folder, [0], 1)[0]
     assert shown[:3, 4:].all() and shown.sum() == 6
 
 
@@ -128,7 +142,7 @@ def test_wrong_truth_is_refused(tmp_path, body, words):
 
 def test_what_cannot_be_told_of_a_prepared_dataset(crossed, tmp_path):
     _, _, folder = crossed
-    asked = partial(failures.failure, datasets.truth)
+    asked = partial(failures.failure, regions.truth)
     assert "no record 240" in asked(folder, [0, 240], [1, 1])
     assert "2 is no class" in asked(folder, [0], [2])
     assert "is missing" in asked(tmp_path, [0], [1])
@@ -144,7 +158,7 @@ def test_what_cannot_be_told_of_a_prepared_dataset(crossed, tmp_path):
 
 def test_truth_is_written_the_same_again(crossed, tmp_path):
     card, _, folder = crossed
-    again = datasets.prepare("crosses", {"count": 240, "seed": 3}, [], tmp_path / "crosses")
+    again = preparation.prepare("crosses", {"count": 240, "seed": 3}, [], tmp_path / "crosses")
     assert again["truth_digest"] == card["truth_digest"]
     assert (tmp_path / "crosses/truth.npz").read_bytes() == (folder / "truth.npz").read_bytes()
 
@@ -161,19 +175,19 @@ def test_truth_is_written_the_same_again(crossed, tmp_path):
     ],
 )
 def test_keys_that_crosses_do_not_take(settings, words):
-    assert words in failures.failure(datasets.check, "crosses", settings)
+    assert words in failures.failure(checks.check, "crosses", settings)
 
 
 def test_only_crosses_take_a_count():
-    assert "only crosses takes it" in failures.failure(datasets.check, "digits", {"count": 3})
-    assert "only crosses takes it" in failures.failure(datasets.check, "own.py:read", {"count": 3})
+    assert "only crosses takes it" in failures.failure(checks.check, "digits", {"count": 3})
+    assert "only crosses takes it" in failures.failure(checks.check, "own.py:read", {"count": 3})
 
 
 # ---- instances that are chosen
 
 
 @pytest.fixture
-def stand(crossed):
+def subject(crossed):
     """A model that is right unless a picture's first cell is inked, with the inputs it was asked."""
     _, data, folder = crossed
     asked = []
@@ -185,27 +199,27 @@ def stand(crossed):
         return np.where(wrong, 1 - crosses_there, crosses_there) * 0.8 + 0.1
 
     known = {one.tobytes(): label for one, label in zip(data.inputs, data.labels, strict=True)}
-    stand = instances.Bench(Classifier("function", "own", predict, 2), data, None, None, folder=folder)
-    return stand, asked
+    subject = subjects.Subject(Classifier("function", "own", predict, 2), data, None, None, folder=folder)
+    return subject, asked
 
 
-def test_instances_of_a_class_predicted_correctly_with_so_many_objects(stand):
-    stand, asked = stand
-    everything = instances.select(stand, seed=0, count=60)
+def test_instances_of_a_class_predicted_correctly_with_so_many_objects(subject):
+    subject, asked = subject
+    everything = selection.select(subject, seed=0, count=60)
     assert {"instance", "row", "label", "objects", "prediction", "probability"} == set(everything)
     wrong = everything["label"] != everything["prediction"]
     assert 0 < wrong.sum() < 55
     fitting = everything[(everything["label"] == 1) & ~wrong & (everything["objects"] == 6)]
     assert len(fitting) > 2
     chosen = {"label": "cross", "correct": True, "objects": 6}
-    found = instances.select(stand, seed=0, count=len(fitting), **chosen)
+    found = selection.select(subject, seed=0, count=len(fitting), **chosen)
     assert found["instance"].tolist() == fitting["instance"].tolist()
-    fewer = instances.select(stand, seed=0, count=len(fitting) - 1, label=1, correct=True, objects=6)
+    fewer = selection.select(subject, seed=0, count=len(fitting) - 1, label=1, correct=True, objects=6)
     assert set(fewer["instance"]) < set(found["instance"])
-    told = failures.failure(instances.select, stand, 0, len(fitting) + 1, **chosen)
+    told = failures.failure(selection.select, subject, 0, len(fitting) + 1, **chosen)
     assert f"has {len(fitting)} of class 'cross' with 6 object(s) that are predicted correctly; lower the count" in told
     for one in ({"label": "no cross"}, {"correct": True}, {"objects": 1}):
-        kept = instances.select(stand, 0, 3, **one)
+        kept = selection.select(subject, 0, 3, **one)
         whole = {
             "label": kept["label"] == 0,
             "correct": kept["label"] == kept["prediction"],
@@ -213,17 +227,17 @@ def test_instances_of_a_class_predicted_correctly_with_so_many_objects(stand):
         }
         assert whole[next(iter(one))].all()
     assert "'cros' is not one of them. Did you mean 'cross'?" in failures.failure(
-        instances.select, stand, 0, 3, label="cros"
+        selection.select, subject, 0, 3, label="cros"
     )
     asked.clear()
-    instances.select(stand, 0, 4, correct=True)
+    selection.select(subject, 0, 4, correct=True)
     assert sum(asked) < 60  # no more than it takes
 
 
-def test_a_filter_leaves_the_order_of_the_draw_alone(stand):
-    stand, _ = stand
-    without = instances.select(stand, seed=5, count=25)
-    positive = instances.select(stand, seed=5, count=int((without["label"] == 1).sum()), label="cross")
+def test_a_filter_leaves_the_order_of_the_draw_alone(subject):
+    subject, _ = subject
+    without = selection.select(subject, seed=5, count=25)
+    positive = selection.select(subject, seed=5, count=int((without["label"] == 1).sum()), label="cross")
     assert positive["instance"].tolist() == without[without["label"] == 1]["instance"].tolist()
 
 
@@ -247,12 +261,12 @@ def configured(instances_entry, **others) -> dict:
 
 def test_settings_of_the_chosen_instances():
     chosen = {"label": "cross", "correct": True, "objects": 1}
-    settings = plan.select_settings(config.load(configured(chosen)), "where")
+    settings = select_settings(validation.load(configured(chosen)), "where")
     assert settings["instances"] == {"count": 5, **chosen}
-    usual = plan.select_settings(config.load(configured({"correct": False})), "where")
+    usual = select_settings(validation.load(configured({"correct": False})), "where")
     assert usual["instances"] == {"count": 5}
-    loaded = config.load(configured({}))
-    assert plan.prepare_settings(loaded, "crosses") == {"source": "crosses", "count": 240, "seed": 0}
+    loaded = validation.load(configured({}))
+    assert prepare_settings(loaded, "crosses") == {"source": "crosses", "count": 240, "seed": 0}
 
 
 @pytest.mark.parametrize(
@@ -278,7 +292,7 @@ def test_impossible_instances_are_told_before_any_job(entry, others, words):
     raw = configured(entry, **others)
     raw["datasets"]["table"] = {"source": "breast_cancer"}
     with pytest.raises(ShapelineError) as caught:
-        config.load(raw)
+        validation.load(raw)
     assert words in str(caught.value)
 
 
@@ -318,17 +332,17 @@ def test_slides(tmp_path):
     assert card["records"] | {"boxes_clipped": 0, "left_out_missing": 0, "read": 8} == card["records"]
     assert card["objects"]["trophozoite"] == 5 and card["objects"]["ring"] == 2 and card["objects"]["leukocyte"] == 0
     assert "2 picture(s) brought to 12x16 pixels" in card["notes"]
-    shown = datasets.truth(folder, data.ids, 1)
+    shown = regions.truth(folder, data.ids, 1)
     np.testing.assert_array_equal(shown, positive(data.inputs))
-    assert datasets.objects(folder, data.ids, data.labels).tolist() == [1, 0, 2, 0, 1, 0, 1, 0]
-    assert not datasets.truth(folder, data.ids, 0).any()
+    assert regions.objects(folder, data.ids, data.labels).tolist() == [1, 0, 2, 0, 1, 0, 1, 0]
+    assert not regions.truth(folder, data.ids, 0).any()
 
 
 def test_frames(tmp_path):
     path = placed(tmp_path, files.lisa(), "zip")
     card, data, folder = prepared(tmp_path, "lisa", path=str(path), size=[12, 16], validation=0.3)
     assert card["classes"] == ["no green light", "green light"] and card["truth"] == "boxes"
-    assert "Jensen" in card["citation"] and card["urls"] == [datasets.SOURCES["lisa"].files[0].page]
+    assert "Jensen" in card["citation"] and card["urls"] == [registry.SOURCES["lisa"].files[0].page]
     # dayClip1, dayClip2 and dayClip10 in this order, then the sequence of the test; nothing of the night.
     assert data.labels.tolist() == [1, 0, 0, 0, 1, 1, 0, 1, 1, 0, 0]
     assert (data.split == 2).tolist() == [False] * 8 + [True] * 3
@@ -340,9 +354,9 @@ def test_frames(tmp_path):
         "warning": 1,
         "warningLeft": 0,
     }
-    shown = datasets.truth(folder, data.ids, 1)
+    shown = regions.truth(folder, data.ids, 1)
     np.testing.assert_array_equal(shown, positive(data.inputs))
-    assert datasets.objects(folder, data.ids, 1).tolist() == [1, 0, 0, 0, 1, 1, 0, 1, 2, 0, 0]
+    assert regions.objects(folder, data.ids, 1).tolist() == [1, 0, 0, 0, 1, 1, 0, 1, 2, 0, 0]
 
 
 @pytest.mark.parametrize("source", OFFICIAL)
@@ -352,10 +366,10 @@ def test_a_folder_is_read_as_its_archive(tmp_path, source):
     for name in ("inputs", "labels", "split"):
         np.testing.assert_array_equal(zipped[name], unpacked[name])
     assert [found.tolist() for found in zipped["boxes"]] == [found.tolist() for found in unpacked["boxes"]]
-    entry = datasets.SOURCES[source]
+    entry = registry.SOURCES[source]
     archive = placed(tmp_path, content, "zip")
-    assert list(datasets.local_files(entry, archive).values()) == [archive]
-    found = datasets.local_files(entry, tmp_path / "placed")
+    assert list(local_files(entry, archive).values()) == [archive]
+    found = local_files(entry, tmp_path / "placed")
     assert list(found.values()) == [tmp_path / "placed" / ("malaria" if source == "malaria" else "")]
     READ[source](found, size=[12, 16])
 
@@ -468,7 +482,7 @@ def test_archives_that_are_refused(tmp_path, source):
         message = failures.failure(READ[source], {"archive": tmp_path / "placed.zip"}, size=[12, 16])
         assert "placed.zip: the archive is truncated or damaged" in message
     message = failure(source, {"path": str(tmp_path)}, [], tmp_path / "prepared")
-    assert f"{tmp_path} holds neither {datasets.SOURCES[source].files[0].name} nor" in message
+    assert f"{tmp_path} holds neither {registry.SOURCES[source].files[0].name} nor" in message
     if source == "lisa":
         message = failure(source, {}, [], tmp_path / "prepared")
         assert "lisa-traffic-light-dataset.zip is missing" in message
@@ -565,7 +579,7 @@ def test_a_sample_without_a_split(tmp_path):
 
 def test_real_slides(real_data):
     path = real_data("bbbc041", "annotations.json").parent
-    records = malaria.read(datasets.local_files(datasets.SOURCES["malaria"], path), size=[600, 800])
+    records = malaria.read(local_files(registry.SOURCES["malaria"], path), size=[600, 800])
     assert records["inputs"].shape == (5, 3, 600, 800) and records["labels"].tolist() == [1] * 5
     assert [len(boxes) for boxes in records["boxes"]] == [2, 4, 1, 4, 6] and not sum(records["odd"].values())
     # The parasite is stained: its boxes are more purple (less green) than the whole slide.
@@ -579,9 +593,9 @@ def test_crops_of_real_slides(real_data, tmp_path):
     path = real_data("bbbc041", "annotations.json").parent
     card, data, folder = prepared(tmp_path, f"{malaria.__file__}:crops", path=str(path))
     assert card["input_shape"] == [3, 200, 200] and card["truth"] == "boxes"
-    assert [card["counts"][part]["trophozoite"] for part in datasets.PARTS] == [8 * 11, 8 * 4, 8 * 2]
+    assert [card["counts"][part]["trophozoite"] for part in sources.PARTS] == [8 * 11, 8 * 4, 8 * 2]
     assert all(counts["trophozoite"] == counts["no trophozoite"] for counts in card["counts"].values())
-    shown = datasets.truth(folder, data.ids, data.labels)
+    shown = regions.truth(folder, data.ids, data.labels)
     np.testing.assert_array_equal(shown.any(axis=(1, 2)), data.labels == 1)
     assert 0.1 < shown[data.labels == 1].mean() < 0.6
     purple = data.inputs[:, [0, 2]].mean(axis=1) - data.inputs[:, 1]

@@ -3,16 +3,18 @@
 import numpy as np
 import pytest
 
-from shapeline import attribution, methods, models
-from shapeline.engine import Form
-from shapeline.features import Features
-from shapeline.references import Reference
+from shapeline.engine.forms import Form
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.methods import registry
+from shapeline.models import architectures, storage
+from tests.unit import questions
 
 LENGTH, WORDS = 12, 8
 SIZES = {"word_cnn": {"filters": 16, "hidden": 8, "embedding": 6}, "bilstm": {"units": 5, "embedding": 6, "classes": 3}}
 OF_MODELS = [
     name
-    for name, method in methods.METHODS.items()
+    for name, method in registry.METHODS.items()
     if method.family in ("coalitions", "hierarchical", "gradients")
     and not method.torch_only
     and "text" in (method.data or ("text",))
@@ -23,11 +25,11 @@ OF_MODELS = [
 def twins(request, tmp_path_factory):
     """The same weights, larger than untrained ones so that scores are far from 0, loaded in both frameworks."""
     file = tmp_path_factory.mktemp("twins") / "w.safetensors"
-    built = models.build(request.param, seed=1, vocabulary=50, length=LENGTH, **SIZES[request.param])
+    built = architectures.build(request.param, seed=1, vocabulary=50, length=LENGTH, **SIZES[request.param])
     for weight in built.module.parameters():
         weight.data *= 3
-    models.save(built, file)
-    return [models.load(file, framework=framework) for framework in ("torch", "tensorflow")]
+    storage.save(built, file)
+    return [storage.load(file, framework=framework) for framework in ("torch", "tensorflow")]
 
 
 @pytest.mark.parametrize("form", ["plain", "windows"])
@@ -40,10 +42,10 @@ def test_scores_are_equal(twins, name, form):
     documents[:, :WORDS] = rng.integers(1, 50, (3, WORDS))
     cells = np.where(np.arange(LENGTH) < WORDS, np.arange(LENGTH), -1).astype(np.int32)
     features, reference = Features("word", (WORDS,), cells), Reference(np.zeros((1, LENGTH), np.int32))
-    budget = 4.0 if methods.METHODS[name].sampled else None
+    budget = 4.0 if registry.METHODS[name].sampled else None
     targets = twins[0].log_probs(documents).argmax(1)
     one, other = (
-        attribution.attribute(
+        questions.attribute(
             *(model, documents, targets, {"method": name}, features, reference),
             budgets=[budget],
             seed=5,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shapeline import designs, graphs, value_cache
-from shapeline.value_cache import Cache
+from shapeline import designs, graphs
+from shapeline.engine.cache import Cache, key_of, log, overlap
 
 WRITERS = 4
 
@@ -97,12 +97,12 @@ def test_another_key_never_shares(tmp_path):
 def test_the_key_changes_with_every_file_and_fact(tmp_path):
     files = [tmp_path / "weights", tmp_path / "arrays"]
     files[0].write_bytes(b"w"), files[1].write_bytes(b"a")
-    keys = [value_cache.key_of(files, {"value": "logit", "reference": {"kind": "blur"}})]
-    assert keys[0] == value_cache.key_of(files[::-1], {"reference": {"kind": "blur"}, "value": "logit"})
-    keys.append(value_cache.key_of(files, {"value": "probability", "reference": {"kind": "blur"}}))
+    keys = [key_of(files, {"value": "logit", "reference": {"kind": "blur"}})]
+    assert keys[0] == key_of(files[::-1], {"reference": {"kind": "blur"}, "value": "logit"})
+    keys.append(key_of(files, {"value": "probability", "reference": {"kind": "blur"}}))
     files[0].write_bytes(b"v")
-    keys.append(value_cache.key_of(files, {"value": "logit", "reference": {"kind": "blur"}}))
-    keys.append(value_cache.key_of(files[:1], {"value": "logit", "reference": {"kind": "blur"}}))
+    keys.append(key_of(files, {"value": "logit", "reference": {"kind": "blur"}}))
+    keys.append(key_of(files[:1], {"value": "logit", "reference": {"kind": "blur"}}))
     assert len(set(keys)) == 4
 
 
@@ -159,7 +159,7 @@ def _foreign(path):
 
 @pytest.mark.parametrize("harm", [_cut, _emptied, _flipped, _foreign])
 def test_a_damaged_file_is_told_once_left_out_and_left_alone(tmp_path, caplog, harm):
-    value_cache.log.propagate = True
+    log.propagate = True
     masks = coalitions(200, 30)
     Game([1, 2, 3], [0, 1, 0], masks).ask(Cache(tmp_path, "key"))
     (path,) = visible(tmp_path)
@@ -258,9 +258,7 @@ def test_a_file_holds_little_more_than_its_numbers(tmp_path):
 @pytest.mark.parametrize("d", [3, 10, 40])
 def test_l_and_c_of_order_1_on_a_chain_share_all_their_coalitions(d):
     chain = graphs.chain(d)
-    table = value_cache.overlap(
-        {"l": designs.l_shapley(chain, order=1).masks, "c": designs.c_shapley(chain, order=1).masks}
-    )
+    table = overlap({"l": designs.l_shapley(chain, order=1).masks, "c": designs.c_shapley(chain, order=1).masks})
     assert table.loc["c", "new"] == 0
     assert table.loc["c", "l"] == table.loc["l", "c"] == table.loc["c", "evaluations"] == table.loc["l", "evaluations"]
 
@@ -268,8 +266,8 @@ def test_l_and_c_of_order_1_on_a_chain_share_all_their_coalitions(d):
 def test_overlap_counts_what_is_asked_new_and_shared():
     bits = np.eye(4, dtype=bool)
     asked = {"a": bits[[0, 1, 1]], "b": bits[[1, 2]], "c": bits[[0, 1, 2]]}
-    table = value_cache.overlap(asked)
+    table = overlap(asked)
     assert list(table.columns) == ["evaluations", "new", "a", "b", "c"]
     assert table.to_numpy().tolist() == [[3, 2, 2, 1, 2], [2, 1, 1, 2, 2], [3, 0, 2, 2, 3]]
-    backwards = value_cache.overlap(dict(reversed(asked.items())))
+    backwards = overlap(dict(reversed(asked.items())))
     assert backwards["new"].sum() == table["new"].sum() == 3

@@ -32,6 +32,22 @@ TINY = {
 }
 
 
+# Python reads a sitecustomize when it starts: of every job, what it has imported of the package when it ends.
+IMPORTED = """
+import atexit, json, os, sys
+
+def note():
+    job = getattr(sys.modules["__main__"], "snakemake", None)
+    if job is not None:
+        names = sorted(name for name in sys.modules if name.startswith("shapeline."))
+        told = {"rule": job.rule, "wildcards": dict(job.wildcards.items()), "modules": names}
+        with open(os.path.join(os.environ["IMPORTED"], f"{os.getpid()}.json"), "w") as file:
+            json.dump(told, file)
+
+atexit.register(note)
+"""
+
+
 class Checkout:
     """A working copy at `path`; `snakemake()` runs there, `pending()` says what would run."""
 
@@ -80,10 +96,14 @@ def copy_repository(root: Path, target: Path) -> Checkout:
 
 @pytest.fixture(scope="session")
 def tiny(root, tmp_path_factory) -> Checkout:
-    """The tiny configuration, run to its report."""
-    checkout = copy_repository(root, tmp_path_factory.mktemp("tiny"))
+    """The tiny configuration, run to its report; `imported/` beside it has what each job imported."""
+    folder = tmp_path_factory.mktemp("tiny")
+    checkout = copy_repository(root, folder / "checkout")
     checkout.configure(TINY)
-    checkout.snakemake("--cores", "2")
+    (folder / "imported").mkdir()
+    (folder / "site").mkdir()
+    (folder / "site/sitecustomize.py").write_text(IMPORTED)
+    checkout.snakemake("--cores", "2", env={"PYTHONPATH": str(folder / "site"), "IMPORTED": str(folder / "imported")})
     return checkout
 
 

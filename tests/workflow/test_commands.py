@@ -49,6 +49,7 @@ def checkout(tiny, root, tmp_path_factory) -> Checkout:
     shutil.copytree(path / "results", path / "results_before")
     for name in ("Makefile", "requirements.txt", "constraints.txt"):
         shutil.copy2(root / name, path / name)
+    shutil.copytree(root / "benchmarks", path / "benchmarks")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", path / ".venv"], check=True)
     for tool in ("snakemake", "snakefmt"):
         if (BIN / tool).exists():

@@ -1,13 +1,20 @@
 """The edit matrix: after an edit exactly the jobs that depend on it would run again, and nothing else."""
 
 import copy
+import json
 import os
+import re
 import shutil
+from collections import Counter
 from contextlib import contextmanager
 
+import networkx
 import pytest
 
-from tests.workflow.conftest import TINY
+from shapeline.config import validation
+from shapeline.plan import code, tracked
+from tests.unit.test_architecture import house
+from tests.workflow.conftest import TINY, Checkout
 
 pytestmark = pytest.mark.xdist_group("tiny")  # one run of the tiny configuration serves them all
 R = "results/tiny"
@@ -37,6 +44,31 @@ def measured(metric: str, *labels: str) -> set:
 
 def compared(*metrics: str) -> set:
     return {("compare", f"{R}/metrics/{metric}.parquet") for metric in metrics}
+
+
+LABELS = ("exact", "kernel", "occlusion")
+
+
+def asked(*labels: str) -> set:
+    """The metric that asks the model, of labels, and what depends on it."""
+    return measured("log_odds", *labels) | compared("log_odds") | REPORT
+
+
+def of_values() -> set:
+    """What depends on the values of coalitions: the instances, every label, every metric."""
+    return {("select_instances", f"{R}/instances.parquet")}.union(*map(of_label, LABELS)) - measured("error", "exact")
+
+
+def of_model() -> set:
+    """The model, and what depends on it."""
+    return of_values() | {
+        ("train_model", f"results/models/cnn/{name}") for name in ("weights.safetensors", "card.json")
+    }
+
+
+def of_data() -> set:
+    """The data, and what depends on them: everything but the theory's page."""
+    return of_model() | {("prepare_dataset", f"data/prepared/digits38/{name}") for name in ("arrays.npz", "card.json")}
 
 
 def of_label(label: str) -> set:
@@ -141,7 +173,11 @@ def test_a_comment(tiny):
 
 
 def test_a_touched_script_and_module(tiny):
-    names = ["workflow/scripts/attribute.py", "workflow/shapeline/engine.py", "workflow/shapeline/designs/sampled.py"]
+    names = [
+        "workflow/scripts/attribute.py",
+        "workflow/shapeline/engine/question.py",
+        "workflow/shapeline/designs/sampled.py",
+    ]
     with edited(tiny, files=names):
         for name in names:
             os.utime(tiny.path / name)
@@ -156,21 +192,96 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("workflow/shapeline/designs/sampled.py", of_label("kernel") | THEORY),
-        ("workflow/shapeline/metrics/error.py", measured("error", "kernel", "occlusion") | compared("error") | REPORT),
-        # The theory page is drawn by modules that know how wide an interval is, which that one says.
-        ("workflow/shapeline/metrics/compare.py", compared("log_odds", "error", "cost") | REPORT | THEORY),
-        ("workflow/shapeline/plots.py", REPORT | THEORY),
-        ("workflow/shapeline/methods.py", set()),
-        ("workflow/shapeline/config.py", set()),
-        ("workflow/shapeline/jobs.py", set()),
-        ("workflow/scripts/compare.py", compared("log_odds", "error", "cost") | REPORT),
+        ("shapeline/designs/sampled.py", of_label("kernel") | THEORY),
+        ("shapeline/designs/surrogate.py", THEORY),  # a family that no label here is of
+        ("shapeline/engine/question.py", of_values()),
+        ("shapeline/models/architectures.py", of_model()),
+        ("shapeline/datasets/digits.py", of_data()),
+        ("shapeline/metrics/error.py", measured("error", "kernel", "occlusion") | compared("error") | REPORT),
+        ("shapeline/metrics/loaders.py", asked(*LABELS)),
+        ("shapeline/statistics/comparison.py", compared("log_odds", "error", "cost") | REPORT),
+        ("shapeline/report/figures/lines.py", REPORT | THEORY),
+        ("scripts/compare.py", compared("log_odds", "error", "cost") | REPORT),
     ],
 )
 def test_an_edited_module_runs_again_what_it_makes(tiny, name, expected):
+    name = f"workflow/{name}"
     with edited(tiny, files=[name]):
         append(tiny, name)
         assert tiny.pending() == expected
+
+
+NO_NUMBER = (
+    *("config/types.py", "config/derived.py", "plan/code.py", "operations/jobs.py", "errors.py"),  # plumbing, messages
+    *("methods/registry.py", "methods/parameters.py", "metrics/registry.py", "datasets/registry.py"),
+    *("datasets/mnist.py", "datasets/imdb.py", "datasets/fits.py"),  # other datasets' readers, and a refusal
+    *("engine/tf_backend.py", "models/keras_models.py", "gradients/torch_gradients.py"),  # of no label here
+    *("report/sections/influence.py", "designs/__init__.py", "api.py"),
+)
+
+
+def test_edits_of_what_decides_no_number_here_run_nothing(tiny):
+    names = [f"workflow/shapeline/{name}" for name in NO_NUMBER]
+    with edited(tiny, files=names):
+        for name in names:
+            append(tiny, name)
+        assert tiny.pending() == set()
+
+
+ENTRY = """
+SOURCES["more_digits"] = dataclasses.replace(
+    SOURCES["digits"], name="more_digits", module="shapeline.datasets.more_digits", licence="another"
+)
+SOURCES["digits"] = dataclasses.replace(SOURCES["digits"], licence="another")
+"""
+
+
+def test_a_new_dataset_and_an_edited_loader_are_run_and_nothing_else_is(tiny, tmp_path):
+    """In a copy, and in earnest: one file and one entry more, another licence, another loader of metrics."""
+    other = Checkout(tmp_path / "copy")
+    shutil.copytree(tiny.path, other.path, symlinks=True)  # with the files' times
+    package = "workflow/shapeline"
+    shutil.copy(other.path / package / "datasets/digits.py", other.path / package / "datasets/more_digits.py")
+    append(other, f"{package}/datasets/registry.py", ENTRY)
+    append(other, f"{package}/metrics/loaders.py")
+    other.configure(changed(datasets__more={"source": "more_digits", "classes": [3, 8]}))
+    made = "data/prepared/more/card.json"
+    done = other.snakemake("all", made, "--cores", "2")
+    jobs = Counter(re.findall(r"^(?:local)?rule (\w+):", done.stderr, re.M))
+    once = ("prepare_dataset", "compare", "render_report", "render_index")
+    assert jobs == {"measure": 3, **dict.fromkeys(once, 1), "all": 1}
+    assert (other.path / made).exists() and other.pending() == set()
+    for file in (other.path / R).glob("scores/*/*.parquet"):
+        assert file.stat().st_mtime_ns == (tiny.path / file.relative_to(other.path)).stat().st_mtime_ns
+
+
+def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
+    """Modules that are loaded by name too, which a scan of imports does not see."""
+    monkeypatch.chdir(tracked.PACKAGE.parents[1])
+    config = validation.load(copy.deepcopy(TINY))
+    tracked_of = {
+        "prepare_dataset": lambda given: code.prepare_code(config, given["dataset"]),
+        "train_model": lambda given: code.train_code(config, given["model"]),
+        "select_instances": lambda given: code.select_code(config, given["experiment"]),
+        "attribute": lambda given: code.attribute_code(config, given["experiment"], given["label"]),
+        "measure": lambda given: code.measure_code(config, given["experiment"], given["metric"]),
+        "compare": lambda given: tracked.sources(*code.script_modules("compare")),
+    }
+    # What the plumbing imports of itself, and what reads the kinds of data that this job has none of.
+    plumbing = ("shapeline.plan.code", "shapeline.operations.jobs")
+    unused = {*code.OF_KIND["text"]}.union(*(networkx.descendants(house(), name) for name in plumbing))
+    seen, lacking = set(), {}
+    for file in (tiny.path.parent / "imported").glob("*.json"):
+        job = json.loads(file.read_text())
+        if job["rule"] not in tracked_of:
+            continue
+        seen.add(job["rule"])
+        files = {os.path.abspath(name) for name in tracked_of[job["rule"]](job["wildcards"])}
+        imported = {name: tracked.module_file(name) for name in job["modules"] if name not in unused}
+        counted = {name for name, file in imported.items() if not tracked._untracked(file)}
+        lacking |= {(job["rule"], name): job for name in counted if str(imported[name]) not in files}
+    assert not lacking
+    assert seen == set(tracked_of)
 
 
 def test_an_edited_notebook(tiny):

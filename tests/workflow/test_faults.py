@@ -16,7 +16,8 @@ import psutil
 import pytest
 import safetensors.numpy
 
-from shapeline import plan, scores
+from shapeline import scores
+from shapeline.plan import records
 from tests.workflow.conftest import BIN, TINY, Checkout, copy_repository
 
 
@@ -42,7 +43,7 @@ def shards(checkout) -> dict:
 
 
 def record(checkout, name: str) -> Path:
-    return checkout.path / plan._record(f"{SHARDS}/{name}")
+    return checkout.path / records._record(f"{SHARDS}/{name}")
 
 
 def settled(checkout) -> dict:

@@ -7,7 +7,8 @@ import shutil
 import numpy as np
 import pandas as pd
 
-from shapeline import datasets, scores
+from shapeline import scores
+from shapeline.datasets import loading
 from shapeline.influence import mim
 
 CANCER = {
@@ -46,7 +47,7 @@ def test_labelled_points_are_scored_without_a_model_and_shown(fresh):
         assert (frame["status"] == "ok").all() and (frame["evaluations"] == 0).all() and frame["flag"].isna().all()
         assert frame["value_full"].isna().all() and frame["value_empty"].isna().all()
         assert frame["target"].tolist() == chosen["label"].tolist()
-    data = datasets.load(fresh.path / "data/prepared/breast_cancer")
+    data = loading.load(fresh.path / "data/prepared/breast_cancer")
     train = data.part("train")
     points, known = data.inputs[chosen["row"]], data.labels[chosen["row"]]
     expected = mim(points, train.inputs, train.labels, point_labels=known)

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from shapeline import datasets, scores
+from shapeline import scores
+from shapeline.datasets import registry, sources
 from tests.fixtures import annotated_files, builders, influence_files, picture_files, text_files
 from tests.workflow.conftest import copy_repository
 
@@ -147,9 +148,9 @@ def test_the_cards_are_of_the_official_formats(run, paper):
     checkout, _ = run
     for name, entry in paper["datasets"].items():
         card = json.loads((checkout.path / f"data/prepared/{name}/card.json").read_text())
-        source = datasets.SOURCES[entry["source"]]
+        source = registry.SOURCES[entry["source"]]
         assert card["source"] == entry["source"] and card["kind"] == source.kind
-        assert card["records"] and set(card["counts"]) == set(datasets.PARTS)
+        assert card["records"] and set(card["counts"]) == set(sources.PARTS)
         assert set(card["classes"]) <= {*source.classes, *source.labels}
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import yaml
 
-from shapeline import datasets, scores
+from shapeline import scores
+from shapeline.datasets import loading
 from tests.fixtures import picture_files, text_files
 from tests.fixtures.picture_files import encoded, painted
 from tests.workflow.conftest import copy_repository
@@ -56,7 +57,7 @@ def test_own_pictures_reach_the_report(pets):
     card = json.loads((checkout.path / "data/prepared/pets/card.json").read_text())
     assert card["classes"] == ["deer", "horse"] and card["input_shape"] == [3, 16, 16]
     assert card["notes"] == ["cannot be decoded and left out: horse/broken.jpg"]
-    data = datasets.load(checkout.path / "data/prepared/pets")
+    data = loading.load(checkout.path / "data/prepared/pets")
     assert data.inputs.shape == (41, 3, 16, 16) and 0 <= data.inputs.min() < data.inputs.max() <= 1
     assert json.loads((checkout.path / "results/models/cnn/card.json").read_text())["test_accuracy"] == 1
     rows = scores.read(checkout.path / "results/pets/scores/exact")

@@ -1,14 +1,16 @@
-# Read the configuration once; everything that rules ask of it is in shapeline/plan.py.
+# Read the configuration once; everything that rules ask of it is in shapeline/plan.
 import os
 import sys
 
 sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
 
-from shapeline import metrics as registered_metrics
-from shapeline import estimates, plan, prune
-from shapeline.config import load
+from shapeline import plan
+from shapeline.config.validation import load
 from shapeline.errors import ShapelineError
-from shapeline.jobs import export_package, release_stale_locks, visible_devices
+from shapeline.metrics.registry import METRICS
+from shapeline.operations import estimates, made_with, prune
+from shapeline.operations.devices import visible_devices
+from shapeline.operations.jobs import export_package, release_stale_locks
 
 
 def read_config(raw):
@@ -46,14 +48,19 @@ wildcard_constraints:
     label=r"\w+(@\w+)?",
     variant=r"full|top\d+",
     number=r"\d+",
-    metric="|".join(registered_metrics.METRICS),
+    metric="|".join(METRICS),
     source=r"\w+",
     shard=r"\d+",
     shards=r"\d+",
 
 
 onstart:
-    print(*estimates.lines(CONFIG), sep="\n", file=sys.stderr)
+    print(
+        *estimates.lines(CONFIG),
+        *made_with.lines(CONFIG),
+        sep="\n",
+        file=sys.stderr,
+    )
     if workflow.local_exec:
         # The limit on submissions is for clusters. With it Snakemake looks at the whole queue once a second more for
         # every job that ended: a third of a core in a run of 300.
@@ -111,7 +118,7 @@ def measure_inputs(experiment, metric, label):
     if "reference" in parameters:
         truth = parameters["reference"] + (f"@{variant}" if variant else "")
         files["truth"] = plan.score_files(CONFIG, experiment, truth)
-    asked = registered_metrics.METRICS[metric]
+    asked = METRICS[metric]
     if asked.asks_randomised:
         files |= plan.randomised_files(CONFIG, experiment, label)
     if (

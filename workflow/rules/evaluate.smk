@@ -12,14 +12,13 @@ rule measure:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
-        gpu=lambda w: GPU if registered_metrics.METRICS[w.metric].asks_model else 0,
+        gpu=lambda w: GPU if METRICS[w.metric].asks_model else 0,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
-        device=lambda w: (
-            CONFIG.device if registered_metrics.METRICS[w.metric].asks_model else "cpu"
-        ),
+        device=lambda w: (CONFIG.device if METRICS[w.metric].asks_model else "cpu"),
         framework=lambda w: plan.job_framework(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
+        asked=lambda w: plan.asked_of_scores(CONFIG, w.experiment, w.metric, w.label),
     params:
         settings=lambda w: plan.measure_job(CONFIG, w.experiment, w.metric),
     script:
@@ -39,6 +38,8 @@ rule compare:
     conda:
         "../../envs/report.yaml"
     threads: 1
+    resources:
+        asked=lambda w: plan.asked_of_measured(CONFIG, w.experiment, w.metric),
     params:
         settings=lambda w: plan.compare_job(CONFIG, w.experiment, w.metric),
     script:

@@ -1,30 +1,33 @@
 """Explain one shard of the instances by one method."""
 
-from shapeline import jobs
-from shapeline.seeds import digest
+import dataclasses
+
+from shapeline.operations import jobs
 
 device = jobs.start(snakemake)
 
-from shapeline import attribution, instances, plan, scores
+from shapeline import scores
+from shapeline.attribution import provenance, subjects
+from shapeline.attribution.rows import cache_of, explain_rows, shard
+from shapeline.attribution.run import Options
+from shapeline.plan import runs
+from shapeline.plan.code import value_code
 
 settings, wildcards = snakemake.params.settings, snakemake.wildcards
-stand = instances.bench(snakemake.input.get("weights"), snakemake.input.arrays, settings, device)
-form = instances.form_for(snakemake.input.instances, stand, device, settings)
-selected = instances.read(snakemake.input.instances)
+subject = subjects.load_subject(snakemake.input.get("weights"), snakemake.input.arrays, settings, device)
+subject = dataclasses.replace(subject, form=subjects.form_for(snakemake.input.instances, subject, device, settings))
 cache = None
-if stand.model:
-    code = plan.sources("shapeline.instances", *plan.FRAMEWORK_CODE[stand.model.framework])
-    cache = attribution.cache_of(snakemake.resources.values, snakemake.input, code, settings, form, device)
-share = attribution.shard(selected, int(wildcards.shard), int(wildcards.shards))
-rows = attribution.explain_rows(
-    stand,
+if subject.model:
+    code = value_code(subject.model.architecture, subject.model.framework)
+    cache = cache_of(snakemake.resources.values, snakemake.input, code, settings, subject.form, device)
+share = shard(scores.read_table(snakemake.input.instances), int(wildcards.shard), int(wildcards.shards))
+progress = jobs.progress(len(share) * settings.get("repeats", 1))
+rows = explain_rows(
+    subject,
     share,
     settings,
-    plan.split_label(wildcards.label)[0],  # a derived model gets the very draws of the trained one
-    form,
-    snakemake.resources.on_error,
-    jobs.progress(len(share) * settings.get("repeats", 1)),
-    cache,
+    runs.split_label(wildcards.label)[0],  # a derived model gets the very draws of the trained one
+    Options(on_error=snakemake.resources.on_error, progress=progress, cache=cache),
 )
 scores.write(
     snakemake.output.scores,
@@ -33,9 +36,7 @@ scores.write(
         "experiment": wildcards.experiment,
         "label": wildcards.label,
         "shard": f"{wildcards.shard} of {wildcards.shards}",
-        "settings": settings,
-        "settings_digest": digest(settings),
         "cache": cache.folder.name if cache else None,
-        **attribution.provenance(stand, settings, form, device),
+        **provenance.provenance(subject, settings, device),
     },
 )

@@ -1,16 +1,24 @@
 """Bring the labels of one metric together, with intervals over instances."""
 
+from pathlib import Path
+
 import pandas as pd
 import pyarrow as pa
 
-from shapeline import jobs, scores
-from shapeline.metrics.compare import compare
+from shapeline import scores
+from shapeline.metrics import origin
+from shapeline.operations import jobs
 from shapeline.seeds import digest
+from shapeline.statistics.comparison import compare
 
 jobs.start(snakemake)
-settings = snakemake.params.settings
+settings, names = snakemake.params.settings, snakemake.wildcards
+for path in snakemake.input.measured:
+    told = {"experiment": names.experiment, "metric": names.metric, "label": Path(path).stem}
+    origin.check(path, **told, settings_digest=snakemake.resources.asked)
+origin.check_ends([file for path in snakemake.input.measured for file in scores.metadata(path)["scores"]])
 measured = pd.concat([scores.read_table(path) for path in snakemake.input.measured], ignore_index=True)
-compared = compare(measured, settings["seed"])
+compared = compare(measured)
 scores.write_table(
     snakemake.output.compared,
     pa.Table.from_pandas(compared, preserve_index=False),

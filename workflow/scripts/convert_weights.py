@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from shapeline import jobs
 from shapeline.models import torch_weights
+from shapeline.operations import jobs
 
 jobs.start(snakemake)
 torch_weights.convert(Path(snakemake.input.raw[0]), Path(snakemake.output.start))

@@ -1,8 +1,8 @@
 """Print what is there and what the run needs; end with the list of what keeps it from working, if anything does."""
 
-from shapeline import doctor, jobs
-from shapeline.config import Config
+from shapeline.config.types import Config
 from shapeline.errors import ShapelineError
+from shapeline.operations import doctor, jobs
 
 config = Config.model_validate(snakemake.params.settings)
 told, problems = doctor.report(config)  # before this job, which needs no GPU, hides them from itself

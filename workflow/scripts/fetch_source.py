@@ -1,7 +1,7 @@
 """Fetch one official file, verified by its checksum."""
 
-from shapeline import jobs
 from shapeline.datasets.fetch import fetch
+from shapeline.operations import jobs
 
 jobs.start(snakemake)
 fetch(

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from shapeline import datasets, jobs
+from shapeline.datasets import preparation
+from shapeline.operations import jobs
 
 jobs.start(snakemake)
 settings = snakemake.params.settings
-datasets.prepare(settings["source"], settings, snakemake.input.raw, Path(snakemake.output.arrays).parent)
+preparation.prepare(settings["source"], settings, snakemake.input.raw, Path(snakemake.output.arrays).parent)

@@ -2,7 +2,7 @@
 
 import sys
 
-from shapeline import jobs, prune
+from shapeline.operations import jobs, prune
 
 jobs.start(snakemake)
 settings = snakemake.params.settings

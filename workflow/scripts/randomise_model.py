@@ -2,20 +2,20 @@
 
 import json
 
-from shapeline import jobs
+from shapeline.operations import jobs
 
 device = jobs.start(snakemake)
 
-from shapeline import models
 from shapeline.files import atomic
-from shapeline.models import randomisation
+from shapeline.models import randomisation, storage
 from shapeline.seeds import seed_of
 
 settings, wildcards = snakemake.params.settings, snakemake.wildcards
-model = models.load(snakemake.input.weights, device)
+model = storage.load(snakemake.input.weights, device)
 drawn = randomisation.randomise(model, settings.get("layers"), seed_of(settings["seed"], "randomisation"))
 jobs.log.info("drawn anew: %s", ", ".join(drawn))
-models.save(model, snakemake.output.weights)
+storage.save(model, snakemake.output.weights)
 card = {"name": f"{wildcards.model}@{wildcards.variant}", "architecture": model.architecture, "drawn": drawn}
 with atomic(snakemake.output.card) as path:
-    path.write_text(json.dumps({**card, "framework": model.framework, "settings": settings}, indent=1))
+    whole = {**card, "framework": model.framework, "settings": settings}
+    path.write_text(json.dumps(whole, indent=1), encoding="utf-8")

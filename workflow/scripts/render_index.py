@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from shapeline import jobs, reports
-from shapeline.comparison_plots import write_index
+from shapeline.operations import jobs
+from shapeline.report import rendering
+from shapeline.report.index import write_index
 
 jobs.start(snakemake)
 theory = Path(snakemake.input.theory).name
 pages = {theory: "Theory: the papers' statements, checked numerically"}
 write_index(snakemake.input.notebooks, snakemake.output.html, pages, snakemake.params.settings["digests"])
-reports.write_parts(snakemake.output.html, snakemake.output.parts)
+rendering.write_parts(snakemake.output.html, snakemake.output.parts)

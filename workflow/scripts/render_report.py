@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
-from shapeline import jobs, reports
+from shapeline import scores
+from shapeline.metrics import origin
+from shapeline.operations import jobs
+from shapeline.report import rendering
 from shapeline.seeds import digest
 
 jobs.start(snakemake)
@@ -13,6 +16,9 @@ shown = settings.get("report", {})
 measured = {}
 for path in given.measured:
     measured.setdefault(Path(path).parent.name, []).append(path)
+origin.check_scores(given.scores, snakemake.wildcards.experiment)
+of_trainings = [file for path in given.measured for file in scores.metadata(path)["scores"]]
+origin.check_ends(dict.fromkeys([*given.scores, *of_trainings]))
 parameters = {
     "experiment": snakemake.wildcards.experiment,
     "root": str(Path(given.instances).parent),
@@ -25,11 +31,11 @@ parameters = {
     "metrics": {Path(path).stem: path for path in given.metrics},
     "measured": measured,
 }
-reports.render(
+rendering.render(
     given.notebook,
     parameters,
     snakemake.output.html,
     snakemake.output.notebook,
     metadata={"settings_digest": digest(settings)},
 )
-reports.write_parts(snakemake.output.html, snakemake.output.parts, parameters["metrics"])
+rendering.write_parts(snakemake.output.html, snakemake.output.parts, parameters["metrics"])

@@ -1,17 +1,17 @@
 """Draw the instances to explain, predict them, and calibrate the engine on this machine's processor."""
 
-from shapeline import jobs
+from shapeline.operations import jobs
 from shapeline.seeds import digest
 
 device = jobs.start(snakemake)
 
-from shapeline import instances
+from shapeline.attribution import selection, subjects
 
 settings = snakemake.params.settings
 given = snakemake.input
-stand = instances.bench(given.get("weights"), given.arrays, settings, device, *given.trained_on)
-selected = instances.select(stand, settings["seed"], **settings.get("instances", {}))
-forms = {device: instances.calibrate(stand)} if stand.model else {}
+subject = subjects.load_subject(given.get("weights"), given.arrays, settings, device, *given.trained_on)
+selected = selection.select(subject, settings["seed"], **settings.get("instances", {}))
+forms = {device: subjects.calibrate(subject)} if subject.model else {}
 for form in forms.values():
     jobs.log.info("form %s, batch %d: %s evaluations/s", form.name, form.batch, f"{form.rate:,.0f}")
-instances.write(snakemake.output.instances, selected, forms, {"settings_digest": digest(settings)})
+selection.write(snakemake.output.instances, selected, forms, {"settings_digest": digest(settings)})

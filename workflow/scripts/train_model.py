@@ -3,20 +3,20 @@
 import json
 from pathlib import Path
 
-from shapeline import jobs
+from shapeline.operations import jobs
 
 device = jobs.start(snakemake)
 
-from shapeline import datasets, models
+from shapeline.datasets import loading
 from shapeline.files import atomic
-from shapeline.models import ready, training
+from shapeline.models import architectures, ready, storage, training
 
 settings = snakemake.params.settings
-dataset = datasets.load(Path(snakemake.input.arrays).parent)
-model = models.for_dataset(settings, dataset.card)
+dataset = loading.load(Path(snakemake.input.arrays).parent)
+model = architectures.for_dataset(settings, dataset.card)
 start = snakemake.input.get("start")
 if start:
-    models.start_from(model, start[0])
+    storage.start_from(model, start[0])
 is_ready = ready.kind_of(settings.get("source"), settings.get("framework"))
 if is_ready or settings.get("training", {}).get("epochs") == 0:
     card = ready.measured(model.to(device), dataset)
@@ -25,7 +25,7 @@ else:
     key = f"models.{snakemake.wildcards.model}.training"
     chosen = settings.get("training", {})
     card = training.fit(model, dataset, chosen, settings["seed"], device, initialise=not start, key=key)
-models.save(model, snakemake.output.weights)
+storage.save(model, snakemake.output.weights)
 with atomic(snakemake.output.card) as path:
     own = {"name": Path(snakemake.output.card).parent.name, "training": card.pop("settings"), "settings": settings}
-    path.write_text(json.dumps({**card, **own}, indent=1))
+    path.write_text(json.dumps({**card, **own}, indent=1), encoding="utf-8")

@@ -3,7 +3,7 @@
 import importlib
 
 __version__ = "0.1.0"
-CALLS = {"explain": "shapeline.one_call", "compare_folders": "shapeline.compare"}
+CALLS = {"explain": "shapeline.api", "compare_folders": "shapeline.statistics.folders"}
 
 
 def __getattr__(name: str):

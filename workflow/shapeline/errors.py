@@ -1,18 +1,69 @@
 """The one exception a user is meant to see, and the nearest valid name that goes into it."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+
+MOST = 100  # names that a hint lists
+LONGEST = 200  # characters of one
 
 
 class ShapelineError(Exception):
-    """A mistake or a failure the user can act on; its text is one line: where, what, and the remedy."""
+    """A mistake or a failure the user can act on; its text is one line: where, what, and the remedy.
+
+    instance: the position of the input that it is about, which stands where the text has "{instance}".
+    """
+
+    def __init__(self, message: str, instance: int | None = None):
+        super().__init__(message)
+        self.instance = None if instance is None else int(instance)
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.instance is None else text.replace("{instance}", str(self.instance))
+
+    def at(self, positions: Sequence[int]) -> "ShapelineError":
+        """The same of other inputs, of which those of this error are at these positions."""
+        return self if self.instance is None else ShapelineError(self.args[0], positions[self.instance])
+
+    def by_id(self, ids: Sequence[int]) -> "ShapelineError":
+        """The same about an instance by its id, for good; ids of the inputs."""
+        return self if self.instance is None else ShapelineError(str(self.at(ids)))
+
+
+@contextlib.contextmanager
+def about(ids: Sequence[int]) -> Iterator[None]:
+    """What is raised inside the block about an input names it by its id."""
+    try:
+        yield
+    except ShapelineError as error:
+        raise error.by_id(ids) from None
+
+
+@contextlib.contextmanager
+def among(positions: Sequence[int]) -> Iterator[None]:
+    """What is raised inside the block about an input gives its position among others."""
+    try:
+        yield
+    except ShapelineError as error:
+        raise error.at(positions) from None
 
 
 def nearest(name: object, choices: Iterable[str]) -> str:
     """The closest valid name as a hint (" Did you mean 'x'?"), or the whole list when none is close."""
     names = sorted(str(choice) for choice in choices)
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
-    return f" Did you mean '{close[0]}'?" if close else f" Allowed: {', '.join(names)}."
+    close = difflib.get_close_matches(str(name)[:LONGEST], names, n=1, cutoff=0.6)
+    if close:
+        return f" Did you mean '{on_one_line(close[0])}'?"
+    more = f", and {len(names) - MOST:,} more" if len(names) > MOST else ""
+    return f" Allowed: {', '.join(map(on_one_line, names[:MOST]))}{more}."
+
+
+def on_one_line(name: object) -> str:
+    """A name as a message shows it, in which a file may hold line breaks and pages of text."""
+    text = str(name)
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 class MethodFailure(ShapelineError):

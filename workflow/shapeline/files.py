@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, documents that are read with a remedy, and sizes in words."""
 
 import contextlib
 import json
@@ -30,10 +30,19 @@ def atomic(path: str | Path) -> Iterator[Path]:
 def document(path: str | Path) -> dict:
     """What a card or notebook of the workflow holds; one that is no JSON document is a ShapelineError."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        reason = "" if isinstance(found, dict) else "it holds no keys"
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        reason = "" if isinstance(content, dict) else "it holds no keys"
     except ValueError as error:  # of the text or of its coding
         reason = str(error)
     if reason:
         raise ShapelineError(f"{path} is damaged ({reason}); remove it and run again, which makes it anew")
-    return found
+    return content
+
+
+def in_bytes(number: float) -> str:
+    """A number of bytes in words: 3 B, 45.6 MB, 1,234.5 GB."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.1f} GB"

@@ -80,8 +80,8 @@ def connected_subsets(graph: networkx.Graph, node: int, within: Iterable[int]) -
     _known(graph, [node, *members], "connected_subsets")
     if node not in members:
         return iter(())
-    found = _grow(adjacency(graph, members), *_from_root(len(members), members.index(node)))
-    return (frozenset(members[place] for place in np.flatnonzero(row)) for block in found for row in block)
+    blocks = _grow(adjacency(graph, members), *_from_root(len(members), members.index(node)))
+    return (frozenset(members[place] for place in np.flatnonzero(row)) for block in blocks for row in block)
 
 
 def connected_table(table: np.ndarray, root: int | None = None, limit: int | None = None) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""The Parquet score file (schema version 1): write it whole or not at all, read a shard or one complete set."""
+"""The Parquet score file (schema version 2): write it whole or not at all, read a shard or one complete set."""
 
 import contextlib
 import json
@@ -14,15 +14,16 @@ import pyarrow.parquet as pq
 from shapeline.errors import ShapelineError
 from shapeline.files import atomic
 
-VERSION = 1
+VERSION = 2
 KEY = b"shapeline"
 SCHEMA = pa.schema(
     [
         ("instance", pa.int64()),
         ("target", pa.int32()),
         ("repeat", pa.int16()),
-        ("budget", pa.float32()),  # multiple of d; null for a fixed-cost design
+        ("budget", pa.float32()),  # multiple of d; null for a fixed-cost design, and where a tolerance decided
         ("scores", pa.list_(pa.float32())),
+        ("uncertainty", pa.list_(pa.float32())),  # 95 % half-width / 1.96 of each score; null where a method has none
         ("evaluations", pa.int64()),
         ("seconds", pa.float64()),
         ("value_full", pa.float64()),
@@ -96,11 +97,18 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
         path = _shards(Path(path)) if Path(path).is_dir() else [path]
     frames = []
     for shard in path:
-        frames.append(read_table(shard))
+        frames.append(_of_this_version(read_table(shard)))
         if list(frames[-1]) != SCHEMA.names:
             raise ShapelineError(f"{shard} is no score file; remove it and run again, which makes it anew")
     frame = pd.concat(frames, ignore_index=True)
     return frame.sort_values(["instance", "target", "repeat", "budget"], ignore_index=True)
+
+
+def _of_this_version(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the columns of SCHEMA, where they have those of version 1, which had no uncertainty."""
+    if list(rows) == [name for name in SCHEMA.names if name != "uncertainty"]:
+        rows.insert(SCHEMA.names.index("uncertainty"), "uncertainty", None)
+    return rows
 
 
 def final(rows: pd.DataFrame) -> pd.DataFrame:
@@ -123,8 +131,8 @@ def matrix(rows: pd.DataFrame) -> np.ndarray:
 def _shards(folder: Path) -> list[Path]:
     sets: dict[int, dict[int, Path]] = {}
     for file in sorted(folder.glob("*.parquet")):
-        if found := SHARD.fullmatch(file.name):
-            sets.setdefault(int(found[2]), {})[int(found[1])] = file
+        if matched := SHARD.fullmatch(file.name):
+            sets.setdefault(int(matched[2]), {})[int(matched[1])] = file
     complete = [n for n, shards in sets.items() if set(shards) == set(range(n))]
     if len(sets) == 1 and complete:
         return list(sets[complete[0]].values())
@@ -140,11 +148,12 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
     source: as `read` takes it, or its rows. names: of the features; by default those in the file, else their numbers.
     """
     rows, names = _with_names(source, names)
-    kept = rows["scores"].map(lambda one: np.full(0, np.nan) if one is None else one)
+    kept = rows["scores"].map(lambda row: np.full(0, np.nan) if row is None else row)
     widest = max(map(len, kept), default=0)
     names = names if len(names) == widest else [f"feature {place}" for place in range(widest)]
-    wide = np.stack([np.pad(one, (0, widest - len(one)), constant_values=np.nan) for one in kept.map(np.asarray)])
-    table = rows.drop(columns=["scores"]).join(pd.DataFrame(wide, columns=names, index=rows.index))
+    wide = np.stack([np.pad(row, (0, widest - len(row)), constant_values=np.nan) for row in kept.map(np.asarray)])
+    told = rows.drop(columns=["scores", "uncertainty"], errors="ignore")
+    table = told.join(pd.DataFrame(wide, columns=names, index=rows.index))
     with atomic(path) as partial:
         table.to_csv(partial, index=False)
 
@@ -163,7 +172,7 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
         raise ShapelineError("to_shap: shap is not installed: pip install -c constraints.txt -e '.[peers]'") from error
     rows, names = _with_names(source, names)
     rows = final(rows[rows["status"] == "ok"])
-    sizes = {len(one) for one in rows["scores"]}
+    sizes = {len(row) for row in rows["scores"]}
     if len(sizes) != 1:
         raise ShapelineError(f"to_shap: the instances have {sorted(sizes) or 'no'} features; give those of one number")
     groups = rows.groupby(["instance", "target"], sort=True)

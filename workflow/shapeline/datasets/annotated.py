@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from shapeline.datasets import archive, pictures, regions
+from shapeline.datasets.limits import USUAL, Limits
 from shapeline.errors import ShapelineError
 
 log = logging.getLogger(__name__)
@@ -33,27 +34,33 @@ class Annotation:
 
 
 def read(
-    path: Path, asked: dict[str, Annotation], key: Callable[[str], str], size: list[int], fit: str, on_corrupt: str
+    path: Path,
+    asked: dict[str, Annotation],
+    key: Callable[[str], str],
+    size: list[int],
+    fit: str,
+    on_corrupt: str,
+    limits: Limits = USUAL,
 ) -> dict:
-    """The pictures asked for, (n, 3, height, width) uint8, with their boxes in the pixels that they then have.
+    """A reader's dictionary of pictures, (n, 3, height, width) uint8, and boxes in the pixels that they then have.
 
-    path: folder or archive. asked: name -> annotation, in the order of the records. key: the name of a file in `path`,
-    "" for what is no picture. size, fit: see pictures.decode; boxes go with their picture, and cover each pixel that
-    they touch. on_corrupt: "skip" leaves out, names and counts pictures that are missing or cannot be decoded, "stop"
-    is a ShapelineError. Returns the dictionary of a reader, with `kept`, the positions in `asked`, and without labels.
-    """
+    path, limits: folder or archive, and how much it may make this process read.
+    asked: name -> annotation, in the order of the records; the dictionary has `kept`, positions in it, and no labels.
+    key: the name of a file in `path`, "" for what is no picture.
+    size, fit: see pictures.decode; boxes go with their picture, and cover each pixel that they touch.
+    on_corrupt: pictures missing or not decodable: "skip" leaves out, names, counts; "stop" is a ShapelineError."""
     rows = {name: row for row, name in enumerate(asked)}
     inputs = np.zeros((len(asked), 3, *size), np.uint8)
     boxes: list[np.ndarray | None] = [None] * len(asked)
     counts, unreadable, resized = Counter({regions.CLIPPED: 0, regions.EMPTY: 0}), [], 0
-    with archive.opened(path, lambda name: key(name) in rows) as files:
+    with archive.opened(path, lambda name: key(name) in rows, limits) as files:
         for name, stream in files:
             row, annotation = rows[key(name)], asked[key(name)]
             where, content = f"{path}: {name}", stream.read()
             if boxes[row] is not None:
                 raise ShapelineError(f"{where} is there twice; remove one.")
             try:
-                inputs[row] = pictures.decode(where, content, size, fit)
+                inputs[row] = pictures.decode(where, content, size, fit, limits=limits)
             except pictures.Undecodable as error:
                 if on_corrupt == "stop":
                     raise ShapelineError(f"{error}; replace it, or set on_corrupt: skip.") from error
@@ -62,12 +69,12 @@ def read(
                 continue
             sides = _sides(content)
             if annotation.sides not in (None, sides):
-                told, found = ("x".join(map(str, one)) for one in (annotation.sides, sides))
-                raise ShapelineError(f"{where} has {found} pixels and {annotation.where} says {told}; get it again.")
+                told, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
+                raise ShapelineError(f"{where} has {stored} pixels and {annotation.where} says {told}; get it again.")
             boxes[row], odd = fitted(annotation.boxes, sides, size, fit)
             counts.update(odd)
             resized += sides != tuple(size)
-    kept = np.array([row for row, found in enumerate(boxes) if found is not None], np.int64)
+    kept = np.array([row for row, marked in enumerate(boxes) if marked is not None], np.int64)
     missing = [name for name, row in rows.items() if boxes[row] is None and name not in unreadable]
     if missing and (on_corrupt == "stop" or not len(kept)):
         more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
@@ -77,11 +84,7 @@ def read(
     if not len(kept):
         raise ShapelineError(f"{path}: no picture can be decoded.")
     notes = [f"{resized} picture(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
-    for what, names in (("missing", missing), ("cannot be decoded", unreadable)):
-        if names:
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            notes.append(f"{what} and left out: {', '.join(names[:NAMED])}{more}")
-            log.warning("%s: %d picture(s) left out: %s", path, len(names), what)
+    notes += _left_out(path, "missing", missing) + _left_out(path, "cannot be decoded", unreadable)
     return {
         "inputs": inputs if len(kept) == len(inputs) else inputs[kept],
         "boxes": [boxes[row] for row in kept],
@@ -90,6 +93,15 @@ def read(
         "odd": dict(counts),
         "notes": notes,
     }
+
+
+def _left_out(path: Path, what: str, names: list[str]) -> list[str]:
+    """A warning and a note of the pictures that are left out, none where there are none."""
+    if not names:
+        return []
+    log.warning("%s: %d picture(s) left out: %s", path, len(names), what)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return [f"{what} and left out: {', '.join(names[:NAMED])}{more}"]
 
 
 def fitted(boxes: list, sides: tuple[int, int], size: list[int], fit: str) -> tuple[np.ndarray, Counter]:

@@ -2,7 +2,9 @@
 
 import contextlib
 import gzip
+import io
 import lzma
+import math
 import stat
 import tarfile
 import zipfile
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from shapeline.datasets.limits import CHUNK, HEADERS, USUAL, Limits, Member, Tape
 from shapeline.errors import ShapelineError
 
 ZIP = b"PK\x03\x04", b"PK\x05\x06"  # a tar may begin with PK, the name of its first member
@@ -22,26 +25,31 @@ DAMAGES = (
 
 
 @contextlib.contextmanager
-def opened(path: Path, wanted: Callable[[str], bool]) -> Iterator[Iterator[tuple[str, BinaryIO]]]:
+def opened(
+    path: Path, wanted: Callable[[str], bool], limits: Limits = USUAL
+) -> Iterator[Iterator[tuple[str, BinaryIO]]]:
     """Iterates over (name, stream) of the wanted files: of an archive in its own order, of a folder by name.
 
     A stream lasts until the next one. `wanted` is asked of each name once, of a folder inside with a / at its end. A
     member that is a link, a device or climbs out of the archive is refused, wanted or not, and so is an archive that
-    ends early or fails its checksum: ShapelineError, here or at the end.
+    ends early or fails its checksum: ShapelineError, here or at the end. So is what is larger than the limits: a member
+    wanted, the whole archive, and of a folder a file.
     """
     try:
         if path.is_dir():
-            yield _of_folder(path, wanted)
+            yield _of_folder(path, wanted, limits)
             return
         start, end = _ends(path)
         if start[:4] in ZIP:
             with zipfile.ZipFile(path) as archive:
-                yield _of_zip(path, archive, wanted)
+                yield _of_zip(path, archive, wanted, limits)
         else:
             with _unzipped(path, start, end) as unzipped:
-                yield _of_archive(path, unzipped, wanted)
+                tape = Tape(path, unzipped, limits)
+                yield _of_archive(path, tape, wanted, limits)
                 # To the end: a cut between two members shows only there, and so does the checksum.
-                while unzipped.read(1 << 20):
+                tape.left = math.inf
+                while tape.read(CHUNK):
                     pass
     except DAMAGES as error:
         raise ShapelineError(f"{path}: the archive is truncated or damaged ({error}); get it again.") from error
@@ -66,32 +74,50 @@ def _unzipped(path: Path, start: bytes, end: bytes) -> BinaryIO:
     return open(path, "rb")
 
 
-def _of_folder(folder: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, BinaryIO]]:
+def _of_folder(folder: Path, wanted: Callable[[str], bool], limits: Limits) -> Iterator[tuple[str, BinaryIO]]:
+    read = 0
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
         if wanted(f"{name}/" if file.is_dir() else name) and file.is_file():
+            size = file.stat().st_size
+            limits.refuse_member(f"{folder}: {name}", size)
+            read += size
+            if limits.total:
+                limits.refuse_total(folder, read)
             with open(file, "rb") as stream:
                 yield name, stream
 
 
-def _of_archive(path: Path, unzipped: BinaryIO, wanted: Callable[[str], bool]) -> Iterator[tuple[str, BinaryIO]]:
+def _of_archive(
+    path: Path, tape: Tape, wanted: Callable[[str], bool], limits: Limits
+) -> Iterator[tuple[str, BinaryIO]]:
     # Members are visited in their order, so that the file is only ever read forwards.
-    with tarfile.open(fileobj=unzipped, mode="r:") as archive:
+    with tarfile.open(fileobj=tape, mode="r:") as archive:
         while (member := archive.next()) is not None:
             _refuse(path, member.name, not (member.isfile() or member.isdir()))
             if wanted(f"{member.name}/" if member.isdir() else member.name) and member.isfile():
+                limits.refuse_member(f"{path}: the member '{member.name}'", member.size)
+                tape.left = math.inf
                 yield member.name, archive.extractfile(member)
             archive.members.clear()  # it remembers every member, and there may be 100,000
+            tape.left = HEADERS
 
 
-def _of_zip(path: Path, archive: zipfile.ZipFile, wanted: Callable[[str], bool]) -> Iterator[tuple[str, BinaryIO]]:
+def _of_zip(
+    path: Path, archive: zipfile.ZipFile, wanted: Callable[[str], bool], limits: Limits
+) -> Iterator[tuple[str, BinaryIO]]:
+    chosen = []
     for member in archive.infolist():
         _refuse(path, member.filename, stat.S_ISLNK(member.external_attr >> 16))
         if wanted(member.filename) and not member.is_dir():
             if member.flag_bits & 1:
                 raise ShapelineError(f"{path}: the member '{member.filename}' has a password; unpack it first.")
-            with archive.open(member) as stream:
-                yield member.filename, stream
+            limits.refuse_member(f"{path}: the member '{member.filename}'", member.file_size)
+            chosen.append(member)
+    limits.refuse_total(path, sum(member.file_size for member in chosen))
+    for member in chosen:
+        with archive.open(member) as stream:
+            yield member.filename, io.BufferedReader(Member(f"{path}: the member '{member.filename}'", stream, limits))
 
 
 def _refuse(path: Path, name: str, odd: bool) -> None:

@@ -6,15 +6,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shapeline.datasets import pictures, text
-from shapeline.datasets.sources import SOURCES, Source, columns_of, is_own, of_task, source_named
+from shapeline.datasets import csv_file, limits, pictures, text
+from shapeline.datasets.registry import SOURCES, Source, columns_of, of_task, source_named
+from shapeline.datasets.sources import is_own
 from shapeline.errors import ShapelineError, nearest
 
 TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
 COLUMN_SETTINGS = ("target", "text", "task", "columns", "categorical")  # of a file of one's own
 SETTINGS = (
     *("source", "classes", "path", "validation", "test", "seed", "count"),
-    *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *pictures.KEYS),
+    *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *pictures.KEYS, *csv_file.KEYS, "limits"),
 )
 TASKS = ("classification", "regression", "multilabel")
 
@@ -31,6 +32,30 @@ def check(source: str, settings: dict) -> None:
             raise ShapelineError(f"dataset key '{key}': unknown.{nearest(key, SETTINGS)}")
     if settings.get("source", source) != source:
         raise ShapelineError(f"dataset source '{source}': its settings name another source, '{settings['source']}'.")
+    _check_numbers(source, settings)
+    for key in ("unit", "vocabulary"):
+        if settings.get("tokenizer") and settings.get(key) is not None:
+            raise ShapelineError(f"dataset key '{key}': the tokenizer has its own words and tokens; remove the key.")
+    pictures.check(settings)
+    limits.of(settings.get("limits"))
+    _refuse_picture_settings(source, settings)
+    if is_own(source):
+        text.settings_of(settings)
+        return
+    entry = of_task(source_named(source), settings)
+    if entry.kind != "text":
+        refuse_text_settings(source, entry.kind, settings)
+    else:
+        text_settings(entry, settings)
+    _check_local(source, entry, settings)
+    if entry.task == "regression":
+        refuse_classes(source, settings)
+    elif entry.classes:
+        chosen_classes(source, entry.classes, settings.get("classes"))
+
+
+def _check_numbers(source: str, settings: dict) -> None:
+    """Check fractions, seed and count."""
     for key, lowest in (("validation", "0 <="), ("test", "0 <")):
         fraction = settings.get(key, 0.5)
         number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
@@ -47,19 +72,10 @@ def check(source: str, settings: dict) -> None:
     if count is not None and (is_own(source) or source_named(source).count is None):
         counted = ", ".join(name for name, known in SOURCES.items() if known.count is not None)
         raise ShapelineError(f"dataset key 'count': source '{source}' has its own records; only {counted} takes it.")
-    for key in ("unit", "vocabulary"):
-        if settings.get("tokenizer") and settings.get(key) is not None:
-            raise ShapelineError(f"dataset key '{key}': the tokenizer has its own words and tokens; remove the key.")
-    pictures.check(settings)
-    _refuse_picture_settings(source, settings)
-    if is_own(source):
-        text.settings_of(settings)
-        return
-    entry = of_task(source_named(source), settings)
-    if entry.kind != "text":
-        refuse_text_settings(source, entry.kind, settings)
-    else:
-        text_settings(entry, settings)
+
+
+def _check_local(source: str, entry: Source, settings: dict) -> None:
+    """Check the keys of parts, tasks and paths against what the source brings itself."""
     local = settings.get("path") is not None
     # A local copy may lack the official training file, and then the rest is split by `test`.
     if entry.official_test and "test" in settings and not (local and entry.optional):
@@ -78,10 +94,6 @@ def check(source: str, settings: dict) -> None:
     if not (entry.files or entry.local) and local:
         origin = "is made by this package" if entry.synthetic else "comes with scikit-learn"
         raise ShapelineError(f"dataset key 'path': source '{source}' {origin}; remove the key.")
-    if entry.task == "regression":
-        refuse_classes(source, settings)
-    elif entry.classes:
-        chosen_classes(source, entry.classes, settings.get("classes"))
 
 
 def _check_columns(entry: Source, settings: dict) -> None:
@@ -131,10 +143,13 @@ def refuse_text_settings(source: str, kind: str, settings: dict) -> None:
 
 
 def _refuse_picture_settings(source: str, settings: dict) -> None:
-    given = [key for key in (*pictures.KEYS, *COLUMN_SETTINGS) if settings.get(key) is not None]
+    given = [
+        key for key in (*pictures.KEYS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits") if settings.get(key) is not None
+    ]
     taken = ()
     if given and not is_own(source):
-        taken = inspect.signature(importlib.import_module(source_named(source).module).read).parameters
+        taken = set(inspect.signature(importlib.import_module(source_named(source).module).read).parameters)
+        taken |= {*csv_file.KEYS} if "form" in taken else set()
     for key in given:
         if key not in taken:
             raise ShapelineError(f"dataset key '{key}': source '{source}' does not take it; remove the key.")

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from shapeline.datasets import archive
+from shapeline.datasets.limits import of
 from shapeline.errors import ShapelineError
 
 # In the order of the records; the last is the test part.
@@ -13,13 +14,13 @@ SHAPE, N_CLASSES = (3, 32, 32), 10
 RECORD = 1 + 3 * 32 * 32  # bytes: the label, then red, green and blue, each row by row
 
 
-def read(paths: dict[str, Path]) -> dict:
+def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     """Pictures (n, 3, 32, 32) uint8, labels 0..9, and the official split: the five training batches first, then test.
 
     paths: official file name -> .tar.gz or folder with the six .bin files. Raises ShapelineError.
     """
     (path,) = paths.values()
-    with archive.opened(path, lambda name: name.split("/")[-1] in BATCHES) as files:
+    with archive.opened(path, lambda name: name.split("/")[-1] in BATCHES, of(limits)) as files:
         contents = {name.split("/")[-1]: stream.read() for name, stream in files}
     for name in BATCHES:
         if name not in contents:

@@ -100,12 +100,12 @@ def rows(where: str, stream: BinaryIO, names: tuple[str, ...], delimiter: str = 
 
 
 def _positions(where: str, header: list[str], names: tuple[str, ...]) -> list[int]:
-    found = [re.sub(r"[^a-z0-9]+", "_", name.strip().lower()) for name in header]
+    columns = [re.sub(r"[^a-z0-9]+", "_", name.strip().lower()) for name in header]
     for name in names:
-        if name not in found:
-            hint = nearest(name, found) if found else " The file is empty."
+        if name not in columns:
+            hint = nearest(name, columns) if columns else " The file is empty."
             raise ShapelineError(f"{where}: its header has no column {name}.{hint}")
-    return [found.index(name) for name in names]
+    return [columns.index(name) for name in names]
 
 
 @contextlib.contextmanager

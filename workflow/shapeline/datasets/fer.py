@@ -1,6 +1,5 @@
 """Facial expressions (FER2013, Goodfellow et al. 2013), happy and sad: class folders of pictures, or fer2013.csv."""
 
-import io
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +8,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from shapeline.datasets import PARTS, archive, columns
+from shapeline.datasets import archive, columns, pictures
+from shapeline.datasets.limits import Limits, of
+from shapeline.datasets.sources import PARTS
 from shapeline.errors import ShapelineError
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ SIDE = 48
 OTHER, UNREADABLE = "left_out_other_expressions", "left_out_unreadable"
 
 
-def read(paths: dict[str, Path]) -> dict:
+def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     """Happy and sad faces (n, 1, 48, 48) uint8, labels 0 happy and 1 sad, and the official split.
 
     Order: training first; of folders then happy first and by file name, of the csv by row. A picture that cannot be
@@ -37,13 +38,17 @@ def read(paths: dict[str, Path]) -> dict:
         with columns.opened(path) as stream:
             faces = list(_of_rows(str(path), stream, skipped))
     else:
-        faces = []
-        with archive.opened(path, lambda name: name.split("/")[-1] == CSV or _place(name) is not None) as files:
+        faces, allowed = [], of(limits, member=1000)  # the table is 301 MB, and never in memory as one
+
+        def wanted(name: str) -> bool:
+            return name.split("/")[-1] == CSV or _place(name) is not None
+
+        with archive.opened(path, wanted, allowed) as files:
             for name, stream in files:
                 if _place(name) is None:
                     faces += _of_rows(f"{path}: {name}", stream, skipped)
                 else:
-                    faces += _of_picture(path, name, stream.read(), skipped)
+                    faces += _of_picture(path, name, stream.read(), skipped, allowed)
     if skipped[UNREADABLE]:
         log.warning("%s: %d picture(s) left out", path, skipped[UNREADABLE])
     # Stable, so that rows stay in their order.
@@ -72,18 +77,16 @@ def _place(name: str) -> tuple[int, str, str] | None:
     return (FOLDERS[part], folder, file) if known else None
 
 
-def _of_picture(path: Path, name: str, content: bytes, skipped: Counter) -> Iterator[tuple]:
+def _of_picture(path: Path, name: str, content: bytes, skipped: Counter, limits: Limits) -> Iterator[tuple]:
     """(order, label, pixels) of one picture; nothing of another class, or where it cannot be decoded."""
-    from PIL import Image
-
     part, folder, file = _place(name)
     if folder not in CLASSES:
         skipped[OTHER] += 1
         return
     try:
-        pixels = np.asarray(Image.open(io.BytesIO(content)).convert("L"))
-    except (OSError, SyntaxError) as error:  # SyntaxError: a broken png
-        log.warning("%s: %s cannot be decoded (%s), left out", path, name, error)
+        (pixels,) = pictures.decode(f"{path}: {name}", content, color="grey", limits=limits)
+    except pictures.Undecodable as error:
+        log.warning("%s, left out", error)
         skipped[UNREADABLE] += 1
         return
     if pixels.shape != (SIDE, SIDE):
@@ -108,6 +111,6 @@ def _of_rows(where: str, stream: BinaryIO, skipped: Counter) -> Iterator[tuple]:
         except (ValueError, OverflowError):
             pixels = np.array([-1])
         if len(pixels) != SIDE**2 or pixels.min() < 0 or pixels.max() > 255:
-            found = len(text.split())
-            raise ShapelineError(f"{where}, line {line}: {found:,} pixels; expected {SIDE**2:,} numbers from 0 to 255.")
+            count = len(text.split())
+            raise ShapelineError(f"{where}, line {line}: {count:,} pixels; expected {SIDE**2:,} numbers from 0 to 255.")
         yield (USAGES[usage], 0, ""), CLASSES.index(EMOTIONS[emotion]), pixels.astype(np.uint8).reshape(SIDE, SIDE)

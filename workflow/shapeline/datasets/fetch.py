@@ -10,7 +10,8 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from shapeline.datasets import RemoteFile, expand, file_digest, is_address, remote_files
+from shapeline.datasets.registry import RemoteFile, file_digest, remote_files
+from shapeline.datasets.sources import expand, is_address
 from shapeline.errors import ShapelineError, nearest
 
 log = logging.getLogger(__name__)

@@ -1,11 +1,15 @@
 """One's own pictures: a folder, or an archive of one, with a folder for each class."""
 
+import functools
 import logging
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shapeline.datasets import PARTS, TEST, TRAIN, archive, pictures
+from shapeline.datasets import archive, pictures
+from shapeline.datasets.limits import Limits, of
+from shapeline.datasets.sources import PARTS, TEST, TRAIN
 from shapeline.errors import ShapelineError
 
 log = logging.getLogger(__name__)
@@ -23,6 +27,7 @@ def read(
     fit: str = "resize",
     color: str = "rgb",
     on_corrupt: str = "stop",
+    limits: dict | None = None,
 ) -> dict:
     """Pictures (n, channels, height, width) uint8, labels and class names (the folders' in alphabetical order).
 
@@ -32,7 +37,46 @@ def read(
     Raises ShapelineError.
     """
     (path,) = paths.values()
-    found: dict[PurePosixPath, np.ndarray] = {}
+    allowed = of(limits)
+    decode = functools.partial(pictures.decode, size=size, fit=fit, color=color, limits=allowed)
+    kept, folders, others, unreadable = _decoded(path, decode, on_corrupt, allowed)
+    if not kept:
+        raise ShapelineError(f"{path}: holds no picture ({', '.join(pictures.SUFFIXES)}); the layout is {LAYOUT}.")
+    parts = _parts(path, list(kept), folders)
+    names = sorted({file.parent.name for file in kept})
+    if len(names) < 2:
+        raise ShapelineError(f"{path}: holds one class folder, '{names[0]}'; a classifier needs two or more.")
+    notes = []
+    if len(set(parts.values())) == 1:
+        (part,) = set(parts.values())
+        notes += [f"all pictures lie in {part}, so the parts are drawn"] if part else []
+        parts = None
+    else:
+        _check_split(path, set(parts.values()))
+        notes += _absent(path, parts, names)
+    if others:
+        log.warning("%s: %d file(s) that are no pictures are ignored", path, len(others))
+        notes.append(f"{len(others)} file(s) that are no pictures ignored")
+    if unreadable:
+        more = f" and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
+        notes.append(f"cannot be decoded and left out: {', '.join(sorted(unreadable)[:NAMED])}{more}")
+    order = sorted(kept, key=lambda file: (SPLITS[parts[file]] if parts else 0, file.parts[-2:], file))
+    return {
+        "inputs": np.stack([kept[file] for file in order]),
+        "labels": np.array([names.index(file.parent.name) for file in order]),
+        "class_names": names,
+        "split": np.array([SPLITS[parts[file]] for file in order], np.uint8) if parts else None,
+        "skipped": {UNREADABLE: len(unreadable)},
+        "notes": notes,
+    }
+
+
+def _decoded(
+    path: Path, decode: Callable[[str, bytes], np.ndarray], on_corrupt: str, limits: Limits
+) -> tuple[dict[PurePosixPath, np.ndarray], set[tuple[str, ...]], set[PurePosixPath], list[str]]:
+    """The pictures below a folder or in an archive, all folders, the files that are no pictures, and the names of
+    those that cannot be decoded."""
+    kept: dict[PurePosixPath, np.ndarray] = {}
     folders: set[tuple[str, ...]] = set()
     others, unreadable = set(), []
 
@@ -50,11 +94,11 @@ def read(
             others.add(file)
         return is_picture
 
-    with archive.opened(path, wanted) as files:
+    with archive.opened(path, wanted, limits) as files:
         for name, stream in files:
             where = f"{path}: {name}"
             try:
-                pixels = pictures.decode(where, stream.read(), size, fit, color)
+                pixels = decode(where, stream.read())
             except pictures.Undecodable as error:
                 if on_corrupt == "stop":
                     remedy = "replace or remove it, or set on_corrupt: skip"
@@ -62,41 +106,13 @@ def read(
                 log.warning("%s, left out", error)
                 unreadable.append(name)
                 continue
-            if found and pixels.shape != (first := next(iter(found.values()))).shape:
-                sizes = " and ".join(f"{one.shape[1]}x{one.shape[2]}" for one in (pixels, first))
+            if kept and pixels.shape != (first := next(iter(kept.values()))).shape:
+                sizes = " and ".join(f"{picture.shape[1]}x{picture.shape[2]}" for picture in (pixels, first))
                 raise ShapelineError(
-                    f"{where} has other sides than {next(iter(found))} ({sizes} pixels); set size: [height, width]."
+                    f"{where} has other sides than {next(iter(kept))} ({sizes} pixels); set size: [height, width]."
                 )
-            found[PurePosixPath(name)] = pixels
-    if not found:
-        raise ShapelineError(f"{path}: holds no picture ({', '.join(pictures.SUFFIXES)}); the layout is {LAYOUT}.")
-    parts = _parts(path, list(found), folders)
-    names = sorted({file.parent.name for file in found})
-    if len(names) < 2:
-        raise ShapelineError(f"{path}: holds one class folder, '{names[0]}'; a classifier needs two or more.")
-    notes = []
-    if len(set(parts.values())) == 1:
-        (part,) = set(parts.values())
-        notes += [f"all pictures lie in {part}, so the parts are drawn"] if part else []
-        parts = None
-    else:
-        _check_split(path, set(parts.values()))
-        notes += _absent(path, parts, names)
-    if others:
-        log.warning("%s: %d file(s) that are no pictures are ignored", path, len(others))
-        notes.append(f"{len(others)} file(s) that are no pictures ignored")
-    if unreadable:
-        more = f" and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
-        notes.append(f"cannot be decoded and left out: {', '.join(sorted(unreadable)[:NAMED])}{more}")
-    order = sorted(found, key=lambda file: (SPLITS[parts[file]] if parts else 0, file.parts[-2:], file))
-    return {
-        "inputs": np.stack([found[file] for file in order]),
-        "labels": np.array([names.index(file.parent.name) for file in order]),
-        "class_names": names,
-        "split": np.array([SPLITS[parts[file]] for file in order], np.uint8) if parts else None,
-        "skipped": {UNREADABLE: len(unreadable)},
-        "notes": notes,
-    }
+            kept[PurePosixPath(name)] = pixels
+    return kept, folders, others, unreadable
 
 
 def _place(folder: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
@@ -118,8 +134,8 @@ def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]
         root, part = _place(file.parts[:-1])
         layouts.setdefault((root, bool(part)), file)
     if len(layouts) > 1:
-        one, other = list(layouts.values())[:2]
-        raise ShapelineError(f"{path}: {one} and {other} lie in two layouts; give one, {LAYOUT}.")
+        first, other = list(layouts.values())[:2]
+        raise ShapelineError(f"{path}: {first} and {other} lie in two layouts; give one, {LAYOUT}.")
     ((root, split),) = layouts
     filled = {file.parts[:-1] for file in files}
     filled |= {folder[:-1] for folder in filled}
@@ -137,16 +153,16 @@ def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]
 
 def _absent(path: Path, parts: dict[PurePosixPath, str], names: list[str]) -> list[str]:
     """A note for each part that has no picture of some class; of the training part the counts are an error."""
-    found, notes = {(SPLITS[part], file.parent.name) for file, part in parts.items()}, []
-    for index in sorted({index for index, _ in found} - {TRAIN}):
-        if absent := [name for name in names if (index, name) not in found]:
+    filled, notes = {(SPLITS[part], file.parent.name) for file, part in parts.items()}, []
+    for index in sorted({index for index, _ in filled} - {TRAIN}):
+        if absent := [name for name in names if (index, name) not in filled]:
             notes.append(f"no picture of {', '.join(absent)} in the {PARTS[index]} part")
             log.warning("%s: %s", path, notes[-1])
     return notes
 
 
-def _check_split(path: Path, found: set[str]) -> None:
+def _check_split(path: Path, present: set[str]) -> None:
     for needed in (TRAIN, TEST):
-        if needed not in {SPLITS[part] for part in found}:
-            listed = " and ".join(sorted(found))
+        if needed not in {SPLITS[part] for part in present}:
+            listed = " and ".join(sorted(present))
             raise ShapelineError(f"{path}: holds {listed} but no {PARTS[needed]} folder; rename one, or remove them.")

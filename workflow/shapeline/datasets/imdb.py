@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 
 from shapeline.datasets import archive
+from shapeline.datasets.limits import of
 from shapeline.errors import ShapelineError
 
 PARTS = {"train": 0, "test": 2}
 CLASSES = {"neg": 0, "pos": 1}
 
 
-def read(paths: dict[str, Path]) -> dict:
+def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     """The labelled reviews, breaks (<br />) as spaces, and the official split; the `unsup` reviews are left out.
 
     Order, in whatever order they are stored: training first, negative first, then by file name. paths: official file
@@ -19,7 +20,7 @@ def read(paths: dict[str, Path]) -> dict:
     """
     (path,) = paths.values()
     reviews = []
-    with archive.opened(path, lambda name: _place(name) is not None) as files:
+    with archive.opened(path, lambda name: _place(name) is not None, of(limits)) as files:
         for name, stream in files:
             text = stream.read().decode("utf-8", "surrogateescape")
             reviews.append((*_place(name), text.replace("<br />", " ")))

@@ -5,8 +5,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shapeline.datasets import PARTS, TEST, TRAIN, annotated, archive, columns
+from shapeline.datasets import annotated, archive, columns
 from shapeline.datasets.annotated import Annotation
+from shapeline.datasets.limits import of
+from shapeline.datasets.sources import PARTS, TEST, TRAIN
 from shapeline.errors import ShapelineError, nearest
 
 HEIGHT, WIDTH = 960, 1280
@@ -24,7 +26,13 @@ FRAME = re.compile(r"((day|night)(Clip|Sequence)\d+)--(\d+)")
 KINDS = {"Clip": TRAIN, "Sequence": TEST}
 
 
-def read(paths: dict[str, Path], size: list[int] | None = None, fit: str = "resize", on_corrupt: str = "stop") -> dict:
+def read(
+    paths: dict[str, Path],
+    size: list[int] | None = None,
+    fit: str = "resize",
+    on_corrupt: str = "stop",
+    limits: dict | None = None,
+) -> dict:
     """Frames by day (n, 3, 960, 1280) uint8 or of `size`, labels 1 with a green light, the official split, all boxes.
 
     Order: training first, then by sequence and number. A frame without a box is negative, in a sequence that has a
@@ -34,6 +42,7 @@ def read(paths: dict[str, Path], size: list[int] | None = None, fit: str = "resi
     annotated.read. Raises ShapelineError.
     """
     (path,) = paths.values()
+    allowed = of(limits)
     frames: set[str] = set()
     boxes: dict[str, list] = {}  # of each frame that has some
     files_of: dict[str, str] = {}  # of each sequence, its file of boxes
@@ -43,7 +52,7 @@ def read(paths: dict[str, Path], size: list[int] | None = None, fit: str = "resi
         frames.update([frame] if frame else [])
         return PurePosixPath(name).name == BOXES and not _is_sample(name)
 
-    with archive.opened(path, wanted) as files:
+    with archive.opened(path, wanted, allowed) as files:
         for name, stream in files:
             for frame, box in _rows(f"{path}: {name}", stream):
                 sequence = FRAME.fullmatch(frame)[1]
@@ -63,11 +72,11 @@ def read(paths: dict[str, Path], size: list[int] | None = None, fit: str = "resi
             raise ShapelineError(
                 f"{path}: holds no day{kind}, and so nothing for the {PARTS[part]} part; get it again."
             )
-    records = annotated.read(path, asked, _frame, size or [HEIGHT, WIDTH], fit, on_corrupt)
+    records = annotated.read(path, asked, _frame, size or [HEIGHT, WIDTH], fit, on_corrupt, allowed)
     return {
         **records,
         "box_names": BOX_NAMES,
-        "labels": np.array([(found[:, 0] == 1).any() for found in records["boxes"]], np.int64),
+        "labels": np.array([(marked[:, 0] == 1).any() for marked in records["boxes"]], np.int64),
         "split": np.array([annotation.part for annotation in asked.values()], np.uint8)[records["kept"]],
     }
 
@@ -91,7 +100,7 @@ def _order(frame: str) -> tuple:
 
 def _rows(where: str, stream) -> list[tuple[str, tuple]]:
     """(frame, box) of each row of a file of boxes; none of one by night."""
-    found = []
+    boxes = []
     for line, (name, tag, *corners) in columns.rows(where, stream, COLUMNS, delimiter=";"):
         frame = FRAME.fullmatch(PurePosixPath(name).stem)
         if not frame:
@@ -104,5 +113,5 @@ def _rows(where: str, stream) -> list[tuple[str, tuple]]:
             left, top, right, bottom = map(int, corners)
         except ValueError:
             raise ShapelineError(f"{where}, line {line}: a box of {corners}; its corners are whole numbers.") from None
-        found.append((frame[0], (1 if tag in GREEN else BOX_NAMES.index(tag), top, left, bottom, right)))
-    return found
+        boxes.append((frame[0], (1 if tag in GREEN else BOX_NAMES.index(tag), top, left, bottom, right)))
+    return boxes

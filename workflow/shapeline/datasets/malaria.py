@@ -5,8 +5,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shapeline.datasets import TEST, TRAIN, VALIDATION, annotated, archive, regions
+from shapeline.datasets import annotated, archive, regions
 from shapeline.datasets.annotated import Annotation
+from shapeline.datasets.limits import of
+from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of
 
@@ -27,6 +29,7 @@ def read(
     fit: str = "resize",
     on_corrupt: str = "stop",
     task: str = "classification",
+    limits: dict | None = None,
 ) -> dict:
     """Slides (n, 3, 1200, 1600) uint8 or of `size`, labels 1 with a trophozoite, the official split and all boxes.
 
@@ -36,23 +39,24 @@ def read(
     annotated.read. task: multilabel gives labels (n, 2), with a trophozoite and with a ring. Raises ShapelineError.
     """
     (path,) = paths.values()
-    found: dict[str, list] = {}
-    with archive.opened(path, lambda name: PurePosixPath(name).name in PARTS) as files:
+    allowed = of(limits)
+    listed: dict[str, list] = {}
+    with archive.opened(path, lambda name: PurePosixPath(name).name in PARTS, allowed) as files:
         for name, stream in files:
-            if PurePosixPath(name).name in found:
+            if PurePosixPath(name).name in listed:
                 raise ShapelineError(f"{path}: {name} is there twice; remove one.")
-            found[PurePosixPath(name).name] = _annotations(path, name, stream.read())
-    if not {"training.json", "annotations.json"} & set(found):
+            listed[PurePosixPath(name).name] = _annotations(path, name, stream.read())
+    if not {"training.json", "annotations.json"} & set(listed):
         raise ShapelineError(f"{path}: holds no training.json; malaria wants it, test.json and the folder images.")
-    if "training.json" in found:
-        found.pop("annotations.json", None)
+    if "training.json" in listed:
+        listed.pop("annotations.json", None)
     asked: dict[str, Annotation] = {}
-    for name in filter(found.get, PARTS):
-        for picture, annotation in found[name]:
+    for name in filter(listed.get, PARTS):
+        for picture, annotation in listed[name]:
             if picture in asked:
                 raise ShapelineError(f"{annotation.where} names the picture {picture} a second time.")
             asked[picture] = annotation
-    records = annotated.read(path, asked, annotated.file_name, size or [HEIGHT, WIDTH], fit, on_corrupt)
+    records = annotated.read(path, asked, annotated.file_name, size or [HEIGHT, WIDTH], fit, on_corrupt, allowed)
     parts = [annotation.part for annotation in asked.values()]
     shown = [[(boxes[:, 0] == BOX_NAMES.index(name)).any() for name in LABELS] for boxes in records["boxes"]]
     several = task == "multilabel"
@@ -74,7 +78,7 @@ def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
     """
     slides = read({"slides": Path(path)})
     random = np.random.default_rng(seed_of("malaria crops", seed))
-    inputs, labels, found, split = [], [], [], []
+    inputs, labels, boxes_seen, split = [], [], [], []
     for number, (slide, boxes) in enumerate(zip(slides["inputs"], slides["boxes"], strict=True)):
         boxes = boxes[boxes[:, 0] == 1]
         highest = np.array(slide.shape[1:]) - CROP
@@ -82,7 +86,7 @@ def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
             seen, _ = regions.clip(boxes - [0, top, left, top, left], CROP, CROP)
             inputs.append(slide[:, top : top + CROP, left : left + CROP])
             labels.append(int(len(seen) > 0))
-            found.append(seen)
+            boxes_seen.append(seen)
             place = (number - held_out) % len(slides["inputs"])
             split.append({0: TEST, 1: VALIDATION}.get(place, TRAIN))
     return {
@@ -90,7 +94,7 @@ def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
         "labels": labels,
         "class_names": CLASSES,
         "split": split,
-        "boxes": found,
+        "boxes": boxes_seen,
         "box_names": CLASSES,
     }
 
@@ -128,7 +132,8 @@ def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annot
             shape = {} if isinstance(image, str) else image.get("shape", {})
             sides = (shape["r"], shape["c"]) if shape else None
             objects = [
-                (one["category"], *(one["bounding_box"][end][axis] for end, axis in SIDES)) for one in entry["objects"]
+                (cell["category"], *(cell["bounding_box"][end][axis] for end, axis in SIDES))
+                for cell in entry["objects"]
             ]
         except (TypeError, KeyError, AttributeError) as error:
             raise ShapelineError(

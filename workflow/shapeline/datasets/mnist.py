@@ -1,6 +1,7 @@
 """MNIST (LeCun, Cortes & Burges 1998): the four official IDX files, gzipped or not."""
 
 import gzip
+import io
 import math
 import zlib
 from pathlib import Path
@@ -12,6 +13,7 @@ from shapeline.errors import ShapelineError
 # IDX: two zero bytes, the type (8 is unsigned byte), the number of dimensions; then each size, 4 bytes, big-endian.
 IMAGES, LABELS = 0x00000803, 0x00000801
 SIDE, N_CLASSES = 28, 10
+LARGEST = 200_000_000  # bytes, unpacked
 
 
 def read(paths: dict[str, Path]) -> dict:
@@ -42,15 +44,18 @@ def read_idx(path: Path, magic: int) -> np.ndarray:
     content = Path(path).read_bytes()
     if content[:2] == b"\x1f\x8b":
         try:
-            content = gzip.decompress(content)
+            with gzip.open(io.BytesIO(content)) as stream:
+                content = stream.read(LARGEST + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise ShapelineError(f"{path}: the gzip file is truncated or damaged ({error}); get it again.") from error
+    if len(content) > LARGEST:
+        raise ShapelineError(f"{path}: more than {LARGEST:,} bytes, the official file has 47 million; get it again.")
     n_dimensions = magic & 0xFF
     header = 4 + 4 * n_dimensions
-    found = int.from_bytes(content[:4], "big")
-    if found != magic:
-        hint = {IMAGES: " It holds images.", LABELS: " It holds labels."}.get(found, "")
-        raise ShapelineError(f"{path}: not the expected IDX file (magic number {found}, expected {magic}).{hint}")
+    number = int.from_bytes(content[:4], "big")
+    if number != magic:
+        hint = {IMAGES: " It holds images.", LABELS: " It holds labels."}.get(number, "")
+        raise ShapelineError(f"{path}: not the expected IDX file (magic number {number}, expected {magic}).{hint}")
     shape = [int.from_bytes(content[start : start + 4], "big") for start in range(4, header, 4)]
     expected = header + math.prod(shape)
     if len(content) != expected:

@@ -2,9 +2,11 @@
 
 import io
 import struct
+import warnings
 
 import numpy as np
 
+from shapeline.datasets.limits import USUAL, Limits
 from shapeline.errors import ShapelineError, nearest
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -39,19 +41,27 @@ def shape_of(settings: dict) -> tuple[int, int, int] | None:
 
 
 def decode(
-    where: str, content: bytes, size: tuple[int, int] | None = None, fit: str = "resize", color: str = "rgb"
+    where: str,
+    content: bytes,
+    size: tuple[int, int] | None = None,
+    fit: str = "resize",
+    color: str = "rgb",
+    limits: Limits = USUAL,
 ) -> np.ndarray:
     """A JPEG or PNG file as (channels, height, width) uint8, turned as its camera says.
 
     where: the file, for messages. size: height and width it is brought to, by area-weighted bilinear interpolation;
     None leaves it. fit: "resize" changes the ratio of its sides, "crop" cuts off what is too long, half of it at either
-    end. color: "rgb", where a grey picture is refused, or "grey", which turns colours to luma. Raises ShapelineError,
-    and Undecodable (which is one) where the content is no whole picture.
+    end. color: "rgb", where a grey picture is refused, or "grey", which turns colours to luma. limits: a
+    picture of more pixels is refused before it is decoded. Raises ShapelineError, and Undecodable (which is one) where
+    the content is no whole picture.
     """
     from PIL import Image, ImageOps
 
     try:
-        picture = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
+        with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):  # the limits decide
+            picture = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
+        limits.refuse_pixels(where, *picture.size)
         picture.load()
         picture = ImageOps.exif_transpose(picture)
     except (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError) as error:

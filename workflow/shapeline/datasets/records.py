@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import regions, text, tokenizer
+from shapeline.datasets import csv_file, regions, text, tokenizer
 from shapeline.datasets.checks import TASKS, text_settings
-from shapeline.datasets.sources import PARTS, Source, expand, user_function
+from shapeline.datasets.registry import Source
+from shapeline.datasets.sources import PARTS, expand, user_function
 from shapeline.errors import ShapelineError, nearest
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,8 @@ def read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.Pa
             if problem := file.problem(path):
                 raise ShapelineError(f"{path}: {problem}; delete it, and fetch it again or replace it by hand.")
     read = importlib.import_module(entry.module).read
-    return read(paths, **{key: settings[key] for key in inspect.signature(read).parameters if key in settings})
+    known = settings | {"form": {key: settings[key] for key in csv_file.KEYS if key in settings}}
+    return read(paths, **{key: known[key] for key in inspect.signature(read).parameters if key in known})
 
 
 def local_files(entry: Source, folder: Path) -> dict[str, Path]:
@@ -122,34 +124,8 @@ def _archive_or_folder(entry: Source, path: Path) -> Path:
 
 def checked(where: str, records: dict, entry: Source | None) -> dict:
     """The records as arrays of the stored types, with every default filled in; bad data is a ShapelineError."""
-    columns = getattr(records["inputs"], "columns", None)
-    try:
-        inputs = np.asarray(records["inputs"])
-        if inputs.dtype.kind not in "buif":
-            inputs = inputs.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ShapelineError(f"{where}: inputs are not an array of numbers ({error}).") from error
-    kind = records.get("kind") or (entry.kind if entry else "table" if inputs.ndim == 2 else "image")
-    if kind not in ("image", "table"):
-        raise ShapelineError(f"{where}: kind '{kind}' is unknown.{nearest(kind, ('image', 'table'))}")
-    if kind == "image" and inputs.ndim == 3:
-        inputs = inputs[:, None]
-    if inputs.ndim != (2 if kind == "table" else 4) or 0 in inputs.shape:
-        wanted = "(n, columns)" if kind == "table" else "(n, channels, height, width) or (n, height, width)"
-        raise ShapelineError(f"{where}: inputs of shape {inputs.shape}; a source of kind {kind} wants {wanted}.")
-    if kind == "image" and inputs.shape[3] in (1, 3, 4) and inputs.shape[1] not in (1, 3, 4):
-        raise ShapelineError(f"{where}: inputs of shape {inputs.shape} have the channels last; move them to axis 1.")
-
-    default_names = entry.feature_names if entry else columns if columns is not None else ()
-    if kind == "table" and not len(default_names):
-        default_names = [f"column {index}" for index in range(inputs.shape[1])]
-    given_names = records.get("feature_names")
-    feature_names = [str(name) for name in (default_names if given_names is None else given_names)]
-    if kind == "table" and len(feature_names) != inputs.shape[1]:
-        raise ShapelineError(f"{where}: {len(feature_names)} feature_names for {inputs.shape[1]} columns.")
-    if len(set(feature_names)) != len(feature_names):
-        raise ShapelineError(f"{where}: feature_names must differ from each other.")
-
+    inputs, kind = _inputs(where, records, entry)
+    feature_names = _feature_names(where, records, entry, inputs, kind)
     task = records.get("task") or (entry.task if entry else "classification")
     if task not in TASKS:
         raise ShapelineError(f"{where}: task '{task}' is unknown.{nearest(task, TASKS)}")
@@ -186,6 +162,42 @@ def checked(where: str, records: dict, entry: Source | None) -> dict:
         "columns": records.get("columns"),
         "missing": missing,
     }
+
+
+def _inputs(where: str, records: dict, entry: Source | None) -> tuple[np.ndarray, str]:
+    """The inputs as an array of numbers, (n, columns) or (n, channels, height, width), and their kind."""
+    try:
+        inputs = np.asarray(records["inputs"])
+        if inputs.dtype.kind not in "buif":
+            inputs = inputs.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapelineError(f"{where}: inputs are not an array of numbers ({error}).") from error
+    kind = records.get("kind") or (entry.kind if entry else "table" if inputs.ndim == 2 else "image")
+    if kind not in ("image", "table"):
+        raise ShapelineError(f"{where}: kind '{kind}' is unknown.{nearest(kind, ('image', 'table'))}")
+    if kind == "image" and inputs.ndim == 3:
+        inputs = inputs[:, None]
+    if inputs.ndim != (2 if kind == "table" else 4) or 0 in inputs.shape:
+        wanted = "(n, columns)" if kind == "table" else "(n, channels, height, width) or (n, height, width)"
+        raise ShapelineError(f"{where}: inputs of shape {inputs.shape}; a source of kind {kind} wants {wanted}.")
+    if kind == "image" and inputs.shape[3] in (1, 3, 4) and inputs.shape[1] not in (1, 3, 4):
+        raise ShapelineError(f"{where}: inputs of shape {inputs.shape} have the channels last; move them to axis 1.")
+    return inputs, kind
+
+
+def _feature_names(where: str, records: dict, entry: Source | None, inputs: np.ndarray, kind: str) -> list[str]:
+    """The names that the records give, else those of the source, of a data frame, or by number."""
+    columns = getattr(records["inputs"], "columns", None)
+    default_names = entry.feature_names if entry else columns if columns is not None else ()
+    if kind == "table" and not len(default_names):
+        default_names = [f"column {index}" for index in range(inputs.shape[1])]
+    given_names = records.get("feature_names")
+    feature_names = [str(name) for name in (default_names if given_names is None else given_names)]
+    if kind == "table" and len(feature_names) != inputs.shape[1]:
+        raise ShapelineError(f"{where}: {len(feature_names)} feature_names for {inputs.shape[1]} columns.")
+    if len(set(feature_names)) != len(feature_names):
+        raise ShapelineError(f"{where}: feature_names must differ from each other.")
+    return feature_names
 
 
 def _categories(

@@ -116,12 +116,12 @@ def _masks(where: str, masks: object, labels: np.ndarray, names: list[str], size
     return {"masks": np.packbits(masks.reshape(len(masks), -1), axis=1), "objects": counts}
 
 
-def arrays(found: dict, kept: np.ndarray, ids: np.ndarray) -> dict[str, np.ndarray]:
+def arrays(marked: dict, kept: np.ndarray, ids: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays of truth.npz for the records that are kept."""
-    shared = {"ids": ids, "shape": found["shape"], "categories": np.array(found["categories"])}
-    if "masks" in found:
-        return {**shared, "masks": found["masks"][kept], "objects": found["objects"][kept]}
-    boxes = [found["boxes"][row] for row in kept]
+    shared = {"ids": ids, "shape": marked["shape"], "categories": np.array(marked["categories"])}
+    if "masks" in marked:
+        return {**shared, "masks": marked["masks"][kept], "objects": marked["objects"][kept]}
+    boxes = [marked["boxes"][row] for row in kept]
     return {
         **shared,
         "boxes": np.concatenate([np.empty((0, 5), np.int32), *boxes]).astype(np.int32),

@@ -41,7 +41,7 @@ class Pictures(np.lib.mixins.NDArrayOperatorsMixin):
         return np.asarray(self[:], dtype)
 
     def __array_ufunc__(self, function, method, *arguments, **keywords):
-        whole = (one[:] if isinstance(one, Pictures) else one for one in arguments)
+        whole = (argument[:] if isinstance(argument, Pictures) else argument for argument in arguments)
         return getattr(function, method)(*whole, **keywords)
 
     def __getattr__(self, name: str):

@@ -4,7 +4,6 @@ A column that holds no numbers is stored as codes 0, 1, 2, ..., and a missing ce
 what each column was, so that a pipeline is given again what its file held (models/pipeline_file.py).
 """
 
-import csv
 import json
 import math
 from collections.abc import Iterable
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, nearest
+from shapeline.datasets import csv_file
+from shapeline.datasets.csv_file import PLAIN, Form
+from shapeline.errors import ShapelineError, nearest, on_one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,15 +30,17 @@ def read(
     task: str = "classification",
     columns: list[str] | None = None,
     categorical: list[str] | None = None,
+    form: dict | None = None,
 ) -> dict:
     """Inputs (n, columns) float64, NaN where a cell is missing, in the order of `columns` (all but the target).
 
-    categorical: columns of numbers that are categories all the same. The instances' ids are the rows of the file, from
-    0. Raises ShapelineError for a column that is not there, holds nothing, or something else than numbers, texts and
-    categories, and for a target that is missing somewhere or has one class.
+    categorical: columns of numbers that are categories all the same. form: how a CSV file is written, see csv_file. The
+    instances' ids are the rows of the file, from 0. Raises ShapelineError for a column that is not there, holds
+    nothing, or something else than numbers, texts and categories, and for a target that is missing somewhere or has one
+    class.
     """
     (path,) = paths.values()
-    table = frame(path)
+    table = frame(path, csv_file.form_of(form or {}))
     names = chosen(path, list(table), target, columns, categorical)
     if not len(table):
         raise ShapelineError(f"{path}: holds a header and no rows.")
@@ -47,8 +50,8 @@ def read(
     missing = {name: int(count) for name, count in zip(names, np.isnan(inputs).sum(0), strict=True) if count}
     notes = [f"cells missing in {', '.join(f'{name} ({count})' for name, count in missing.items())}"] if missing else []
     large = [
-        one["name"]
-        for one, (values, _) in zip(described, stored, strict=True)
+        column["name"]
+        for column, (values, _) in zip(described, stored, strict=True)
         if np.nanmax(abs(values)) > LARGEST_EXACT
     ]
     if large:
@@ -58,7 +61,7 @@ def read(
         "task": task,
         **(_numbers if task == "regression" else classes_of)(path, target, table[target]),
         "feature_names": names,
-        "categories": {one["name"]: one["values"] for one in described if "values" in one},
+        "categories": {column["name"]: column["values"] for column in described if "values" in column},
         "columns": described,
         "missing": missing,
         "notes": notes,
@@ -66,17 +69,17 @@ def read(
 
 
 def columns_of(settings: dict) -> tuple[str, ...] | None:
-    """The feature columns of a dataset entry (path, target, columns, categorical), from its file's header alone.
+    """The feature columns of a dataset entry (path, target, columns, how it is written), from its header alone.
 
     None where there is no such file. Raises ShapelineError where a column is not in it.
     """
-    from shapeline.datasets import expand
+    from shapeline.datasets.sources import expand
 
-    path = expand(settings["path"])
+    path, form = expand(settings["path"]), csv_file.form_of(settings)
     if not path.is_file():
         return None
     keys = ("target", "columns", "categorical")
-    return tuple(chosen(path, header(path), *(settings.get(key) for key in keys)))
+    return tuple(chosen(path, header(path, form), *(settings.get(key) for key in keys)))
 
 
 def chosen(
@@ -91,7 +94,7 @@ def chosen(
     if target in names:
         raise ShapelineError(f"dataset key 'columns': '{target}' is the target; remove it.")
     if not names or len(set(names)) < len(names):
-        raise ShapelineError(f"dataset key 'columns': {names} must be one or more columns, each once.")
+        raise ShapelineError(f"dataset key 'columns': {on_one_line(names)} must be one or more columns, each once.")
     for name in categorical or ():
         if name not in names:
             raise ShapelineError(f"dataset key 'categorical': '{name}' is not among the columns.{nearest(name, names)}")
@@ -103,35 +106,43 @@ def named(path: Path, header: list[str], key: str, name: str | None) -> None:
     if name is None:
         raise ShapelineError(f"dataset key '{key}': is missing; name one of the columns of {path}.")
     if name not in header:
-        raise ShapelineError(f"dataset key '{key}': {path} has no column '{name}'.{nearest(name, header)}")
+        raise ShapelineError(
+            f"dataset key '{key}': {path} has no column '{on_one_line(name)}'.{csv_file.missing_column(header, name)}"
+        )
 
 
-def header(path: Path) -> list[str]:
+def header(path: Path, form: Form = PLAIN) -> list[str]:
     """The names of the columns of a CSV or Parquet file, without reading its rows."""
-    _check_suffix(path)
+    _check_suffix(path, form)
+    if path.suffix == ".csv":
+        return csv_file.header(path, form)
+    import pyarrow.parquet
+
     try:
-        if path.suffix == ".csv":
-            with open(path, newline="", encoding="utf-8-sig") as stream:
-                return next(csv.reader(stream), [])
-        import pyarrow.parquet
-
         schema = pyarrow.parquet.read_schema(path)
-    except (OSError, ValueError, csv.Error) as error:
+        index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (OSError, ValueError, AttributeError) as error:
         raise _unreadable(path, error) from error
-    index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-    return [name for name in schema.names if name not in index]
+    names = [name for name in schema.names if name not in index]
+    csv_file.refuse_twice(f"{path}: its header", names)
+    return names
 
 
-def frame(path: Path) -> "pd.DataFrame":
+def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
     """The whole file as pandas reads it by itself, so that a pipeline made from pandas' own reading fits."""
     import pandas as pd
 
-    _check_suffix(path)
+    _check_suffix(path, form)
+    if path.suffix == ".csv":
+        return csv_file.frame(path, form)
+    header(path)  # of two columns of one name pandas makes one
     try:
-        table = pd.read_csv(path, low_memory=False) if path.suffix == ".csv" else pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # what pandas and arrow raise for a file are both
+        table = pd.read_parquet(path)
+    except (OSError, ValueError, TypeError, NotImplementedError) as error:  # arrow's own errors are these
         raise _unreadable(path, error) from error
-    return table.rename(columns=str).reset_index(drop=True)
+    table = table.rename(columns=str).reset_index(drop=True)
+    csv_file.refuse_twice(f"{path}: its header", list(table))
+    return table
 
 
 def class_name(value: object) -> str:
@@ -147,8 +158,9 @@ def classes_of(path: Path, target: str, values: "pd.Series") -> dict:
     if kind == "f" and not (values == values.round()).all():
         raise ShapelineError(f"{path}: the target '{target}' holds numbers that are no classes; set task: regression.")
     native = np.array(values.to_numpy() if kind in "buif" else values.astype(str).to_numpy(object))
-    found, labels = np.unique(native, return_inverse=True)
-    names = [class_name(one) for one in found]
+    classes, labels = np.unique(native, return_inverse=True)
+    names = [class_name(value) for value in classes]
+    _refuse_spaces(path, target, names)
     if len(names) < 2:
         raise ShapelineError(
             f"{path}: the target '{target}' has one class, '{names[0]}'; a classifier needs two or more."
@@ -166,7 +178,29 @@ def _numbers(path: Path, target: str, values: "pd.Series") -> dict:
     try:
         return {"labels": values.to_numpy(np.float64)}
     except (TypeError, ValueError) as error:
-        raise ShapelineError(f"{path}: the target '{target}' of a regression holds no numbers ({error}).") from error
+        raise ShapelineError(
+            f"{path}: the target '{target}' of a regression holds no numbers ({_no_number(values)}); write them with a "
+            "point, or remove these rows."
+        ) from error
+
+
+def _no_number(values: "pd.Series") -> str:
+    """The first cell that is no number, and where it is."""
+    import pandas as pd
+
+    row = int(np.argmax(pd.to_numeric(values.astype(str), errors="coerce").isna()))
+    return f"{str(values.iloc[row])[:80]!r} in row {row}, from 0"
+
+
+def _refuse_spaces(path: Path, target: str, names: list[str]) -> None:
+    """ShapelineError where two classes are one but for the spaces around them."""
+    known: dict[str, str] = {}
+    for name in names:
+        if (other := known.setdefault(name.strip(), name)) != name:
+            raise ShapelineError(
+                f"{path}: the target '{target}' has the classes {other!r} and {name!r}, which differ in spaces alone; "
+                "set trim: true, or rename one."
+            )
 
 
 def _complete(path: Path, target: str, values: "pd.Series") -> None:
@@ -186,7 +220,7 @@ def _column(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndar
         raise ShapelineError(f"{where} is missing in every row; leave it out of 'columns'.")
     if isinstance(values.dtype, pd.CategoricalDtype):
         what = {"type": "category", "ordered": bool(values.cat.ordered)}
-        codes, found = values.cat.codes.to_numpy(), values.cat.categories.tolist()
+        codes, categories = values.cat.codes.to_numpy(), values.cat.categories.tolist()
     else:
         kind = pd.api.types.infer_dtype(values, skipna=True)
         if kind in ("integer", "floating", "mixed-integer-float") and not is_category:
@@ -201,18 +235,44 @@ def _column(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndar
                 "'columns'."
             )
         what = {"type": types[kind]}
-        codes, found = pd.factorize(values, sort=True)
-        found = found.tolist()
-        if what["type"] == "number" and all(float(one).is_integer() for one in found):
-            what, found = {"type": "integer"}, [int(one) for one in found]  # floats only because some are missing
-    if not all(isinstance(one, str | bool | int) or (isinstance(one, float) and math.isfinite(one)) for one in found):
+        if kind == "string" and not is_category:
+            _refuse_mixed(where, values)
+        codes, categories = pd.factorize(values, sort=True)
+        categories = categories.tolist()
+        if what["type"] == "number" and all(float(category).is_integer() for category in categories):
+            what, categories = (
+                {"type": "integer"},
+                [int(category) for category in categories],
+            )  # floats only because some are missing
+    if not all(
+        isinstance(category, str | bool | int) or (isinstance(category, float) and math.isfinite(category))
+        for category in categories
+    ):
         raise ShapelineError(f"{where} has categories that are neither texts nor numbers; write them as texts.")
-    return np.where(codes < 0, np.nan, codes), {**what, "values": found}
+    return np.where(codes < 0, np.nan, codes), {**what, "values": categories}
 
 
-def _check_suffix(path: Path) -> None:
+def _refuse_mixed(where: str, values: "pd.Series") -> None:
+    """ShapelineError for a column of numbers that a few texts among them make one of as many categories."""
+    import pandas as pd
+
+    texts = values[values.notna()]
+    odd = texts[pd.to_numeric(texts, errors="coerce").isna()]
+    if len(odd) < len(texts) / 2:
+        words = list(dict.fromkeys(str(text).strip()[:40] for text in odd))[:3]
+        raise ShapelineError(
+            f"{where} holds {len(texts) - len(odd):,} numbers and {len(odd):,} texts ({', '.join(map(repr, words))}, "
+            f"first in row {odd.index[0]}, from 0); set na_values: {words} if they stand for missing cells, or list "
+            "the column under 'categorical'."
+        )
+
+
+def _check_suffix(path: Path, form: Form) -> None:
     if path.suffix not in SUFFIXES:
         raise ShapelineError(f"dataset key 'path': {path} is no {' or '.join(SUFFIXES)} file.")
+    if path.suffix == ".parquet" and form != PLAIN:
+        (key, *_) = [key for key in csv_file.KEYS if getattr(form, key) != getattr(PLAIN, key)]
+        raise ShapelineError(f"dataset key '{key}': is of CSV files, and {path} is none; remove the key.")
 
 
 def _unreadable(path: Path, error: Exception) -> ShapelineError:
@@ -221,10 +281,10 @@ def _unreadable(path: Path, error: Exception) -> ShapelineError:
 
 def checked_names(settings: dict, keys: Iterable[str]) -> None:
     """ShapelineError unless the columns that the keys of a dataset entry name are in its file, if there is one."""
-    from shapeline.datasets import expand
+    from shapeline.datasets.sources import expand
 
-    path = expand(settings["path"])
+    path, form = expand(settings["path"]), csv_file.form_of(settings)
     if path.is_file():
-        found = header(path)
+        columns = header(path, form)
         for key in keys:
-            named(path, found, key, settings.get(key))
+            named(path, columns, key, settings.get(key))

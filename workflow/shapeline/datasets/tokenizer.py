@@ -126,18 +126,18 @@ def padded(documents: Documents, rows: np.ndarray | None = None) -> tuple[np.nda
 
 def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Ids, words by number in the order of their numbers, and the words themselves."""
-    found = tokenizer.encode(text)
+    encoded = tokenizer.encode(text)
     start = text if len(text) <= SHOWN else text[:SHOWN] + "..."
     where = f"tokenizer '{tokenizer.source}', document {start!r}"
     words = offsets = None
-    if isinstance(found, tuple) and len(found) in (2, 3):
-        ids, numbers, words = (*found, None)[:3]
-    elif hasattr(found, "ids") and hasattr(found, "word_ids"):
-        ids, numbers, offsets = found.ids, found.word_ids, getattr(found, "offsets", None)
+    if isinstance(encoded, tuple) and len(encoded) in (2, 3):
+        ids, numbers, words = (*encoded, None)[:3]
+    elif hasattr(encoded, "ids") and hasattr(encoded, "word_ids"):
+        ids, numbers, offsets = encoded.ids, encoded.word_ids, getattr(encoded, "offsets", None)
     else:
         raise ShapelineError(
-            f"{where}: encode returned {type(found).__name__}; return (ids, word_of_token), or an object with ids and "
-            "word_ids."
+            f"{where}: encode returned {type(encoded).__name__}; return (ids, word_of_token), or an object with ids "
+            "and word_ids."
         )
     ids, own = _whole(where, "ids", ids), _whole(where, "words of tokens", numbers)
     if len(own) != len(ids):
@@ -170,14 +170,14 @@ def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, l
 def _whole(where: str, what: str, given: Any) -> np.ndarray:
     """What encode gives as numbers (m,) int64, SPECIAL for None; ShapelineError where it gives others."""
     try:
-        found = np.asarray([SPECIAL if one is None else one for one in given]).reshape(-1)
+        numbers = np.asarray([SPECIAL if number is None else number for number in given]).reshape(-1)
     except (TypeError, ValueError):  # none at all, or rows of several lengths
-        found = np.zeros(1, object)
-    if len(found) and found.dtype.kind not in "iu":
+        numbers = np.zeros(1, object)
+    if len(numbers) and numbers.dtype.kind not in "iu":
         raise ShapelineError(
             f"{where}: the {what} are no whole numbers; give each token its id, and the number of its word or None."
         )
-    return found.astype(np.int64)
+    return numbers.astype(np.int64)
 
 
 def _cut(

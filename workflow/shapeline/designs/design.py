@@ -27,10 +27,12 @@ class Design:
     """Coalitions to evaluate and the linear map from their values to the scores.
 
     masks: (K, d) bool, unique rows, True where a feature is kept. readout: (d, K) float64, dense or scipy.sparse.
+    draw: what a standard error must know of a sampled design: the weights of its pairs, or its permutations.
     """
 
     masks: np.ndarray
     readout: object
+    draw: np.ndarray | None = None
 
     def __post_init__(self):
         if self.masks.ndim != 2 or self.masks.dtype != bool:
@@ -205,12 +207,15 @@ def only_feature() -> Design:
     return Design(np.array([[False], [True]]), np.array([[-1.0, 1.0]]))
 
 
-def solve_positive(matrix: np.ndarray, right: np.ndarray, where: str) -> np.ndarray:
-    """Solution of a symmetric positive definite system, by Cholesky; refuses one that is singular to precision."""
+def solve_positive(matrix: np.ndarray, right: np.ndarray, where: str, overwrite: bool = False) -> np.ndarray:
+    """Solution of a symmetric positive definite system, by Cholesky; refuses one that is singular to precision.
+
+    overwrite: both arrays, which saves their size; of thousands of features that is half a gigabyte.
+    """
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
     try:
-        factor = cho_factor(matrix, lower=True, check_finite=False)
+        factor = cho_factor(matrix, lower=True, overwrite_a=overwrite, check_finite=False)
     except LinAlgError:
         factor = None
     if factor is not None:
@@ -220,7 +225,7 @@ def solve_positive(matrix: np.ndarray, right: np.ndarray, where: str) -> np.ndar
             f"{where}: the coalitions drawn do not determine {len(matrix)} scores (the fit is singular); "
             "raise the budget, or ridge where the method has it."
         )
-    return cho_solve(factor, right, check_finite=False)
+    return cho_solve(factor, right, overwrite_b=overwrite, check_finite=False)
 
 
 def constrained_fit(
@@ -241,12 +246,19 @@ def constrained_fit(
         matrix = right @ rows
         if mirrored:
             matrix *= 2  # a complement's centred row is the negative of its partner's
+        del rows  # as large as the readout's half
         matrix += np.trace(matrix) / d**2
         matrix[np.diag_indices(d)] += ridge
-        fit = solve_positive(matrix, right, where)
+        fit = solve_positive(matrix, right, where, overwrite=True)
+    del matrix, right
     fit -= fit.mean(axis=0)
-    ends = np.ones((1, d), bool)
+    ends, count = np.ones((1, d), bool), len(inner)
+    readout = np.empty((d, (2 if mirrored else 1) * count + 2))
+    readout[:, 1 : 1 + count] = fit
+    del fit
     if mirrored:
-        share, inner, fit = np.r_[share, 1 - share], np.concatenate([inner, ~inner]), np.column_stack([fit, -fit])
-    readout = np.column_stack([-1 / d - fit @ (1 - share), fit, 1 / d - fit @ share])
+        share, inner = np.r_[share, 1 - share], np.concatenate([inner, ~inner])
+        np.negative(readout[:, 1 : 1 + count], out=readout[:, 1 + count : -1])
+    fit = readout[:, 1:-1]
+    readout[:, 0], readout[:, -1] = -1 / d - fit @ (1 - share), 1 / d - fit @ share
     return Design(np.concatenate([~ends, inner, ends]), readout)

@@ -16,6 +16,9 @@ from shapeline.designs.design import (
 )
 from shapeline.errors import ShapelineError
 
+TRIES = 1000  # permutations drawn for the last part of a budget
+TRIED_CELLS = 1 << 17  # of them, fewer where there are many features
+
 
 def kernel_shap_minimum(d: int) -> int:
     """Smallest budget of `kernel_shap`, in evaluations: 2d, or all 2^d where that is fewer (d = 1).
@@ -60,24 +63,30 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
         masks.append(pairs)
         weights.append(counts * (mass / (2 * counts.sum())))
     # Each list holds one coalition of a complementary pair.
-    return constrained_fit(np.concatenate(masks), np.concatenate(weights), "kernel_shap", mirrored=True)
+    weights = np.concatenate(weights)
+    fitted = constrained_fit(np.concatenate(masks), weights, "kernel_shap", mirrored=True)
+    return Design(fitted.masks, fitted.readout, weights)
 
 
 def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> Design:
-    """Mean marginal contribution over floor(budget/d) random permutations (Strumbelj & Kononenko 2010).
+    """Mean marginal contribution over random permutations, as many as spend the budget (Strumbelj & Kononenko 2010).
 
-    budget: evaluations, at least `sample_shapley_minimum(d)`; K <= budget, since all permutations share both ends and
-    equal prefixes are merged. antithetic: each permutation is followed by its reverse (the last stays alone when their
-    number is odd). Unbiased; sparse readout; scores sum to v(N) - v(empty).
+    budget: evaluations, at least `sample_shapley_minimum(d)`; K <= budget. Prefixes that permutations share are
+    evaluated once, so permutations are drawn until the distinct coalitions reach the budget; one that would overshoot
+    is drawn again, and of TRIES the one that leaves least is taken. What is redrawn depends on counts alone, which no
+    renaming of features changes, so the mean stays unbiased. antithetic: each permutation is followed by its reverse,
+    but for a last one that fits alone. A budget of all 2^d coalitions gives the Shapley value itself. Sparse readout;
+    scores sum to v(N) - v(empty).
     """
     d, budget = _budgeted("sample_shapley", d, budget, sample_shapley_minimum)
     if d == 1:
         return only_feature()
-    count = budget // d
-    drawn = -(-count // 2) if antithetic else count
-    order = np.random.default_rng(seed).permuted(np.tile(np.arange(d), (drawn, 1)), axis=1)
-    if antithetic:
-        order = np.stack([order, order[:, ::-1]], axis=1).reshape(-1, d)[:count]
+    if d < 64 and budget >= 2**d:
+        from shapeline.designs.exact import shapley
+
+        return shapley(d)
+    order = _orders(d, budget - 2, np.random.default_rng(seed), antithetic)
+    count = len(order)
     rank = order.argsort(axis=1)
     # Row p*(d-1) + j - 1 holds the first j features of permutation p; the two ends follow.
     inner = (rank[:, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)
@@ -88,7 +97,40 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     masks = np.concatenate([np.zeros((1, d), bool), inner[first], np.ones((1, d), bool)])
     features = np.tile(order.ravel(), 2)
     rows = np.concatenate([prefix[:, 1:].ravel(), prefix[:, :-1].ravel()])
-    return Design(masks, sparse_readout(d, len(masks), features, rows, np.repeat([1 / count, -1 / count], count * d)))
+    readout = sparse_readout(d, len(masks), features, rows, np.repeat([1 / count, -1 / count], count * d))
+    return Design(masks, readout, order)
+
+
+def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> np.ndarray:
+    """Permutations (count, d) whose distinct prefixes, but for the ends, are at most `budget` and as many as can be."""
+    # A prefix is known by the exclusive or of its features' random numbers: 64 bits, so that no two are taken for one.
+    numbers = rng.integers(1 << 63, size=d, dtype=np.uint64) << np.uint64(1) | rng.integers(2, size=d, dtype=np.uint64)
+    kept, seen = np.zeros((0, d), int), np.zeros(0, np.uint64)
+    for runs in (2, 1) if antithetic else (1,):  # permutations taken together: a pair, then one alone
+        tries = max(1, min(TRIES, TRIED_CELLS // (runs * d)))
+        while len(seen) < budget:
+            fitting = (budget - len(seen)) // (runs * (d - 1))  # so many fit whatever they share
+            drawn = rng.permuted(np.tile(np.arange(d), (fitting or tries, 1)), axis=1)
+            drawn = drawn[:, None] if runs == 1 else np.stack([drawn, drawn[:, ::-1]], axis=1)
+            prefixes = np.bitwise_xor.accumulate(numbers[drawn], axis=2)[:, :, :-1].reshape(len(drawn), -1)
+            if not fitting:
+                new = _new(prefixes, seen)
+                best = int(np.where(new <= budget - len(seen), new, 0).argmax())
+                if not 0 < new[best] <= budget - len(seen):
+                    break
+                drawn, prefixes = drawn[best : best + 1], prefixes[best : best + 1]
+            kept, seen = np.concatenate([kept, drawn.reshape(-1, d)]), np.union1d(seen, prefixes)
+            if antithetic and runs == 1:
+                break
+    return kept
+
+
+def _new(prefixes: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """How many distinct prefixes of each row (tries, m) are not among those seen, (tries,)."""
+    ordered = np.sort(prefixes, axis=1)
+    again = np.zeros(ordered.shape, bool)
+    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return (~again & ~np.isin(ordered, seen)).sum(axis=1)
 
 
 def _budgeted(where: str, d: int, budget: int, minimum) -> tuple[int, int]:

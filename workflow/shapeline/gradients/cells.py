@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
+from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.features import Features
+from shapeline.game.features import Features
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
-from shapeline.references import Reference
 
 NUMBERS = 1 << 21  # numbers of the rows of one pass, whose gradients are held together
 ROWS = 256
@@ -25,16 +25,16 @@ def rows_of_a_pass(shape: tuple[int, ...], model: Classifier) -> int:
 
 
 def halving(method: Callable) -> Callable:
-    """The gradient method (model, inputs, ...), begun again with half the rows a pass whenever memory runs out.
+    """The gradient method (question, inputs, ...), begun again with half the rows a pass whenever memory runs out.
 
     Sums and draws begin again too, so that its scores are those of a pass that fits. Raises MethodFailure where memory
     runs out at one row.
     """
 
     @functools.wraps(method)
-    def again(model: Classifier, inputs: np.ndarray, *others, **named):
-        rows = rows_of_a_pass(inputs.shape[1:], model)
-        return halved(model, rows, lambda _: method(model, inputs, *others, **named))
+    def again(question: Question, inputs: np.ndarray, *others, **named):
+        rows = rows_of_a_pass(inputs.shape[1:], question.model)
+        return halved(question.model, rows, lambda _: method(question, inputs, *others, **named))
 
     return again
 
@@ -87,7 +87,7 @@ def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray
     """
     gaps = np.abs(scores.sum(1) - gained)
     large = gaps > GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
-    return {"completeness_gap": gaps, "flag": [LARGE_GAP if one else None for one in large]}
+    return {"completeness_gap": gaps, "flag": [LARGE_GAP if far else None for far in large]}
 
 
 def of_map(maps: np.ndarray, features: Features) -> np.ndarray:
@@ -108,28 +108,30 @@ def checked_layer(
         return convolutions[-1]
     if layer is None or layer not in layers or layer == "":
         asked = "no convolution" if layer is None else f"no layer '{layer}'"
-        found = ", ".join(convolutions) or "none"
-        raise ShapelineError(f"grad_cam: '{model.architecture}' has {asked}; its convolutions: {found}")
+        raise ShapelineError(f"grad_cam: '{model.architecture}' has {asked}; its convolutions: {_listed(convolutions)}")
     return layer
 
 
 def without_map(model: Classifier, layer: str, convolutions: list[str]) -> ShapelineError:
     """The error of a layer that gives no maps."""
-    found = ", ".join(convolutions) or "none"
     return ShapelineError(
-        f"grad_cam: layer '{layer}' of '{model.architecture}' gives no maps; its convolutions: {found}"
+        f"grad_cam: layer '{layer}' of '{model.architecture}' gives no maps; its convolutions: {_listed(convolutions)}"
     )
 
 
-def starts(inputs: np.ndarray, reference: Reference, features: Features) -> np.ndarray:
+def _listed(convolutions: list[str]) -> str:
+    return ", ".join(convolutions) or "none"
+
+
+def starts(question: Question, inputs: np.ndarray) -> np.ndarray:
     """Where the paths to inputs (n, *input_shape) start, (n, M, *input_shape): the empty coalition of the engine.
 
     That is the reference's rows, but the input itself in cells that are never removed (padding, spaces).
     """
-    rows = reference.of(inputs).astype(inputs.dtype)
-    if features.cells.min() >= 0:  # rows that the inputs share are not copied for each
+    rows, cells = question.reference.of(inputs).astype(inputs.dtype), question.features.cells
+    if cells.min() >= 0:  # rows that the inputs share are not copied for each
         return np.broadcast_to(rows, (len(inputs), *rows.shape[1:]))
-    return np.where(features.cells < 0, inputs[:, None], rows)
+    return np.where(cells < 0, inputs[:, None], rows)
 
 
 def upsampled(maps: np.ndarray, sides: tuple[int, int]) -> np.ndarray:

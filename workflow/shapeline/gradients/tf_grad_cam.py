@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from shapeline.features import Features
+from shapeline.engine.question import Question
 from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
 from shapeline.models.classifier import Classifier
 from shapeline.models.tensorflow_setup import keras, tf
@@ -14,10 +14,9 @@ from shapeline.models.tensorflow_setup import keras, tf
 
 @halving
 def grad_cam(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    features: Features,
     layer: str | None = None,
     signed: bool = False,
 ) -> tuple[np.ndarray, int]:
@@ -28,6 +27,7 @@ def grad_cam(
     values are kept. The map is upsampled bilinearly and a feature's score is its mean over the feature's pixels, in its
     own units. Raises ShapelineError for a layer that there is not, or that gives no maps.
     """
+    model = question.model
     check(model, inputs, "tensorflow")
     if hasattr(model.module, "parts"):
         layers = model.module.parts()
@@ -39,12 +39,12 @@ def grad_cam(
     rows, scores = rows_of_a_pass(inputs.shape[1:], model), []
     for start in range(0, len(inputs), rows):
         part = slice(start, start + rows)
-        found = step(inputs[part].astype(np.float32), targets[part].astype(np.int32))
-        if found is None:
+        weighted = step(inputs[part].astype(np.float32), targets[part].astype(np.int32))
+        if weighted is None:
             raise without_map(model, layer, convolutions)
-        maps = found.numpy().astype(np.float64)
+        maps = weighted.numpy().astype(np.float64)
         maps = maps if signed else np.maximum(maps, 0)
-        scores.append(of_map(upsampled(maps, inputs.shape[2:]), features))
+        scores.append(of_map(upsampled(maps, inputs.shape[2:]), question.features))
     return np.concatenate(scores), 1
 
 

@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.features import Features
 from shapeline.gradients.cells import check, completeness, halving, nodes, pooled, rows_of_a_pass, starts
 from shapeline.gradients.torch_passes import differentiable, points, tensor
-from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import checked_logits
-from shapeline.references import Reference
 
 # Modules that act on each number alone.
 ELEMENTWISE = (
@@ -39,9 +37,7 @@ EQUAL = 1e-6  # inputs nearer than this to their reference have the derivative i
 
 
 @halving
-def deep_lift(
-    model: Classifier, inputs: np.ndarray, targets: np.ndarray, features: Features, reference: Reference
-) -> tuple[np.ndarray, int, dict]:
+def deep_lift(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int, dict]:
     """DeepLIFT's contributions to log p_target, averaged over the reference's M rows (shap's DeepExplainer).
 
     inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
@@ -51,6 +47,7 @@ def deep_lift(
     two (for two classes, the rescale rule). Raises ShapelineError for a network with a module that has no rule, an LSTM
     say.
     """
+    model = question.model
     tokens = check(model, inputs, "torch")
     for name, part in model.module.named_modules():
         if isinstance(part, WITHOUT_RULE):
@@ -58,7 +55,7 @@ def deep_lift(
                 f"deep_lift: module '{name}' of '{model.architecture}' is a {type(part).__name__}, which has no rule; "
                 "use expected_gradients or integrated_gradients"
             )
-    origins = starts(inputs, reference, features)
+    origins = starts(question, inputs)
     n, M = origins.shape[:2]
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
     with differentiable(model.module), _straightened(model.module):
@@ -74,10 +71,10 @@ def deep_lift(
             logits = checked_logits(logits, len(both), model.architecture, model.task).double()
             multipliers, difference = head(logits.detach(), target, model.task)
             (gradient,) = torch.autograd.grad((multipliers * logits[: len(x)]).sum(), x)
-            found = (gradient * (x - x0)).detach().double()
-            np.add.at(of_cells, instance, (found.sum(-1) if tokens else found).cpu().numpy() / M)
+            moved = (gradient * (x - x0)).detach().double()
+            np.add.at(of_cells, instance, (moved.sum(-1) if tokens else moved).cpu().numpy() / M)
             np.add.at(gained, instance, difference.cpu().numpy() / M)
-    scores = pooled(of_cells, features)
+    scores = pooled(of_cells, question.features)
     return scores, 2 * M, completeness(scores, gained)
 
 

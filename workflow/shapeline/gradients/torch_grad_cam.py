@@ -5,10 +5,9 @@ import torch
 from captum.attr import LayerGradCam
 from torch import nn
 
-from shapeline.features import Features
+from shapeline.engine.question import Question
 from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
 from shapeline.gradients.torch_passes import differentiable, log_probs, points, tensor
-from shapeline.models.classifier import Classifier
 
 # What captum says of a layer that the network never calls, and torch of one whose maps do not reach the output.
 UNUSED = ("did not obtain any outputs", "not have been used in the graph")
@@ -16,10 +15,9 @@ UNUSED = ("did not obtain any outputs", "not have been used in the graph")
 
 @halving
 def grad_cam(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    features: Features,
     layer: str | None = None,
     signed: bool = False,
 ) -> tuple[np.ndarray, int]:
@@ -30,6 +28,7 @@ def grad_cam(
     upsampled bilinearly and a feature's score is its mean over the feature's pixels, in its own units. Raises
     ShapelineError for a layer that there is not, or that gives no maps.
     """
+    model = question.model
     check(model, inputs, "torch")
     modules = dict(model.module.named_modules())
     convolutions = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)]
@@ -41,13 +40,13 @@ def grad_cam(
             part = slice(start, start + rows)
             x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
             try:
-                found = cam.attribute(x, target, relu_attributions=not signed)
+                weighted = cam.attribute(x, target, relu_attributions=not signed)
             except (AssertionError, RuntimeError) as error:
                 if not any(words in str(error) for words in UNUSED):
                     raise
                 raise without_map(model, layer, convolutions) from error
-            if not isinstance(found, torch.Tensor) or found.ndim != 4:
+            if not isinstance(weighted, torch.Tensor) or weighted.ndim != 4:
                 raise without_map(model, layer, convolutions)
-            maps = found.detach()[:, 0].double().cpu().numpy()
-            scores.append(of_map(upsampled(maps, inputs.shape[2:]), features))
+            maps = weighted.detach()[:, 0].double().cpu().numpy()
+            scores.append(of_map(upsampled(maps, inputs.shape[2:]), question.features))
     return np.concatenate(scores), 1

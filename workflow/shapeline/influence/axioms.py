@@ -73,25 +73,25 @@ def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0
     def influence(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # tiny data sets are the point here
-            found = np.asarray(measure(scale * X[:1], scale * X, labels), np.float64)
-        if found.shape != (1, X.shape[1]):
+            numbers = np.asarray(measure(scale * X[:1], scale * X, labels), np.float64)
+        if numbers.shape != (1, X.shape[1]):
             raise ShapelineError(
-                f"axioms.check: the measure gave shape {found.shape} for 1 point of {X.shape[1]} features; it takes "
+                f"axioms.check: the measure gave shape {numbers.shape} for 1 point of {X.shape[1]} features; it takes "
                 f"(points, X, labels) and must give one row a point, (1, {X.shape[1]})."
             )
-        return found[0]
+        return numbers[0]
 
     verdicts = []
     for number, (axiom, (statement, breaks)) in enumerate(AXIOMS.items(), 1):
         random = np.random.default_rng([seed, number])
-        found, tried = None, 0
+        broken, tried = None, 0
         for X, labels in _data_sets(random, tries):
             tried += 1
-            found = breaks(influence, X, labels)
-            if found:
-                found = _smaller(influence, breaks, X, labels, found)
+            broken = breaks(influence, X, labels)
+            if broken:
+                broken = _smaller(influence, breaks, X, labels, broken)
                 break
-        verdicts.append(Verdict(number, axiom, statement, tried, found))
+        verdicts.append(Verdict(number, axiom, statement, tried, broken))
     return verdicts
 
 
@@ -105,7 +105,7 @@ def _data_sets(random: np.random.Generator, tries: int) -> Iterator[tuple[np.nda
         yield random.integers(-2, 3, (m, n)).astype(np.float64), random.choice([-1, 1], m)
 
 
-def _smaller(influence, breaks, X, labels, found: CounterExample) -> CounterExample:
+def _smaller(influence, breaks, X, labels, broken: CounterExample) -> CounterExample:
     """Drop rows and features and move numbers towards 0 while the axiom stays broken."""
     while True:
         fewer = [np.delete(np.arange(len(X)), row) for row in range(1, len(X))]
@@ -121,45 +121,43 @@ def _smaller(influence, breaks, X, labels, found: CounterExample) -> CounterExam
         for candidate in candidates:
             smaller = breaks(influence, *candidate)
             if smaller:
-                X, labels, found = *candidate, smaller
+                X, labels, broken = *candidate, smaller
                 break
         else:
-            return found
+            return broken
 
 
-def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _differ(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Excess of each feature's difference over what rounding may do; not finite is always too much."""
-    size = np.abs(np.concatenate([one, other])).max()
-    excess = np.abs(one - other) - RELATIVE * size - ABSOLUTE
+    size = np.abs(np.concatenate([actual, expected])).max()
+    excess = np.abs(actual - expected) - RELATIVE * size - ABSOLUTE
     return np.where(np.isfinite(excess), excess, np.inf)
 
 
-def _compared(X, labels, before, X_after, labels_after, after, expected, change) -> CounterExample | None:
-    excess = _differ(after, expected)
+def _compared(before: Labelled, after: Labelled, expected: np.ndarray, change: str) -> CounterExample | None:
+    """The two as a counter-example where the second influence is not the expected one, (n,); `change` in words."""
+    excess = _differ(after.influence, expected)
     if excess.max() <= 0:
         return None
-    return CounterExample(
-        Labelled(X, labels, before), Labelled(X_after, labels_after, after), change, expected, int(excess.argmax())
-    )
+    return CounterExample(before, after, change, expected, int(excess.argmax()))
 
 
 def shift(influence, X, labels) -> CounterExample | None:
     moved = X + np.arange(1, X.shape[1] + 1)
     before, after = influence(X, labels), influence(moved, labels)
     change = f"all rows moved by {np.arange(1, X.shape[1] + 1).tolist()}"
-    return _compared(X, labels, before, moved, labels, after, before, change)
+    return _compared(Labelled(X, labels, before), Labelled(moved, labels, after), before, change)
 
 
 def rotation(influence, X, labels) -> CounterExample | None:
     before = influence(X, labels)
     for matrix in map(np.array, ROTATIONS[X.shape[1]]):
         turned = X @ matrix.T
-        found = _compared(
-            X, labels, before, turned, labels, influence(turned, labels), matrix @ before,
-            f"all rows multiplied by the orthogonal matrix {matrix.tolist()}",
-        )  # fmt: skip
-        if found:
-            return found
+        after = Labelled(turned, labels, influence(turned, labels))
+        change = f"all rows multiplied by the orthogonal matrix {matrix.tolist()}"
+        broken = _compared(Labelled(X, labels, before), after, matrix @ before, change)
+        if broken:
+            return broken
     return None
 
 
@@ -176,15 +174,15 @@ def continuity(influence, X, labels) -> CounterExample | None:
         # With a hundredth of the step a continuous measure keeps far less than a third of the gap.
         if not gaps[1] <= gaps[0] / 3:
             change = f"row {row} moved by {SMALL_STEPS[-1]:g} along feature {feature}, and by less with the same result"
-            found = _compared(X, labels, before, moved, labels, after, before, change)
-            if found:
-                return found
+            broken = _compared(Labelled(X, labels, before), Labelled(moved, labels, after), before, change)
+            if broken:
+                return broken
     return None
 
 
 def flip(influence, X, labels) -> CounterExample | None:
     before, after = influence(X, labels), influence(X, -labels)
-    return _compared(X, labels, before, X, -labels, after, before, "all labels turned")
+    return _compared(Labelled(X, labels, before), Labelled(X, -labels, after), before, "all labels turned")
 
 
 def monotonicity(influence, X, labels) -> CounterExample | None:
@@ -201,9 +199,9 @@ def monotonicity(influence, X, labels) -> CounterExample | None:
         bound[feature] = sign * max(sign * before[feature], sign * after[feature])
         word = "x's label" if sign > 0 else "the other label"
         change = f"row {new.tolist()} added with {word}, {offset[feature]} above x in feature {feature}"
-        found = _compared(X, labels, before, grown, known, after, bound, change)
-        if found:
-            return found
+        broken = _compared(Labelled(X, labels, before), Labelled(grown, known, after), bound, change)
+        if broken:
+            return broken
     return None
 
 
@@ -211,10 +209,11 @@ def non_bias(influence, X, labels) -> CounterExample | None:
     """The mean over all labellings of the other rows, each as likely, must be 0; it is computed whole."""
     labellings = [np.append(labels[0], others) for others in itertools.product((-1, 1), repeat=len(X) - 1)]
     each = [influence(X, labelling) for labelling in labellings]
-    largest = int(np.argmax([np.abs(found).max() for found in each]))
+    largest = int(np.argmax([np.abs(influences).max() for influences in each]))
     mean = np.mean(each, axis=0)
     change = f"mean influence over all {len(each)} labellings of the other rows"
-    return _compared(X, labellings[largest], each[largest], X, labels, mean, np.zeros(X.shape[1]), change)
+    before = Labelled(X, labellings[largest], each[largest])
+    return _compared(before, Labelled(X, labels, mean), np.zeros(X.shape[1]), change)
 
 
 AXIOMS = {

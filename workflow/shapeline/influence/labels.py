@@ -37,14 +37,12 @@ def identities(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarra
     rows = np.flatnonzero(np.isin(row_hashes(X, probe), row_hashes(points, probe)))
     keys, first, point_ids = np.unique(row_hashes(points), return_index=True, return_inverse=True)
     hashes = row_hashes(X[rows]) if len(rows) else np.zeros(0, np.uint64)
-    found = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
-    equal = keys[found] == hashes
-    rows, found = rows[equal], found[equal]
+    ids = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
+    equal = keys[ids] == hashes
+    rows, ids = rows[equal], ids[equal]
     data_ids = np.full(len(X), -1)
-    data_ids[rows] = found
-    if _all_equal(points, np.arange(len(points)), points, first[point_ids]) and _all_equal(
-        X, rows, points, first[found]
-    ):
+    data_ids[rows] = ids
+    if _all_equal(points, np.arange(len(points)), points, first[point_ids]) and _all_equal(X, rows, points, first[ids]):
         return point_ids, data_ids
     # Two different rows with one hash of 64 bits: never seen, but then sorting decides.
     both = np.concatenate([points, X]).astype(np.float64)

@@ -28,11 +28,14 @@ def data_lime(
 ) -> np.ndarray:
     """Slopes of a linear fit to s(x, y) on the data around x, free intercept (METHODS §7; eq. 14 has a step instead).
 
-    points (p, n), X (m, n), labels (m,) -> (p, n) float64, which minimises sum_y w_y (s(x, y) - b - phi.(y - x))^2 +
-    ridge |phi|^2 over phi and b, x itself included where it is a row. w = sqrt(exp(-r^2 / rho^2)), r Euclidean; with
-    `mu` r is the cosine distance 1 - cos(x, y) and its width mu (0 has cosine 0 with everything). s as in `mim`:
-    positive is towards x's own label. Rows whose weight cannot change the slopes by 1e-6 (float64: 1e-12) are left
-    out; the smaller of the two normal matrices is solved. Other arguments and errors as in `mim`.
+    points: (p, n), each an x; -> (p, n) float64, which minimises sum_y w_y (s(x, y) - b - phi.(y - x))^2 +
+    ridge |phi|^2 over phi and b, x itself included where it is a row. s as in `mim`: positive is towards x's own label.
+    X, labels: (m, n) and (m,), the data. Rows whose weight cannot change the slopes by 1e-6 (float64: 1e-12) are left
+    out; the smaller of the two normal matrices is solved.
+    rho: w = sqrt(exp(-r^2 / rho^2)), r Euclidean.
+    mu: in place of rho, the width of the cosine distance r = 1 - cos(x, y) (0 has cosine 0 with everything).
+    ridge: penalty of large slopes.
+    regression, categorical, point_labels, dtype, device: as in `mim`, and its errors.
     """
     where = "data_lime"
     rho, ridge = positive(where, "rho", rho), positive(where, "ridge", ridge)
@@ -89,7 +92,18 @@ def _carrying(weights: np.ndarray, squared: np.ndarray, ridge: float, tolerance:
 
 
 def _slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, dtype: str) -> np.ndarray:
-    """Ridge slopes (n,) around point `index` of target (k,) on the kept rows, with their weights (k,)."""
+    """Ridge slopes (n,) float64 of a weighted fit around one point, with a free intercept.
+
+    data: the points and the rows.
+    index: of the point.
+    kept: positions (k,) of the rows that are fitted.
+    weights: theirs (k,).
+    target: what is fitted (k,).
+    ridge: penalty of large slopes.
+    dtype: "float32" or "float64", of the rows and their product; steep float32 rows are fitted in float64.
+
+    Raises ShapelineError where the ridge is too small for a fit.
+    """
     total, root = weights.sum(), np.sqrt(weights)
     rows = np.empty((len(kept), data.X.shape[1]), dtype)
     middle = np.zeros(rows.shape[1])

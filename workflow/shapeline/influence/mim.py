@@ -27,12 +27,19 @@ def mim(
 ) -> np.ndarray:
     """Influence sum_y (y - x) alpha(|y - x|) s(x, y) over the data (Sliwinski et al. 2019, eq. 2; METHODS §7).
 
-    points (p, n), X (m, n), labels (m,) -> (p, n) float64. s is +1 where labels agree, else -1; of more than two
-    classes, the point's own against the rest. regression: s = c(y) - c(x). alpha: "constant", "inverse",
-    "inverse_square", "gaussian" (exp(-r^2 / (2 width^2))) or a function of an array r > 0 with finite values >= 0,
-    computed in float64. Rows equal to x contribute 0. categorical: columns that are 1 where equal to x's value, else
-    0. Labels of points: of the first row they equal, or point_labels (p,). dtype: of the products. device: "cpu", or
-    "cuda" for torch. Raises ShapelineError for a label or number that is missing.
+    points: (p, n), each an x; -> (p, n) float64.
+    X, labels: (m, n) and (m,), the data. s is +1 where labels agree, else -1; of more than two classes, the point's own
+    against the rest. Rows equal to x contribute 0.
+    alpha: "constant", "inverse", "inverse_square", "gaussian" (exp(-r^2 / (2 width^2))) or a function of an array r > 0
+    with finite values >= 0, computed in float64.
+    regression: s = c(y) - c(x).
+    categorical: columns that are 1 where equal to x's value, else 0.
+    width: of the gaussian.
+    point_labels: (p,), by default those of the first row that each point equals.
+    dtype: of the products.
+    device: "cpu", or "cuda" for torch.
+
+    Raises ShapelineError for a label or number that is missing.
     """
     if callable(alpha):
         dtype = "float64"  # how steep it is, and so how much rounding it bears, is unknown

@@ -52,10 +52,10 @@ class Neighbours:
         self.categorical = np.unique(chosen)
         self.numeric = np.setdiff1d(np.arange(n), self.categorical)
         # Only the values that points have matter: other rows equal none of them. (p, columns) codes into `values`.
-        found = [np.unique(self.points[:, column], return_inverse=True) for column in self.categorical]
-        self.values = [values for values, _ in found]
+        coded = [np.unique(self.points[:, column], return_inverse=True) for column in self.categorical]
+        self.values = [values for values, _ in coded]
         starts = np.cumsum([len(self.numeric), *map(len, self.values)])[:-1]
-        self.own = np.array([codes + start for (_, codes), start in zip(found, starts, strict=True)], int).T
+        self.own = np.array([codes + start for (_, codes), start in zip(coded, starts, strict=True)], int).T
         self.space: Space = space(where, device)
         self.exact = dtype == "float64"
         # Differences to a point first, so that a constant column becomes exactly 0.
@@ -108,17 +108,17 @@ class Neighbours:
             part += norms
             equal = ids == self.space.array(self.data_ids[a : a + len(y)])
             part[equal] = 0
-            found = [self.space.host(index) for index in xp.where((part < near * norms) & ~equal)]
-            count += len(found[0])
+            at = [self.space.host(index) for index in xp.where((part < near * norms) & ~equal)]
+            count += len(at[0])
             if dtype == "float32" and count > MANY * pairs:
                 return None
             if width is not None:
                 # What the rounding of r^2 makes of the weight of the nearest other row, block by block.
                 closest = self._nearest(xp, xp.where(equal, np.inf, part), norms, closest)
-            part[found[0], found[1]] = self.space.array(self._exact(chunk, found[0], found[1] + a), dtype)
+            part[at[0], at[1]] = self.space.array(self._exact(chunk, at[0], at[1] + a), dtype)
             squared.append(part)
-            rows.append(found[0])
-            columns.append(found[1] + a)
+            rows.append(at[0])
+            columns.append(at[1] + a)
         if width is not None:
             reach = self.space.host(closest[1])[np.isfinite(self.space.host(closest[0]))]
             if reach.max(initial=0) * ROUNDING / (2 * width**2) > 5e-6:

@@ -22,10 +22,13 @@ def parzen(
 ) -> np.ndarray:
     """Gradient at x of P(c(x) | z), the share of x's label under a Gaussian kernel (METHODS §7).
 
-    points (p, n), X (m, n), labels (m,) -> (p, n) float64, closed form: sum_y w_y (1[c(y) = c(x)] - P) (y - x) /
-    sigma^2, with softmax weights w of -|y - x|^2 / (2 sigma^2). The paper prints P(c = 1), which depends on the sign
-    of the labels. regression: the labels in place of the indicator. Other arguments and errors as in `mim`. Where
-    sigma is so small that no row but the nearest keeps weight, the influence is 0 and a warning says so.
+    points: (p, n), each an x; -> (p, n) float64, closed form: sum_y w_y (1[c(y) = c(x)] - P) (y - x) / sigma^2, with
+    softmax weights w of -|y - x|^2 / (2 sigma^2). The paper prints P(c = 1), which depends on the sign of the labels.
+    X, labels: (m, n) and (m,), the data.
+    sigma: width of the kernel; where it is so small that no row but the nearest keeps weight, the influence is 0 and a
+    warning says so.
+    regression: the labels in place of the indicator.
+    categorical, point_labels, dtype, device: as in `mim`, and its errors.
     """
     sigma = positive("parzen", "sigma", sigma)
     data = Neighbours("parzen", points, X, categorical, dtype, device)

@@ -63,9 +63,12 @@ def _asked(predict: Callable, rows: np.ndarray) -> np.ndarray:
 def augment(predict: Callable, points, X, labels, count: int = 100, spread: float = 0.1, *, seed: int = 0):
     """The data with `count` more rows around each point, labelled by the classifier (Sliwinski et al. 2019, §7.5).
 
-    points (p, n), X (m, n), labels (m,) -> (X (m + p count, n), labels); new rows are x + N(0, spread times the
-    column's standard deviation), so a constant column stays. predict: rows (k, n) -> (k,) labels. Any measure then
-    runs on what comes back.
+    predict: rows (k, n) -> (k,) labels.
+    points: (p, n), each an x.
+    X, labels: (m, n) and (m,); -> (X (m + p count, n), labels), on which any measure then runs.
+    count: new rows a point.
+    spread: they are x + N(0, spread times the column's standard deviation), so a constant column stays.
+    seed: of the noise.
     """
     points, X = table("augment", "points", points), table("augment", "X", X)
     spread = positive("augment", "spread", spread)

@@ -3,12 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from shapeline import engine, scores
-from shapeline.errors import ShapelineError
-from shapeline.features import Features
-from shapeline.metrics.ties import ranked
-from shapeline.models import Classifier
-from shapeline.references import Reference
+from shapeline import scores
+from shapeline.engine.question import Question
+from shapeline.errors import about
+from shapeline.game.features import Features
+from shapeline.metrics import ties
 
 SIZES = 200
 CHUNK_BYTES = 1 << 26  # of the masks given to the engine at a time
@@ -17,26 +16,29 @@ OUTPUTS = ("logit", "probability")
 
 def measure(
     rows: pd.DataFrame,
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
-    reference: Reference,
-    form: engine.Form | None = None,
     seed: int = 0,
     sizes: int = SIZES,
     progress=None,
-    varies: bool = False,
 ) -> pd.DataFrame:
     """Logit and probability of the target, as a share of the whole input's, without the top k positive features.
 
-    (Teneggi et al. 2021, §5.1 and figure F.2.) rows: score rows that succeeded, in the order of inputs (n, *input
-    shape); buckets: features and the positions of the rows that have them; varies: whether d differs by instance, which
-    changes nothing here, for d is then that of the instance with the most. k runs over at most `sizes` whole numbers
-    from 1 to d, evenly on a logarithmic axis; only features of positive score are removed, so a curve is level once
-    all of its own are gone. Quantities `logit` and `probability` (x = k) and, lower is better, `logit_area` and
-    `probability_area`: their means over the logarithmic axis. Where the logit of the whole input is not positive, its
-    shares mean nothing and are NaN. Equal scores are removed in random order, by a seed an instance. The model is asked
-    twice, for the engine gives one of the two at a time.
+    (Teneggi et al. 2021, §5.1 and figure F.2.)
+    rows: score rows that succeeded, in the order of inputs.
+    question: whose logit and probability are asked for.
+    inputs: (n, *input shape).
+    buckets: features and the positions of the rows that have them.
+    seed: equal scores are removed in random order, by a seed an instance.
+    sizes: k runs over at most so many whole numbers from 1 to d, evenly on a logarithmic axis; where d differs by
+    instance it is that of the instance with the most.
+    progress: called with the instances done and the evaluations made.
+
+    Only features of positive score are removed, so a curve is level once all of its own are gone. Quantities `logit`
+    and `probability` (x = k) and, lower is better, `logit_area` and `probability_area`: their means over the
+    logarithmic axis. Where the logit of the whole input is not positive, its shares mean nothing and are NaN. The model
+    is asked twice, for the engine gives one of the two at a time.
     """
     most = max(features.d for features, _ in buckets)
     counts = np.unique(np.round(np.geomspace(1, most, sizes)).astype(int))
@@ -44,14 +46,13 @@ def measure(
     frames, done, made = [], 0, 0
     for features, positions in buckets:
         part = rows.iloc[positions].reset_index(drop=True)
-        positive = np.array([(np.asarray(one) > 0).sum() for one in part["scores"]])
+        positive = np.array([(np.asarray(own) > 0).sum() for own in part["scores"]])
         # Of like numbers of positive features together, so that few masks are asked for beyond an instance's own.
         order = np.argsort(positive, kind="stable")
         step = max(1, CHUNK_BYTES // ((_needed(positive, counts) + 1) * features.d))
         for some in (order[start : start + step] for start in range(0, len(order), step)):
-            curves = _curves(
-                part.iloc[some], positive[some], model, inputs[positions[some]], features, reference, form, seed, counts
-            )
+            asked = question.having(features=features)
+            curves = _curves(part.iloc[some], positive[some], asked, inputs[positions[some]], seed, counts)
             keys = part.iloc[some][["instance", "repeat"]]
             for name, curve in curves.items():
                 each = keys.loc[keys.index.repeat(len(counts))]
@@ -72,23 +73,21 @@ def _needed(positive: np.ndarray, counts: np.ndarray) -> int:
     return int(np.searchsorted(counts, most)) + 1 if most else 0
 
 
-def _curves(rows, positive, model, inputs, features, reference, form, seed, counts) -> dict[str, np.ndarray]:
+def _curves(rows, positive, question: Question, inputs, seed, counts) -> dict[str, np.ndarray]:
     """Shares of the whole input's logit and probability, each (instances, counts)."""
-    place = ranked(scores.matrix(rows), rows["instance"].to_numpy(), seed)
+    place = ties.positions(scores.matrix(rows), rows["instance"].to_numpy(), seed)
     targets = rows["target"].to_numpy()
     needed = np.r_[0, counts[: _needed(positive, counts)]]  # the first mask removes nothing
     removed = np.minimum(needed, positive[:, None])
-    step = max(1, CHUNK_BYTES // (len(rows) * features.d))
-    found = {name: [] for name in OUTPUTS}
+    step = max(1, CHUNK_BYTES // (len(rows) * question.features.d))
+    values_of = {name: [] for name in OUTPUTS}
     for start in range(0, len(needed), step):
         masks = place[:, None, :] >= removed[:, start : start + step, None]
-        for name, parts in found.items():
-            try:
-                parts.append(engine.values(model, inputs, reference, masks, features, name, targets, form))
-            except ShapelineError as error:
-                raise engine.by_id(error, rows["instance"].to_numpy()) from None
+        for name, parts in values_of.items():
+            with about(rows["instance"].to_numpy()):
+                parts.append(question.having(value=name).values(inputs, masks, targets))
     curves = {}
-    for name, parts in found.items():
+    for name, parts in values_of.items():
         values = np.concatenate(parts, axis=1)
         whole = values[:, :1]
         share = np.divide(values, whole, out=np.full(values.shape, np.nan), where=whole > 0)

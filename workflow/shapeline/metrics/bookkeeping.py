@@ -6,7 +6,7 @@ import pandas as pd
 
 def efficiency(rows: pd.DataFrame) -> pd.DataFrame:
     """|Σφ - (v(N) - v(∅))| per instance, in units of the value: 0 for a method that shares out all of it."""
-    total = np.array([np.sum(one, dtype=float) for one in rows["scores"]])  # rows may differ in length
+    total = np.array([np.sum(scores, dtype=float) for scores in rows["scores"]])  # rows may differ in length
     return _tidy(rows, {"gap": np.abs(total - (rows["value_full"] - rows["value_empty"]))})
 
 

@@ -31,7 +31,7 @@ def measure(
     wanted = np.concatenate([np.asarray(decisive[instance], bool) for instance in instances])
     values = np.concatenate([np.asarray(row, float) for row in rows["scores"]])
     chance = np.concatenate(
-        [np.random.default_rng(seed_of(seed, "ties", one)).random(n) for one, n in zip(instances, d, strict=True)]
+        [np.random.default_rng(seed_of(seed, "ties", record)).random(n) for record, n in zip(instances, d, strict=True)]
     )
     owner = np.repeat(np.arange(len(rows)), d)
     order = np.lexsort((chance, -values, owner))  # the words of a row stay together, its highest score first

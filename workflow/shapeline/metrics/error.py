@@ -30,10 +30,11 @@ def _of_equal_length(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:
     mine, true = scores.matrix(last), _true(last)
     k = max(1, int(np.ceil(top * mine.shape[1])))
     instances = last["instance"].to_numpy()
-    chosen, wanted = ties.ranked(mine, instances, seed) < k, ties.ranked(true, instances, seed_of(seed, "truth")) < k
+    chosen = ties.positions(mine, instances, seed) < k
+    wanted = ties.positions(true, instances, seed_of(seed, "truth")) < k
     quantities = {
         "rmse": np.sqrt(((mine - true) ** 2).mean(1)),
-        "spearman": correlation(ranked(mine), ranked(true)),
+        "spearman": correlation(mean_ranks(mine), mean_ranks(true)),
         "top_k_overlap": (chosen & wanted).sum(1) / k,
     }
     keys = last[["instance", "repeat"]]
@@ -63,7 +64,7 @@ def _true(both: pd.DataFrame) -> np.ndarray:
     return np.stack(both["scores_true"].to_list()).astype(float)
 
 
-def ranked(values: np.ndarray) -> np.ndarray:
+def mean_ranks(values: np.ndarray) -> np.ndarray:
     """Ranks along each row, ties sharing their mean rank."""
     return pd.DataFrame(values).rank(axis=1).to_numpy()
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from shapeline import engine, scores
-from shapeline.errors import ShapelineError
-from shapeline.features import Features
-from shapeline.models import Classifier
-from shapeline.references import Reference
+from shapeline import scores
+from shapeline.engine.question import Question
+from shapeline.errors import about
+from shapeline.game.features import Features
 from shapeline.seeds import seed_of
 
 CHUNK = 64
@@ -15,37 +14,38 @@ CHUNK = 64
 
 def measure(
     rows: pd.DataFrame,
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
-    reference: Reference,
-    form: engine.Form | None = None,
-    value: str = "log_probability",
     seed: int = 0,
     samples: int = 100,
     progress=None,
 ) -> pd.DataFrame:
     """Mean squared difference of the removed features' scores and the value lost (Yeh et al. 2019, eq. 1).
 
-    rows: score rows that succeeded, in the order of inputs (n, *input shape); buckets: features and the positions of
-    the rows that have them. The perturbation puts a random set of features at the reference: its size is drawn from 1
-    to d, the sets are the same for all labels and instances of equal d. Quantities, in squared units of the value,
+    rows: score rows that succeeded, in the order of inputs.
+    question: whose value is asked for.
+    inputs: (n, *input shape).
+    buckets: features and the positions of the rows that have them.
+    seed: of the sets of features, which are the same for all labels and instances of equal d.
+    samples: sets of features, each of a size drawn from 1 to d.
+    progress: called with the instances done and the evaluations made.
+
+    The perturbation puts a random set of features at the reference. Quantities, in squared units of the value,
     lower is better: `infidelity`, of the scores as they are, and `infidelity_scaled`, of the scores times the best
     number of each instance (§3.2), which does not ask that scores have the value's unit.
     """
     frames, done = [], 0
     for features, positions in buckets:
         part = rows.iloc[positions].reset_index(drop=True)
+        asked = question.having(features=features)
         removed = drawn(features.d, samples, seed)
         lost = np.zeros((len(part), samples))
         for start in range(0, len(part), CHUNK):
             chosen = slice(start, start + CHUNK)
             masks = np.concatenate([np.ones((1, features.d), bool), ~removed])
-            asked = inputs[positions[chosen]], reference, masks, features, value
-            try:
-                values = engine.values(model, *asked, part["target"].to_numpy()[chosen], form)
-            except ShapelineError as error:
-                raise engine.by_id(error, part["instance"].to_numpy()[chosen]) from None
+            with about(part["instance"].to_numpy()[chosen]):
+                values = asked.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
             lost[chosen] = values[:, :1] - values[:, 1:]
             if progress:
                 progress(done + min(start + CHUNK, len(part)), (done + len(part)) * len(masks))

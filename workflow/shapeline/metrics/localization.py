@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError
-from shapeline.features import Features
+from shapeline.game.features import Features
 from shapeline.seeds import seed_of
 
 MARKED = 1e-6  # a pixel is marked above it, as published
@@ -44,10 +44,10 @@ def measure(
             values = np.stack(some["scores"].to_list())
             # A pixel of no feature has no score: 0.
             maps = np.concatenate([values, np.zeros((len(some), 1), values.dtype)], axis=1)[:, owner]
-            found = quantities(maps, wanted, [seed_of(seed, "ties", one) for one in some["instance"]])
-            found |= ceilings(truth[positions[start : start + step]], method or {}, features)
+            measured = quantities(maps, wanted, [seed_of(seed, "ties", instance) for instance in some["instance"]])
+            measured |= ceilings(truth[positions[start : start + step]], method or {}, features)
             keys = some[["instance", "repeat"]]
-            frames += [keys.assign(quantity=name, x=np.nan, value=value) for name, value in found.items()]
+            frames += [keys.assign(quantity=name, x=np.nan, value=value) for name, value in measured.items()]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -63,15 +63,15 @@ def quantities(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[st
     before = np.maximum.accumulate(np.where(end, hits, 0), axis=1)
     gained = np.diff(before, axis=1, prepend=0)  # true pixels in the run that ends here
     marked = maps > MARKED
-    found = (marked & truth).sum(axis=1)
+    both = (marked & truth).sum(axis=1)
     equal = _top_hits(ordered, hits, total, seeds)
     with np.errstate(invalid="ignore", divide="ignore"):  # where no pixel is true, all become NaN
         result = {
-            "f1": 2 * found / (marked.sum(axis=1) + total),
+            "f1": 2 * both / (marked.sum(axis=1) + total),
             "f1_best": np.where(end, 2 * hits / (taken + total[:, None]), 0).max(axis=1),
             "f1_equal_area": equal / total,
             "auprc": (gained * hits / taken).sum(axis=1) / total,
-            "iou": found / (marked.sum(axis=1) + total - found),
+            "iou": both / (marked.sum(axis=1) + total - both),
             "iou_equal_area": equal / (2 * total - equal),
             "pointing": _first_run(end, hits),
         }
@@ -119,15 +119,15 @@ def leaf_ceilings(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndar
     one of the first few leaves in order of their precision t/a, and all those are tried.
     """
     rows, columns = (leaf_edges(side, min_size) for side in truth.shape[1:])
-    found = np.add.reduceat(np.add.reduceat(truth, rows[:-1], axis=1, dtype=np.int64), columns[:-1], axis=2)
-    found = found.reshape(len(truth), -1)
+    true = np.add.reduceat(np.add.reduceat(truth, rows[:-1], axis=1, dtype=np.int64), columns[:-1], axis=2)
+    true = true.reshape(len(truth), -1)
     area = np.outer(np.diff(rows), np.diff(columns)).ravel()
-    total = found.sum(axis=1)
-    order = np.argsort(-found / area, axis=1, kind="stable")
-    hits = np.take_along_axis(found, order, 1).cumsum(axis=1)
+    total = true.sum(axis=1)
+    order = np.argsort(-true / area, axis=1, kind="stable")
+    hits = np.take_along_axis(true, order, 1).cumsum(axis=1)
     taken = area[order].cumsum(axis=1)
     with np.errstate(invalid="ignore"):
-        touching = 2 * total / (np.where(found > 0, area, 0).sum(axis=1) + total)
+        touching = 2 * total / (np.where(true > 0, area, 0).sum(axis=1) + total)
         best = (2 * hits / (taken + total[:, None])).max(axis=1)
     return touching, np.where(total > 0, best, np.nan)
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 
-from shapeline import engine, scores
-from shapeline.errors import ShapelineError
-from shapeline.features import Features
-from shapeline.metrics.ties import ranked
-from shapeline.models import Classifier
-from shapeline.references import Reference
+from shapeline import scores
+from shapeline.engine.question import Question
+from shapeline.errors import about
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.metrics import ties
 
 FRACTIONS = (0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.16, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 CHUNK = 64
@@ -16,39 +16,45 @@ CHUNK = 64
 
 def measure(
     rows: pd.DataFrame,
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
-    reference: Reference,
-    form: engine.Form | None = None,
     seed: int = 0,
     fractions: list[float] | None = None,
     progress=None,
-    varies: bool = False,
     references: dict[str, Reference] | None = None,
 ) -> pd.DataFrame:
     """Change of log-odds(target) from the whole input, in nats, per instance and fraction (Chen et al. 2018, §5).
 
-    rows: score rows that succeeded, in the order of inputs (n, *input shape); buckets: features and the positions of
-    the rows that have them; varies: whether d differs by instance. Quantities: `masking` (top fraction x at the
-    reference; lower is better), `insertion` (all but the top fraction at the reference; higher is better), and
-    their areas over x in [0, 1] by the trapezoidal rule. Ties are broken at random, by a seed an instance. references:
-    others whose areas are measured too, `masking_area_<name>` and `insertion_area_<name>`.
+    rows: score rows that succeeded, in the order of inputs.
+    question: whose log-odds are asked for; its features are None where d differs by instance.
+    inputs: (n, *input shape).
+    buckets: features and the positions of the rows that have them.
+    seed: ties are broken at random, by a seed an instance.
+    fractions: of the features; every count of them where d <= 20 by default.
+    progress: called with the instances done and the evaluations made.
+    references: others whose areas are measured too, `masking_area_<name>` and `insertion_area_<name>`.
+
+    Quantities: `masking` (top fraction x at the reference; lower is better), `insertion` (all but the top fraction at
+    the reference; higher is better), and their areas over x in [0, 1] by the trapezoidal rule.
     """
-    shared = (rows, model, inputs, buckets)
-    parts = [_measure(*shared, reference, form, seed, fractions, progress, varies)]
+    parts = [_measure(rows, question, inputs, buckets, seed, fractions, progress)]
     for name, other in (references or {}).items():
-        areas = _measure(*shared, other, form, seed, fractions, progress, varies)
+        areas = _measure(rows, question.having(reference=other), inputs, buckets, seed, fractions, progress)
         areas = areas[areas["quantity"].isin(("masking_area", "insertion_area"))]
         parts.append(areas.assign(quantity=areas["quantity"] + f"_{name}"))
     return pd.concat(parts, ignore_index=True)
 
 
-def _measure(rows, model, inputs, buckets, reference, form, seed, fractions, progress, varies) -> pd.DataFrame:
+def _measure(rows, question: Question, inputs, buckets, seed, fractions, progress) -> pd.DataFrame:
+    """As `measure`, with the question's own reference alone.
+
+    rows, question, inputs, buckets, seed, fractions, progress: as in `measure`.
+    """
     frames, done, made = [], 0, 0
     for features, positions in buckets:
         d = features.d
-        if varies:  # curves of instances with different d share their fractions
+        if question.features is None:  # curves of instances with different d share their fractions
             x = np.r_[0.0, sorted({*(fractions or FRACTIONS), 1.0})]
             counts = np.maximum(np.round(x * d), x > 0).astype(int)
         else:
@@ -56,7 +62,8 @@ def _measure(rows, model, inputs, buckets, reference, form, seed, fractions, pro
             x = counts / d
         part = rows.iloc[positions].reset_index(drop=True)
         tell = progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations))
-        curves = _curves(part, model, inputs[positions], features, reference, form, seed, counts, tell)
+        asked = question.having(features=features, value="log_odds")
+        curves = _curves(part, asked, inputs[positions], seed, counts, tell)
         done, made = done + len(part), made + 2 * len(counts) * len(part)
         keys = part[["instance", "repeat"]]
         for name, curve in curves.items():
@@ -66,19 +73,17 @@ def _measure(rows, model, inputs, buckets, reference, form, seed, fractions, pro
     return pd.concat(frames, ignore_index=True)
 
 
-def _curves(rows, model, inputs, features, reference, form, seed, counts, progress) -> dict[str, np.ndarray]:
+def _curves(rows, question: Question, inputs, seed, counts, progress) -> dict[str, np.ndarray]:
     """Masking and insertion curves (instances, counts) of instances that share their features."""
-    ranks = ranked(scores.matrix(rows), rows["instance"].to_numpy(), seed)
+    ranks = ties.positions(scores.matrix(rows), rows["instance"].to_numpy(), seed)
     parts = []
     for start in range(0, len(rows), CHUNK):
         part = slice(start, start + CHUNK)
         top = ranks[part, None, :] < counts[:, None]  # (instances, counts, d)
         targets = rows["target"].to_numpy()[part]
         masks = np.concatenate([~top, top], 1)
-        try:
-            values = engine.values(model, inputs[part], reference, masks, features, "log_odds", targets, form)
-        except ShapelineError as error:
-            raise engine.by_id(error, rows["instance"].to_numpy()[part]) from None
+        with about(rows["instance"].to_numpy()[part]):
+            values = question.values(inputs[part], masks, targets)
         masking, insertion = np.split(values - values[:, :1], 2, axis=1)  # the first mask removes nothing
         parts.append((masking, insertion))
         if progress:

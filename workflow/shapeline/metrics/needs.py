@@ -1,11 +1,12 @@
-"""What a metric is given beside the score rows: the truth, the model, the data, as its registry entry says."""
+"""What a metric's function is given, by what its registry entry asks for."""
 
 from pathlib import Path
 
 import pandas as pd
 
 from shapeline import scores
-from shapeline.metrics import METRICS
+from shapeline.methods import calling
+from shapeline.metrics.registry import METRICS
 
 
 def gather(name: str, parameters: dict, files, rows: pd.DataFrame, device: str, progress) -> dict:
@@ -17,15 +18,22 @@ def gather(name: str, parameters: dict, files, rows: pd.DataFrame, device: str, 
         needs["seed"] = scores.metadata(files.scores[0])["settings"]["seed"]
     if not (metric.asks_model or metric.asks_documents or metric.asks_truth or metric.asks_randomised):
         return needs
-    from shapeline import instances  # half a second, of jobs that mostly take one
+    from shapeline.metrics.loaders import for_metric, known_pixels, known_words, randomised
 
     if metric.asks_model:
-        needs |= instances.for_metric(files, rows, device, progress, needs.pop("references", None))
+        needs |= for_metric(files, rows, device, progress, needs.pop("references", None))
         needs["label"] = Path(files.scores[0]).parent.name
     if metric.asks_documents:
-        needs |= instances.known_words(files, rows)
+        needs |= known_words(files, rows)
     if metric.asks_truth:
-        needs |= instances.known_pixels(files, rows)
+        needs |= known_pixels(files, rows)
     if metric.asks_randomised:
-        needs = instances.randomised(files, rows)  # its parameters say which files these are
+        needs = randomised(files, rows)  # its parameters say which files these are
     return needs
+
+
+def measure(name: str, rows, needs: dict):
+    """Measure score rows by the metric of that name; no rows, because every one failed, give no measurements."""
+    if rows.empty:
+        return rows[["instance", "repeat"]].assign(quantity="", x=0.0, value=0.0)
+    return calling.call(calling.function_of(METRICS[name].function), {**needs, "rows": rows})

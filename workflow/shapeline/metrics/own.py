@@ -3,22 +3,18 @@
 import numpy as np
 import pandas as pd
 
-from shapeline import methods
-from shapeline.engine import Form
+from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.features import Features
-from shapeline.models import Classifier
-from shapeline.references import Reference
+from shapeline.game.features import Features
+from shapeline.methods import calling
 
 
 def measure(
     rows: pd.DataFrame,
     functions: dict[str, str],
-    model: Classifier | None = None,
+    question: Question | None = None,
     inputs: np.ndarray | None = None,
     buckets: list[tuple[Features, np.ndarray]] | None = None,
-    reference: Reference | None = None,
-    form: Form | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
     """What each function gives for the score rows, (rows,) numbers; lower is better.
@@ -28,12 +24,13 @@ def measure(
     and seed. Raises ShapelineError where it returns anything but a number a row; its own errors pass, with a note that
     names the metric and the file.
     """
-    available = {"rows": rows, "model": model, "inputs": inputs, "buckets": buckets, "reference": reference}
-    available |= {"form": form, "seed": seed}
+    question = question or Question(None, None, None)
+    available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}
+    available |= {name: getattr(question, name) for name in ("model", "reference", "form")}
     frames = []
     for name, file in functions.items():
         try:
-            values = np.asarray(methods.call(methods.function_of(file), available))
+            values = np.asarray(calling.call(calling.function_of(file), available))
         except Exception as error:  # whatever the user's own code raises: its traceback says most
             error.add_note(f"metric {name}: {file} failed")
             raise

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.features import Features
-from shapeline.metrics.error import correlation, ranked
+from shapeline.game.features import Features
+from shapeline.metrics.error import correlation, mean_ranks
 
 WINDOW = 7  # pixels: the usual side of SSIM's window
 
@@ -30,19 +30,19 @@ def measure(
     for layers, others in randomised.items():
         both = rows.merge(scores.final(others)[[*keys, "scores"]], on=keys, suffixes=("", "_randomised"))
         for _, part in both.groupby(both["scores"].map(len)):  # instances may differ in their number of features
-            one, other = scores.matrix(part), np.stack(part["scores_randomised"].to_list()).astype(float)
-            found = {
-                "rank_correlation": correlation(ranked(one), ranked(other)),
-                "rank_correlation_absolute": correlation(ranked(np.abs(one)), ranked(np.abs(other))),
+            trained, other = scores.matrix(part), np.stack(part["scores_randomised"].to_list()).astype(float)
+            measured = {
+                "rank_correlation": correlation(mean_ranks(trained), mean_ranks(other)),
+                "rank_correlation_absolute": correlation(mean_ranks(np.abs(trained)), mean_ranks(np.abs(other))),
             }
             if cells:
-                found["ssim"] = _similarity(one, other, [cells[place] for place in part["place"]])
+                measured["ssim"] = _similarity(trained, other, [cells[place] for place in part["place"]])
             about = part[["instance", "repeat"]]
-            frames += [about.assign(quantity=name, x=float(layers), value=value) for name, value in found.items()]
+            frames += [about.assign(quantity=name, x=float(layers), value=value) for name, value in measured.items()]
     return pd.concat(frames, ignore_index=True)
 
 
-def _similarity(one: np.ndarray, other: np.ndarray, cells: list[np.ndarray]) -> np.ndarray:
+def _similarity(trained: np.ndarray, other: np.ndarray, cells: list[np.ndarray]) -> np.ndarray:
     """SSIM of the maps of scores (n, d) on cells, n times (height, width): (n,) in [-1, 1]."""
     from skimage.metrics import structural_similarity
 
@@ -56,4 +56,4 @@ def _similarity(one: np.ndarray, other: np.ndarray, cells: list[np.ndarray]) -> 
         maps = (np.append(row / size, 0.0)[owners] for row, size in zip((first, second), sizes, strict=True))
         return structural_similarity(*maps, win_size=window, data_range=2.0)
 
-    return np.array([alike(*row) for row in zip(one, other, cells, strict=True)])
+    return np.array([alike(*row) for row in zip(trained, other, cells, strict=True)])

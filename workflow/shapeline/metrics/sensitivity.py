@@ -3,30 +3,37 @@
 import numpy as np
 import pandas as pd
 
-from shapeline import attribution, engine, scores
-from shapeline.datasets import TRAIN
+from shapeline import scores
+from shapeline.attribution.rows import explain_rows
+from shapeline.attribution.subjects import Subject
+from shapeline.datasets.sources import TRAIN
 from shapeline.datasets.stored import blocks
 from shapeline.seeds import seed_of
 
 
 def measure(
     rows: pd.DataFrame,
-    stand,
+    subject: Subject,
     share: pd.DataFrame,
     settings: dict,
     label: str,
-    form: engine.Form | None = None,
     samples: int = 10,
     radius: float = 0.02,
     progress=None,
 ) -> pd.DataFrame:
     """Largest |scores(x + e) - scores(x)| / |scores(x)| over random e, L2 norms (Yeh et al. 2019, definition 3).
 
-    rows: score rows that succeeded; stand, share: the bench and the instances they explain, one a row of the first
-    repeat; settings: of their attribute job. Cells of e are uniform in +- radius times the range of the training
-    inputs (of each column of a table), the same for all labels; the explained class stays. The method explains each of
-    `samples` inputs anew, with the seeds of its first repeat. Quantity `max_sensitivity`, 0 or more, lower is better;
-    NaN where all scores are 0. Where the method fails on a moved input, that input is left out.
+    rows: score rows that succeeded.
+    subject: what they explain, with the form of its model.
+    share: the instances that they explain, a row each of the first repeat.
+    settings: of their attribute job.
+    label: of the method, whose draws are those of its first repeat.
+    samples: inputs that each is moved to, explained anew.
+    radius: cells of e are uniform in +- so much of the range of the training inputs (of each column of a table).
+    progress: called with the instances done and the evaluations made.
+
+    The moves are the same for all labels; the explained class stays. Quantity `max_sensitivity`, 0 or more, lower is
+    better; NaN where all scores are 0. Where the method fails on a moved input, that input is left out.
     """
     keys = ["instance", "target"]
     rows = rows[rows["repeat"] == rows["repeat"].min()].sort_values("budget").drop_duplicates(keys, keep="last")
@@ -36,12 +43,12 @@ def measure(
     own["method"] = {key: setting for key, setting in settings["method"].items() if key != "snapshots"}
     base = scores.matrix(rows)
     size = np.linalg.norm(base, axis=1)
-    inputs = stand.inputs(share)
+    inputs = subject.inputs(share)
     axis = 0 if inputs.ndim == 2 else None
-    dataset = stand.dataset
+    dataset = subject.dataset
     training = np.flatnonzero(dataset.split == TRAIN)
-    ends = [(np.nanmin(one, axis=axis), np.nanmax(one, axis=axis)) for one in blocks(dataset.inputs, training)]
-    low, high = (np.stack(one) for one in zip(*ends, strict=True))
+    ends = [(np.nanmin(rows, axis=axis), np.nanmax(rows, axis=axis)) for rows in blocks(dataset.inputs, training)]
+    low, high = (np.stack(each) for each in zip(*ends, strict=True))
     scale = radius * (np.nanmax(high, axis=0) - np.nanmin(low, axis=0))
     if axis == 0:  # a category has no neighbour
         scale[list(dataset.card.get("categorical") or ())] = 0.0
@@ -50,11 +57,11 @@ def measure(
         for place, instance in enumerate(share["instance"]):
             random = np.random.default_rng(seed_of(settings["seed"], "sensitivity", sample, int(instance)))
             moved[place] = inputs[place] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
-        found = rows[keys].merge(attribution.explain_rows(stand, share, own, label, form, inputs=moved), on=keys)
-        fine = (found["status"] == "ok").to_numpy()
-        distance = np.linalg.norm(np.stack(found["scores"][fine]) - base[fine], axis=1) if fine.any() else 0.0
+        again = rows[keys].merge(explain_rows(subject, share, own, label, inputs=moved), on=keys)
+        fine = (again["status"] == "ok").to_numpy()
+        distance = np.linalg.norm(np.stack(again["scores"][fine]) - base[fine], axis=1) if fine.any() else 0.0
         worst[fine] = np.maximum(worst[fine], distance)
         if progress:
-            progress((sample + 1) * len(rows) // samples, int(found["evaluations"].sum()) * (sample + 1))
+            progress((sample + 1) * len(rows) // samples, int(again["evaluations"].sum()) * (sample + 1))
     relative = np.divide(worst, size, out=np.full(len(rows), np.nan), where=size > 0)
     return rows[["instance", "repeat"]].assign(quantity="max_sensitivity", x=np.nan, value=relative)

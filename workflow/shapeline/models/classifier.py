@@ -12,8 +12,11 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.memory import halved
 
+TASK = "classification"  # unless something else is said
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
 MODULES = {"torch": "shapeline.models.torch_models", "tensorflow": "shapeline.models.keras_models"}
+FRAMEWORKS = tuple(MODULES)
+UNEQUAL = 2e-3  # by which probabilities may miss 1: those rounded to three digits, of a few classes
 LOG_HALF = float(np.log(0.5))  # from which on a label counts as present
 
 
@@ -24,7 +27,8 @@ class Classifier:
     Where `task` is "multilabel" the classes are labels that go together: each logit's sigmoid is a probability.
 
     `framework` is "torch" (`module` is an nn.Module giving logits, (n, *input_shape) -> (n, classes)), "tensorflow" (a
-    keras.Model giving logits) or "function" (`module` maps a float32 array to probabilities, (n, classes) or (n,) for
+    keras.Model giving logits) or "function" (`module` maps a float32 array, of
+    int32 where it is of token ids, to probabilities, (n, classes) or (n,) for
     the second of two classes). Of a regression the module gives the prediction, (n,) or (n, 1), in the target's own
     units, and `n_classes` is 1. `sizes` are the keyword sizes it was built with (empty for a wrapped model);
     `n_classes` is None until a wrapped model ran; `vocabulary_digest` names the words whose ids a model of text takes.
@@ -88,7 +92,8 @@ class Classifier:
         """Log-probabilities (n, classes) float64, or predictions (n, 1)."""
         if self.framework == "function":
             function = function_predictions if self.task == "regression" else function_log_probs
-            inputs = np.asarray(inputs, dtype=np.float32)
+            inputs = np.asarray(inputs)  # integers are token ids, and stay so
+            inputs = inputs.astype(np.int32 if np.issubdtype(inputs.dtype, np.integer) else np.float32, copy=False)
 
             def ask(rows: int) -> np.ndarray:
                 parts = (inputs[i : i + rows] for i in range(0, len(inputs), rows))
@@ -100,6 +105,12 @@ class Classifier:
                 return backend(self.framework).log_probs(self.module, inputs, rows, self.architecture, self.task)
 
         return halved(self, batch, ask)
+
+    def check_rows(self, inputs: np.ndarray) -> None:
+        """ShapelineError when a torch module changes the rows that it is given; a function is given copies, and
+        TensorFlow's tensors never change."""
+        if self.framework == "torch":
+            backend("torch").check_rows(self.module, inputs[:1], self.architecture)
 
     def check_tokens(self, inputs: Any) -> None:
         """ShapelineError when token ids (n, length) are not of the vocabulary or the length the model was built for.
@@ -114,11 +125,11 @@ class Classifier:
                 f"model '{self.architecture}': token ids run from {inputs.min()} to {inputs.max()}, but it knows 0 to "
                 f"{known - 1}; the documents were prepared with another vocabulary, so prepare them or train it again"
             )
-        length, found = self.sizes.get("length"), inputs.shape[1]
-        if (self.architecture == "char_cnn" and found != length) or (self.architecture == "word_cnn" and found < 3):
+        length, tokens = self.sizes.get("length"), inputs.shape[1]
+        if (self.architecture == "char_cnn" and tokens != length) or (self.architecture == "word_cnn" and tokens < 3):
             wanted = "at least 3" if self.architecture == "word_cnn" else length
             raise ShapelineError(
-                f"model '{self.architecture}': documents have {found} tokens and it takes {wanted}; pad them with 0"
+                f"model '{self.architecture}': documents have {tokens} tokens and it takes {wanted}; pad them with 0"
             )
 
 
@@ -129,30 +140,30 @@ def backend(framework: str) -> ModuleType:
 
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """A function's predictions, (n, *input_shape) -> (n, 1) float64; ShapelineError when it gives another shape."""
-    predictions = np.asarray(function(inputs), dtype=np.float64)
+    predictions = np.asarray(function(inputs.copy()), dtype=np.float64)  # which may change its rows as it likes
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
         raise not_predictions(name, len(inputs), f"shape {predictions.shape}")
     return predictions.reshape(-1, 1)
 
 
-def not_predictions(name: str, rows: int, found: str) -> ShapelineError:
+def not_predictions(name: str, rows: int, given: str) -> ShapelineError:
     """The error of a regression model that gave something else than a number a row."""
     return ShapelineError(
-        f"model '{name}': gave {found} for {rows} rows; a regression model must return one number a row, (rows,)"
+        f"model '{name}': gave {given} for {rows} rows; a regression model must return one number a row, (rows,)"
     )
 
 
-def not_logits(name: str, found: str) -> ShapelineError:
+def not_logits(name: str, reason: str) -> ShapelineError:
     """The error of a network whose probabilities would be taken for logits."""
-    return ShapelineError(f"model '{name}': {found}; return the logits before the softmax or sigmoid")
+    return ShapelineError(f"model '{name}': {reason}; return the logits before the softmax or sigmoid")
 
 
 def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """Log of a function's probabilities, (n, *input_shape) -> (n, classes) float64; -inf where P = 0, NaN kept.
 
-    Raises ShapelineError when the function gives another shape or numbers outside 0..1.
+    Raises ShapelineError when the function gives another shape, numbers outside 0..1, or rows that do not sum to 1.
     """
-    probabilities = np.asarray(function(inputs), dtype=np.float64)
+    probabilities = np.asarray(function(inputs.copy()), dtype=np.float64)  # which may change its rows as it likes
     shape = probabilities.shape
     if probabilities.ndim == 2 and shape[1] == 1:
         probabilities = probabilities[:, 0]
@@ -168,18 +179,36 @@ def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray
             f"model '{name}': gave values from {probabilities.min():.3g} to {probabilities.max():.3g}; "
             "it must return probabilities in 0..1 (a torch module may give logits)"
         )
+    sums = probabilities.sum(axis=1)
+    wrong = abs(sums - 1) > UNEQUAL  # not of NaN, which makes the row one that failed
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ShapelineError(
+            f"model '{name}': its probabilities sum to {sums[row]:.6g} in row {row} (from 0), and in {wrong.sum()} of "
+            f"{len(sums)} rows not to 1; return one of each class that together are 1 (of labels that go together, "
+            "those of one label at a time, (rows,))"
+        )
     with np.errstate(divide="ignore"):
         return np.log(probabilities)
+
+
+def named(classifier: Classifier) -> dict[str, Any]:
+    """What every card of a model begins with."""
+    return {
+        "architecture": classifier.architecture,
+        "framework": classifier.framework,
+        "sizes": classifier.sizes,
+    }
 
 
 def check_labels(classifier: Classifier, inputs: np.ndarray, labels: np.ndarray) -> None:
     """ShapelineError unless the labels (n, labels) are 0 or 1 and the model gives a logit for each."""
     if labels.ndim != 2 or not np.isin(labels, (0, 1)).all():
         raise ShapelineError(f"models: labels of shape {labels.shape}; several labels are (n, labels) of 0 and 1")
-    found = classifier.log_probs(inputs[:1]).shape[1]
-    if found != labels.shape[1]:
+    outputs = classifier.log_probs(inputs[:1]).shape[1]
+    if outputs != labels.shape[1]:
         raise ShapelineError(
-            f"models: '{classifier.architecture}' gives {found} output(s) and the dataset has {labels.shape[1]} "
+            f"models: '{classifier.architecture}' gives {outputs} output(s) and the dataset has {labels.shape[1]} "
             "labels; give one logit a label"
         )
 

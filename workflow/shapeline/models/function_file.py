@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.datasets import user_function
+from shapeline.datasets.sources import user_function
 from shapeline.errors import ShapelineError
 from shapeline.models.pipeline_file import frame
 
@@ -26,8 +26,8 @@ class Function:
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         said = np.asarray(self.ask(rows if self.columns is None else frame(rows, self.columns)))
-        found = said.shape[1] if said.ndim == 2 and said.shape[1] > 1 else 2
-        if self.classes is not None and found != self.classes:
+        classes = said.shape[1] if said.ndim == 2 and said.shape[1] > 1 else 2
+        if self.classes is not None and classes != self.classes:
             raise ShapelineError(
                 f"models: {self.source} gave shape {said.shape} for {len(rows)} rows and the dataset has "
                 f"{self.classes} classes; return a probability of each, (rows, classes), or of the second of two"

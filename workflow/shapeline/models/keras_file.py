@@ -65,8 +65,8 @@ def _channels_last(source: str, inner: keras.Model, shape: tuple[int, ...]) -> b
     """Whether the model takes pictures with their channels last; the dataset's have them first."""
     wanted = inner.input_shape[1:]
 
-    def fits(found: tuple[int, ...]) -> bool:
-        return len(found) == len(wanted) and all(b in (None, a) for a, b in zip(found, wanted, strict=True))
+    def fits(sides: tuple[int, ...]) -> bool:
+        return len(sides) == len(wanted) and all(b in (None, a) for a, b in zip(sides, wanted, strict=True))
 
     if fits(shape):
         return False

@@ -234,7 +234,16 @@ def word_cnn(
     classes: int = 2,
     dropout: float = 0.2,
 ) -> keras.Model:
-    """The twin of torch_models.word_cnn, (n, length) ids -> (n, classes) logits."""
+    """The twin of torch_models.word_cnn, (n, length) ids -> (n, classes) logits.
+
+    vocabulary: token ids, padding and unknown among them.
+    length: tokens a document, on which no weight depends.
+    embedding: numbers a token becomes.
+    filters: of the convolution.
+    hidden: units of the dense layer.
+    classes: logits.
+    dropout: share of the embedded tokens' numbers and of the hidden units that a training step leaves out.
+    """
     module = WordCNN(vocabulary, embedding, filters, hidden, classes, dropout)
     return _with_weights(module, np.zeros((1, length), np.int32))
 
@@ -294,15 +303,15 @@ def checked_logits(logits: Any, rows: int, name: str, task: str = "classificatio
 
     Of a regression the predictions as (rows, 1); ShapelineError unless there is one a row.
     """
-    found = f"shape {tuple(logits.shape)}" if tf.is_tensor(logits) else f"a {type(logits).__name__}"
+    given = f"shape {tuple(logits.shape)}" if tf.is_tensor(logits) else f"a {type(logits).__name__}"
     if task == "regression":
         if tf.is_tensor(logits) and tuple(logits.shape) in ((rows,), (rows, 1)):
             return tf.reshape(logits, (rows, 1))
-        raise not_predictions(name, rows, found)
+        raise not_predictions(name, rows, given)
     if tf.is_tensor(logits) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] > 1:
         return logits
     raise ShapelineError(
-        f"model '{name}': gave {found} for {rows} rows; it must return logits of shape (rows, classes) "
+        f"model '{name}': gave {given} for {rows} rows; it must return logits of shape (rows, classes) "
         "with two or more classes (for one sigmoid output z return the two logits 0 and z)"
     )
 
@@ -390,11 +399,11 @@ def set_state(module: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _weights(module: keras.Model) -> dict[str, tuple[keras.Variable, tuple[int, ...]]]:
     """Torch's name -> the weight, and the order in which its axes are torch's."""
-    found = {}
+    named = {}
     for path, layer in module.parts().items():
         for name, weight, axes in _weights_of(layer):
-            found[f"{path}.{name}"] = weight, axes
-    return found
+            named[f"{path}.{name}"] = weight, axes
+    return named
 
 
 def _weights_of(layer: layers.Layer) -> list[tuple[str, keras.Variable, tuple[int, ...]]]:
@@ -441,8 +450,8 @@ def n_parameters(module: keras.Model) -> int:
 def device_of(module: keras.Model) -> str:
     """Where the first weight is, in torch's words: "cpu", "cuda:0"."""
     weights = module.weights
-    found = tf.DeviceSpec.from_string(weights[0].value.device) if weights else None
-    return f"cuda:{found.device_index}" if found and found.device_type == "GPU" else "cpu"
+    device = tf.DeviceSpec.from_string(weights[0].value.device) if weights else None
+    return f"cuda:{device.device_index}" if device and device.device_type == "GPU" else "cpu"
 
 
 def move(module: keras.Model, device: str) -> None:
@@ -450,7 +459,7 @@ def move(module: keras.Model, device: str) -> None:
 
     They are made on the first visible GPU, else on the processor. Raises ShapelineError when that is another device.
     """
-    found = device_of(module)
-    if found.partition(":")[0] != device.partition(":")[0]:
-        remedy = "no GPU is visible to TensorFlow" if found == "cpu" else "set CUDA_VISIBLE_DEVICES= to hide the GPU"
-        raise ShapelineError(f"models: asked for device '{device}', but the model is on '{found}': {remedy}")
+    current = device_of(module)
+    if current.partition(":")[0] != device.partition(":")[0]:
+        remedy = "no GPU is visible to TensorFlow" if current == "cpu" else "set CUDA_VISIBLE_DEVICES= to hide the GPU"
+        raise ShapelineError(f"models: asked for device '{device}', but the model is on '{current}': {remedy}")

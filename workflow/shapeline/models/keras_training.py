@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from shapeline import models
 from shapeline.errors import ShapelineError
 from shapeline.memory import halved
-from shapeline.models import keras_models
+from shapeline.models import architectures, keras_models
 from shapeline.models.classifier import Classifier, r_squared
 from shapeline.models.tensorflow_setup import keras, tf, threads  # noqa: F401 (training asks for the threads)
 from shapeline.models.training import MOMENTUM, Settings, variance
@@ -105,11 +104,11 @@ def initialise_weights(classifier: Classifier, seed: int) -> None:
 
     Raises ShapelineError for a wrapped model, which cannot be built again.
     """
-    if classifier.architecture not in models.ARCHITECTURES and ".py:" not in classifier.architecture:
+    if not architectures.is_named(classifier.architecture):
         raise ShapelineError(
             f"training: '{classifier.architecture}' is a wrapped model; train it as it is (initialise=False)"
         )
-    again = models.build(classifier.architecture, "tensorflow", seed=seed, **classifier.sizes)
+    again = architectures.build(classifier.architecture, "tensorflow", seed=seed, **classifier.sizes)
     for variable, drawn in zip(classifier.module.variables, again.module.variables, strict=True):
         variable.assign(drawn)
 

@@ -151,7 +151,7 @@ def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[
         raise ShapelineError(
             f"models: {source} has no predict_proba; wrap its classifier in sklearn's CalibratedClassifierCV"
         )
-    own = [class_name(one) for one in estimator.classes_]
+    own = [class_name(label) for label in estimator.classes_]
     if sorted(own) != sorted(classes):
         raise ShapelineError(
             f"models: {source} knows the classes {', '.join(own)} and the dataset has {', '.join(classes)}; they must "

@@ -3,7 +3,7 @@
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.models import build
+from shapeline.models.architectures import build
 from shapeline.models.classifier import Classifier, backend
 
 
@@ -15,17 +15,17 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
     ShapelineError when there are fewer layers, or when a user's builder gives the same weights whatever the seed.
     """
     made_by, name = backend(classifier.framework), classifier.architecture
-    found = layers_of(classifier)
-    count = len(found) if layers is None else layers
-    if count > len(found):
+    layers_by_name = layers_of(classifier)
+    count = len(layers_by_name) if layers is None else layers
+    if count > len(layers_by_name):
         raise ShapelineError(
-            f"randomisation.layers: {count} asked, '{name}' has {len(found)} layers with weights "
-            f"({', '.join(found)}); ask for fewer, or full"
+            f"randomisation.layers: {count} asked, '{name}' has {len(layers_by_name)} layers with weights "
+            f"({', '.join(layers_by_name)}); ask for fewer, or full"
         )
     fresh = made_by.state(build(name, classifier.framework, seed=seed, **classifier.sizes).module)
     kept = made_by.state(classifier.module)
-    chosen = list(found)[len(found) - count :]
-    drawn = {weight: fresh[weight] for layer in chosen for weight in found[layer]}
+    chosen = list(layers_by_name)[len(layers_by_name) - count :]
+    drawn = {weight: fresh[weight] for layer in chosen for weight in layers_by_name[layer]}
     if all(np.array_equal(array, kept[weight]) for weight, array in drawn.items()):
         raise ShapelineError(f"randomisation: '{name}' is built with the same weights whatever the seed; draw them")
     made_by.set_state(classifier.module, {**kept, **drawn})
@@ -39,10 +39,10 @@ def layers_of(classifier: Classifier) -> dict[str, list[str]]:
     """
     made_by = backend(classifier.framework)
     arrays = made_by.state(classifier.module)
-    found: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
     for layer, names in made_by.trained_layers(classifier.module).items():
-        if found and all(arrays[name].ndim < 2 for name in names):
-            found[list(found)[-1]] += names
+        if layers and all(arrays[name].ndim < 2 for name in names):
+            layers[list(layers)[-1]] += names
         else:
-            found[layer] = list(names)
-    return found
+            layers[layer] = list(names)
+    return layers

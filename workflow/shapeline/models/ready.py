@@ -8,41 +8,24 @@ import importlib
 import importlib.metadata
 import logging
 import platform
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shapeline.datasets.sources import PARTS
+from shapeline.datasets.sources import PARTS, expand
 from shapeline.datasets.stored import blocks
 from shapeline.errors import ShapelineError
-from shapeline.models.classifier import Classifier, check_labels, label_scores, r_squared
+from shapeline.models.classifier import Classifier, check_labels, label_scores, named, r_squared
+from shapeline.models.ready_kinds import FRAMEWORKS, READERS, kind_of
+from shapeline.operations.versions import imported
 
 if TYPE_CHECKING:
-    from shapeline.datasets import Dataset
+    from shapeline.datasets.loading import Dataset
 
 log = logging.getLogger(__name__)
 
-FRAMEWORKS = {".skops": "function", ".keras": "tensorflow", "function": "function"}
-# By name, so that a process imports no other framework.
-READERS = {
-    ".skops": "shapeline.models.pipeline_file",
-    ".keras": "shapeline.models.keras_file",
-    "function": "shapeline.models.function_file",
-}
 PACKAGES = {"function": ("scikit-learn", "skops"), "tensorflow": ("tensorflow", "keras"), "torch": ("torch",)}
 UNTRAINED = "none: the model came ready, and which rows it was made from is not known here"
-
-
-def suffix_of(source: str | None) -> str | None:
-    """The suffix of a model's source where it is a file of a ready model, else None."""
-    found = Path(source).suffix if source else None
-    return found if found in FRAMEWORKS else None
-
-
-def kind_of(source: str | None, framework: str | None) -> str | None:
-    """What a model is that comes ready: the suffix of its file, or "function"; None of one that is built here."""
-    return "function" if framework == "function" and source and ".py:" in source else suffix_of(source)
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
@@ -50,8 +33,6 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
 
     Raises ShapelineError when the file is not there, is no such file, or does not fit the dataset.
     """
-    from shapeline.datasets import expand
-
     source, kind = settings["source"], kind_of(settings["source"], settings.get("framework"))
     function = kind == "function"
     path = expand(source.rpartition(":")[0] if function else source)
@@ -65,7 +46,9 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),  # of a tokenizer of one's own
         "trusted": sorted(settings.get("trusted", ())),
     }
-    return _opened(source, kind, path.read_bytes(), known, card.get("task") or "classification")
+    classifier = _opened(source, kind, path.read_bytes(), known, card.get("task") or "classification")
+    classifier.vocabulary_digest = card.get("vocabulary_digest")  # the documents are cut for it, so they are its own
+    return classifier
 
 
 def _numbers(names: list[str]) -> list[dict]:
@@ -75,7 +58,9 @@ def _numbers(names: list[str]) -> list[dict]:
 def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
     """The classifier of a file of weights that `arrays_of` filled."""
     source, kind = metadata["architecture"], kind_of(metadata["architecture"], metadata["framework"])
-    return _opened(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
+    classifier = _opened(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
+    classifier.vocabulary_digest = metadata["vocabulary_digest"]
+    return classifier
 
 
 def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
@@ -92,22 +77,21 @@ def _opened(source: str, kind: str, content: bytes, known: dict[str, Any], task:
 def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
     """The card of a ready model: as that of training.fit, but for what only training has."""
     rows = {part: np.flatnonzero(dataset.split == number) for number, part in enumerate(PARTS)}
-    found = {}
+    measured = {}
     for part in ("validation", "test"):
         if len(rows[part]):
             said = _measured(classifier, dataset, rows[part])
-            found |= {f"{part}_{name}": value for name, value in said.items()}
-    log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in found.items() if isinstance(value, float)))
+            measured |= {f"{part}_{name}": value for name, value in said.items()}
+    log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)))
     versions = {name: importlib.metadata.version(name) for name in (*PACKAGES[classifier.framework], "numpy")}
+    versions |= imported()
     return {
-        "architecture": classifier.architecture,
-        "framework": classifier.framework,
-        "sizes": classifier.sizes,
+        **named(classifier),
         "parameters": classifier.n_parameters or None,
         "settings": UNTRAINED,
         "versions": {"python": platform.python_version(), **versions},
         "rows": {part: len(members) for part, members in rows.items()},
-        **found,
+        **measured,
     }
 
 

@@ -8,6 +8,7 @@ from_embedding(embed(ids), ids).
 import contextlib
 import itertools
 import math
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from shapeline.errors import ShapelineError
+from shapeline.memory import ran_out
 from shapeline.models.classifier import not_logits, not_predictions
 from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
 
@@ -234,6 +236,14 @@ def word_cnn(
     """The WordCNN of Chen et al. (2018, §5.1): embedding, convolution of three words, largest over positions, dense.
 
     (n, length) ids -> (n, classes) logits; 351,002 parameters, as in their table 1. It takes other lengths too.
+
+    vocabulary: token ids, padding and unknown among them.
+    length: tokens a document, on which no weight depends.
+    embedding: numbers a token becomes.
+    filters: of the convolution.
+    hidden: units of the dense layer.
+    classes: logits.
+    dropout: share of the hidden units that a training step leaves out.
     """
     return WordCNN(vocabulary, embedding, filters, hidden, classes, dropout)
 
@@ -312,16 +322,16 @@ def checked_logits(logits: Any, rows: int, name: str, task: str = "classificatio
     Of several labels one is enough. Of a regression the predictions as (rows, 1); ShapelineError unless there is one a
     row.
     """
-    found = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
+    given = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
     if task == "regression":
         if isinstance(logits, torch.Tensor) and logits.shape in ((rows,), (rows, 1)):
             return logits.reshape(rows, 1)
-        raise not_predictions(name, rows, found)
+        raise not_predictions(name, rows, given)
     fewest = 1 if task == "multilabel" else 2
     if isinstance(logits, torch.Tensor) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] >= fewest:
         return logits
     raise ShapelineError(
-        f"model '{name}': gave {found} for {rows} rows; it must return logits of shape (rows, classes) "
+        f"model '{name}': gave {given} for {rows} rows; it must return logits of shape (rows, classes) "
         "with two or more classes (for one sigmoid output z return the two logits 0 and z)"
     )
 
@@ -335,12 +345,42 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
     parts = []
     with evaluation_mode(module):
         for start in range(0, len(inputs), batch):
-            rows = inputs[start : start + batch].to(device)
+            given = inputs[start : start + batch].to(device)
+            rows = given.clone()  # never the caller's own memory
             parts.append(checked_logits(module(rows), len(rows), name, task).double().cpu())
+            if start == 0:
+                _check_unchanged(module, given, rows, name)
     logits = torch.cat(parts)
     if task == "classification" and _are_probabilities(logits):
         raise not_logits(name, "its outputs are probabilities (none below 0, and 1 together)")
     return normalised(logits, task).numpy()
+
+
+def check_rows(module: nn.Module, rows: np.ndarray, name: str) -> None:
+    """ShapelineError where the module changes the rows that it is given, float32 or int32; asked once a module."""
+    if module not in _LEAVES_ROWS:
+        given = torch.from_numpy(rows).to(device_of(module))
+        try:
+            with evaluation_mode(module):
+                module(changed := given.clone())
+        except (RuntimeError, MemoryError) as error:
+            if not ran_out(error):  # where memory ran out, the passes that count say so
+                raise
+        else:
+            _check_unchanged(module, given, changed, name)
+
+
+_LEAVES_ROWS: weakref.WeakSet = weakref.WeakSet()
+
+
+def _check_unchanged(module: nn.Module, given: torch.Tensor, rows: torch.Tensor, name: str) -> None:
+    """ShapelineError where the rows are no longer what was given: other calls share their rows' memory."""
+    if not torch.equal(torch.nan_to_num(given), torch.nan_to_num(rows)):
+        raise ShapelineError(
+            f"model '{name}': it changes the rows that it is given in place (such as x -= 0.5), which would change "
+            "other rows' values too; write x = x - 0.5, or begin its forward with x = x.clone()"
+        )
+    _LEAVES_ROWS.add(module)
 
 
 def _are_probabilities(outputs: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import safetensors.numpy
 import torch
 
-from shapeline import datasets
+from shapeline.datasets.registry import WEIGHTS
 from shapeline.errors import ShapelineError
 from shapeline.files import atomic
 from shapeline.models.weights import tensors
@@ -24,7 +24,7 @@ def convert(path: Path, destination: Path) -> None:
 
     A file with the name of an official one must be it. Raises ShapelineError.
     """
-    for official in datasets.WEIGHTS.values():
+    for official in WEIGHTS.values():
         # One placed by hand never went through fetch, so this is the first look at it.
         if path.name == official.name and path.is_file() and (problem := official.problem(path)):
             raise ShapelineError(f"{path}: {problem}; delete it, and fetch it again or replace it by hand")

@@ -3,29 +3,28 @@
 What differs between frameworks, a step and a measurement, is in torch_training and keras_training; the rest is here.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import logging
 import math
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION
 from shapeline.datasets.stored import Pictures
 from shapeline.errors import ShapelineError, nearest
 from shapeline.memory import ran_out
-from shapeline.models.classifier import Classifier, check_labels, label_scores
+from shapeline.models.classifier import Classifier, check_labels, label_scores, named
+from shapeline.models.registry import AUGMENTATIONS, OPTIMIZERS, SCHEDULES
 
 log = logging.getLogger(__name__)
 
-TRAIN, VALIDATION, TEST = 0, 1, 2
-OPTIMIZERS = ("adam", "rmsprop", "sgd")
-SCHEDULES = ("cosine", "halving", "none", "step")
-AUGMENTATIONS = ("flip_horizontal", "flip_vertical")
 HALVING_EPOCHS = 3
 STEP_EPOCHS, STEP = 10, 0.2
 MOMENTUM = 0.9  # of sgd
@@ -60,7 +59,9 @@ DEFAULTS = {
     "digits_cnn": Settings(epochs=40, batch=32, learning_rate=3e-3, weight_decay=1e-3),
     "cifar_cnn": Settings(epochs=40, batch=64, learning_rate=1e-3, augment=("flip_horizontal",)),
     "crosses_cnn": Settings(epochs=20, batch=32, learning_rate=1e-3),
-    "resnet18": Settings(epochs=25, batch=32, learning_rate=1e-4, schedule="step", augment=AUGMENTATIONS),
+    "resnet18": Settings(
+        epochs=25, batch=32, learning_rate=1e-4, schedule="step", augment=("flip_horizontal", "flip_vertical")
+    ),
     "mlp": Settings(epochs=40, batch=32, learning_rate=2e-3, weight_decay=1e-2),
     "word_cnn": Settings(epochs=5, batch=32, learning_rate=1e-3, schedule="none", optimizer="rmsprop"),
     "char_cnn": Settings(epochs=30, batch=128, learning_rate=1e-2, schedule="halving", optimizer="sgd"),
@@ -116,64 +117,44 @@ def fit(
     """Train in place with cross-entropy, keep the best validation epoch, and return the model card.
 
     Of several labels, (n, labels) of 0 and 1, it is the binary cross-entropy of each; accuracy is then the mean over
-    labels, and the card tells that of each label and how often all of a row are right.
-    A regression is trained by the mean squared error in units of the training targets' variance; the card tells R² and
-    RMSE in place of accuracies. `dataset`: inputs (n, *input_shape) float32, or int32 token ids, labels (n,) ints (of a
-    regression floats), split (n,) 0 train, 1 validation, 2 test. `seed` draws the initial weights (unless `initialise`
-    is False), the order of the rows, flips and dropout; the same seed, framework, device and thread count give the same
-    weights. Of equally accurate epochs the one with the lower
-    validation loss is kept. Accuracies are fractions of the whole split, seconds are wall time.
-    Raises ShapelineError for an empty split, labels outside the classes, a loss that is not a number, or memory that
-    does not hold a batch; `key` is what its message calls the settings.
+    labels, and the card tells that of each label and how often all of a row are right. A regression is trained by the
+    mean squared error in units of the training targets' variance; the card tells R² and RMSE in place of accuracies.
+    Of equally accurate epochs the one with the lower validation loss is kept. Accuracies are fractions of the whole
+    split, seconds are wall time. The same seed, framework, device and thread count give the same weights.
+
+    classifier: whose weights are trained.
+    dataset: inputs (n, *input_shape) float32, or int32 token ids, labels (n,) ints (of a regression floats), split (n,)
+        0 train, 1 validation, 2 test.
+    settings: what differs from the architecture's own.
+    seed: draws the initial weights, the order of the rows, flips and dropout.
+    device: where it is trained.
+    initialise: whether the weights are drawn anew first.
+    key: what a message calls the settings.
+    Raises ShapelineError for an empty split, labels outside the classes, a loss that is no number, too little memory.
     """
     chosen = settings_for(classifier.architecture, settings)
-    if classifier.framework not in TRAINERS:
-        raise ShapelineError(f"training: '{classifier.architecture}' is a function and cannot be trained")
-    if chosen.augment and (dataset.inputs.ndim != 4 or classifier.framework != "torch"):
-        raise ShapelineError("training: augment flips pictures, in torch alone; remove the key")
-    several = classifier.task == "multilabel"
-    regression = classifier.task == "regression"
-    labels = np.asarray(dataset.labels, dtype=np.float64 if regression else np.int64)
-    splits = [np.flatnonzero(np.asarray(dataset.split) == part) for part in (TRAIN, VALIDATION, TEST)]
-    for name, rows in zip(("training", "validation", "test"), splits, strict=True):
-        if len(rows) == 0:
-            raise ShapelineError(f"training: the dataset has no {name} rows; set the sizes of its splits")
-    if several:
-        check_labels(classifier, dataset.inputs, labels)
-    elif not regression and (labels.min() < 0 or labels.max() >= classifier.n_classes):
-        raise ShapelineError(
-            f"training: labels run from {labels.min()} to {labels.max()}, "
-            f"but the classes of the model are 0 to {classifier.n_classes - 1}"
-        )
+    labels, splits = _labels_and_parts(classifier, dataset, chosen)
     classifier.check_tokens(dataset.inputs)
     start = time.perf_counter()
     classifier.to(device)
     framework = importlib.import_module(TRAINERS[classifier.framework])
     taken = dataset.inputs.only if isinstance(dataset.inputs, Pictures) else dataset.inputs.__getitem__
     train, validation, test = ((taken(rows), labels[rows]) for rows in splits)
-    try:
-        with framework.trainer(classifier, train, chosen, seed, device, initialise) as trainer:
-            history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed)
-            score, loss = trainer.measure(*test)
-    except Exception as error:
-        if not ran_out(error):
-            raise
-        raise ShapelineError(
-            f"training: memory does not hold a batch of {chosen.batch} rows of '{classifier.architecture}'; "
-            f"lower {key}.batch, or use a device with more memory"
-        ) from error
+    batch = f"a batch of {chosen.batch} rows of '{classifier.architecture}'; lower {key}.batch"
+    with (
+        _memory(f"training: memory does not hold {batch}, or use a device with more memory"),
+        framework.trainer(classifier, train, chosen, seed, device, initialise) as trainer,
+    ):
+        history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed)
+        score, loss = trainer.measure(*test)
     name = score_name(labels)
     card = {
-        "architecture": classifier.architecture,
-        "framework": classifier.framework,
-        "sizes": classifier.sizes,
+        **named(classifier),
         "parameters": classifier.n_parameters,
         "settings": dataclasses.asdict(chosen),
         "seed": seed,
-        "device": device,
-        "threads": framework.threads(),
-        "versions": {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__},
-        "rows": {"train": len(splits[0]), "validation": len(splits[1]), "test": len(splits[2])},
+        **_computed_by(framework, device),
+        "rows": dict(zip(PARTS, map(len, splits), strict=True)),
         "history": history,
         "best_epoch": best,
         f"validation_{name}": history[best - 1][f"validation_{name}"],
@@ -181,14 +162,59 @@ def fit(
         "test_loss": loss,
         "seconds": time.perf_counter() - start,
     }
-    if regression:
-        card["test_rmse"] = math.sqrt(loss * variance(train[1]))
-    if several:
-        asked = range(0, len(test[1]), PREDICTED)
-        right = np.concatenate([classifier.predict(test[0][i : i + PREDICTED]) for i in asked]) == test[1]
-        card |= {f"test_{name}": one for name, one in label_scores(right, getattr(dataset, "card", {})).items()}
+    card |= _of_task(classifier, dataset, train, test, loss)
     log.info("test %s %.4f on %d rows (epoch %d)", name, score, len(splits[2]), best)
     return card
+
+
+@contextlib.contextmanager
+def _memory(message: str) -> Iterator[None]:
+    """A ShapelineError with the message in place of an error of memory that ran out."""
+    try:
+        yield
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        raise ShapelineError(message) from error
+
+
+def _labels_and_parts(classifier: Classifier, dataset: Any, settings: Settings) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The labels as training takes them, and the rows of each part; ShapelineError where none can be learned."""
+    if classifier.framework not in TRAINERS:
+        raise ShapelineError(f"training: '{classifier.architecture}' is a function and cannot be trained")
+    if settings.augment and (dataset.inputs.ndim != 4 or classifier.framework != "torch"):
+        raise ShapelineError("training: augment flips pictures, in torch alone; remove the key")
+    regression = classifier.task == "regression"
+    labels = np.asarray(dataset.labels, dtype=np.float64 if regression else np.int64)
+    splits = [np.flatnonzero(np.asarray(dataset.split) == part) for part in (TRAIN, VALIDATION, TEST)]
+    for name, rows in zip(("training", "validation", "test"), splits, strict=True):
+        if len(rows) == 0:
+            raise ShapelineError(f"training: the dataset has no {name} rows; set the sizes of its splits")
+    if classifier.task == "multilabel":
+        check_labels(classifier, dataset.inputs, labels)
+    elif not regression and (labels.min() < 0 or labels.max() >= classifier.n_classes):
+        raise ShapelineError(
+            f"training: labels run from {labels.min()} to {labels.max()}, "
+            f"but the classes of the model are 0 to {classifier.n_classes - 1}"
+        )
+    return labels, splits
+
+
+def _computed_by(framework: Any, device: str) -> dict[str, Any]:
+    """What the card tells of where it was trained; framework: a module of TRAINERS."""
+    versions = {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__}
+    return {"device": device, "threads": framework.threads(), "versions": versions}
+
+
+def _of_task(classifier: Classifier, dataset: Any, train: tuple, test: tuple, loss: float) -> dict[str, float]:
+    """What the card tells beside the score and the loss: a regression's RMSE, or the accuracies of several labels."""
+    if classifier.task == "regression":
+        return {"test_rmse": math.sqrt(loss * variance(train[1]))}
+    if classifier.task != "multilabel":
+        return {}
+    asked = range(0, len(test[1]), PREDICTED)
+    right = np.concatenate([classifier.predict(test[0][i : i + PREDICTED]) for i in asked]) == test[1]
+    return {f"test_{name}": share for name, share in label_scores(right, getattr(dataset, "card", {})).items()}
 
 
 def score_name(labels: np.ndarray) -> str:

@@ -94,15 +94,15 @@ def digest_of(arrays: Arrays) -> str:
 
 
 def check_fit(
-    found: Arrays, wanted: Arrays, source: str, architecture: str, remedy: str = "train the model again"
+    arrays: Arrays, wanted: Arrays, source: str, architecture: str, remedy: str = "train the model again"
 ) -> None:
     """ShapelineError with the first array of a file that the model lacks, misses or has in another shape."""
     where = f"models: {source} does not fit '{architecture}'"
-    for name in sorted(found.keys() ^ wanted.keys()):
+    for name in sorted(arrays.keys() ^ wanted.keys()):
         reason = "the file lacks" if name in wanted else "the model has no"
         raise ShapelineError(f"{where}: {reason} '{name}'; {remedy}")
     for name, array in wanted.items():
-        if found[name].shape != array.shape:
+        if arrays[name].shape != array.shape:
             raise ShapelineError(
-                f"{where}: '{name}' has shape {found[name].shape} and the model needs {array.shape}; {remedy}"
+                f"{where}: '{name}' has shape {arrays[name].shape} and the model needs {array.shape}; {remedy}"
             )

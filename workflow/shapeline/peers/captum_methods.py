@@ -6,23 +6,18 @@ import numpy as np
 import torch
 from captum.attr import KernelShap, ShapleyValueSampling
 
-from shapeline.features import Features
-from shapeline.models.classifier import Classifier
+from shapeline.engine.question import Question
 from shapeline.models.torch_models import seeded
 from shapeline.peers.budgets import kernel_minimum, permutation_minimum
-from shapeline.peers.games import BATCH, Game, explained
-from shapeline.references import Reference
+from shapeline.peers.games import BATCH, Asked, Game, explained
 
 Scored = tuple[np.ndarray, np.ndarray]
 
 
 def kernel_shap(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    reference: Reference,
-    features: Features,
-    value: str,
     instances: Sequence[int],
     seed: int,
     budget: int,
@@ -32,17 +27,14 @@ def kernel_shap(
     def explain(game: Game, seed: int) -> np.ndarray:
         return _explain(KernelShap, game, seed, n_samples=budget, perturbations_per_eval=BATCH)
 
-    asked = model, inputs, targets, reference, features, value, instances, seed
-    return explained(explain, *asked, budget, kernel_minimum)
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, kernel_minimum)
 
 
 def shapley_sampling(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    reference: Reference,
-    features: Features,
-    value: str,
     instances: Sequence[int],
     seed: int,
     budget: int,
@@ -53,8 +45,8 @@ def shapley_sampling(
         permutations = (budget - 2) // (game.d - 1)
         return _explain(ShapleyValueSampling, game, seed, n_samples=permutations, perturbations_per_eval=BATCH)
 
-    asked = model, inputs, targets, reference, features, value, instances, seed
-    return explained(explain, *asked, budget, permutation_minimum)
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, permutation_minimum)
 
 
 def _explain(explainer: Callable, game: Game, seed: int, **settings: int) -> np.ndarray:
@@ -62,5 +54,5 @@ def _explain(explainer: Callable, game: Game, seed: int, **settings: int) -> np.
         return torch.from_numpy(game(masks.numpy()))
 
     with seeded(seed):
-        found = explainer(forward).attribute(torch.ones(1, game.d), baselines=torch.zeros(1, game.d), **settings)
-    return found[0].double().numpy()
+        scores = explainer(forward).attribute(torch.ones(1, game.d), baselines=torch.zeros(1, game.d), **settings)
+    return scores[0].double().numpy()

@@ -7,14 +7,12 @@ coalition are evaluated once, as in our own designs, however often a peer asks f
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline import engine
-from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.features import Features
-from shapeline.models.classifier import Classifier
-from shapeline.references import Reference
+from shapeline.engine.question import Question
+from shapeline.errors import MethodFailure, among
 from shapeline.seeds import seed_of
 
 BATCH = 256  # coalitions that a peer may ask for at a time, where it lets one choose
@@ -53,43 +51,45 @@ class Game:
         return self._evaluate(masks)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a peer is asked: the question, of inputs (n, *input shape) for targets (n,).
+
+    instances: ids that seed their draws, with `seed`, of the label and repeat; budget: evaluations of an instance, both
+    ends included.
+    """
+
+    question: Question
+    inputs: np.ndarray
+    targets: np.ndarray
+    instances: Sequence[int]
+    seed: int
+    budget: int
+
+
 def explained(
-    explain: Callable[[Game, int], np.ndarray],
-    model: Classifier,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    reference: Reference,
-    features: Features,
-    value: str,
-    instances: Sequence[int],
-    seed: int,
-    budget: int,
-    minimum: Callable[[int], int],
+    explain: Callable[[Game, int], np.ndarray], asked: Asked, minimum: Callable[[int], int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores (n, d) that a peer gives each instance, and the evaluations (n,) that it made.
 
-    explain: from a game and a seed of 32 bits to scores (d,); budget: evaluations of an instance, both ends included.
+    explain: from a game and a seed of 32 bits to scores (d,); minimum: from d to the evaluations that it takes.
     """
-    d = features.d
-    if budget < minimum(d):
-        raise MethodFailure("no design", f"budget is {budget} evaluations and the minimum for d = {d} is {minimum(d)}")
+    d, inputs, question = asked.question.features.d, asked.inputs, asked.question.having(form=None)
+    if asked.budget < minimum(d):
+        raise MethodFailure(
+            "no design", f"budget is {asked.budget} evaluations and the minimum for d = {d} is {minimum(d)}"
+        )
     scores, evaluations = np.zeros((len(inputs), d)), np.zeros(len(inputs), np.int64)
-    for i, instance in enumerate(instances):
+    for i, instance in enumerate(asked.instances):
         part = slice(i, i + 1)
 
         def evaluate(masks: np.ndarray, part=part) -> np.ndarray:
-            return engine.values(model, inputs[part], reference, masks, features, value, targets[part])[0]
+            return question.values(inputs[part], masks, asked.targets[part])[0]
 
-        try:
+        with among([i]):
             game = Game(evaluate, d)
             # Of a single feature there is nothing to explain, and the libraries divide by zero.
-            scores[i] = explain(game, seed_of(seed, int(instance)) % 2**32) if d > 1 else game.gained()
-        except ShapelineError as error:
-            if not hasattr(error, "instance"):
-                raise
-            named = engine.by_id(error, np.array([i]))
-            named.instance = i
-            raise named from None
+            scores[i] = explain(game, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else game.gained()
         evaluations[i] = game.evaluations
     return scores, evaluations
 

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from lime import lime_image, lime_text
 
-from shapeline.features import Features
-from shapeline.models.classifier import Classifier
+from shapeline.engine.question import Question
 from shapeline.peers.budgets import fit_minimum
-from shapeline.peers.games import BATCH, Game, explained
-from shapeline.references import Reference
+from shapeline.peers.games import BATCH, Asked, Game, explained
 
 Scored = tuple[np.ndarray, np.ndarray]
 ABSENT = "ABSENT"
@@ -18,12 +16,9 @@ lime_image.tqdm = iter  # its progress bar, which has no switch, would fill the 
 
 
 def text(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    reference: Reference,
-    features: Features,
-    value: str,
     instances: Sequence[int],
     seed: int,
     budget: int,
@@ -39,29 +34,26 @@ def text(
         )
 
         def of_texts(texts: list[str]) -> np.ndarray:
-            return game(np.array([one.split() for one in texts]) != ABSENT)[:, None]
+            return game(np.array([words.split() for words in texts]) != ABSENT)[:, None]
 
         words = " ".join(f"word{place}" for place in range(game.d))
-        found = explainer.explain_instance(words, of_texts, labels=(0,), num_features=game.d, num_samples=budget)
-        return _scores(found.local_exp[0], game.d)
+        explanation = explainer.explain_instance(words, of_texts, labels=(0,), num_features=game.d, num_samples=budget)
+        return _scores(explanation.local_exp[0], game.d)
 
-    asked = model, inputs, targets, reference, features, value, instances, seed
-    return explained(explain, *asked, budget, fit_minimum)
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, fit_minimum)
 
 
 def image(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    reference: Reference,
-    features: Features,
-    value: str,
     instances: Sequence[int],
     seed: int,
     budget: int,
 ) -> Scored:
     """LimeImageExplainer on the experiment's features as its segments, all of which score."""
-    segments = features.cells[0]
+    segments = question.features.cells[0]
     _, corners = np.unique(segments, return_index=True)
 
     def explain(game: Game, seed: int) -> np.ndarray:
@@ -70,7 +62,7 @@ def image(
         def of_images(images: np.ndarray) -> np.ndarray:
             return game(images[..., 0].reshape(len(images), -1)[:, corners])[:, None]
 
-        found = explainer.explain_instance(
+        explanation = explainer.explain_instance(
             np.ones((*segments.shape, 3), np.uint8),
             of_images,
             labels=(0,),
@@ -81,15 +73,15 @@ def image(
             batch_size=BATCH,
             segmentation_fn=lambda _: segments,
         )
-        return _scores(found.local_exp[0], game.d)
+        return _scores(explanation.local_exp[0], game.d)
 
-    asked = model, inputs, targets, reference, features, value, instances, seed
-    return explained(explain, *asked, budget, fit_minimum)
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, fit_minimum)
 
 
-def _scores(found: list[tuple[int, float]], d: int) -> np.ndarray:
+def _scores(weights: list[tuple[int, float]], d: int) -> np.ndarray:
     """The library's (feature, weight) pairs as scores (d,)."""
     scores = np.zeros(d)
-    for feature, weight in found:
+    for feature, weight in weights:
         scores[feature] = weight
     return scores

@@ -6,23 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 import shap
 
-from shapeline.features import Features
-from shapeline.models.classifier import Classifier
+from shapeline.engine.question import Question
 from shapeline.peers.budgets import kernel_minimum, pair_minimum, split_minimum
-from shapeline.peers.games import Game, explained, numpy_seeded
-from shapeline.references import Reference
+from shapeline.peers.games import Asked, Game, explained, numpy_seeded
 
 Scored = tuple[np.ndarray, np.ndarray]
 NODES = 50  # of a tree split at a time: that of the library's examples on images
 
 
 def kernel(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    reference: Reference,
-    features: Features,
-    value: str,
     instances: Sequence[int],
     seed: int,
     budget: int,
@@ -34,17 +29,14 @@ def kernel(
             explainer = shap.KernelExplainer(game, np.zeros((1, game.d)))
             return explainer.shap_values(np.ones((1, game.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
 
-    asked = model, inputs, targets, reference, features, value, instances, seed
-    return explained(explain, *asked, budget, kernel_minimum)
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, kernel_minimum)
 
 
 def permutation(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    reference: Reference,
-    features: Features,
-    value: str,
     instances: Sequence[int],
     seed: int,
     budget: int,
@@ -58,42 +50,43 @@ def permutation(
             explainer = shap.PermutationExplainer(game, masker, seed=seed)
             return explainer(np.ones((1, game.d)), max_evals=pairs * (2 * game.d + 1), silent=True).values[0]
 
-    asked = model, inputs, targets, reference, features, value, instances, seed
-    return explained(explain, *asked, budget, pair_minimum)
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, pair_minimum)
 
 
 def partition(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    reference: Reference,
-    features: Features,
-    value: str,
     instances: Sequence[int],
     seed: int,
     budget: int,
     fixed_context: int | None = None,
 ) -> Scored:
-    """shap.PartitionExplainer: Owen values on a tree that halves the longest side of the features' grid."""
+    """shap.PartitionExplainer: Owen values on a tree that halves the longest side of the features' grid.
+
+    question, inputs, targets, instances, seed, budget: as games.Asked.
+    fixed_context: 0 or 1, the one branch of each split that is followed; both by default.
+    """
 
     def explain(game: Game, seed: int) -> np.ndarray:
         def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
             return (mask * x)[None]
 
-        masker.shape, masker.clustering, masker.immutable_outputs = (1, game.d), halves(features.shape), True
+        masker.shape, masker.clustering, masker.immutable_outputs = (1, game.d), halves(question.features.shape), True
         with numpy_seeded(seed):
             explainer = shap.PartitionExplainer(game, masker)
-            found = explainer(
+            explanation = explainer(
                 np.ones((1, game.d)),
                 max_evals=budget - budget % 2,  # a node costs two, and the library would finish an odd one
                 fixed_context=fixed_context,
                 batch_size=NODES,
                 silent=True,
             )
-        return found.values[0]
+        return explanation.values[0]
 
-    asked = model, inputs, targets, reference, features, value, instances, seed
-    return explained(explain, *asked, budget, split_minimum)
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, split_minimum)
 
 
 @functools.cache

@@ -8,14 +8,13 @@ import shap
 import torch
 from torch import nn
 
-from shapeline.features import Features
+from shapeline.engine.question import Question
 from shapeline.gradients.cells import check, pooled, starts
 from shapeline.gradients.torch_deep_lift import head
 from shapeline.gradients.torch_passes import differentiable, log_probs, tensor
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import checked_logits
 from shapeline.peers.games import numpy_seeded
-from shapeline.references import Reference
 from shapeline.seeds import seed_of
 
 Scored = tuple[np.ndarray, np.ndarray]
@@ -52,18 +51,17 @@ class Combined(nn.Module):
 
 
 def gradient(
-    model: Classifier,
+    question: Question,
     inputs: np.ndarray,
     targets: np.ndarray,
-    features: Features,
-    reference: Reference,
     instances: Sequence[int],
     seed: int,
     samples: int = 200,
 ) -> Scored:
     """shap.GradientExplainer of log p_target, or of a regression's prediction. Scores (n, d), rows it ran (n,)."""
+    model = question.model
     check(model, inputs, "torch")
-    origins = starts(inputs, reference, features).astype(np.float32)
+    origins = starts(question, inputs).astype(np.float32)
     of_cells, evaluations = np.zeros(inputs.shape), np.zeros(len(inputs), np.int64)
     with differentiable(model.module):
         for i, instance in enumerate(instances):
@@ -73,20 +71,19 @@ def gradient(
                 explainer = shap.GradientExplainer(network, tensor(model, origins[i]))
                 network.rows = 0  # building it asks for the references, which the explanation does not use
                 x = tensor(model, inputs[i : i + 1].astype(np.float32))
-                found = explainer.shap_values(x, nsamples=samples, rseed=own)
-            of_cells[i], evaluations[i] = np.reshape(found, inputs.shape[1:]), network.rows
-    return pooled(of_cells, features), evaluations
+                values = explainer.shap_values(x, nsamples=samples, rseed=own)
+            of_cells[i], evaluations[i] = np.reshape(values, inputs.shape[1:]), network.rows
+    return pooled(of_cells, question.features), evaluations
 
 
-def deep(
-    model: Classifier, inputs: np.ndarray, targets: np.ndarray, features: Features, reference: Reference
-) -> Scored:
+def deep(question: Question, inputs: np.ndarray, targets: np.ndarray) -> Scored:
     """shap.DeepExplainer, averaged over the reference's rows. Scores (n, d), rows it ran (n,).
 
     The library has no rule for a log-softmax: it is given the logits times the multipliers of our own deep_lift.
     """
+    model = question.model
     check(model, inputs, "torch")
-    origins = starts(inputs, reference, features).astype(np.float32)
+    origins = starts(question, inputs).astype(np.float32)
     of_cells, evaluations = np.zeros(inputs.shape), np.zeros(len(inputs), np.int64)
     with differentiable(model.module), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "unrecognized nn.Module")  # linear ones: standardised columns
@@ -95,6 +92,6 @@ def deep(
             explainer = shap.DeepExplainer(network, tensor(model, origins[i]))
             network.rows = 0
             x = tensor(model, inputs[i : i + 1].astype(np.float32))
-            found = explainer.shap_values(x, check_additivity=False)  # the multipliers are made for pairs of rows
-            of_cells[i], evaluations[i] = np.reshape(found, inputs.shape[1:]), network.rows
-    return pooled(of_cells, features), evaluations
+            values = explainer.shap_values(x, check_additivity=False)  # the multipliers are made for pairs of rows
+            of_cells[i], evaluations[i] = np.reshape(values, inputs.shape[1:]), network.rows
+    return pooled(of_cells, question.features), evaluations

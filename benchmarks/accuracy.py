@@ -1,0 +1,157 @@
+"""Error of the Gaussian process beside KernelSHAP at equal evaluations, whether its intervals hold, and what it costs.
+
+    python -m benchmarks.accuracy [--quick] [--games NAME ...] [--instances N] [--draws N]
+
+One line for a game and a budget: KernelSHAP's RMSE to the exact values; the ratio to it of gp_shapley (relevances
+learned) with a 95 % bootstrap interval over instances, of its cheap form and of sample_shapley; the coverage of
+nominal 95 % intervals and the predicted over the actual RMSE, of gp_shapley and of kernel_shap; milliseconds an
+instance of the read-out. Then the geometric mean of the ratios over games, by budget.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.accuracy_games import MAKERS, Game, game
+from shapeline import designs
+from shapeline.designs.gaussian_process import draw_pairs, read_out
+from shapeline.designs.uncertainty import kernel_shap_uncertainty
+
+BUDGETS = (2, 4, 8, 16, 32)
+LARGEST = 1600  # evaluations an instance
+EXACT = 1e-6  # share of the largest score below which trees' own single precision hides an error
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Errors (draws, n, d) and uncertainties (draws, n, d) of a method, and its seconds an instance."""
+
+    errors: np.ndarray
+    uncertainty: np.ndarray
+    seconds: float
+
+    def rmse(self, instances: np.ndarray | slice = slice(None)) -> float:
+        """Root mean square error over draws, instances and features."""
+        return float(np.sqrt((self.errors[:, instances] ** 2).mean()))
+
+    def coverage(self, exact: np.ndarray) -> float:
+        """Share of exact values within 1.96 uncertainties."""
+        slack = EXACT * np.abs(exact).max(axis=1, keepdims=True)
+        return float((np.abs(self.errors) <= 1.96 * self.uncertainty + slack).mean())
+
+    def predicted(self) -> float:
+        """Predicted over actual root mean square error."""
+        return float(np.sqrt((self.uncertainty**2).mean())) / self.rmse()
+
+
+def seeds(draw: int, instances: int) -> list[int]:
+    """A draw of coalitions for each instance."""
+    return [10_000 * draw + instance for instance in range(instances)]
+
+
+def gaussian(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Scores, uncertainties and seconds of gp_shapley with relevances learned, all instances of a draw."""
+    masks = np.array([draw_pairs(played.d, budget, seed) for seed in seeds(draw, len(played.exact))])
+    values = played.value(masks)
+    start = time.process_time()
+    found = read_out(masks, values)
+    return found.scores, found.uncertainty, time.process_time() - start
+
+
+def by_design(make, with_uncertainty: bool = False):
+    """A method of `make(d, budget, seed)`, which gives a Design, in the form of `gaussian`."""
+
+    def method(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
+        made = [make(played.d, budget, seed) for seed in seeds(draw, len(played.exact))]
+        # A value is asked of equally many coalitions for each instance: sample_shapley merges its own.
+        most = max(design.evaluations for design in made)
+        masks = np.array([np.pad(design.masks, ((0, most - design.evaluations), (0, 0))) for design in made])
+        values = played.value(masks)
+        start = time.process_time()
+        scores = np.array([d.attribute(v[: d.evaluations]) for d, v in zip(made, values, strict=True)])
+        seconds = time.process_time() - start
+        spread = np.full(scores.shape, np.nan)
+        if with_uncertainty:
+            own = [kernel_shap_uncertainty(d, v[: d.evaluations]) for d, v in zip(made, values, strict=True)]
+            spread = np.concatenate([one.uncertainty for one in own])
+        return scores, spread, seconds
+
+    return method
+
+
+METHODS = {
+    "kernel_shap": by_design(designs.kernel_shap, with_uncertainty=True),
+    "gp_shapley": gaussian,
+    "gp_shapley, fixed": by_design(designs.gp_shapley),
+    "sample_shapley": by_design(designs.sample_shapley),
+}
+
+
+def run(played: Game, method, budget: int, draws: int) -> Runs:
+    """All draws of a method on a game."""
+    found = [method(played, budget, draw) for draw in range(draws)]
+    scores, spread, seconds = (np.array(part) for part in zip(*found, strict=True))
+    return Runs(scores - played.exact, spread, float(seconds.sum() / scores[..., 0].size))
+
+
+def interval(ours: Runs, theirs: Runs, resamples: int = 1000) -> tuple[float, float]:
+    """95 % bootstrap interval, over instances, of the ratio of root mean square errors."""
+    own, other = ((runs.errors**2).mean(axis=(0, 2)) for runs in (ours, theirs))
+    chosen = np.random.default_rng(0).integers(0, len(own), size=(resamples, len(own)))
+    ratios = np.sqrt(own[chosen].mean(axis=1) / other[chosen].mean(axis=1))
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def line(played: Game, times: int, draws: int) -> tuple[str, float]:
+    """One line of the table, and gp_shapley's ratio."""
+    budget = times * played.d
+    runs = {name: run(played, method, budget, draws) for name, method in METHODS.items()}
+    kernel, process = runs["kernel_shap"], runs["gp_shapley"]
+    ratio = process.rmse() / kernel.rmse()
+    low, high = interval(process, kernel)
+    others = " ".join(f"{runs[name].rmse() / kernel.rmse():7.2f}" for name in ("gp_shapley, fixed", "sample_shapley"))
+    held = " ".join(f"{one.coverage(played.exact):5.2f} {one.predicted():5.2f}" for one in (process, kernel))
+    return (
+        f"{played.name:17s} {played.d:3d} {times:3d}d {kernel.rmse():9.5f} {ratio:6.3f} [{low:.3f}, {high:.3f}] "
+        f"{others}   {held}  {1e3 * process.seconds:8.1f}",
+        ratio,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="4 instances, 2 draws, up to 8d")
+    parser.add_argument("--games", nargs="+", choices=list(MAKERS), default=list(MAKERS))
+    parser.add_argument("--budgets", nargs="+", type=int, default=None, help="multiples of d")
+    parser.add_argument("--instances", type=int, default=None)
+    parser.add_argument("--draws", type=int, default=None)
+    asked = parser.parse_args(arguments)
+    instances, draws = asked.instances or (4 if asked.quick else 20), asked.draws or (2 if asked.quick else 10)
+    budgets = asked.budgets or (BUDGETS[:3] if asked.quick else BUDGETS)
+    print(
+        "game                d budget  kernel  gp_shapley [95 % interval]   fixed  sample   gp: cover pred "
+        "kernel: cover pred  ms"
+    )
+    ratios: dict[int, list[float]] = {times: [] for times in budgets}
+    for name in asked.games:
+        try:
+            played = game(name, instances)
+        except ModuleNotFoundError as missing:  # a peer, whose TreeSHAP is the truth of trees
+            print(f"{name:17s} left out: needs {missing.name} (pip install -c constraints.txt -e '.[peers]')")
+            continue
+        for times in budgets:
+            if times * played.d <= min(LARGEST, 0.75 * 2**played.d):
+                text, ratio = line(played, times, draws)
+                ratios[times].append(ratio)
+                print(text, flush=True)
+    means = ", ".join(f"{times}d {np.exp(np.mean(np.log(found))):.3f}" for times, found in ratios.items() if found)
+    print(f"Geometric mean of gp_shapley's ratio over games: {means}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""Games with known Shapley values, for the accuracy of estimators at a budget: pictures, columns, words, trees.
+
+Each is a trained model of scikit-learn on data that it carries or that a seed draws; the exact values come from all
+2^d coalitions, from interventional TreeSHAP with one reference row (Lundberg et al. 2020), or from a closed form.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Game:
+    """value: masks (n, K, d) bool, those of each instance, to values (n, K); exact: Shapley values (n, d)."""
+
+    name: str
+    d: int
+    value: Callable[[np.ndarray], np.ndarray]
+    exact: np.ndarray
+
+
+def from_tables(name: str, tables: np.ndarray) -> Game:
+    """The game of `tables` (n, 2^d): column c holds the value of the features whose bit is set in c."""
+    from shapeline.designs import shapley
+
+    d = tables.shape[1].bit_length() - 1
+    bits = 1 << np.arange(d)
+    design = shapley(d)
+    order = design.masks @ bits
+    return Game(
+        name, d, lambda masks: np.take_along_axis(tables, masks @ bits, axis=1), tables[:, order] @ design.readout.T
+    )
+
+
+def by_column(
+    name: str, predict: Callable, rows: np.ndarray, reference: np.ndarray, groups: list, instances: int
+) -> Game:
+    """Tables of `predict(inputs, row)` on `rows` (n, columns) with the columns of absent groups at the reference."""
+    from shapeline.designs.design import all_coalitions
+
+    d = len(groups)
+    owner = np.zeros(rows.shape[1], int)
+    for group, columns in enumerate(groups):
+        owner[columns] = group
+    kept = all_coalitions(d, name)[:, owner]
+    return from_tables(name, np.array([predict(np.where(kept, rows[i], reference), i) for i in range(instances)]))
+
+
+def log_probability(model, rows: np.ndarray) -> Callable:
+    """The log-probability of the class that a classifier gives a row, of inputs and that row's number."""
+    target = model.predict_proba(rows).argmax(axis=1)
+    return lambda inputs, row: np.log(np.maximum(model.predict_proba(inputs)[:, target[row]], 1e-300))
+
+
+def digits(instances: int) -> Game:
+    """Scikit-learn's digits 3 and 8, 16 patches of 2 x 2, a network of 32 units, the mean picture as reference."""
+    from sklearn.datasets import load_digits
+    from sklearn.neural_network import MLPClassifier
+
+    pictures, labels = load_digits(return_X_y=True)
+    chosen = (labels == 3) | (labels == 8)
+    pictures, labels = pictures[chosen] / 16, labels[chosen]
+    model = MLPClassifier((32,), max_iter=400, random_state=0).fit(pictures[100:], labels[100:])
+    place = np.arange(64).reshape(8, 8)
+    patches = [place[r : r + 2, c : c + 2].ravel() for r in range(0, 8, 2) for c in range(0, 8, 2)]
+    return by_column(
+        "digits",
+        log_probability(model, pictures[:100]),
+        pictures[:100],
+        pictures[100:].mean(axis=0),
+        patches,
+        instances,
+    )
+
+
+def _cancer():
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.preprocessing import StandardScaler
+
+    rows, labels = load_breast_cancer(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(rows))
+    return StandardScaler().fit_transform(rows)[order], labels[order]
+
+
+def cancer(instances: int, logistic: bool = False) -> Game:
+    """Breast cancer, 10 groups (a measure's mean, error and worst), a network of 16 units or a logistic regression."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+
+    rows, labels = _cancer()
+    model = LogisticRegression() if logistic else MLPClassifier((16,), max_iter=600, random_state=0)
+    model.fit(rows[100:], labels[100:])
+    groups = [np.array([i, i + 10, i + 20]) for i in range(10)]
+    name = "cancer, logistic" if logistic else "cancer"
+    return by_column(name, log_probability(model, rows[:100]), rows[:100], rows[100:].mean(axis=0), groups, instances)
+
+
+def wine(instances: int) -> Game:
+    """Wine, 13 columns, three classes, a network of 16 units."""
+    from sklearn.datasets import load_wine
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.preprocessing import StandardScaler
+
+    rows, labels = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(rows))
+    rows, labels = StandardScaler().fit_transform(rows)[order], labels[order]
+    model = MLPClassifier((16,), max_iter=800, random_state=0).fit(rows[40:], labels[40:])
+    groups = [np.array([i]) for i in range(13)]
+    return by_column("wine", log_probability(model, rows[:40]), rows[:40], rows[40:].mean(axis=0), groups, instances)
+
+
+def diabetes(instances: int) -> Game:
+    """Diabetes, 10 columns, a regression by a network of 32 units: a smooth surface."""
+    from sklearn.datasets import load_diabetes
+    from sklearn.neural_network import MLPRegressor
+
+    rows, labels = load_diabetes(return_X_y=True)
+    rows, labels = rows / rows.std(axis=0), (labels - labels.mean()) / labels.std()
+    model = MLPRegressor(hidden_layer_sizes=(32,), max_iter=800, random_state=0, alpha=0.01).fit(rows[60:], labels[60:])
+    return by_column(
+        "diabetes",
+        lambda inputs, _: model.predict(inputs),
+        rows[:60],
+        rows[60:].mean(axis=0),
+        [np.array([i]) for i in range(10)],
+        instances,
+    )
+
+
+GOOD = ["good", "great", "funny", "warm", "brilliant", "moving"]
+BAD = ["bad", "dull", "boring", "weak", "flat", "awful"]
+PLAIN = ["the", "film", "plot", "is", "was", "actor", "scene", "and", "with", "story", "a", "music", "of", "it"]
+NEGATORS = ["not", "never"]
+
+
+def _reviews(count: int, words: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Word numbers (count, words) from 1, 0 is no word; label 1 where the opinions, negated or not, are good."""
+    polar, first = len(GOOD), 1 + len(PLAIN)
+    negator = first + 2 * polar
+    text = rng.integers(1, first, size=(count, words))
+    score = np.zeros(count)
+    for place in range(1, words, 3):
+        use, sign, turned = rng.random(count) < 0.6, rng.random(count) < 0.5, rng.random(count) < 0.4
+        word = first + rng.integers(0, polar, size=count) + np.where(sign, 0, polar)
+        text[use, place] = word[use]
+        before = rng.integers(negator, negator + 2, size=count)
+        text[use & turned, place - 1] = before[use & turned]
+        score += use * np.where(sign != turned, 1.0, -1.0)
+    return text, (score + rng.normal(scale=0.5, size=count) > 0).astype(int)
+
+
+def reviews(instances: int) -> Game:
+    """Reviews of 14 words with negated opinions, a network on a bag of words and of neighbouring pairs."""
+    from sklearn.neural_network import MLPClassifier
+
+    words, kinds = 14, 1 + len(PLAIN) + len(GOOD) + len(BAD) + len(NEGATORS)
+    rng = np.random.default_rng(0)
+    place = rng.normal(size=(kinds * kinds, 48))  # random directions stand for the pairs: a bag of hashed bigrams
+
+    def bag(text: np.ndarray) -> np.ndarray:
+        single = np.stack([(text == kind).sum(axis=1) for kind in range(1, kinds)], axis=1)
+        left, right = text[:, :-1], text[:, 1:]
+        both = np.where((left > 0) & (right > 0), left * kinds + right, 0)
+        hashed = np.where((both > 0)[:, :, None], place[both], 0).sum(axis=1)
+        return np.concatenate([single, hashed / 4], axis=1)
+
+    text, labels = _reviews(6000, words, rng)
+    model = MLPClassifier((48,), max_iter=60, random_state=0, alpha=1e-3).fit(bag(text[200:]), labels[200:])
+    from shapeline.designs.design import all_coalitions
+
+    kept = all_coalitions(words, "reviews")
+    value = log_probability(model, bag(text[:200]))
+    return from_tables("reviews", np.array([value(bag(np.where(kept, text[i], 0)), i) for i in range(instances)]))
+
+
+def _trees(name: str, model, predict: Callable, rows: np.ndarray, reference: np.ndarray) -> Game:
+    import shap
+
+    explainer = shap.TreeExplainer(model, reference[None], feature_perturbation="interventional")
+    exact = explainer.shap_values(rows, check_additivity=False)
+    exact = np.asarray(exact)
+    exact = exact[..., 1] if exact.ndim == 3 else exact
+    d = rows.shape[1]
+
+    def value(masks: np.ndarray) -> np.ndarray:
+        filled = np.where(masks, rows[:, None, :], reference)
+        return predict(filled.reshape(-1, d)).reshape(masks.shape[:2])
+
+    return Game(name, d, value, exact.astype(float))
+
+
+def forest(instances: int) -> Game:
+    """Breast cancer, 30 columns, a random forest's probability."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    rows, labels = _cancer()
+    model = RandomForestClassifier(50, random_state=0, n_jobs=1).fit(rows[100:], labels[100:])
+    return _trees("forest", model, lambda x: model.predict_proba(x)[:, 1], rows[:instances], rows[100:].mean(axis=0))
+
+
+def boosted(instances: int) -> Game:
+    """Breast cancer, 30 columns, the margin of boosted trees of depth 3."""
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    rows, labels = _cancer()
+    model = GradientBoostingClassifier(n_estimators=100, random_state=0).fit(rows[100:], labels[100:])
+    return _trees("boosted", model, model.decision_function, rows[:instances], rows[100:].mean(axis=0))
+
+
+def boosted_wide(instances: int) -> Game:
+    """100 columns drawn by a seed, a regression by boosted trees of depth 4 on a sum of products."""
+    from sklearn.ensemble import GradientBoostingRegressor
+
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(2000, 100))
+    weights = rng.normal(size=100) * (np.arange(100) < 30)
+    target = rows @ weights + 2 * rows[:, 0] * rows[:, 1] + 2 * rows[:, 2] * rows[:, 3] * (rows[:, 4] > 0)
+    model = GradientBoostingRegressor(n_estimators=80, max_depth=4, max_features=30, random_state=0)
+    model.fit(rows[100:], target[100:])
+    return _trees("boosted, 100", model, model.predict, rows[:instances], rows[100:].mean(axis=0))
+
+
+def sparse_terms(instances: int, d: int = 40) -> Game:
+    """Sums of 60 terms, each of 1 to 6 of 40 features that must all be present; the Shapley value in closed form."""
+    rng = np.random.default_rng(2)
+    size = rng.integers(1, 7, size=(instances, 60))
+    member = rng.random((instances, 60, d)).argsort(axis=-1).argsort(axis=-1) < size[..., None]
+    weight = rng.normal(size=(instances, 60))
+    exact = np.einsum("nt,ntd->nd", weight / size, member)
+
+    def value(masks: np.ndarray) -> np.ndarray:
+        missing = member.astype(np.float32) @ (~masks).astype(np.float32).swapaxes(1, 2)
+        return np.einsum("nt,ntk->nk", weight, missing < 0.5)
+
+    return Game("terms, 40", d, value, exact)
+
+
+MAKERS = {
+    "digits": digits,
+    "cancer": cancer,
+    "cancer, logistic": lambda instances: cancer(instances, logistic=True),
+    "wine": wine,
+    "diabetes": diabetes,
+    "reviews": reviews,
+    "forest": forest,
+    "boosted": boosted,
+    "boosted, 100": boosted_wide,
+    "terms, 40": sparse_terms,
+}
+
+
+@cache
+def game(name: str, instances: int) -> Game:
+    """A game of `instances` explained rows; the same at every call."""
+    return MAKERS[name](instances)

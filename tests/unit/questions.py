@@ -1,0 +1,83 @@
+"""Questions from their parts: the package asks by Question and Options, tests most often by what differs."""
+
+import dataclasses
+import inspect
+
+import numpy as np
+
+from shapeline.attribution import rows, run
+from shapeline.attribution.explanation import Explanation
+from shapeline.attribution.run import Options
+from shapeline.engine.forms import Form
+from shapeline.engine.question import Question
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.hierarchy import methods
+from shapeline.hierarchy.methods import Growth
+
+
+def values(
+    model, inputs, reference, masks, features, value="log_probability", targets=None, form=None, progress=None
+) -> np.ndarray:
+    return Question(model, reference, features, value, form).values(inputs, masks, targets, progress)
+
+
+def attribute(
+    *asked, features: Features | None = None, reference: Reference | None = None, form: Form | None = None, **more
+) -> list[Explanation]:
+    """asked: model, inputs, targets, settings and perhaps features, reference, value, budgets; more: of Options."""
+    names = ("features", "reference", "value", "budgets")
+    given = {"features": features, "reference": reference, "budgets": (None,), **more}
+    given |= dict(zip(names, asked[4:], strict=False))
+    parts = {name: given.pop(name) for name in ("features", "reference", "value") if name in given}
+    return run.attribute(Question(asked[0], form=form, **parts), *asked[1:4], Options(**given))
+
+
+def explain_rows(subject, share, settings, label, form, on_error="record", inputs=None, **more):
+    subject = dataclasses.replace(subject, form=form)
+    return rows.explain_rows(subject, share, settings, label, Options(on_error=on_error, **more), inputs)
+
+
+def gradients(module):
+    """The gradient methods of a module on a model, its features and a reference in place of a question."""
+
+    class Methods:
+        def __getattr__(self, name: str):
+            method = getattr(module, name)
+            if not inspect.isfunction(method) or "question" not in inspect.signature(method).parameters:
+                return method
+
+            def ask(model, inputs, targets, features, *others, **named):
+                reference = named.pop("reference", None)
+                if others and hasattr(others[0], "rows"):
+                    reference, *others = others
+                return method(Question(model, reference, features), inputs, targets, *others, **named)
+
+            return ask
+
+    return Methods()
+
+
+def of_cells(inputs: np.ndarray) -> Features:
+    """Pixels (n, channels, height, width), or columns (n, length), as features of their own."""
+    shape = inputs.shape[1:] if inputs.ndim == 2 else inputs.shape[2:]
+    cells = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    return Features("column" if inputs.ndim == 2 else "pixel", shape, np.broadcast_to(cells, inputs.shape[1:]))
+
+
+def evaluator(model, inputs, reference, targets, value="probability", form=None, owners=None, shifts=None):
+    """The evaluator of a torch model or a function on its device."""
+    from shapeline.hierarchy.torch_evaluator import Evaluator
+
+    inputs = np.asarray(inputs)
+    return Evaluator(Question(model, reference, of_cells(inputs), value, form), inputs, targets, owners, shifts)
+
+
+def trees(
+    model, inputs, reference, targets, min_size, *, value="probability", form=None, shifts=None, **growth
+) -> list:
+    """h-Shap of inputs; of several targets each, (n, T), in reading order."""
+    targets = np.asarray(targets)
+    inputs = np.repeat(inputs, targets[:1].size, axis=0)
+    question = Question(model, reference, of_cells(inputs), value, form)
+    return methods.trees(question, inputs, targets.ravel(), min_size, Growth(**growth), shifts)

@@ -1,0 +1,136 @@
+"""The house keeps its shape: rooms, one direction of imports, short functions (docs/architecture.md draws it)."""
+
+import ast
+import subprocess
+import sys
+from functools import cache
+
+import networkx
+import pytest
+
+from shapeline.plan.tracked import PACKAGE
+
+MOST_MODULES, MOST_ROOMS = 9, 18
+MOST_FLOORS = 11
+FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
+# Modules of influence are named like its functions, and a later import of one would put itself in a function's place.
+EAGER = {"shapeline", "shapeline.influence"}
+MOST_LINES, MOST_PARAMETERS = 60, 8
+# Public functions, whose parameters are the paper's, and one's own call.
+PUBLIC = {"api.explain", "influence.local_linear.data_lime", "influence.mim.mim", "influence.parzen.parzen"}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of each module of the package, by its name; a room's own is that of its `__init__`."""
+    files = {file: file.relative_to(PACKAGE.parent).with_suffix("").parts for file in PACKAGE.rglob("*.py")}
+    return {
+        ".".join(parts[:-1] if parts[-1] == "__init__" else parts): ast.parse(file.read_text())
+        for file, parts in files.items()
+    }
+
+
+def imported(name: str) -> set[str]:
+    """What a module imports anywhere in it, in functions too: modules of the package, and packages of others."""
+    names = set()
+    for node in ast.walk(trees()[name]):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                names.add(module if module in trees() else node.module)
+    return {module if module in trees() else module.partition(".")[0] for module in names} - {name}
+
+
+@cache
+def house() -> networkx.DiGraph:
+    """The modules of the package; an arrow from each to what it imports."""
+    return networkx.DiGraph(
+        [(name, other) for name in trees() for other in imported(name) if other in trees() and other != "shapeline"]
+    )
+
+
+def room(name: str) -> str:
+    return name.split(".")[1] if name.count(".") else ""
+
+
+def test_no_circle_of_imports():
+    assert not list(networkx.simple_cycles(house()))
+
+
+def test_floors_are_few():
+    longest = networkx.dag_longest_path(house())
+    assert len(longest) <= MOST_FLOORS, " -> ".join(longest)
+
+
+def test_the_top_level_is_short():
+    modules = [file for file in PACKAGE.glob("*.py") if file.name != "__init__.py"]
+    rooms = [file.parent for file in PACKAGE.glob("*/__init__.py")]
+    assert len(modules) <= MOST_MODULES and len(rooms) <= MOST_ROOMS
+
+
+def test_every_init_is_empty_or_lazy():
+    for file in PACKAGE.rglob("__init__.py"):
+        name = ".".join(file.parent.relative_to(PACKAGE.parent).parts)
+        body = trees()[name].body
+        rest = [node for node in body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
+        assert name in EAGER or not rest or imported(name) == {"shapeline.lazy"}, name
+
+
+def test_modules_import_modules_and_no_lazy_names():
+    """A name behind a lazy `__init__` would be an import that the code's digest does not see."""
+    lazy = {name for name in trees() if imported(name) == {"shapeline.lazy"}}
+    assert lazy
+    for name in trees():
+        assert not lazy & imported(name), name
+
+
+@pytest.mark.parametrize("name", ["designs", "game", "theory"])
+def test_no_framework_below(name):
+    """Nor behind what they import."""
+    own = {module for module in trees() if room(module) == name}
+    below = own.union(*(networkx.descendants(house(), module) for module in own if module in house()))
+    for module in below:
+        assert not FRAMEWORKS & imported(module), module
+
+
+def test_nothing_that_makes_a_number_imports_the_report():
+    for name in trees():
+        if room(name) != "report":
+            assert not any(room(other) == "report" for other in imported(name)), name
+
+
+def test_what_the_snakefile_imports_is_light(root):
+    """A dry run must not pay for arrays' algebra, tables or a framework, nor for what makes the report."""
+    names = sorted(name for name in trees() if room(name) == "plan")
+    common = ast.parse((root / "workflow/rules/common.smk").read_text().partition("def read_config")[0])
+    names += [node.module for node in common.body if isinstance(node, ast.ImportFrom)]
+    heavy = [*FRAMEWORKS, "scipy", "pandas", "sklearn", "pyarrow", "matplotlib", "networkx", "shapeline.report"]
+    code = f"import sys, {', '.join(names)}; print(*(set({heavy}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
+def functions() -> dict[str, tuple[int, int]]:
+    """Lines and parameters of every function, by module.function; the larger where a module has two of one name."""
+    sizes = {}
+    for name, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                counted = sum(argument.arg not in ("self", "cls") for argument in given)
+                lines = node.end_lineno - node.lineno + 1
+                path = f"{name.removeprefix('shapeline.')}.{node.name}"
+                sizes[path] = max(lines, sizes.get(path, (0, 0))[0]), max(counted, sizes.get(path, (0, 0))[1])
+    return sizes
+
+
+def test_functions_are_short():
+    long = {name for name, (lines, _) in functions().items() if lines > MOST_LINES}
+    assert not long, f"cut these: {sorted(long)}"
+
+
+def test_functions_have_few_parameters():
+    wide = {name for name, (_, parameters) in functions().items() if parameters > MOST_PARAMETERS} - PUBLIC
+    assert not wide, f"give these fewer: {sorted(wide)}"

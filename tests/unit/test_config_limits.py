@@ -1,0 +1,191 @@
+"""Extremes of a configuration are a line each within a second, whatever they would have cost."""
+
+import os
+import time
+import tracemalloc
+
+import pytest
+import yaml
+
+from shapeline.config import validation
+from shapeline.config.checks.budgets import held, largest
+from shapeline.config.limits import in_words
+from shapeline.errors import ShapelineError
+
+LONG = "a" * 300
+
+
+def bombed(width: int = 9, levels: int = 12) -> str:
+    """YAML of a kilobyte whose last alias stands for 9^12 values."""
+    rows = [f"&b0 [{', '.join(['x'] * width)}]"]
+    rows += [f"&b{level} [{', '.join([f'*b{level - 1}'] * width)}]" for level in range(1, levels)]
+    return "".join(f"\n  - {row}" for row in rows)
+
+
+def nested(depth: int, kind: str) -> object:
+    value = 1
+    for _ in range(depth):
+        value = [value] if kind == "list" else {"a": value}
+    return value
+
+
+def refused(raw: dict) -> list[str]:
+    """The lines of a refusal, which took less than a second."""
+    began = time.process_time()
+    with pytest.raises(ShapelineError) as failure:
+        validation.load(raw)
+    spent, found = time.process_time() - began, str(failure.value).splitlines()
+    assert spent < 1 and len(found) < 30 and max(map(len, found)) < 1200, (spent, found)
+    return found
+
+
+def refused_in_little_memory(raw: dict) -> list[str]:
+    """The same, in less than 100 MB."""
+    found = refused(raw)
+    tracemalloc.start()  # it is slow, so the time is that of the call before
+    try:
+        with pytest.raises(ShapelineError):
+            validation.load(raw)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 100e6, most
+    return found
+
+
+def put(raw: dict, path: str, value: object) -> dict:
+    *parents, last = path.split(".")
+    node = raw
+    for part in parents:
+        node = node[part]
+    node[last] = value
+    return raw
+
+
+@pytest.mark.parametrize("where", ["seed", "experiments.digits.budget", "datasets.digits38.classes", "a_key"])
+def test_an_alias_bomb_is_one_line(default, where):
+    (line,) = refused_in_little_memory(put(default, where, yaml.safe_load(bombed())))
+    assert line == "the configuration holds more than 200,000 values once its aliases (*name) are written out"
+
+
+def test_aliases_that_are_no_bomb_are_taken(default):
+    shared = default["experiments"]["digits"]
+    default["experiments"] |= {f"again{number}": shared for number in range(20)}
+    assert len(validation.load(default).experiments) > 20
+
+
+def test_a_list_that_holds_itself_is_one_line(default):
+    (line,) = refused(put(default, "seed", yaml.safe_load("&a [*a]")))
+    assert line.startswith("seed.0.0: more than 30 keys and lists inside one another")
+
+
+@pytest.mark.parametrize("kind", ["list", "mapping"])
+@pytest.mark.parametrize("where", ["experiments.digits.reference", "models.digits_cnn.sizes", "seed", "any"])
+def test_nesting_of_500_levels_is_one_line(default, where, kind):
+    (line,) = refused_in_little_memory(put(default, where, nested(500, kind)))
+    assert line.startswith(where[:20]) and "inside one another" in line
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("seed", 2**64, "seed: a whole number of 65 bits; the largest that any key takes is 2^64 - 1"),
+        ("seed", 10**5000, "seed: a whole number of 16,610 bits"),
+        ("experiments.digits.seeds", -(2**64), "experiments.digits.seeds: a whole number of 65 bits"),
+        ("experiments.digits.instances", {"count": 10**400}, "digits.instances.count: a whole number of 1,329 bits"),
+        (
+            "experiments",
+            {LONG: {}},
+            "experiments: the key 'aaaaaaaaaaaaaaaaaaaa...' is a text of 300 characters; the longest is 100",
+        ),
+        ("datasets", {LONG: {}}, "datasets: the key 'aaaaaaaaaaaaaaaaaaaa...' is a text of 300 characters"),
+        ("models", {LONG: {}}, "models: the key 'aaaaaaaaaaaaaaaaaaaa...' is a text of 300 characters"),
+        (
+            "experiments.digits.methods",
+            {LONG: {"method": "shapley"}},
+            "digits.methods: the key 'aaaaaaaaaaaaaaaaaaaa...'",
+        ),
+        ("results", LONG, "results: a name of 300 characters"),
+        ("datasets.digits38.path", LONG, "dataset key 'path': source 'digits' comes with scikit-learn"),
+        (
+            "models.digits_cnn.weights",
+            f"{LONG}.pth",
+            "digits_cnn.weights: path 'aaaaaaaaaaaaaaaaaaaa...': a name of 304",
+        ),
+        ("data", {"mirror": "/".join(["a" * 200] * 20)}, "data.mirror: path 'aaaaaaaaaaaaaaaaaaaa...': 4,019 bytes"),
+        ("b" * 2000, 1, "the configuration: the key 'bbbbbbbbbbbbbbbbbbbb...' is a text of 2,000 characters"),
+        ("run", ["x" * 5000], "run.0: a text of 5,000 characters; the longest is 4,096"),
+        ("results", "a\0b", "results: a text with the character U+0000, which no file or name can hold"),
+        ("results", "a\ud800b", "results: a text with the character U+D800"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_number_or_name_beyond_all_limits_is_one_line(default, path, value, said):
+    found = refused(put(default, path, value))
+    assert any(said in line for line in found), found
+
+
+def test_a_seed_of_64_bits_is_taken(default):
+    assert validation.load({**default, "seed": 2**64 - 1}).seed == 2**64 - 1
+
+
+@pytest.mark.parametrize("raw", [[], None, "text", 3, {1: 2}, {None: {}}, {"datasets": {2: {}}, "run": {}}])
+def test_what_is_no_mapping_of_keys_is_refused(raw):
+    refused(raw)
+
+
+@pytest.mark.parametrize("method", ["kernel_shap", "sample_shapley", "lime"])
+@pytest.mark.parametrize("budget", [1e308, 1e9])
+def test_a_design_that_no_memory_holds_is_refused_with_what_it_takes(default, method, budget):
+    default["experiments"]["reviews"]["methods"] = {"far": {"method": method, "budget": budget}}
+    default["experiments"]["reviews"]["metrics"] = {"cost": {}}
+    (line,) = refused(default)
+    assert line.startswith(f"experiments.reviews.methods.far.budget: {budget:g} x d evaluations by {method} would take")
+    assert (" PB" in line or " TB" in line) and "at about 50 features; the most is 16 GB: set" in line
+    enough = float(line.rpartition("set ")[2].split()[0])
+    default["experiments"]["reviews"]["methods"]["far"]["budget"] = enough
+    validation.load(default)
+
+
+def test_a_budget_beyond_all_coalitions_is_bounded_too(default):
+    default["experiments"]["digits"] |= {"methods": {"whole": {"method": "kernel_shap", "budget": 1e7}}}
+    default["experiments"]["digits"]["metrics"] = {"cost": {}}
+    validation.load(default)  # 2^16 coalitions are all that there are
+    (line,) = refused(put(default, "experiments.digits.methods.whole.budget", 1e308))
+    assert line.endswith("whole.budget: 1e+308 x d evaluations are more than any run makes; set 1e+08 or less")
+    default["experiments"]["digits"]["methods"]["whole"] |= {"budget": 4, "snapshots": [1e308]}
+    assert any("whole.snapshots: 1e+308 x d" in line for line in refused(default))
+
+
+@pytest.mark.parametrize("section", ["datasets", "models"])
+def test_a_name_that_leads_nowhere_is_told_of_every_experiment(default, section):
+    found = refused(put(default, section, {"other": {"dataset": "x"}}))
+    assert any("there is no" in line for line in found)
+
+
+@pytest.mark.parametrize("name", ["digits", "cancer", "reviews"])
+def test_the_experiments_own_budget_is_bounded_too(default, name):
+    found = refused(put(default, f"experiments.{name}.budget", 1e308))
+    assert found == [
+        f"experiments.{name}.budget: 1e+308 x d evaluations are more than any run makes; set 1e+08 or less"
+    ]
+
+
+@pytest.mark.parametrize(("method", "d"), [("kernel_shap", 3), ("kernel_shap", 5000), ("sample_shapley", 400)])
+def test_what_is_told_to_be_enough_is_held(method, d):
+    assert 0 < held(method, largest(method, d), d) <= 16e9
+    assert held(method, float("inf"), d) == (9 * d * 2**d if d < 1000 and method == "kernel_shap" else float("inf"))
+    assert [in_words(number) for number in (0.0, 999.0, 2.5e9, 1e300, float("inf"))] == [
+        *("0 bytes", "999 bytes", "2.5 GB", "more than 1,000 PB", "more than 1,000 PB")
+    ]
+
+
+def test_results_that_are_a_link_to_nowhere_are_named(default, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.symlink("/nowhere/results", "results")
+    told = "results: results is a link to /nowhere/results, which is not there; make it, or remove the link"
+    assert refused(default) == [told]
+    assert refused({**default, "results": "results/first"}) == [told]
+    os.remove("results")
+    os.symlink(tmp_path, "results")
+    validation.load(default)

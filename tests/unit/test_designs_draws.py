@@ -1,0 +1,52 @@
+"""Draws of instances: each its own, a valid draw of its method, and none that depends on another instance."""
+
+import numpy as np
+
+from shapeline import designs
+from shapeline.designs.draws import FEWEST, POOL, draws, pool_size
+
+from . import games
+
+D, BUDGET = 8, 32
+
+
+def scores_of(seed, instances, tables):
+    """KernelSHAP of games (n, 2^d), each by a draw of its own."""
+    of = draws(seed, instances, D, BUDGET)
+    made = [designs.kernel_shap(D, BUDGET, int(number)) for number in of.numbers]
+    part = np.arange(len(instances))
+    masks = of.masks(np.stack([design.masks for design in made]), part)
+    values = np.take_along_axis(tables, masks @ (1 << np.arange(D)), axis=1)
+    return of.scores(np.stack([design.attribute(row) for design, row in zip(made, values, strict=True)]), part)
+
+
+def test_a_permuted_design_is_a_draw_of_the_method():
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(5, D))
+    masks = (np.arange(2**D)[:, None] >> np.arange(D) & 1).astype(bool)
+    found = scores_of(3, range(5), weights @ masks.T)
+    np.testing.assert_allclose(found, weights, atol=1e-10)  # linear games are exact, so scores land on their features
+    tables = np.stack([games.table(D, seed) for seed in range(5)])
+    np.testing.assert_allclose(scores_of(3, range(5), tables).sum(axis=1), tables[:, -1] - tables[:, 0], atol=1e-10)
+
+
+def test_a_draw_depends_on_seed_and_instance_alone():
+    tables = np.stack([games.table(D, seed) for seed in range(6)])
+    whole = scores_of(1, [10, 11, 12, 13, 14, 15], tables)
+    some = scores_of(1, [15, 12], tables[[5, 2]])
+    np.testing.assert_array_equal(some, whole[[5, 2]])
+    same = np.stack([tables[0]] * 6)
+    assert len(np.unique(scores_of(1, range(6), same).round(9), axis=0)) == 6  # equal games, six draws
+    assert not np.allclose(scores_of(2, [10], tables[:1]), whole[:1])
+
+
+def test_what_is_not_exchangeable_has_a_seed_an_instance():
+    of = draws(0, ["a", "b", "a"], D, BUDGET, exchangeable=False)
+    assert of.orders is None and of.numbers[0] == of.numbers[2] != of.numbers[1]
+    masks = np.ones((3, 2, D), bool)
+    assert of.masks(masks, np.arange(3)) is masks
+
+
+def test_the_pool_shrinks_where_designs_are_dear():
+    assert pool_size(10, 40) == POOL and pool_size(5000, 20_000) == FEWEST
+    assert FEWEST < pool_size(784, 3136) < pool_size(200, 800) <= POOL

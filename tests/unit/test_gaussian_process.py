@@ -1,0 +1,360 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from shapeline import designs
+from shapeline.designs import gaussian_extras as extras
+from shapeline.designs import gaussian_fit as fit
+from shapeline.designs import gaussian_moments as moments
+from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs, gp_shapley_minimum
+from shapeline.designs.gaussian_process import read_out
+from shapeline.errors import ShapelineError
+
+from . import games
+
+EPS = np.finfo(float).eps
+
+
+def odd_subsets(d):
+    return [part for size in range(1, d + 1, 2) for part in combinations(range(d), size)]
+
+
+def explicit(d, relevance, rows):
+    """Variances of the odd coefficients, their functions at the rows, and their Shapley values, term by term."""
+    parts = odd_subsets(d)
+    weight = np.array([np.prod(relevance[list(part)]) for part in parts])
+    at = np.stack([rows[:, list(part)].prod(axis=1) for part in parts], axis=1)
+    score = np.zeros((len(parts), d))
+    for number, part in enumerate(parts):
+        score[number, list(part)] = 2 / len(part)
+    return weight, at, score
+
+
+def signs(masks):
+    return np.where(masks, 1.0, -1.0)
+
+
+def smooth_game(d, seed):
+    """A curve of a weighted sum and two interactions, as a table; feature 0 is null."""
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(size=d)
+    weights[0] = 0
+    total = games.linear(weights)
+    extra = games.unanimity(d, {frozenset({1, 2}): 0.5, frozenset({2, 3, 4}): -0.4})
+    return 1 / (1 + np.exp(-total)) + 0.2 * extra
+
+
+def drawn(tables, budget, seed=0):
+    """Masks and values of a draw per instance."""
+    d = len(tables[0]).bit_length() - 1
+    masks = np.array([draw_pairs(d, budget, seed + i) for i in range(len(tables))])
+    return masks, np.array([games.look_up(game, mask) for game, mask in zip(tables, masks, strict=True)])
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
+def test_moments_are_the_sums_over_all_odd_terms(d):
+    relevance = np.random.default_rng(d).uniform(0.01, 0.95, size=d)
+    rows = signs(np.random.default_rng(1).random((9, d)) < 0.5)
+    weight, at, score = explicit(d, relevance, rows)
+    r, z = relevance[None], rows[None]
+    assert moments.log_variance(r)[0] == pytest.approx(np.log(weight.sum()), abs=1e-12)
+    bound = 100 * EPS * d * np.prod(1 + relevance) / weight.sum()  # of sums of that size
+    weight /= weight.sum()
+    np.testing.assert_allclose(moments.correlation(z, r)[0], (at * weight) @ at.T, rtol=0, atol=bound)
+    np.testing.assert_allclose(moments.score_covariance(z, r)[0], (at * weight) @ score, rtol=0, atol=4 * bound)
+    np.testing.assert_allclose(moments.score_variance(r)[0], (weight @ score**2), rtol=0, atol=20 * bound)
+
+
+@pytest.mark.parametrize("d", [40, 90])
+def test_quadrature_of_many_features_agrees_with_a_finer_one(d, monkeypatch):
+    relevance = np.random.default_rng(0).uniform(1e-4, 0.95, size=(1, d)) ** 3
+    rows = signs(np.random.default_rng(1).random((1, 7, d)) < 0.5)
+    coarse = moments.score_covariance(rows, relevance), moments.score_variance(relevance)
+    monkeypatch.setattr(moments, "MAX_NODES", 200)
+    monkeypatch.setattr(moments, "MAX_LOG_NODES", 400)
+    moments.nodes.cache_clear(), moments.log_nodes.cache_clear()
+    fine = moments.score_covariance(rows, relevance), moments.score_variance(relevance)
+    moments.nodes.cache_clear(), moments.log_nodes.cache_clear()
+    np.testing.assert_allclose(coarse[0], fine[0], atol=1e-11 * np.abs(fine[0]).max())
+    np.testing.assert_allclose(coarse[1], fine[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 6])
+def test_the_rest_determines_shapley_values_from_all_pairs(d):
+    masks = draw_pairs(d, 2**d)
+    pairs = find_pairs(masks[None])
+    game = games.table(d, seed=d)
+    odd, noise = pairs.odd(games.look_up(game, masks)[None])
+    weights = moments.rest_weights(pairs.rows)[0]
+    np.testing.assert_allclose(odd[0] @ weights, games.shapley(game), atol=100 * EPS * 2**d)
+    assert not noise.any()
+    assert moments.rest_variance(d) == pytest.approx((weights[:, 0] ** 2).sum(), rel=1e-12)
+
+
+def test_the_posterior_is_that_of_the_joint_normal():
+    d, rest = 6, 0.02
+    relevance = np.random.default_rng(0).uniform(0.1, 0.6, size=(1, d))
+    masks = draw_pairs(d, 30, 4)
+    pairs = find_pairs(masks[None])
+    weight, at, score = explicit(d, relevance[0], pairs.rows[0])
+    top = weight.sum()
+    every = find_pairs(draw_pairs(d, 2**d)[None])
+    all_rest = moments.rest_weights(every.rows)[0]
+    seen = moments.rest_weights(pairs.rows)[0]
+    covariance = (at * weight) @ at.T / top + (rest + fit.JITTER) * np.eye(len(at))
+    cross = (at * weight) @ score / top + rest * seen
+    prior = score.T @ (score * weight[:, None]) / top + rest * all_rest.T @ all_rest
+    odd, noise = pairs.odd(games.look_up(games.table(d), masks)[None])
+    data = fit.Data.of(pairs.rows, odd, noise)
+    found = fit.fits(data, relevance, [np.array([rest])], [None])[0]
+    solved = np.linalg.solve(covariance, np.column_stack([odd[0], cross]))
+    bound = 1e3 * EPS * np.linalg.cond(covariance)
+    np.testing.assert_allclose(found.scores[0], cross.T @ solved[:, 0], atol=bound * np.abs(odd).max())
+    scale = odd[0] @ solved[:, 0] / len(at)
+    left = np.diag(prior - cross.T @ solved[:, 1:]) * scale
+    np.testing.assert_allclose(found.variance[0], left, atol=bound * scale)
+    log_likelihood = len(at) * np.log(odd[0] @ solved[:, 0] / len(at)) + np.linalg.slogdet(covariance)[1]
+    assert found.criterion[0] == pytest.approx(log_likelihood, abs=bound * len(at))
+    bordered = fit.criterion(covariance[None], odd)[0]
+    assert bordered == pytest.approx(log_likelihood, abs=bound * len(at))
+
+
+def test_the_gradient_is_the_slope_of_the_criterion():
+    d = 5
+    pairs = find_pairs(draw_pairs(d, 20, 1)[None])
+    odd, noise = pairs.odd(games.look_up(games.table(d), draw_pairs(d, 20, 1))[None])
+    data = fit.Data.of(pairs.rows, odd, noise)
+    place = np.log(np.r_[np.random.default_rng(0).uniform(0.05, 0.5, size=d), 0.05])
+
+    def value(at):
+        relevance, rest = np.exp(at[None, :d]), np.exp(at[d:])
+        return fit.criterion(fit.with_rest(moments.correlation(pairs.rows, relevance), data, rest), odd)[0]
+
+    step = 1e-5
+    slope = [(value(place + step * e) - value(place - step * e)) / (2 * step) for e in np.eye(d + 1)]
+    found = fit.gradient(data, np.exp(place[None, :d]), np.exp(place[d:]))[0]
+    np.testing.assert_allclose(found, slope, rtol=1e-5, atol=1e-6)
+
+
+def test_the_curve_has_the_shapley_values_of_its_own_game():
+    d = 7
+    masks = draw_pairs(d, 2**d)
+    pairs = find_pairs(masks[None])
+    scores = np.random.default_rng(0).normal(size=(1, d))
+    data = fit.Data.of(pairs.rows, np.zeros(pairs.rows.shape[:2]), np.zeros(pairs.rows.shape[:2]))
+    extra = extras.curve(data, scores)
+    weights = moments.rest_weights(pairs.rows)[0]
+    np.testing.assert_allclose(extra.scores[0], extra.values[0].T @ weights, atol=1e3 * EPS * 2**d)
+    # No linear part: its values are orthogonal to every feature over all pairs.
+    np.testing.assert_allclose(extra.values[0].T @ pairs.rows[0], 0, atol=1e3 * EPS * 2**d)
+
+
+def test_terms_find_the_triple_that_the_prior_holds_too_small():
+    d = 10
+    masks = draw_pairs(d, 120, 0)
+    game = games.linear(np.linspace(-1, 1, d))
+    z = signs(np.array([[r >> i & 1 for i in range(d)] for r in range(2**d)], bool))
+    game = game + 1.5 * z[:, 1] * z[:, 4] * z[:, 8]
+    pairs = find_pairs(masks[None])
+    odd, noise = pairs.odd(games.look_up(game, masks)[None])
+    data = fit.Data.of(pairs.rows, odd / 5, noise)
+    chosen = extras.terms(data, np.full((1, d), 0.2), np.array([1e-3]))
+    found = [tuple(np.flatnonzero(score)) for score in chosen.scores[0]]
+    assert (1, 4, 8) in found
+    found = read_out(masks, games.look_up(game, masks)[None])
+    np.testing.assert_allclose(found.scores[0], games.shapley(game), atol=2e-3)
+
+
+def test_games_of_a_single_interaction_are_solved_and_nothing_is_singular():
+    d = 12
+    masks = draw_pairs(d, 96, 0)
+    z = signs(masks)
+    values = np.stack([z[:, 1] * z[:, 4] * z[:, 8], 1e-9 * z[:, 2] * z[:, 3] * z[:, 5], z[:, :3].prod(axis=1) * 1e9])
+    found = read_out(masks, values)
+    exact = np.zeros((3, d))
+    exact[0, [1, 4, 8]], exact[1, [2, 3, 5]], exact[2, :3] = 2 / 3, 2e-9 / 3, 2e9 / 3
+    size = np.array([[1], [1e-9], [1e9]])
+    np.testing.assert_allclose(found.scores / size, exact / size, atol=1e-3)
+
+
+@pytest.mark.parametrize("d", range(1, 11))
+def test_all_coalitions_give_shapley_values_exactly(d):
+    tables = np.array([games.table(d, seed) for seed in (d, d + 20)])
+    masks = draw_pairs(d, 2**d + 3, seed=1)
+    assert masks.shape == (2**d, d) and len(np.unique(masks, axis=0)) == 2**d
+    values = np.array([games.look_up(game, masks) for game in tables])
+    exact = np.array([games.shapley(game) for game in tables])
+    found = read_out(masks, values)
+    np.testing.assert_allclose(found.scores, exact, atol=100 * EPS * 2**d)
+    assert not found.uncertainty.any() and not found.error.any()
+    fixed = designs.gp_shapley(d, 2**d, seed=1)
+    np.testing.assert_allclose(fixed.attribute(values), exact, atol=100 * EPS * 2**d)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 5, 9, 13, 20, 40])
+def test_a_smaller_budget_is_a_prefix(d):
+    budgets = range(gp_shapley_minimum(d), min(2**d, 6 * d) + 3)
+    before = np.zeros((0, d), bool)
+    for budget in budgets:
+        masks = draw_pairs(d, budget, seed=7)
+        assert min(budget, 2**d) - 1 <= len(masks) <= budget
+        assert len(np.unique(masks, axis=0)) == len(masks)
+        assert (masks[: len(before)] == before).all()
+        before = masks
+    assert not masks[0].any() and masks[1].all()
+    rows = {mask.tobytes() for mask in masks}
+    assert all((~mask).tobytes() in rows for mask in masks) or len(masks) % 2
+
+
+def test_near_all_coalitions_are_drawn_in_the_order_of_a_smaller_budget():
+    d = 12
+    every = draw_pairs(d, 2**d, seed=3)
+    assert len(np.unique(every, axis=0)) == 2**d
+    for budget in (300, 1000, 1030, 4000):
+        assert (draw_pairs(d, budget, seed=3) == every[:budget]).all()
+
+
+def test_at_2d_every_feature_is_seen_and_the_lone_ones_are_guessed():
+    d = 9
+    masks = draw_pairs(d, 2 * d, seed=0)
+    assert len(masks) == 2 * d and (masks.sum(axis=1) == 1).sum() == d and (masks.sum(axis=1) == d - 1).sum() == d - 2
+    weights = np.random.default_rng(0).normal(size=d)
+    values = games.look_up(games.linear(weights), masks)[None]
+    np.testing.assert_allclose(read_out(masks, values).scores[0], weights, atol=1e-9)
+
+
+@pytest.mark.parametrize(("d", "budget"), [(2, 4), (5, 12), (8, 18), (12, 48), (30, 120)])
+def test_linear_games_are_exact_and_certain(d, budget):
+    weights = np.random.default_rng(d).normal(size=(3, d)) * np.array([[1], [1e6], [1e-8]])
+    masks = draw_pairs(d, budget, 2)
+    found = read_out(masks, weights @ masks.T + 0.7)
+    np.testing.assert_allclose(found.scores, weights, atol=1e3 * EPS * (np.abs(weights).sum() + 1))
+    assert (found.error <= 1e-9 * np.abs(weights).max(axis=1)).all()
+
+
+def test_constant_values_have_no_scores_and_no_uncertainty():
+    for d, budget in ((1, 2), (6, 20), (12, 24), (30, 60)):
+        masks = draw_pairs(d, budget)
+        found = read_out(masks, np.full((2, len(masks)), -3.25))
+        assert not found.scores.any() and not found.uncertainty.any()
+
+
+@pytest.mark.parametrize("budget", [4, 16, 19, 20, 40, 100])
+def test_scores_add_up_and_are_finite_at_any_budget(budget):
+    d = 10
+    masks, values = drawn([smooth_game(d, seed) for seed in range(3)], budget)
+    found = read_out(masks, values)
+    full, empty = values[np.arange(3), masks.all(axis=2).argmax(1)], values[:, 0]
+    np.testing.assert_allclose(found.scores.sum(axis=1), full - empty, atol=1e-12)
+    assert np.isfinite(found.uncertainty).all() and (found.uncertainty > 0).all()
+    fixed = designs.gp_shapley(d, budget, seed=3)
+    assert fixed.evaluations == len(masks[0])
+    value = games.scores(fixed, smooth_game(d, 1)).sum()
+    assert value == pytest.approx(full[1] - empty[1], abs=1e-12)
+
+
+def test_a_null_feature_is_null_within_two_standard_errors():
+    d = 10
+    tables = [smooth_game(d, seed) for seed in range(20)]
+    for budget in (40, 80, 160):
+        found = read_out(*drawn(tables, budget))
+        assert (np.abs(found.scores[:, 0]) <= 2 * found.uncertainty[:, 0]).mean() >= 0.9
+        assert np.abs(found.scores[:, 0]).mean() < 0.1 * np.abs(found.scores[:, 1:]).mean()
+
+
+def test_instances_together_are_as_one_at_a_time():
+    tables = [smooth_game(9, seed) for seed in range(4)] + [games.table(9, seed) for seed in range(3)]
+    masks, values = drawn(tables, 60)
+    together = read_out(masks, values)
+    for i in range(len(tables)):
+        alone = read_out(masks[i], values[i : i + 1])
+        # Equal but for the order of sums: the inverse's condition is at most m / JITTER.
+        np.testing.assert_allclose(
+            together.scores[i], alone.scores[0], rtol=1e-5, atol=1e-5 * np.abs(alone.scores).max()
+        )
+        np.testing.assert_allclose(together.uncertainty[i], alone.uncertainty[0], rtol=1e-4)
+    shared = read_out(masks[0], values[:1].repeat(2, axis=0))
+    np.testing.assert_allclose(shared.scores[0], shared.scores[1], rtol=1e-6)
+
+
+def test_the_order_of_coalitions_does_not_matter():
+    masks, values = drawn([smooth_game(8, 0)], 40)
+    turn = np.random.default_rng(0).permutation(len(masks[0]))
+    first, second = read_out(masks, values), read_out(masks[:, turn], values[:, turn])
+    np.testing.assert_allclose(first.scores, second.scores, atol=1e-5 * np.abs(first.scores).max())
+
+
+def test_errors_are_less_than_half_of_kernel_shap_and_intervals_hold():
+    d, tables, errors, others, inside, predicted = 10, [smooth_game(10, seed) for seed in range(12)], [], [], [], []
+    exact = np.array([games.scores(designs.shapley(d), game) for game in tables])
+    for draw in range(4):
+        found = read_out(*drawn(tables, 80, seed=100 * draw))
+        errors.append(found.scores - exact)
+        inside.append(np.abs(found.scores - exact) <= 1.96 * found.uncertainty)
+        predicted.append(found.error)
+        rival = designs.kernel_shap(d, 80, seed=draw)
+        others.append(np.array([games.scores(rival, game) for game in tables]) - exact)
+    actual = np.sqrt(np.mean(np.square(errors)))
+    assert actual < 0.5 * np.sqrt(np.mean(np.square(others)))
+    assert 0.9 < np.mean(inside) <= 1
+    assert 0.6 < np.sqrt(np.mean(np.square(predicted))) / actual < 1.8
+
+
+def test_many_features_neither_overflow_nor_underflow():
+    d = 10_000
+    design = designs.gp_shapley(d, 60, seed=0)
+    assert design.readout.shape == (d, 60) and np.isfinite(design.readout).all()
+    values = np.tanh(design.masks.mean(axis=1) * 3) + 5
+    assert design.attribute(values).sum() == pytest.approx(np.tanh(3), abs=1e-9)
+    high = designs.gp_shapley(d, 40, seed=0, relevance=np.full(d, 0.9))
+    assert np.isfinite(high.readout).all()
+    found = read_out(design.masks, values[None])
+    assert np.isfinite(found.scores).all() and np.isfinite(found.uncertainty).all()
+
+
+def test_many_pairs_share_two_factorisations(monkeypatch):
+    from shapeline.designs import gaussian_process as process
+
+    tables = [smooth_game(11, seed) for seed in range(2)]
+    masks, values = drawn(tables, 360)
+    exact = np.array([games.scores(designs.shapley(11), game) for game in tables])
+    monkeypatch.setattr(process, "MANY", 100)
+    monkeypatch.setattr("shapeline.designs.gaussian_large.SUBSET", 80)
+    found = read_out(masks, values)
+    others = np.array([games.scores(designs.kernel_shap(11, 360), game) for game in tables])
+    assert np.sqrt(np.mean((found.scores - exact) ** 2)) < 0.5 * np.sqrt(np.mean((others - exact) ** 2))
+    np.testing.assert_allclose(found.scores.sum(axis=1), values[:, 1] - values[:, 0], atol=1e-12)
+
+
+def test_the_cheap_form_is_the_posterior_mean_at_its_relevances():
+    d, budget = 8, 40
+    game = smooth_game(d, 3)
+    design = designs.gp_shapley(d, budget, seed=5, relevance=0.2, rest=1e-2)
+    pairs = find_pairs(design.masks[None])
+    odd, noise = pairs.odd(games.look_up(game, design.masks)[None])
+    data = fit.Data.of(pairs.rows, odd, noise)
+    found = fit.fits(data, np.full((1, d), 0.1), [np.array([1e-2])], [None])[0].scores
+    found += (2 * odd[:, :1] - found.sum(axis=1, keepdims=True)) / d
+    np.testing.assert_allclose(games.scores(design, game), found[0], atol=1e-6)
+
+
+def test_what_cannot_be_used_is_refused_in_one_line():
+    masks = draw_pairs(5, 20)
+    values = np.zeros((1, 20))
+    twice = masks.copy()
+    twice[5] = twice[4]
+    for make, message in (
+        (lambda: draw_pairs(10, 3), "minimum for d = 10 is 4"),
+        (lambda: designs.gp_shapley(10, 2.5), "budget is 2.5"),
+        (lambda: designs.gp_shapley(10, 40, relevance=0.0), "within"),
+        (lambda: read_out(masks, values[:, :7]), "values of shape"),
+        (lambda: read_out(masks.astype(int), values), "masks are int64"),
+        (lambda: read_out(masks[1:], values[:, 1:]), "empty and the full"),
+        (lambda: read_out(twice, values), "no coalition twice"),
+        (lambda: read_out(np.stack([masks, masks]), np.zeros((3, 20))), "2 draws for 3 instances"),
+        (lambda: read_out(np.zeros((2**14 + 2, 30), bool), np.zeros((1, 2**14 + 2))), "choose kernel_shap"),
+    ):
+        with pytest.raises(ShapelineError, match=message) as failure:
+            make()
+        assert "\n" not in str(failure.value)

@@ -1,0 +1,76 @@
+"""Files of another job are not read as the one that was asked for, and labels of two models are never compared."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shapeline import scores
+from shapeline.config import validation
+from shapeline.errors import ShapelineError
+from shapeline.metrics import origin
+from shapeline.plan import asked, jobs
+from shapeline.seeds import digest
+
+
+def write(folder, label, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, first=0, **changed):
+    path = folder / "results/e/scores" / label / f"{shard}.parquet"
+    frame = pd.DataFrame(
+        {
+            "instance": np.arange(first, first + len(full)),
+            "target": 0,
+            "value_full": full,
+            "value_empty": empty,
+            "status": "ok",
+            "scores": [np.zeros(2)] * len(full),
+        }
+    )
+    told = {"experiment": "e", "label": label, "shard": shard.replace("-of-", " of "), "settings_digest": "d"}
+    scores.write(path, frame, told | {"settings": {"method": {}}} | changed.pop("told", changed))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"experiment": "other"}, r"is of experiment 'other' and stands where that of 'e' belongs.*rm .*kernel/0-of-1"),
+        ({"label": "exact"}, "is of label 'exact' and stands where that of 'kernel' belongs"),
+        ({"shard": "1 of 2"}, "is of shard '1 of 2' and stands where that of '0 of 1' belongs"),
+        ({"settings_digest": "x"}, "is of settings 'x' and stands where that of 'd' belongs"),
+    ],
+)
+def test_a_file_of_another_job_is_named(tmp_path, told, said):
+    origin.check_scores([write(tmp_path, "kernel")], "e", {"kernel": "d"})
+    with pytest.raises(ShapelineError, match=said):
+        origin.check_scores([write(tmp_path, "kernel", told=told)], "e", {"kernel": "d"})
+
+
+def test_what_a_measurement_asks_for_is_what_the_score_files_say(default):
+    loaded = validation.load(default)
+    told = origin.from_text(asked.asked_of_scores(loaded, "digits", "error", "kernel_shap"))
+    assert told == {label: digest(jobs.attribute_job(loaded, "digits", label)) for label in ("kernel_shap", "exact")}
+    assert asked.asked_of_measured(loaded, "digits", "cost") == digest(jobs.measure_job(loaded, "digits", "cost"))
+
+
+@pytest.mark.parametrize("other", [{"full": (-0.1, -0.2, -0.3003)}, {"empty": -1.0003}])
+def test_labels_of_two_models_are_not_compared(tmp_path, other):
+    exact, kernel = write(tmp_path, "exact"), write(tmp_path, "kernel", **other)
+    with pytest.raises(ShapelineError) as caught:
+        origin.check_ends([exact, kernel])
+    said = str(caught.value)
+    assert f"{exact} and {kernel} are of other models" in said
+    assert said.endswith(f"rm {exact} {kernel} && snakemake --cores all") and "\n" not in said
+
+
+def test_ends_that_may_differ_do(tmp_path):
+    exact = write(tmp_path, "exact")
+    own = write(tmp_path, "own", empty=-2.0, settings={"method": {"features": {"kind": "patch"}}})
+    variant = write(tmp_path, "exact@full", full=(-5.0, -5.0, -5.0))
+    rounded = write(tmp_path, "rounded", full=(-0.1001, -0.2, -0.3), empty=-1.0001)
+    without = write(tmp_path, "without", full=(np.nan,) * 3, empty=np.nan)
+    later = write(tmp_path, "later", "1-of-2", first=2, full=(-0.3, -0.4))
+    origin.check_ends([without, exact, own, variant, rounded, later, tmp_path / "none.parquet"])
+    wrong = write(tmp_path, "wrong", "1-of-2", first=3, full=(-0.5,))
+    with pytest.raises(ShapelineError, match=r"later/1-of-2.*wrong/1-of-2.*instance 3 is -0\.4 and -0\.5"):
+        origin.check_ends([exact, later, wrong])
+    half = {"settings": {"method": {}, "precision": "bfloat16"}}
+    origin.check_ends([write(tmp_path, "a", **half), write(tmp_path, "b", full=(-0.15, -0.2, -0.3), **half)])

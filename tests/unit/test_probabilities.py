@@ -1,0 +1,61 @@
+"""Probabilities that are none are refused, where the model is asked and not where its scores are looked at."""
+
+import numpy as np
+import pytest
+
+import shapeline
+from shapeline.errors import ShapelineError
+from shapeline.game import features
+from shapeline.game.references import Reference
+from shapeline.models import wrapping
+from tests.unit import questions
+
+ROWS = np.random.default_rng(0).random((6, 3)).astype(np.float32)
+
+
+def said(rows, sums: float):
+    share = rows[:, :1] / 2
+    return sums * np.concatenate([share, 0.8 * (1 - share), 0.2 * (1 - share)], axis=1)
+
+
+@pytest.mark.parametrize("sums", [0.5, 0.99, 1.004])
+def test_probabilities_that_do_not_sum_to_one_are_refused(sums):
+    with pytest.raises(ShapelineError) as failure:
+        shapeline.explain(lambda rows: said(rows, sums), ROWS, "shapley", np.zeros(3), "column")
+    line = str(failure.value)
+    assert f"its probabilities sum to {sums:.6g} in row 0 (from 0)" in line and "together are 1" in line
+    assert "\n" not in line
+
+
+def test_a_row_far_down_is_named():
+    def model(rows):
+        found = said(rows, 1.0)
+        found[4] /= 2
+        return found
+
+    with pytest.raises(ShapelineError, match=r"sum to 0\.5 in row 4 \(from 0\), and in 1 of 6 rows not to 1"):
+        wrapping.wrap(model).log_probs(ROWS)
+
+
+def test_rounded_probabilities_and_those_of_one_label_are_taken():
+    found = shapeline.explain(lambda rows: said(rows, 1.0).round(3), ROWS, "shapley", np.zeros(3), "column")
+    assert np.isfinite(found.scores).all()
+    found = shapeline.explain(lambda rows: rows[:, 0] / 3, ROWS, "shapley", np.zeros(3), "column", target=1)
+    assert np.isfinite(found.scores).all()
+
+
+def test_nan_stays_a_row_that_failed():
+    def model(rows):
+        found = said(rows, 1.0)
+        found[0] = np.nan
+        return found
+
+    assert np.isnan(wrapping.wrap(model).log_probs(ROWS)[0]).all()
+
+
+def test_in_a_job_no_row_has_the_status_ok():
+    wrapped = wrapping.wrap(lambda rows: said(rows, 0.7))
+    own = features.build("column", {"kind": "table", "input_shape": [3], "feature_names": ["a", "b", "c"]})
+    settings, reference = {"method": "shapley"}, Reference(np.zeros((1, 3), np.float32))
+    with pytest.raises(ShapelineError, match=r"its probabilities sum to 0\.7"):
+        questions.attribute(wrapped, ROWS, np.zeros(6, int), settings, own, reference, "probability")

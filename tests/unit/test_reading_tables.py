@@ -1,0 +1,247 @@
+"""CSV files as people have them: other separators, no header, spaces, words for missing cells; and what mends them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shapeline.config import derived, validation
+from shapeline.datasets import checks, csv_file, document_files, loading, preparation, table_file
+from shapeline.errors import ShapelineError
+from shapeline.game.features import Features
+from shapeline.methods import external
+from shapeline.plan import settings as job_settings
+
+# As the UCI repository has its census: no header, spaces after commas, question marks.
+CENSUS = "39, State-gov, 77516, <=50K\n50, ?, 83311, >50K\n38, Private, ?, <=50K \n\n28, Private, 338409, >50K\n" * 5
+NAMES = ["age", "work", "weight", "income"]
+FORM = {"header": NAMES, "na_values": ["?"], "trim": True}
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """prepare(content, entry) -> the dataset of a CSV file of that content."""
+
+    def prepare(content: str | bytes, **entry) -> loading.Dataset:
+        file = tmp_path / "own.csv"
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        settings = {"source": "table_file", "path": str(file), "target": "y", **entry}
+        checks.check("table_file", settings)  # the configuration sees what the job sees
+        seen = table_file.columns_of(settings)
+        preparation.prepare("table_file", settings, [], tmp_path / "data")
+        data = loading.load(tmp_path / "data")
+        assert data.card["feature_names"] == list(seen)
+        return data
+
+    return prepare
+
+
+def test_a_census_without_header_with_spaces_and_question_marks(prepared):
+    data = prepared(CENSUS, target="income", **FORM)
+    assert data.card["feature_names"] == NAMES[:3] and data.card["classes"] == ["<=50K", ">50K"]
+    assert data.card["categories"] == {"work": ["Private", "State-gov"]}
+    assert data.card["missing"] == {"work": 5, "weight": 5}
+    np.testing.assert_array_equal(data.inputs[:4, 0], [39, 50, 38, 28])
+    np.testing.assert_array_equal(data.inputs[:4, 2], np.array([77516, 83311, np.nan, 338409], np.float32))
+    np.testing.assert_array_equal(data.labels[:4], [0, 1, 0, 1])
+
+
+ROWS = [(1.5, "a", "no"), (2.5, "é", "yes"), (-999, "c", "no"), (4.5, "a", "yes")] * 5
+
+
+def written(separator: str = ",", header: str | None = None, encoding: str = "utf-8") -> bytes:
+    lines = [separator.join(("x", "kind", "y")) if header is None else header]
+    lines += [separator.join(map(str, row)) for row in ROWS]
+    return ("\n".join(line for line in lines if line) + "\n").encode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("content", "entry"),
+    [
+        (written(), {}),
+        (written(";"), {"separator": ";"}),
+        (written("\t"), {"separator": "tab"}),
+        (written("\t"), {"separator": "\t"}),
+        (written("   "), {"separator": "spaces"}),
+        (b"  " + written("  ").replace(b"\n", b" \n\t"), {"separator": "spaces"}),
+        (written(" | "), {"separator": "|", "trim": True}),
+        (b"made by a machine;,\nin 2020\n" + written(), {"header": 2}),
+        (b"one line\n" + written(), {"header": 1}),
+        (b"\n  \n" + written(), {}),
+        (written(header=""), {"header": ["x", "kind", "y"]}),
+        (written(encoding="cp1252"), {"encoding": "cp1252"}),
+        (written(encoding="utf-16"), {"encoding": "utf-16"}),
+        (written(encoding="utf-8-sig"), {}),
+        (written(encoding="utf-8-sig"), {"trim": True}),
+        (written(" ; ", encoding="latin-1"), {"separator": ";", "trim": True, "encoding": "latin-1"}),
+        (written().replace(b"\n", b"\r\n"), {"trim": True}),
+        (written().replace(b"\n", b"\r"), {}),
+    ],
+)
+def test_a_file_is_the_same_however_it_is_written(prepared, content, entry):
+    data = prepared(content, na_values=[-999], **entry)
+    assert data.card["feature_names"] == ["x", "kind"] and data.card["categories"] == {"kind": ["a", "c", "é"]}
+    np.testing.assert_array_equal(data.inputs[:4, 0], np.array([1.5, 2.5, np.nan, 4.5], np.float32))
+    np.testing.assert_array_equal(data.labels[:4], [0, 1, 0, 1])
+    assert len(data.labels) == len(ROWS)
+
+
+def test_columns_without_header_are_called_by_number(prepared):
+    data = prepared(written(header=""), header=False, target="2", columns=["1", "0"])
+    assert data.card["feature_names"] == ["1", "0"]
+
+
+def test_what_is_read_without_keys_is_what_pandas_reads(tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_text(',x,"a ""b""",\n0,1,"two\nlines",NA\n1,,c,\n\n2,3,d,4\n')
+    pd.testing.assert_frame_equal(table_file.frame(file), pd.read_csv(file))
+    assert table_file.header(file) == ["Unnamed: 0", "x", 'a "b"', "Unnamed: 3"] == list(table_file.frame(file))
+
+
+def test_a_separator_at_the_end_of_each_row_moves_no_column(prepared):
+    """pandas by itself takes the first cell for the row's name and puts each other one column to the left."""
+    data = prepared("x,y\n" + "1,0,\n2,1,\n" * 9)
+    np.testing.assert_array_equal(data.inputs[:2, 0], [1, 2])
+    np.testing.assert_array_equal(data.labels[:2], [0, 1])
+
+
+@pytest.mark.parametrize("trim", [False, True])
+def test_a_column_named_twice_is_refused(prepared, trim):
+    """pandas calls the second one y.1, which gave the target to the model as a feature."""
+    entry = {"trim": True} if trim else {}
+    content = "y,a, y\n0,1,0\n1,2,1\n" * 9 if trim else "y,a,y\n0,1,0\n1,2,1\n" * 9
+    with pytest.raises(ShapelineError) as failure:
+        prepared(content, **entry)
+    assert "own.csv: its header names 'y' twice or more (columns 1 and 3); rename all but one." in str(failure.value)
+
+
+def test_a_column_named_twice_is_refused_before_any_job(default, tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_text("y,a,y,a\n0,1,0,1\n")
+    default["datasets"]["own"] = {"source": "table_file", "path": str(file), "target": "y"}
+    with pytest.raises(ShapelineError) as failure:
+        validation.load(default)
+    assert "its header names 'y' twice or more (columns 1 and 3), and 'a' too; rename all but one" in str(failure.value)
+
+
+def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    file = tmp_path / "own.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array([1, 2])] * 3, ["y", "a", "y"]), file)
+    for read in (table_file.header, table_file.frame):
+        with pytest.raises(ShapelineError, match=r"names 'y' twice or more \(columns 1 and 3\)"):
+            read(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "entry", "said"),
+    [
+        (written(";"), {}, "Its first line is one cell; set separator: ';'."),
+        (written("\t"), {}, "Its first line is one cell; set separator: 'tab'."),
+        (written(" "), {}, "Its first line is one cell; set separator: 'spaces'."),
+        (written(header=""), {}, "looks like data; set header: false, or header: [names]"),
+        (b" " + written().replace(b",y", b", y"), {}, "There are spaces around that name; set trim: true"),
+        (written(encoding="cp1252"), {}, "is not written in utf-8, byte 22; set encoding: cp1252"),
+        (written(), {"encoding": "utf-16"}, "is not written in utf-16"),
+        (b"made,in\n2020,1\n" + written(), {"target": "in"}, "line 3: 3 cells, and the lines above have 2; set sep"),
+        (
+            written().replace(b"no\n", b"no \n", 1),
+            {},
+            "the classes 'no' and 'no ', which differ in spaces alone; set trim",
+        ),
+        (written().replace(b"-999", b"?"), {}, "set na_values: ['?'] if they stand for missing cells, or list"),
+        (written().replace(b"no", b"?"), {"target": "x", "task": "regression", "columns": ["kind"]}, None),
+        (written().replace(b"-999", b"?"), {"target": "x", "task": "regression"}, "('?' in row 2, from 0)"),
+        (b"x,y\n1,2,3\n4,5,6\n", {}, "rows have more cells than its header has names, 2; name every column"),
+        (b"x,y\n2,3,4,5\n4,5,6,7\n", {}, "rows have more cells than its header has names, 2; name every column"),
+        (written(), {"header": ["x", "y"]}, "'header': 2 name(s), and the first line of"),
+        (written(), {"header": ["x", "y", "x"]}, "'header': names 'x' twice or more (columns 1 and 3)"),
+        (written(), {"header": 500}, "holds no line below 500 line(s)"),
+        (b"", {}, "own.csv: holds no line; it is no table"),
+        (b'x,y\n1,"2\n', {}, "a quote is opened and never closed"),
+        (b"x," * 3_000_000, {}, "a line of more than 4,194,304 characters; it is no table"),
+        (written(), {"separator": "::"}, "'separator': '::' is no character between cells, nor tab or spaces"),
+        (written(), {"separator": '"'}, "'separator'"),
+        (written(), {"encoding": "latin"}, None),
+        (written(), {"encoding": "utf8000"}, "'encoding': 'utf8000' is unknown."),
+        (written(), {"encoding": "rot13"}, "'encoding': 'rot13' is unknown."),
+        (written(), {"header": -1}, "'header': -1 is neither true, false, names, nor a number"),
+        (written(), {"header": [1]}, "'header': [1] are no names"),
+        (written(), {"na_values": "?"}, "'na_values': '?' is no list"),
+        (written(), {"trim": 1}, "'trim': 1 is neither true nor false"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "",
+)
+def test_what_is_wrong_names_the_key_that_mends_it(prepared, content, entry, said):
+    if said is None:
+        prepared(content, **entry)
+        return
+    with pytest.raises(ShapelineError) as failure:
+        prepared(content, **entry)
+    assert said in str(failure.value) and "\n" not in str(failure.value), str(failure.value)
+
+
+def test_numbers_with_texts_among_them_may_be_categories(prepared):
+    content = "x,y\n" + "1,a\n2,b\n?,a\n4,b\n" * 5
+    data = prepared(content, categorical=["x"])
+    assert data.card["categories"] == {"x": ["1", "2", "4", "?"]}
+
+
+def test_a_parquet_file_is_written_in_one_way(tmp_path):
+    file = tmp_path / "own.parquet"
+    pd.DataFrame({"x": [1], "y": [2]}).to_parquet(file)
+    with pytest.raises(
+        ShapelineError, match=r"'separator': is of CSV files, and .*own.parquet is none; remove the key"
+    ):
+        checks.check("table_file", {"path": str(file), "target": "y", "separator": ";"})
+
+
+def test_documents_however_they_are_written(tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_bytes("good food; 1\nsch\u00f6n ;0\n".encode("cp1252") * 9)
+    form = {"separator": ";", "encoding": "cp1252", "header": ["said", "stars"], "trim": True}
+    entry = {"source": "text_file", "path": str(file), "text": "said", "target": "stars", **form}
+    checks.check("text_file", entry)
+    card = preparation.prepare("text_file", entry, [], tmp_path / "data")
+    assert card["classes"] == ["0", "1"] and document_files.documents(tmp_path / "data", [1]) == ["sch\u00f6n"]
+    with pytest.raises(ShapelineError, match="set separator: ';'"):
+        checks.check("text_file", {**entry, "separator": ","} | {"header": True})
+
+
+def test_keys_that_say_the_usual_are_no_other_setting(default, root, monkeypatch):
+    """Else a new key would run again what was made before it."""
+    monkeypatch.chdir(root)
+    entry = {"source": "table_file", "path": "examples/own/loans.csv", "target": "granted"}
+    usual = {"separator": ",", "encoding": "utf-8", "trim": False, "header": None, "na_values": None, "limits": None}
+    default["datasets"] |= {"one": entry, "two": entry | usual, "three": entry | {"header": 1, "target": "36"}}
+    default["datasets"]["three"]["target"] = next(iter(csv_file.header(root / entry["path"], csv_file.Form(header=1))))
+    loaded = validation.load(default)
+    one, two, three = (job_settings.prepare_settings(loaded, name) for name in ("one", "two", "three"))
+    assert one == two == derived.canonical({**entry, "seed": 0}) and three["header"] == 1
+
+
+def test_other_sources_take_no_such_keys():
+    with pytest.raises(ShapelineError, match="dataset key 'separator': source 'digits' does not take it"):
+        checks.check("digits", {"source": "digits", "separator": ";"})
+
+
+def test_a_form_is_of_python_too():
+    assert csv_file.form_of({}) == csv_file.PLAIN
+    assert csv_file.form_of({"header": ["a"], "na_values": ["?"]}) == csv_file.Form(header=("a",), na_values=("?",))
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "said"),
+    [
+        ("seconds", '0".01', "column 'seconds' holds no numbers"),
+        ("evaluations", "inf", "'evaluations' holds inf; count"),
+    ],
+)
+def test_what_is_told_beside_scores_is_numbers_too(tmp_path, column, cell, said):
+    file = tmp_path / "scores.csv"
+    file.write_text(f"instance,a,b,{column}\n0,1,2,{cell}\n")
+    own = Features("column", (2,), np.arange(2, dtype=np.int32), ("a", "b"))
+    with pytest.raises(ShapelineError) as failure:
+        external.read(np.zeros((1, 2)), np.ones(1, int), [0], own, str(file))
+    assert said in str(failure.value)

@@ -1,0 +1,73 @@
+"""The traits in the registries' entries, against the functions and the pages that they are about."""
+
+import inspect
+import re
+import subprocess
+import sys
+
+import pytest
+
+from shapeline.methods import calling, registry
+from shapeline.metrics.registry import METRICS, PAIRED
+from shapeline.models import architectures, training
+
+
+@pytest.mark.parametrize("name", sorted(registry.METHODS))
+def test_a_method_draws_by_seed_where_its_entry_says_so(name):
+    if lacking := registry.missing(name):
+        pytest.skip(lacking)
+    method = registry.METHODS[name]
+    assert bool(method.random) == (
+        "seed" in inspect.signature(calling.function_of(method.function_for("torch"))).parameters
+    )
+
+
+def test_designs_are_efficient_where_the_page_of_methods_says_so(root):
+    rows = re.findall(
+        r"^\| `(\w+)` \| (yes|no) \| (?:yes|no) \| (?:yes|no) \|$", (root / "docs/methods.md").read_text(), re.M
+    )
+    assert len(rows) == 11
+    for name, efficient in rows:
+        assert registry.METHODS[name].is_efficient({}) == (efficient == "yes"), name
+
+
+def test_traits_name_parameters_that_entries_have():
+    for name, method in registry.METHODS.items():
+        for trait in (method.efficient, method.one_sided, method.gradients, method.random):
+            assert not isinstance(trait, str) or trait in method.parameters.model_fields, (name, trait)
+        assert not method.minimum or method.sampled, name
+        assert ("derivative" in method.needs) == bool(method.gradients), name
+        assert ("labelled points" in method.needs) == bool(method.measure), name
+    regression, grad_cam = registry.METHODS["c_shapley_regression"], registry.METHODS["grad_cam"]
+    assert regression.is_efficient({"constrained": True}) and not regression.is_efficient({})
+    assert grad_cam.is_one_sided({}) and not grad_cam.is_one_sided({"signed": True})
+    assert registry.METHODS["h_shap"].is_one_sided({}) and not registry.METHODS["shapley"].is_one_sided({})
+
+
+def test_what_an_entry_asks_for_is_counted():
+    def entry(name, **parameters):
+        return registry.METHODS[name].parameters(method=name, **parameters)
+
+    assert registry.METHODS["integrated_gradients"].gradients_of(entry("integrated_gradients", steps=7)) == 7
+    assert registry.METHODS["saliency"].gradients_of(entry("saliency")) == 1
+    assert registry.METHODS["lime"].gradients_of(entry("lime")) == 0 and entry("lime").asked(9, (3, 3)) is None
+    assert entry("partition", evaluations=64).asked(9, (3, 3)) == 64
+    assert entry("qii").asked(4, None) == 16 and entry("qii", permutations=10).asked(30, None) == 300
+    assert entry("h_shap", shifts=[[0, 0], [1, 1]]).asked(64, (8, 8)) == 2 * 14 * 8 * 3
+
+
+def test_metrics_that_rank_methods_are_told_in_order():
+    assert PAIRED == ("decisive", "error", "localization", "log_odds", "own")
+    assert {name for name, metric in METRICS.items() if not metric.of_model} == {
+        *("error", "decisive", "localization", "cost")
+    }
+
+
+def test_every_architecture_has_its_training():
+    assert set(architectures.ARCHITECTURES) == set(training.DEFAULTS)
+
+
+def test_the_types_of_the_configuration_import_no_model():
+    asked = "import sys, shapeline.config.types; print([m for m in sys.modules if m.startswith('shapeline.models.')])"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['shapeline.models.registry']"

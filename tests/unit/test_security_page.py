@@ -1,0 +1,24 @@
+"""SECURITY.md says what the code does."""
+
+import re
+
+from shapeline.config import limits as config_limits
+from shapeline.datasets import limits
+
+
+def test_the_limits_that_the_page_tells_are_those_of_the_code(root):
+    page = " ".join((root / "SECURITY.md").read_text(encoding="utf-8").split())
+    for told in (
+        f"unpack to {limits.MEMBER:g} MB, an archive to {limits.FLOOR:g} MB or {limits.RATIO} times its size",
+        f"a picture may have {limits.PIXELS:g} million pixels",
+        f"{config_limits.MOST_VALUES:,} values once aliases are written out, {config_limits.DEEPEST} levels",
+        f"numbers below 2^{config_limits.WHOLE.bit_length() - 1}, names of {config_limits.LONGEST_NAME} characters",
+        f"designs of {config_limits.MOST_HELD / 1e9:g} GB",
+    ):
+        assert told in page, told
+
+
+def test_the_tests_that_the_page_names_are_there(root):
+    page = (root / "SECURITY.md").read_text(encoding="utf-8")
+    for name in re.findall(r"test_\w+\.py", page):
+        assert (root / "tests/unit" / name).is_file(), name

@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+
+from shapeline import designs
+from shapeline.designs.uncertainty import (
+    _sampled,
+    _weights,
+    kernel_shap_uncertainty,
+    predicted_error,
+    sample_shapley_uncertainty,
+    settled,
+)
+from shapeline.errors import ShapelineError
+
+from . import games
+
+
+def bent_game(d, seed):
+    """A curve of a weighted sum with two interactions."""
+    total = games.linear(np.random.default_rng(seed).normal(size=d))
+    return np.tanh(total) + games.unanimity(d, {frozenset({1, 2}): 0.5, frozenset({2, 3, 4}): -0.4})
+
+
+def orders(d, budget, seed, antithetic):
+    """The permutations that sample_shapley draws."""
+    return designs.sample_shapley(d, budget, seed, antithetic).draw
+
+
+def judged(estimate, d=10, games_=6, draws=12):
+    """Coverage of nominal 95 % and predicted over actual RMSE of estimate(game, seed) -> (scores, Uncertainty)."""
+    inside, wrong, predicted = [], [], []
+    for seed in range(games_):
+        game = bent_game(d, seed)
+        exact = games.scores(designs.shapley(d), game)
+        for draw in range(draws):
+            scores, found = estimate(game, 100 * seed + draw)
+            inside.append(np.abs(scores - exact) <= 1.96 * found.uncertainty[0])
+            wrong.append(scores - exact)
+            predicted.append(found.error[0])
+    return np.mean(inside), np.sqrt(np.mean(np.square(predicted)) / np.mean(np.square(wrong)))
+
+
+@pytest.mark.parametrize("times", [8, 16])
+def test_kernel_shap_intervals_hold(times):
+    def estimate(game, seed):
+        design = designs.kernel_shap(10, 10 * times, seed)
+        values = games.look_up(game, design.masks)
+        return design.attribute(values), kernel_shap_uncertainty(design, values)
+
+    coverage, ratio = judged(estimate)
+    assert 0.92 <= coverage <= 0.985
+    assert 0.8 <= ratio <= 1.25
+
+
+@pytest.mark.parametrize("antithetic", [False, True])
+def test_sample_shapley_intervals_hold(antithetic):
+    def estimate(game, seed):
+        design = designs.sample_shapley(10, 160, seed, antithetic)
+        values = games.look_up(game, design.masks)
+        order = orders(10, 160, seed, antithetic)
+        return design.attribute(values), sample_shapley_uncertainty(design.masks, order, values, antithetic)
+
+    coverage, ratio = judged(estimate)
+    assert 0.92 <= coverage <= 0.985
+    assert 0.8 <= ratio <= 1.25
+
+
+def test_the_weights_of_a_fit_are_read_from_its_readout():
+    d, budget = 9, 60
+    design = designs.kernel_shap(d, budget, seed=1)
+    half = (design.evaluations - 2) // 2
+    inner = design.masks[1 : 1 + half]
+    weights = _weights(inner, design.readout[:, 1 : 1 + half])
+    alone = inner.sum(axis=1) == 1
+    np.testing.assert_allclose(weights[alone], games.kernel(d, 1), rtol=1e-9)
+    assert (_sampled(d, inner) == ~alone).all()
+    # A sampled pair weighs the mass of sizes 2 to 7 over the draws, once for each time it was drawn.
+    counts = weights[~alone] / weights[~alone].min()
+    np.testing.assert_allclose(counts, np.round(counts), rtol=1e-9)
+    assert round(counts.max()) == 2
+    mass = sum(games.kernel(d, s) * len([r for r in range(2**d) if len(games.members(r)) == s]) for s in range(2, 8))
+    assert 2 * weights[~alone].sum() == pytest.approx(mass, rel=1e-9)
+
+
+def test_no_uncertainty_of_all_coalitions_and_none_known_without_freedom():
+    game = games.table(8)
+    for budget in (16, 17, 18, 20):
+        design = designs.kernel_shap(8, budget, seed=0)
+        found = kernel_shap_uncertainty(design, games.look_up(game, design.masks))
+        assert np.isnan(found.uncertainty).all() and np.isnan(found.error).all()
+    full = designs.kernel_shap(8, 256)
+    found = kernel_shap_uncertainty(full, games.look_up(game, full.masks))
+    assert not found.uncertainty.any() and not found.error.any()
+    one = designs.sample_shapley(8, 9, seed=0)
+    found = sample_shapley_uncertainty(one.masks, orders(8, 9, 0, False), games.look_up(game, one.masks))
+    assert np.isnan(found.uncertainty).all()
+
+
+def test_linear_games_are_certain():
+    game = games.linear(np.random.default_rng(0).normal(size=9))
+    design = designs.kernel_shap(9, 70, seed=2)
+    assert kernel_shap_uncertainty(design, games.look_up(game, design.masks)).error[0] < 1e-12
+    design = designs.sample_shapley(9, 45, seed=2)
+    found = sample_shapley_uncertainty(design.masks, orders(9, 45, 2, False), games.look_up(game, design.masks))
+    assert found.error[0] < 1e-12
+
+
+def test_sample_shapley_error_is_the_spread_of_marginal_contributions():
+    d, budget, seed = 6, 30, 3
+    game = games.table(d)
+    design = designs.sample_shapley(d, budget, seed)
+    order = orders(d, budget, seed, False)
+    gains = np.zeros((len(order), d))
+    for number, permutation in enumerate(order):
+        for place, feature in enumerate(permutation):
+            gains[number, feature] = games.marginal(game, feature, permutation[:place])
+    values = games.look_up(game, design.masks)
+    found = sample_shapley_uncertainty(design.masks, order, values)
+    np.testing.assert_allclose(gains.mean(axis=0), design.attribute(values), atol=1e-12)
+    assert found.error[0] == pytest.approx(np.sqrt((gains.var(axis=0, ddof=1) / len(order)).mean()), rel=1e-12)
+    with pytest.raises(ShapelineError, match="same seed"):
+        sample_shapley_uncertainty(design.masks, orders(d, budget, seed + 1, False), values)
+
+
+def test_settled_features_are_apart_from_the_other_side():
+    scores = np.array([[3.0, 2.0, 1.0, 0.0], [3.0, 2.0, 1.9, 0.0]])
+    uncertainty = np.full((2, 4), 0.2)
+    assert settled(scores, uncertainty, 2).tolist() == [[True] * 4, [True, False, False, True]]
+    assert settled(scores, np.zeros((2, 4)), 2).all()
+    assert settled(scores, uncertainty, 4).all()
+    assert predicted_error(uncertainty).tolist() == pytest.approx([0.2, 0.2])
+    with pytest.raises(ShapelineError, match="top is 5 of 4"):
+        settled(scores, uncertainty, 5)
+
+
+def test_settled_is_right_nineteen_times_in_twenty():
+    # Errors that sum to 0, as efficiency makes them.
+    rng = np.random.default_rng(0)
+    truth = np.linspace(0, 1, 8)
+    errors = rng.normal(size=(4000, 8)) * 0.1
+    errors -= errors.mean(axis=1, keepdims=True)
+    scores = truth + errors
+    done = settled(scores, np.full(scores.shape, 0.1 * np.sqrt(7 / 8)), 3)
+    inside = scores.argsort(axis=1).argsort(axis=1) >= 5
+    right = inside == (truth > truth[4])
+    assert right[done].mean() > 0.97
+    assert 0.2 < done.mean() < 0.98

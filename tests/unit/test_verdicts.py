@@ -1,0 +1,540 @@
+"""Intervals, tests, advice by a margin, components and exact orders: by hand, against scipy, by brute force."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from shapeline import statistics
+from shapeline.errors import ShapelineError
+from shapeline.statistics import bounds, recommendation
+
+
+def table(*columns, names="abcdefgh"):
+    return pd.DataFrame(dict(zip(names, map(np.asarray, columns), strict=False)))
+
+
+# Intervals
+
+
+def test_interval_of_symmetric_values_is_students():
+    values = np.r_[np.linspace(-1, 1, 20)] + 3
+    [row] = statistics.intervals(values[:, None]).to_dict("records")
+    by_scipy = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (row["low"], row["high"]) == pytest.approx((by_scipy.low, by_scipy.high))
+    assert row["mean"] == pytest.approx(3) and (row["n"], row["units"]) == (20, 20)
+
+
+def test_interval_of_skewed_values_is_drawn_out_where_they_are_by_halls_transformation():
+    values = np.random.default_rng(0).lognormal(size=40)
+    error, t = values.std(ddof=1) / np.sqrt(40), stats.t.ppf(0.975, 39)
+    low, high = statistics.intervals(values[:, None])[["low", "high"]].to_numpy()[0]
+    skew = stats.skew(values)
+    reached = (values.mean() - high) / error  # Hall's cubic of it is minus the quantile of t
+    cubic = reached + skew * reached**2 / (3 * 40**0.5) + skew**2 * reached**3 / (27 * 40) + skew / (6 * 40**0.5)
+    assert cubic == pytest.approx(-t) and reached < -t
+    assert low == pytest.approx(values.mean() - t * error)
+    mirrored = statistics.intervals(-values[:, None])
+    assert mirrored["high"][0] == pytest.approx(-low) and mirrored["low"][0] == pytest.approx(-high)
+    extreme = np.r_[np.zeros(9), 1.0]  # the cubic means nothing so far out
+    assert statistics.intervals(extreme[:, None])["high"][0] == pytest.approx(0.1 + 1.5 * 0.1 * stats.t.ppf(0.975, 9))
+
+
+def test_repeats_are_averaged_within_the_instance_first():
+    repeats = np.random.default_rng(1).normal(size=(12, 3, 2))
+    repeats[4, 1, 0] = math.nan
+    found = statistics.intervals(repeats)
+    pd.testing.assert_frame_equal(found, statistics.intervals(np.nanmean(repeats, axis=1)))
+    assert found["n"].tolist() == [12, 12]
+
+
+def test_blocks_of_one_size_count_as_their_means():
+    values, block = np.random.default_rng(2).normal(size=(36, 4)), np.repeat(np.arange(12), 3)[::-1]
+    found = statistics.intervals(values, block)
+    means = statistics.intervals(values.reshape(12, 3, 4).mean(1))
+    pd.testing.assert_frame_equal(found.drop(columns="n"), means.drop(columns="n"))
+    assert (found["n"] == 36).all() and (found["units"] == 12).all()
+
+
+def test_blocks_of_other_sizes_have_the_cluster_robust_error_round_the_mean_over_instances():
+    sizes = [1, 5, 2, 4, 3]
+    values, block = np.random.default_rng(3).normal(size=15), np.repeat(list("abcde"), sizes)
+    rows = statistics.units(values[:, None], block)
+    residual = pd.Series(values - values.mean()).groupby(block).sum()
+    assert rows.mean() == pytest.approx(values.mean())
+    assert rows.var(ddof=1) / 5 == pytest.approx(5 / 4 * (residual**2).sum() / 15**2)
+
+
+def test_missing_values_and_too_few_units():
+    values = np.random.default_rng(4).normal(size=(8, 3))
+    values[2:, 1], values[1:, 2] = math.nan, math.nan
+    found = statistics.intervals(values)
+    assert found["n"].tolist() == [8, 2, 1] and np.isfinite(found[["low", "high"]]).sum(axis=1).tolist() == [2, 2, 0]
+    whole = statistics.intervals(values[:2, 1:2])
+    assert found.loc[1, ["mean", "low", "high"]].tolist() == pytest.approx(
+        whole.loc[0, ["mean", "low", "high"]].tolist()
+    )
+    block = [0, 0, 1, 1, 2, 2, 3, 3]
+    blocked = statistics.intervals(values, block)
+    assert blocked["units"].tolist() == [4, 1, 1] and blocked["mean"].tolist() == pytest.approx(found["mean"].tolist())
+    assert statistics.enough(6) and not statistics.enough(5)
+    assert statistics.enough(12, blocks=True) and not statistics.enough(11, blocks=True)
+
+
+def test_a_constant_column_has_an_interval_of_no_width():
+    found = statistics.intervals(np.full((7, 1), 0.1))
+    assert found["low"][0] == found["mean"][0] == found["high"][0]
+
+
+def test_hundreds_of_columns_are_those_of_each_alone():
+    values = np.random.default_rng(5).gamma(1, size=(60, 300))
+    found = statistics.intervals(pd.DataFrame(values))
+    one = statistics.intervals(values[:, 17:18])
+    assert found.loc[17].tolist() == pytest.approx(one.loc[0].tolist())
+
+
+def test_intervals_together_are_dunnetts():
+    """Of columns that share a control, as Dunnett (1955) tabulates them: k = 4, 20 units, correlation 1/2."""
+    random = np.random.default_rng(6)
+    shared = random.normal(size=(200_000, 1))
+    columns = shared + random.normal(size=(200_000, 4))
+    # Decorrelated rows of the exact correlation, so that the quantile is that of the table.
+    rows = stats.zscore(columns[:61])
+    whitened = np.linalg.solve(np.linalg.cholesky(np.cov(rows.T)), (rows - rows.mean(0)).T).T
+    exact = whitened @ np.linalg.cholesky(np.full((4, 4), 0.5) + np.eye(4) / 2).T
+    assert bounds.largest(exact, 0.025, both=True) == pytest.approx(2.51, abs=0.05)  # two-sided, 60 degrees of freedom
+    assert bounds.largest(exact, 0.05) == pytest.approx(2.19, abs=0.05)  # one-sided
+    assert bounds.largest(exact[:, :1], 0.025, both=True) == pytest.approx(stats.t.ppf(0.975, 60))
+
+
+# Pairs
+
+
+def test_pairs_agree_with_scipy_on_random_data_with_ties():
+    random = np.random.default_rng(0)
+    values = table(random.integers(0, 5, 60), random.integers(0, 6, 60), random.integers(1, 7, 60)).astype(float)
+    found = statistics.pairs(values, "lower")
+    assert len(found) == 3 and found["better"].iloc[0] == values.mean().idxmin()
+    for row in found.itertuples():
+        difference = values[row.better] - values[row.worse]
+        moved = difference[difference != 0]
+        assert row.p == pytest.approx(stats.wilcoxon(moved).pvalue)
+        assert row.difference == pytest.approx(difference.mean()) and row.low <= row.difference <= row.high
+        greater = stats.rankdata(np.abs(moved))[moved < 0].sum()
+        assert row.effect == pytest.approx(2 * greater / stats.rankdata(np.abs(moved)).sum() - 1)
+        low, high = statistics.intervals(difference.to_frame())[["low", "high"]].to_numpy()[0]
+        assert (row.low, row.high) == pytest.approx((low, high))
+
+
+def test_holm_is_statsmodels():
+    from statsmodels.stats.multitest import multipletests
+
+    p = np.random.default_rng(7).uniform(0, 0.2, 9)
+    assert statistics.holm(p) == pytest.approx(multipletests(p, method="holm")[1])
+    assert statistics.holm([0.02]).tolist() == [0.02] and len(statistics.holm([])) == 0
+
+
+def test_pairs_say_which_is_better_in_either_direction_and_equal_ones_are_never_told_apart():
+    values = table(np.arange(20.0), np.arange(20.0) + 1, np.arange(20.0))
+    lower = statistics.pairs(values, "lower").set_index(["better", "worse"])
+    assert lower.loc[("a", "b"), ["effect", "wins", "needed", "sure"]].tolist() == [1, 1, 6, True]
+    same = lower.loc[("a", "c")]
+    assert (same["p"], same["effect"], same["wins"], same["needed"], same["sure"]) == (1.0, 0.0, 0.5, math.inf, False)
+    higher = statistics.pairs(values, "higher")
+    assert list(higher["better"])[:2] == ["b", "b"] and higher["effect"][0] == 1
+    assert len(statistics.pairs(table([1.0, 2.0]))) == 0
+
+
+def test_blocks_are_the_units_of_a_pair():
+    random = np.random.default_rng(8)
+    block = np.repeat(np.arange(14), 4)
+    moved = np.repeat(random.normal(0.6, 1, size=14), 4)  # what a block's draw does to all its instances
+    easy = random.normal(size=56)
+    values = table(easy, easy + moved + random.normal(0, 0.01, 56))
+    alone, found = statistics.pairs(values).iloc[0], statistics.pairs(values, block=block).iloc[0]
+    means = (values["a"] - values["b"]).groupby(block).mean()
+    assert found["p"] == pytest.approx(stats.wilcoxon(means).pvalue) and found["p"] > 5 * alone["p"]
+    assert found["high"] - found["low"] > 1.8 * (alone["high"] - alone["low"])
+    assert found["needed"] % 4 == 0 and found["n"] == 56
+    few = statistics.pairs(table(easy, easy + 9), block=np.repeat(np.arange(8), 7)).iloc[0]
+    assert few["p"] < 0.01 and not few["sure"]  # eight blocks carry no verdict
+
+
+def test_few_instances_or_ranks_that_speak_for_the_worse_mean_make_nothing_sure():
+    assert not statistics.pairs(table(np.arange(5.0), np.arange(5.0) + 9))["sure"][0]
+    random = np.random.default_rng(0)
+    b = random.normal(size=60)
+    a = b + np.r_[random.uniform(0.5, 1, 50), random.uniform(-9, -8, 10)]
+    [row] = statistics.pairs(table(a, b)).to_dict("records")
+    assert row["better"] == "a" and row["wins"] == pytest.approx(1 / 6)
+    assert row["effect"] < 0 and row["p_holm"] < 0.05 and not row["sure"]
+
+
+# Claims
+
+
+def test_a_claim_has_three_outcomes():
+    assert statistics.verdict(0.1, 0.3) == "holds" and statistics.verdict(-0.3, -0.1) == "does not hold"
+    assert statistics.verdict(-0.1, 0.1) == statistics.verdict(math.nan, math.nan) == "open"
+    assert (
+        statistics.verdict(-0.3, -0.1, "below") == "holds" and statistics.verdict(0.1, 0.3, "below") == "does not hold"
+    )
+    assert statistics.verdict(0.0, 0.3) == "open" and statistics.verdict(0.0, 0.0) == "does not hold"
+    assert statistics.verdict(1.2, 1.4, bar=1.3) == "open" and statistics.verdict(1.2, 1.4, "above", 1.1) == "holds"
+    with pytest.raises(ShapelineError, match="above or below"):
+        statistics.verdict(0, 1, "larger")
+
+
+def test_a_claim_about_several_rivals_is_corrected_for_them():
+    random = np.random.default_rng(9)
+    easy = random.normal(size=40)
+    values = table(easy, *(easy + random.normal(shift, 0.5, 40) for shift in (0.5, 0.6, 0.0)))
+    found = statistics.ahead_of(values, "a")
+    alone = statistics.intervals((values["b"] - values["a"]).to_frame())
+    assert found.table.loc["b", "low"] < alone["low"].iloc[0] and found.table.loc["b", "verdict"] == "holds"
+    assert found.verdict == "open" and statistics.ahead_of(values[["a", "b", "c"]], "a").verdict == "holds"
+    assert statistics.ahead_of(values, "b").verdict == "does not hold"
+    assert statistics.ahead_of(values, "a", "higher").verdict == "does not hold"
+    assert statistics.ahead_of(values.head(5), "a").verdict == statistics.ahead_of(values[["a"]], "a").verdict == "open"
+    assert statistics.ahead_of(values, "a", block=np.arange(40) // 4).verdict == "open"  # ten blocks
+
+
+# The recommendation
+
+
+def drawn(*means, n=60, spread=0.1, seed=0, names=None):
+    """Labels that differ on the same instances by their own noise; the last is random."""
+    random = np.random.default_rng(seed)
+    noise = random.normal(size=(n, len(means)))
+    noise -= noise.mean(0)  # means are as asked
+    easy = random.normal(size=(n, 1))
+    names = names or [*"abcdefgh"[: len(means) - 1], "random"]
+    return pd.DataFrame(easy + np.array(means) + spread * noise, columns=names)
+
+
+COSTS = {"a": 100, "b": 10, "c": 1, "random": 0}
+
+
+def test_the_cheapest_label_within_the_margin_is_recommended():
+    found = statistics.recommend(drawn(0.0, 0.01, 1.0, 2.0), COSTS, random="random")
+    assert (found.outcome, found.label, found.safe, found.rivals, found.needed) == ("recommended", "b", True, (), 0)
+    assert found.span == pytest.approx(2) and found.margin == pytest.approx(0.1) and found.ends_at == "random"
+    assert found.bounds["status"].tolist() == ["within", "within", "plainly worse", "plainly worse"]
+    ordered = found.bounds[["low", "behind", "high"]].to_numpy()
+    assert np.isfinite(ordered).all() and (np.diff(ordered, axis=1) >= 0).all()
+    assert found.bounds.loc["b", "high"] < 0.1 and found.bounds.loc["c", "low"] > 0.5
+    assert found.sentence("nats").startswith("Take b: at most 0.0") and "0.1 nats (5 % of the way" in found.sentence(
+        "nats"
+    )
+
+
+def test_the_best_where_every_other_is_shown_to_be_worse():
+    found = statistics.recommend(drawn(0.0, 0.2, 1.0, 2.0), COSTS, random="random")
+    assert (found.outcome, found.label, found.rivals) == ("best", "a", ())
+    assert found.sentence().startswith("Take a: every other is shown to be worse; the next, b, by 0.1")
+    alike = statistics.recommend(drawn(0.0, 0.09, 1.0, 2.0), COSTS, random="random")
+    assert alike.label == "a" and alike.bounds["status"]["b"] == "worse"  # surely behind, and not surely by little
+    assert alike.bounds["low"]["a"] == 0 < alike.bounds["low"]["b"]
+
+
+def test_undecided_where_power_does_not_suffice_and_then_the_planned_instances_do():
+    values = drawn(0.0, 0.001, 1.0, 2.0, n=20, spread=0.3)
+    found = statistics.recommend(values, COSTS, random="random")
+    assert (found.outcome, found.label, found.rivals, found.safe) == ("undecided", "a", ("b",), False)
+    assert "Undecided between a and b" in found.sentence() and "more instances would decide" in found.sentence()
+    decided = []
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        more = random.normal([0.0, 0.0, 1.0, 2.0], 0.3, (int(20 + found.needed), 4))
+        decided.append(statistics.recommend(pd.DataFrame(more, columns=list(COSTS)), COSTS, random="random").outcome)
+    assert np.mean(np.array(decided) != "undecided") >= 0.7
+    lies_between = drawn(0.0, 0.05, 1.0, 2.0, n=100, spread=0.2)
+    more = statistics.recommend(lies_between, COSTS, random="random")
+    assert more.outcome == "undecided" and more.safe and more.needed > 0
+    assert "a is safe: at most 0.0" in more.sentence()
+
+
+def test_where_every_instance_is_explained_no_more_are_asked_for():
+    values = drawn(0.0, 0.001, 1.0, 2.0, n=20, spread=0.3)
+    found = statistics.recommend(values, COSTS, random="random", available=20)
+    assert found.exhausted and found.sentence().count("all 20 instances that there are have been explained") == 1
+    some = statistics.recommend(values, COSTS, random="random", available=30)
+    assert not some.exhausted and some.sentence().count("and there are only 10") == 1
+
+
+def test_a_cheaper_label_that_is_open_is_named_beside_the_advice():
+    values = drawn(0.0, 0.01, 0.05, 1.0, n=60)
+    values["c"] += np.random.default_rng(3).normal(0, 0.3, 60)
+    values["c"] += 0.04 - values["c"].mean() + values["a"].mean()
+    found = statistics.recommend(values, COSTS, random="random", margin=0.1)
+    assert (found.outcome, found.label, found.rivals) == ("recommended", "b", ("c",)) and found.needed > 0
+    assert "c, cheaper, is undecided: about" in found.sentence()
+
+
+def test_plainly_worse_labels_do_not_change_the_advice():
+    values = drawn(0.0, 0.03, 0.04, 2.0, n=40, seed=1)
+    before = statistics.recommend(values, COSTS, random="random")
+    worse = np.random.default_rng(2).normal(5, 0.3, (40, 12)) + values[["a"]].to_numpy()
+    wider = values.join(pd.DataFrame(worse, columns=[f"worse{i}" for i in range(12)]))
+    after = statistics.recommend(wider, {**COSTS, "worse3": 0}, random="random")
+    assert (after.outcome, after.label, after.rivals, after.needed) == (
+        before.outcome,
+        before.label,
+        before.rivals,
+        before.needed,
+    )
+    kept = ["a", "b", "c"]
+    pd.testing.assert_frame_equal(after.bounds.loc[kept], before.bounds.loc[kept])
+    assert (after.bounds.drop(kept)["status"] == "plainly worse").all()
+
+
+def test_higher_is_better_turns_the_question_round():
+    values = drawn(0.0, 0.01, 1.0, 2.0)
+    lower = statistics.recommend(values, COSTS, random="random")
+    higher = statistics.recommend(-values, COSTS, random="random", better="higher")
+    assert (higher.label, higher.outcome, higher.margin) == (lower.label, lower.outcome, lower.margin)
+    assert higher.bounds["mean"].tolist() == pytest.approx((-lower.bounds["mean"]).tolist())
+    pd.testing.assert_frame_equal(higher.bounds.drop(columns="mean"), lower.bounds.drop(columns="mean"))
+
+
+def test_order_of_columns_and_rows_does_not_matter():
+    values = drawn(0.0, 0.01, 0.02, 2.0)
+    found = statistics.recommend(values, COSTS, random="random")
+    turned = statistics.recommend(values.iloc[::-1, ::-1], COSTS, random="random")
+    assert turned.label == found.label
+    pd.testing.assert_frame_equal(turned.bounds, found.bounds, rtol=0.05)
+
+
+def test_ties_of_cost_go_to_the_better_mean_and_unknown_costs_last():
+    values = drawn(0.0, 0.01, 0.0, 2.0)
+    assert statistics.recommend(values, {"a": 5, "b": 5}, random="random").label == "a"
+    assert statistics.recommend(values, {"b": 500}, random="random").label == "b"
+    assert statistics.recommend(values, {"a": math.nan, "b": 500}, random="random").label == "b"
+    copies = table(values["a"], values["a"], values["random"], names=["x", "y", "random"])
+    same = statistics.recommend(copies, {"x": 2, "y": 1, "random": 0}, random="random")
+    assert same.label == "y" and same.bounds["status"].tolist()[:2] == ["within", "within"]
+
+
+def test_without_random_the_span_ends_at_the_worst():
+    values = drawn(0.0, 0.01, 1.0, 2.0)
+    found = statistics.recommend(values.drop(columns="random"), COSTS, random="random")
+    assert found.ends_at == "c" and found.margin == pytest.approx(0.05)
+    assert not found.to_random and "to c, the worst, since no random label was measured)" in found.sentence()
+
+
+def test_where_random_is_the_best_nothing_is_within_a_margin():
+    found = statistics.recommend(drawn(0.1, 0.1, 0.1, 0.0, spread=0.5), COSTS, random="random")
+    assert found.outcome == "undecided" and found.margin == 0 and math.isinf(found.needed)
+    assert "random is not behind, so there is no margin to decide by" in found.sentence()
+    sure = statistics.recommend(drawn(1.0, 1.0, 1.0, 0.0), COSTS, random="random")
+    assert (sure.outcome, sure.label) == ("best", "random")
+
+
+def test_one_label_one_instance_and_labels_that_are_missing():
+    values = drawn(0.0, 0.01, 1.0, 2.0)
+    alone = statistics.recommend(values[["a"]], COSTS)
+    assert (alone.outcome, alone.label) == ("alone", "a") and alone.sentence() == "a is the only one measured."
+    for few in (values.head(1), values.head(5), values.head(0)):
+        found = statistics.recommend(few, COSTS, random="random")
+        assert (found.outcome, found.label, found.needed) == ("too few", None, 6 - len(few))
+        assert "too few for a verdict" in found.sentence()
+    values.loc[3:, "a"], values["d"] = math.nan, math.inf
+    found = statistics.recommend(values, COSTS, random="random")
+    assert found.absent == ("a", "d") and found.n == 60 and found.label == "b"
+    assert statistics.recommend(values[["d"]], {}).outcome == "too few"
+
+
+def test_blocks_are_the_units_of_advice():
+    values = drawn(0.0, 0.01, 1.0, 2.0, n=60)
+    few = statistics.recommend(values, COSTS, random="random", block=np.arange(60) // 6)
+    assert few.outcome == "too few" and few.needed == 12
+    none = statistics.recommend(values.head(0), COSTS, random="random", block=np.arange(0))
+    assert none.outcome == "too few" and none.needed == 12
+    found = statistics.recommend(values, COSTS, random="random", block=np.arange(60) // 4)
+    assert found.label == "b" and found.n == 60
+
+
+def test_the_best_of_many_equal_labels_is_not_taken_for_better():
+    """Eight equal labels: any is named as worse than the one that looks best in at most 5 % of the runs."""
+    random, named, runs = np.random.default_rng(10), 0, 150
+    for _ in range(runs):
+        rows = random.normal(size=(30, 9)) + np.r_[np.zeros(8), 9]
+        rows = rows[:, np.argsort(rows.mean(0))]
+        status = recommendation.behind_best(rows, rows[:, -1], 0.05)[2]
+        named += any("worse" in one for one in status[:8])
+    assert named <= stats.binom.ppf(0.99, runs, 0.05)
+
+
+def test_a_label_a_margin_behind_is_not_taken():
+    """Whatever looks best: three equal labels, and cheap ones exactly a margin behind them."""
+    random, wrong, runs = np.random.default_rng(11), 0, 150
+    means = np.array([0, 0, 0, 0.5, 0.5, 10])
+    for _ in range(runs):
+        rows = random.normal(size=(60, 6)) + means
+        order = np.argsort(rows.mean(0))
+        status = recommendation.behind_best(rows[:, order], rows[:, 5], 0.05)[2]
+        wrong += any(status[np.isin(order, (3, 4))] == "within")
+    assert wrong <= stats.binom.ppf(0.99, runs, 0.05)
+
+
+# Variance components
+
+
+def test_components_of_nested_draws_by_hand():
+    values = np.array([[1.0, 3.0], [5.0, 9.0], [4.0, 2.0]])[:, :, None]
+    # Within: (2 + 8 + 2) / 3 = 4; between means 2, 7, 3: variance 7, so 7 - 4 / 2 = 5.
+    found = statistics.variance_components(values)
+    assert (found["instances"], found["draws"], found["rest"]) == pytest.approx((5, 4, 0))
+    assert math.isnan(found["trainings"])
+
+
+def test_components_of_trainings_crossed_with_instances_by_hand():
+    values = np.array([[1.0, 2.0, 4.0], [2.0, 5.0, 4.0], [7.0, 7.0, 9.0], [8.0, 6.0, 12.0]])
+    n, trainings = values.shape
+    residual = values - values.mean(1)[:, None] - values.mean(0) + values.mean()
+    rest = (residual**2).sum() / ((n - 1) * (trainings - 1))
+    found = statistics.variance_components(values[:, None, :])
+    rows, columns = values.mean(1).var(ddof=1) - rest / trainings, values.mean(0).var(ddof=1) - rest / n
+    assert (found["instances"], found["trainings"], found["rest"]) == pytest.approx((rows, max(columns, 0), rest))
+    assert math.isnan(found["draws"])
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_components_find_what_was_put_in(same):
+    """Instances 4, draws 1, trainings 2, instances with trainings 1.5; with the same draws 0.5 of draw and training."""
+    random, found = np.random.default_rng(12), []
+    shape = (60, 4, 8)
+    for _ in range(60):
+        parts = [(4, (60, 1, 1)), (2, (1, 1, 8)), (1.5, (60, 1, 8)), (1, (60, 4, 1) if same else shape)]
+        values = sum(random.normal(0, math.sqrt(variance), size) for variance, size in parts)
+        values = values + (random.normal(0, math.sqrt(0.5), shape) if same else 0)
+        found.append(statistics.variance_components(values, same))
+    mean = pd.DataFrame(found).mean()
+    assert mean[["instances", "draws", "trainings", "rest"]].to_numpy() == pytest.approx(
+        [4, 1, 2, 2 if same else 1.5], abs=0.25
+    )
+
+
+def test_components_of_too_little_are_unknown():
+    values = np.random.default_rng(13).normal(size=(9, 2, 2))
+    assert np.isnan(list(statistics.variance_components(values[:1]).values())).all()
+    assert np.isnan(list(statistics.variance_components(values[:, :1, :1]).values())).all()
+    values[3, 0, 0] = math.nan
+    assert statistics.variance_components(values) == statistics.variance_components(np.delete(values, 3, 0))
+    shares = statistics.variance_shares(values)
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+# The best order
+
+
+def brute(row, d, insertion=False):
+    """The least area of masking, or the greatest of insertion, over all orders, and that of each order."""
+    found = {}
+    for order in itertools.permutations(range(d)):
+        passed = np.r_[0, np.cumsum(1 << np.array(order))]
+        curve = row[passed] if insertion else row[2**d - 1 - passed]
+        found[order] = np.trapezoid(curve) / d
+    return (max if insertion else min)(found.values()), found
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 6])
+@pytest.mark.parametrize("insertion", [False, True])
+def test_the_best_order_is_the_best_of_all(d, insertion):
+    values = np.random.default_rng(d).normal(size=(4, 2**d))
+    order, area = statistics.optimal_order(values, insertion)
+    for row, own, reached in zip(values, order, area, strict=True):
+        best, every = brute(row, d, insertion)
+        assert reached == pytest.approx(best) and every[tuple(own)] == pytest.approx(best)
+
+
+def test_the_best_order_of_an_additive_game_masks_the_largest_first():
+    weights = np.array([0.3, -1.0, 2.0, 0.7])
+    values = (np.arange(16)[:, None] >> np.arange(4) & 1) @ weights
+    assert statistics.optimal_order(values[None])[0].tolist() == [[2, 3, 0, 1]]
+    assert statistics.optimal_order(values[None], insertion=True)[0].tolist() == [[2, 3, 0, 1]]
+
+
+def test_the_best_order_in_parts_is_that_of_all_at_once(monkeypatch):
+    values = np.random.default_rng(14).normal(size=(7, 32))
+    order, area = statistics.optimal_order(values)
+    monkeypatch.setattr("shapeline.statistics.orders.CELLS", 64)
+    again = statistics.optimal_order(values)
+    assert (again[0] == order).all() and (again[1] == area).all()
+    for wrong in (values[:, :31], np.zeros((2, 2**17)), np.zeros((2, 1))):
+        with pytest.raises(ShapelineError, match="all coalitions"):
+            statistics.optimal_order(wrong)
+
+
+# Equal methods
+
+
+def test_draws_of_their_own_are_told_apart_at_the_level():
+    random = np.random.default_rng(15)
+    repeats = random.gamma(1, size=(60, 1)) + random.gamma(1, size=(60, 3))
+    found = statistics.rate_of_equal_methods(repeats)
+    assert 0.03 < found.rate < 0.07 and found.together > 0.05 and (found.n, found.repeats) == (60, 3)
+    assert "do not show that they move instances together" in found.sentence
+
+
+def test_draws_that_move_instances_together_are_found_out():
+    random = np.random.default_rng(16)
+    shared = random.normal(size=(60, 1)) + np.array([0, 0.5, 1.0]) + random.normal(0, 0.3, (60, 3))
+    found = statistics.rate_of_equal_methods(shared)
+    assert found.together < 0.01 and "p-values are too small" in found.sentence
+    block = np.arange(60) // 4
+    blocked = random.normal(size=(60, 1)) + np.repeat(random.normal(size=(15, 3)), 4, axis=0)
+    found = statistics.rate_of_equal_methods(blocked, block)
+    assert found.rate <= 0.07 and found.together > 0.01
+
+
+def test_the_permutation_test_of_draws_rejects_at_its_level():
+    random = np.random.default_rng(17)
+    found = [statistics.rate_of_equal_methods(random.gamma(1, size=(20, 3)), trials=99).together for _ in range(200)]
+    assert stats.binom.ppf(0.005, 200, 0.05) <= np.sum(np.array(found) <= 0.05) <= stats.binom.ppf(0.995, 200, 0.05)
+
+
+def test_too_few_repeats_say_so():
+    assert "Too few" in statistics.rate_of_equal_methods(np.ones((20, 1))).sentence
+    assert "Too few" in statistics.rate_of_equal_methods(np.ones((5, 3))).sentence
+    assert "Too few" in statistics.rate_of_equal_methods(np.ones((33, 3)), np.arange(33) // 3).sentence
+    same = statistics.rate_of_equal_methods(np.ones((20, 3)))
+    assert same.rate == 0 and same.together == 1
+
+
+def test_rejections_are_scipys_one_by_one():
+    random = np.random.default_rng(18)
+    differences = np.r_[random.normal(0.3, 1, (40, 25)), random.integers(-2, 4, (40, 25))]
+    one_by_one = [stats.wilcoxon(row[row != 0]).pvalue < 0.05 for row in differences]
+    assert statistics.signed_rank_rejections(differences).tolist() == one_by_one
+
+
+def test_intervals_together_hold_all_at_once():
+    """Four leads over one label, 20 units: all four cover in about 95 %, each alone in 95 % would in 85 %."""
+    random, runs, together, alone = np.random.default_rng(19), 400, 0, 0
+    for _ in range(runs):
+        own = random.normal(size=(20, 1))
+        leads = own - random.normal(size=(20, 4))
+        for found, count in ((statistics.intervals(leads, together=True), 1), (statistics.intervals(leads), 0)):
+            held = bool(((found["low"] <= 0) & (found["high"] >= 0)).all())
+            together, alone = together + held * count, alone + held * (1 - count)
+    assert stats.binom.ppf(0.005, runs, 0.95) <= together <= stats.binom.ppf(0.995, runs, 0.95)
+    assert alone < 0.91 * runs
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_another_unit_changes_nothing_but_the_unit(unit):
+    values = drawn(0.0, 0.01, 1.0, 2.0)
+    one, other = (statistics.recommend(scale * values, COSTS, random="random") for scale in (1, unit))
+    assert (one.outcome, one.label, one.needed) == (other.outcome, other.label, other.needed)
+    scaled = ["mean", "behind", "low", "high"]
+    assert other.bounds[scaled].to_numpy() == pytest.approx(unit * one.bounds[scaled].to_numpy(), abs=1e-9 * unit)
+    parts = [statistics.variance_shares(scale * values.to_numpy()[:, :, None]) for scale in (1, unit)]
+    assert parts[0]["instances"] == pytest.approx(parts[1]["instances"])
+    pd.testing.assert_frame_equal(
+        statistics.pairs(values)[["p", "effect", "needed", "sure"]],
+        statistics.pairs(unit * values)[["p", "effect", "needed", "sure"]],
+    )

@@ -1,0 +1,81 @@
+"""Packages that can change a number: what a job used is stored, and other versions are told or made anew."""
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+
+from shapeline import scores
+from shapeline.config import validation
+from shapeline.operations import made_with, versions
+from shapeline.plan import jobs, paths
+from shapeline.report import experiment, tables
+from tests.fixtures import result_folder
+
+
+def test_what_a_job_imports_is_stored_with_its_version():
+    code = "import sklearn.linear_model, json; from shapeline.operations import versions"
+    code += "; print(json.dumps(versions.imported()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert {"numpy", "scipy", "scikit-learn"} <= set(told) and "torch" not in told
+    assert told["numpy"] == versions.version("numpy")
+
+
+def test_labels_that_differ_from_what_is_here_are_told():
+    here = versions.version("numpy")
+    told = versions.differing({"a": {"numpy": here, "xgboost": "1"}, "b": {"numpy": "1.0"}, "c": {"shapeline": "0"}})
+    assert told == {"b": {"numpy": ("1.0", here)}}
+
+
+def test_a_package_that_is_not_installed_is_compared_among_labels(monkeypatch):
+    monkeypatch.setattr(versions, "version", lambda name: None)
+    told = versions.differing({"a": {"xgboost": "2"}, "b": {"xgboost": "2"}, "c": {"xgboost": "1"}, "d": {}})
+    assert told == {"c": {"xgboost": ("1", "2")}}
+
+
+def test_a_run_begins_with_what_has_other_versions(default, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    default["run"] = ["digits"]
+    loaded = validation.load(default)
+    assert made_with.lines(loaded) == []
+    here = versions.version("numpy")
+    for label, number in (("exact", here), ("kernel_shap", "1.0"), ("lime", "1.0")):
+        (path,) = paths.score_files(loaded, "digits", label)
+        scores.write(path, pd.DataFrame({"instance": [1]}), {"versions": {"numpy": number}})
+    (line,) = made_with.lines(loaded)
+    assert line.startswith(f"digits: scores of kernel_shap, lime were made with numpy 1.0 and {here} is here")
+    assert "versions: strict" in line
+
+
+def test_strict_versions_are_settings_of_jobs_and_the_default_is_none(default, monkeypatch):
+    before = dict(jobs.expected_outputs(validation.load(default)))
+    assert dict(jobs.expected_outputs(validation.load({**default, "versions": "tell"}))) == before
+    assert not any("versions" in job for job in before.values())
+    strict = dict(jobs.expected_outputs(validation.load({**default, "versions": "strict"})))
+    path = "results/digits/scores/kernel_shap/0-of-1.parquet"
+    assert {"numpy", "scipy", "torch"} <= set(strict[path]["versions"])
+    assert {name for name in before if before[name] != strict[name]} >= {
+        path,
+        "results/digits/metrics/cost/lime.parquet",
+    }
+    own = versions.version
+    monkeypatch.setattr(versions, "version", lambda name: "9.9.9" if name == "scipy" else own(name))
+    after = dict(jobs.expected_outputs(validation.load({**default, "versions": "strict"})))
+    assert (
+        after[path] != strict[path]
+        and after["data/prepared/digits38/card.json"] == before["data/prepared/digits38/card.json"]
+    )
+
+
+def test_the_health_table_names_labels_made_by_other_versions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(versions, "version", lambda name: {"torch": "2.13.0"}.get(name))
+    parameters = result_folder.build(tmp_path, "image")
+    assert "packages" not in tables.health(experiment.load(**parameters))
+    path = parameters["scores"]["lime"][1]
+    told = scores.metadata(path)
+    scores.write(path, scores.read(path), {**told, "versions": {"torch": "2.12.0"}})
+    shown = tables.health(experiment.load(**parameters)).set_index("label")["packages"]
+    assert shown["lime"] == "⚠ torch 2.12.0, not 2.13.0" and shown["exact"] == "as here"

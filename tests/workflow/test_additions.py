@@ -1,0 +1,101 @@
+"""A method, a metric and a dataset are one file and one entry each: they are added to a copy of the tree, and run."""
+
+import re
+
+import pandas as pd
+import yaml
+
+from shapeline import scores
+
+STRIPES = '''"""Upright and level stripes, drawn by seed."""
+
+import numpy as np
+
+
+def read(paths):
+    """Pictures (n, 8, 8) in [0, 1] and whether their stripes are upright."""
+    random, labels = np.random.default_rng(0), np.arange(120) % 2
+    level = np.tile(np.arange(8) // 2 % 2, (120, 8, 1)).astype(float)
+    pictures = np.where(labels[:, None, None] == 1, level, level.transpose(0, 2, 1))
+    return {"inputs": np.clip(pictures + random.normal(0, 0.1, pictures.shape), 0, 1), "labels": labels}
+'''
+COIN = '''"""Each feature is in or out by a coin."""
+
+import numpy as np
+
+from shapeline.designs.design import Design
+
+
+def coin(d, budget, seed):
+    """The mean value with a feature less the mean without it."""
+    masks = np.unique(np.random.default_rng(seed).random((budget, d)) < 0.5, axis=0)
+    return Design(masks, np.where(masks, 1 / masks.sum(0).clip(1), -1 / (~masks).sum(0).clip(1)).T)
+'''
+SPREAD = '''"""How far apart an instance's scores lie."""
+
+import numpy as np
+
+
+def measure(rows):
+    """The standard deviation of the scores of every row."""
+    return rows[["instance", "repeat"]].assign(quantity="spread", x=np.nan, value=rows["scores"].map(np.std))
+'''
+# Module -> its text, and the entry in the registry of its room.
+ADDED = {
+    "datasets/stripes": (
+        STRIPES,
+        """"stripes": Source(
+        name="stripes",
+        kind="image",
+        input_shape=(1, 8, 8),
+        classes=("level", "upright"),
+        module="shapeline.datasets.stripes",
+        synthetic=True,
+        records=120,
+    ),""",
+    ),
+    "methods/coin": (COIN, '"coin": Method("coalitions", "shapeline.designs.coin:coin", Sampled, random=True),'),
+    "metrics/spread": (SPREAD, '"spread": Metric("shapeline.metrics.spread:measure", "cost", {"spread": "higher"}),'),
+}
+TABLES = {"datasets": "SOURCES: dict[str, Source] = {", "methods": "METHODS = Registry(\n    {"}
+TABLES["metrics"] = "METRICS: dict[str, Metric] = {"
+RUN = {
+    "run": ["striped"],
+    "datasets": {"stripes": {"source": "stripes"}},
+    "models": {"cnn": {"dataset": "stripes", "architecture": "digits_cnn", "training": {"epochs": 1}}},
+    "experiments": {
+        "striped": {
+            "model": "cnn",
+            "features": {"kind": "patch", "size": 2},
+            "instances": {"count": 5},
+            "methods": {"coin": {"method": "coin", "budget": 3}},
+            "metrics": {"spread": {}},
+        }
+    },
+}
+
+
+def test_a_method_a_metric_and_a_dataset_are_one_file_and_one_entry(fresh):
+    package = fresh.path / "workflow/shapeline"
+    for module, (text, entry) in ADDED.items():
+        room, name = module.split("/")
+        folder = "designs" if room == "methods" else room  # where the functions that build designs are
+        (package / folder / f"{name}.py").write_text(text)
+        registry = package / room / "registry.py"
+        table = TABLES[room]
+        assert registry.read_text().count(table) == 1
+        registry.write_text(registry.read_text().replace(table, f"{table}\n    {entry}"))
+    fresh.configure(RUN)
+    here = {"PYTHONPATH": str(fresh.path / "workflow")}  # the copy's jobs import the copy
+    fresh.snakemake("results/striped/metrics/spread.parquet", "--cores", "1", env=here)
+    rows = scores.read(fresh.path / "results/striped/scores/coin")
+    assert len(rows) == 5 and (rows["status"] == "ok").all() and rows["scores"].map(len).eq(16).all()
+    assert rows["evaluations"].between(40, 48).all()
+    measured = pd.read_parquet(fresh.path / "results/striped/metrics/spread/coin.parquet")
+    assert measured["value"].gt(0).all() and set(measured["quantity"]) == {"spread"}
+
+    wrong = yaml.safe_load(yaml.safe_dump(RUN))
+    wrong["experiments"]["striped"] |= {"methods": {"coin": {"method": "coyn"}}, "metrics": {"spraed": {}}}
+    fresh.configure(wrong)
+    told = fresh.snakemake("-n", check=False, env=here).stderr
+    assert re.search(r"unknown method 'coyn'.*'coin'", told) and re.search(r"spraed.*'spread'", told)

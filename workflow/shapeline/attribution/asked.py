@@ -1,0 +1,167 @@
+"""What a chunk of instances is asked: the coalitions of its designs, one for all instances or a draw of each's own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from shapeline.designs.design import Design, unique_rows
+from shapeline.designs.draws import Draws
+
+# From a design and the values (m, K) of its masks to scores (m, d) and their uncertainty (m, d), or None.
+Reader = Callable[[Design, np.ndarray], tuple[np.ndarray, np.ndarray | None]]
+# The same from masks of each instance (m, K, d), for what reads all of a chunk together.
+StackReader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class Answer(NamedTuple):
+    """What a method says of a chunk at one budget: scores (m, d), evaluations (m,) or of each, and more by name."""
+
+    scores: np.ndarray
+    evaluations: np.ndarray | int
+    said: dict[str, Sequence]
+    uncertainty: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The coalitions that a chunk is asked about: those of its designs, a design for each budget, and both ends.
+
+    masks (K, d) of all instances, or (m, K, d) of each; full, empty: where the ends are, one place or (m,); distinct:
+    how many of the masks the designs have, one number or (m,). read: from the values (m, K) to an answer a budget.
+    """
+
+    masks: np.ndarray
+    full: np.ndarray | int
+    empty: np.ndarray | int
+    distinct: np.ndarray | int
+    read: Callable[[np.ndarray], list[Answer]]
+    several: bool = False  # budgets
+
+    def ends(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values (m,) of the full and of the empty coalition."""
+        rows = np.arange(len(values))
+        return values[rows, self.full], values[rows, self.empty]
+
+
+@dataclass(frozen=True)
+class Together:
+    """The designs of several budgets as one set of masks (K, d), and the columns of each."""
+
+    designs: list[Design]
+    masks: np.ndarray
+    columns: list[np.ndarray]
+    full: int
+    empty: int
+    distinct: int
+
+
+def together(designs: list[Design], d: int) -> Together:
+    """Coalitions that several designs use are asked once; both ends are there, whether a design uses them or not."""
+    masks, columns = _union(designs, d)
+    with_ends, full, empty = _with_ends(masks)
+    return Together(designs, with_ends, columns, full, empty, len(masks))
+
+
+def shared(designs: list[Design], d: int, reader: Reader | None = None) -> Asked:
+    """What every chunk is asked where one design a budget serves all instances: that of a fixed cost."""
+    every = together(designs, d)
+    columns = [slice(0, every.distinct)] if len(designs) == 1 else every.columns  # a view, where that will do
+
+    def read(values: np.ndarray) -> list[Answer]:
+        return [_answer(reader, design, values[:, own]) for design, own in zip(every.designs, columns, strict=True)]
+
+    return Asked(every.masks, every.full, every.empty, every.distinct, read, len(designs) > 1)
+
+
+@dataclass
+class Drawn:
+    """Chunks of instances that have a draw each: of the pool's designs those that a chunk needs are held.
+
+    make: from the number of a draw to its designs, one a budget. reader, stack_reader: how scores are read out, where
+    not by the design's own matrix.
+    """
+
+    d: int
+    draws: Draws
+    make: Callable[[int], list[Design]]
+    reader: Reader | None = None
+    stack_reader: StackReader | None = None
+    held: dict[int, Together] = field(default_factory=dict)
+
+    def asked(self, part: slice) -> Asked:
+        """The coalitions (m, K, d) of the instances at `part`; where a draw has fewer, its first is there again."""
+        places = np.arange(part.start, part.stop)
+        numbers = [int(number) for number in self.draws.numbers[part]]
+        self.held = {
+            number: self.held.get(number) or together(self.make(number), self.d) for number in dict.fromkeys(numbers)
+        }
+        own = [self.held[number] for number in numbers]
+        most = max(len(each.masks) for each in own)
+        stacked = np.stack(
+            [each.masks[np.r_[: len(each.masks), np.zeros(most - len(each.masks), int)]] for each in own]
+        )
+        masks = self.draws.masks(stacked, places)
+
+        def read(values: np.ndarray) -> list[Answer]:
+            count = len(own[0].designs)
+            if self.stack_reader:
+                return [self._by_stack(own, masks, values, budget) for budget in range(count)]
+            return [self._by_design(own, numbers, places, values, budget) for budget in range(count)]
+
+        ends = (np.array([getattr(each, name) for each in own]) for name in ("full", "empty", "distinct"))
+        return Asked(masks, *ends, read, len(own[0].designs) > 1)
+
+    def _by_design(
+        self, own: list[Together], numbers: list[int], places: np.ndarray, values: np.ndarray, budget: int
+    ) -> Answer:
+        """Each design reads the instances that have it; what it says is of its features, and is put on theirs."""
+        scores, uncertainty = np.empty((len(own), self.d)), np.full((len(own), self.d), np.nan)
+        known = False
+        for number, each in self.held.items():
+            rows = np.flatnonzero(np.array(numbers, dtype=object) == number)
+            answer = _answer(self.reader, each.designs[budget], values[np.ix_(rows, each.columns[budget])])
+            scores[rows] = answer.scores
+            if answer.uncertainty is not None:
+                uncertainty[rows], known = answer.uncertainty, True
+        spent = np.array([each.designs[budget].evaluations for each in own])
+        said = self.draws.scores(scores, places), spent, {}
+        return Answer(*said, self.draws.scores(uncertainty, places) if known else None)
+
+    def _by_stack(self, own: list[Together], masks: np.ndarray, values: np.ndarray, budget: int) -> Answer:
+        """All instances at once, each by its own masks; designs of one budget have as many."""
+        columns = np.stack([each.columns[budget] for each in own])
+        scores, uncertainty = self.stack_reader(
+            np.take_along_axis(masks, columns[:, :, None], axis=1), np.take_along_axis(values, columns, axis=1)
+        )
+        return Answer(scores, np.array([each.designs[budget].evaluations for each in own]), {}, uncertainty)
+
+
+def _answer(reader: Reader | None, design: Design, values: np.ndarray) -> Answer:
+    scores, uncertainty = reader(design, values) if reader else (design.attribute(values), None)
+    return Answer(scores, design.evaluations, {}, uncertainty)
+
+
+def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The distinct coalitions of the designs (K, d), and for each design the columns of its own."""
+    if len(designs) < 2:
+        return (designs[0].masks, [np.arange(designs[0].evaluations)]) if designs else (np.zeros((0, d), bool), [])
+    masks = np.concatenate([design.masks for design in designs])
+    first, inverse = unique_rows(masks)
+    return masks[first], np.split(inverse, np.cumsum([design.evaluations for design in designs])[:-1])
+
+
+def _with_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """The masks and, where the design lacks them, the full and the empty coalition after them; and their positions.
+
+    Every score file states v(N) and v(∅); a design that does not use them is not charged for them.
+    """
+    sizes = masks.sum(1)
+    positions, missing = [], []
+    for size, end in ((masks.shape[1], True), (0, False)):
+        places = np.flatnonzero(sizes == size)
+        positions.append(int(places[0]) if len(places) else len(masks) + len(missing))
+        if not len(places):
+            missing.append(np.full((1, masks.shape[1]), end))
+    return np.concatenate([masks, *missing]), *positions

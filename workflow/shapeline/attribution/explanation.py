@@ -1,0 +1,61 @@
+"""What a method said of some instances: scores, cost, values of both ends, status."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shapeline.game.features import Features
+
+
+@dataclass
+class Explanation:
+    """Scores of n instances by one method (one repeat of it).
+
+    scores (n, *feature shape), NaN where the method failed; evaluations (n,) coalitions whose value was asked for;
+    seconds (n,) wall time, the design's construction shared out; target (n,) explained class, 0 of a regression;
+    value_full and value_empty (n,) values of the whole input and of the reference, NaN without a model; status and
+    error (n,) "ok" or why not. uncertainty: of the shape of scores, the 95 % half-width of each over 1.96 by what was
+    drawn; None where the method has none.
+    """
+
+    scores: np.ndarray
+    evaluations: np.ndarray
+    seconds: np.ndarray
+    target: np.ndarray
+    value_full: np.ndarray
+    value_empty: np.ndarray
+    status: list[str] = field(default_factory=list)
+    error: list[str | None] = field(default_factory=list)
+    extra: list[dict] = field(default_factory=list)  # what a method says of each instance beside its scores
+    flag: list[str | None] = field(default_factory=list)  # what is to be known of an explanation that did not fail
+    uncertainty: np.ndarray | None = None
+
+    def at(self, order: np.ndarray) -> "Explanation":
+        """The instances at these positions."""
+        return Explanation(**{name: _taken(values, order) for name, values in vars(self).items()})
+
+    def put(self, order: np.ndarray, other: "Explanation") -> None:
+        """Take over what another one, `at` these positions of this, says by now."""
+        back = np.argsort(order)
+        for name, values in vars(other).items():
+            setattr(self, name, _taken(values, back))
+
+
+def _taken(values, order: np.ndarray):
+    return values if values is None else [values[i] for i in order] if isinstance(values, list) else values[order]
+
+
+def blank(n: int, features: Features, targets: np.ndarray) -> Explanation:
+    """An explanation of n instances that nothing was said of yet."""
+    numbers = {name: np.full(n, np.nan) for name in ("value_full", "value_empty")}
+    return Explanation(
+        scores=np.full((n, *features.shape), np.nan),
+        evaluations=np.zeros(n, dtype=np.int64),
+        seconds=np.zeros(n),
+        target=np.asarray(targets, dtype=np.int64),
+        **numbers,
+        status=["ok"] * n,
+        error=[None] * n,
+        extra=[{} for _ in range(n)],
+        flag=[None] * n,
+    )

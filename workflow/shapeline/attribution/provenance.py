@@ -1,0 +1,58 @@
+"""What a score file says of how it was made."""
+
+import shutil
+import subprocess
+from dataclasses import asdict
+
+import shapeline
+from shapeline.attribution.subjects import Subject
+from shapeline.methods.registry import METHODS
+from shapeline.operations.versions import imported, version
+from shapeline.seeds import digest
+
+# What `seconds` leave out, by timing; both end when the numbers are on the host, so that the device has finished.
+EXCLUDED = {
+    "batch": "loading, calibration, cutting superpixels, one warm-up call of the model and one making and reading of a "
+    "design (of a peer, one whole "
+    "warm-up explanation); a batch's time is shared out over its instances",
+    "per_instance": "loading, calibration, cutting superpixels and one whole warm-up explanation; instances are "
+    "explained one at a time",
+}
+
+
+def provenance(subject: Subject, settings: dict, device: str) -> dict:
+    """What a score file says of how it was made; null for what only a model has."""
+    framework = subject.model and subject.model.framework
+    peer = METHODS[settings["method"]["method"]].package
+    git = shutil.which("git")
+    commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
+    return {
+        "settings": settings,
+        "settings_digest": digest(settings),
+        "method": settings["method"]["method"],
+        "parameters": settings["method"],
+        "features": _described(subject),
+        "reference": settings.get("reference", "mean") if framework else None,
+        "value": settings.get("value", "log_probability") if framework else None,
+        "seed": settings["seed"],
+        "timing": settings.get("timing", "batch"),
+        "seconds_exclude": EXCLUDED[settings.get("timing", "batch")],
+        "spread_from": settings["method"].get("features"),  # the method's own features, of which each cell has a share
+        "versions": {**({peer: version(peer)} if peer else {}), **imported(), "shapeline": shapeline.__version__},
+        "framework": framework,
+        "form": asdict(subject.form) if subject.form else None,
+        "device": device,
+        "git_commit": commit or None,
+    }
+
+
+def _described(subject: Subject) -> dict:
+    """Kind, shape and names of the features; shape null where each instance has its own."""
+    if subject.features is None:
+        kind = subject.feature_settings
+        return {"kind": kind if isinstance(kind, str) else kind["kind"], "shape": None, "names": []}
+    return {
+        "kind": subject.features.kind,
+        "shape": list(subject.features.shape),
+        "names": list(subject.features.names),
+    }

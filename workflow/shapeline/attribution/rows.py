@@ -1,0 +1,157 @@
+"""Rows of a score file: one label on the instances of a shard, every repeat and budget."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from shapeline.attribution.explanation import Explanation
+from shapeline.attribution.run import Options, attribute, warm_up
+from shapeline.attribution.subjects import Subject
+from shapeline.designs.design import openblas
+from shapeline.engine.cache import Cache, key_of
+from shapeline.engine.forms import Form
+from shapeline.engine.question import Question
+from shapeline.errors import ShapelineError
+from shapeline.game import features as feature_kinds
+from shapeline.methods.registry import METHODS
+from shapeline.operations.versions import imported
+from shapeline.seeds import seed_of
+
+
+def cache_of(folder: str, files, code: Sequence[str], settings: dict, form: Form, device: str) -> Cache | None:
+    """The cache of an attribute job; None where the folder is "". files: the job's input; code: what makes a value."""
+    if not folder:
+        return None
+    facts = {name: settings.get(name) for name in ("features", "reference", "value", "seed")}
+    facts["features"] = settings.get("method", {}).get("features", facts["features"])
+    # The instances, for texts of one's own have numbers that say nothing of what they are.
+    decisive = [files.weights, files.arrays, files.dataset_card, files.instances, *files.user, *files.reference, *code]
+    made_with = {"form": form.name, "device": device, "versions": imported()}
+    return Cache(folder, key_of(decisive, {**facts, **made_with}))
+
+
+def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
+    """The index-th of `count` consecutive parts, as equal as can be."""
+    return selected.iloc[np.array_split(np.arange(len(selected)), count)[index]].reset_index(drop=True)
+
+
+def explain_rows(
+    subject: Subject,
+    share: pd.DataFrame,
+    settings: dict,
+    label: str,
+    options: Options | None = None,
+    inputs: np.ndarray | None = None,
+) -> pd.DataFrame:
+    """Score rows (columns of scores.SCHEMA) of one label on the instances of a shard, every repeat.
+
+    settings: of the attribute job. options: on_error, progress and cache; what else they say is taken from subject and
+    settings. Sampled designs are seeded by (seed, label, repeat). A method with features of its own has its scores
+    spread over the experiment's (features.spread). inputs: explained in place of the instances' own.
+    """
+    method, own = settings["method"], settings["method"].get("features")
+    options = _options(subject, settings, options or Options())
+    explained = subject.with_features(own) if own else subject
+    asked = explained.question(settings.get("value", "log_probability"))
+    frames, done, made = [], 0, 0
+    inputs = subject.inputs(share) if inputs is None else inputs
+    for features, positions in explained.buckets(inputs, share):
+        part, question = share.iloc[positions].reset_index(drop=True), asked.having(features=features)
+        if not frames:
+            seed = seed_of(settings["seed"], label, "warm-up")
+            _warm_up(question, inputs[positions[:1]], part[:1], method, dataclasses.replace(options, seed=seed))
+        for repeat in range(settings.get("repeats", 1)):
+            seeded = dataclasses.replace(
+                options,
+                seed=seed_of(settings["seed"], label, repeat),
+                progress=_from(options.progress, done, made),
+                time_limit=settings.get("time_limit"),
+            )
+            explanations = _explain(question, inputs[positions], part, method, seeded)
+            if own:
+                for explanation in explanations:
+                    explanation.uncertainty = None  # of a cell's equal share there is none of its own
+                    explanation.scores = feature_kinds.spread(explanation.scores, features, subject.features)
+            for explanation, budget in zip(explanations, options.budgets, strict=True):
+                frames.append(_rows(part, explanation, repeat, budget))
+                made += int(explanation.evaluations.sum())
+            done += len(part)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _options(subject: Subject, settings: dict, options: Options) -> Options:
+    return dataclasses.replace(
+        options,
+        budgets=[*settings["method"].get("snapshots", ()), settings.get("budget")],
+        dataset=subject.dataset,
+        device=subject.device,
+        timing=settings.get("timing", "batch"),
+    )
+
+
+def _from(progress: Callable[[int, int], None] | None, done: int, made: int) -> Callable[[int, int], None] | None:
+    """The progress of one run after so many instances done and evaluations made."""
+    return progress and (lambda n, evaluations: progress(done + n, made + evaluations))
+
+
+def _explain(
+    question: Question, inputs: np.ndarray, part: pd.DataFrame, method: dict, options: Options
+) -> list[Explanation]:
+    """Explain selected instances, whose inputs these are; the target is the label, where an instance has several."""
+    if part["prediction"].dtype.kind == "f":
+        targets = np.zeros(len(part), int)
+    else:
+        targets = part["target" if "target" in part else "prediction"].to_numpy()
+    options = dataclasses.replace(options, instances=part["instance"].to_numpy())
+    return attribute(question, inputs, targets, method, options)
+
+
+def _warm_up(question: Question, inputs: np.ndarray, part: pd.DataFrame, method: dict, options: Options) -> None:
+    """A first call sets up threads and traces, which is not the method's time. What it raises, the method will too.
+
+    Peers are compiled as they run, for seconds that are no instance's.
+    """
+    warm_up(question, method, options)
+    if question.features.d and question.model:
+        openblas()
+        with contextlib.suppress(ShapelineError):
+            question.values(inputs, np.ones((2, question.features.d), bool))
+    if options.timing == "per_instance" or METHODS[method["method"]].family == "peers":
+        _explain(question, inputs, part, method, dataclasses.replace(options, progress=None))
+
+
+def _uncertainty(share: pd.DataFrame, explanation: Explanation) -> list[np.ndarray | None]:
+    """That of each row; None where the method has none, failed, or cannot tell."""
+    if explanation.uncertainty is None:
+        return [None] * len(share)
+    flat = explanation.uncertainty.reshape(len(share), -1).astype(np.float32)
+    return [
+        row if status == "ok" and np.isfinite(row).all() else None
+        for row, status in zip(flat, explanation.status, strict=True)
+    ]
+
+
+def _rows(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
+    flat = explanation.scores.reshape(len(share), -1).astype(np.float32)
+    return pd.DataFrame(
+        {
+            "instance": share["instance"],
+            "target": explanation.target,
+            "repeat": repeat,
+            "budget": budget,
+            "scores": [row if status == "ok" else None for row, status in zip(flat, explanation.status, strict=True)],
+            "uncertainty": _uncertainty(share, explanation),
+            "evaluations": explanation.evaluations,
+            "seconds": explanation.seconds,
+            "value_full": explanation.value_full,
+            "value_empty": explanation.value_empty,
+            "status": explanation.status,
+            "error": explanation.error,
+            "flag": explanation.flag,
+            "extra": [json.dumps(extra) if extra else None for extra in explanation.extra],
+        }
+    )

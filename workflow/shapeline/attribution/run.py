@@ -1,0 +1,381 @@
+"""Run one method on instances: build its design, evaluate it, read it out; a failure becomes a row with its reason."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shapeline.attribution.asked import Answer, Asked, Drawn, shared
+from shapeline.attribution.explanation import Explanation, blank
+from shapeline.attribution.time_limit import limited
+from shapeline.datasets.loading import Dataset
+from shapeline.designs.design import Design
+from shapeline.designs.design import evaluations as evaluations_of
+from shapeline.designs.draws import Draws, at_a_time, draws
+from shapeline.engine.cache import Cache
+from shapeline.engine.question import Question
+from shapeline.errors import MethodFailure, ShapelineError, about, among
+from shapeline.game import features as feature_kinds
+from shapeline.game.features import Features
+from shapeline.methods import calling, registry
+from shapeline.methods.calling import PLANNED
+from shapeline.methods.design import design_of
+from shapeline.methods.registry import METHODS, Method
+from shapeline.seeds import seed_of
+
+NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
+CHUNK = 32  # instances between two progress lines
+DATA_CHUNK = 256  # of a method that reads all the data once a chunk
+CHUNK_VALUES = 1_000_000  # values of a chunk: 8 MB, and seconds between two progress lines
+CHUNK_BYTES = 1 << 28  # of its inputs: some methods hold them all on the device
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a method is run.
+
+    budgets: multiples of d, for sampled methods; an Explanation for each. A coalition that several budgets use is
+    evaluated once, and `seconds` are shared out by evaluations.
+    seed: of this label and repeat.
+    instances: ids, positions by default.
+    draws: what seeds each instance's own draws with the seed; the ids by default.
+    on_error: "record" makes a MethodFailure a row with its status, "fail" raises it.
+    progress: called with the instances done and the evaluations made.
+    cache: of this question's model, data, features, reference and value; `evaluations` are what the method asks,
+    `seconds` what was spent.
+    dataset: whose training part the methods of labelled points read.
+    device: of what is computed beside the model.
+    timing: "per_instance" explains and times one instance after another.
+    time_limit: seconds after which an instance has failed, all budgets together; then too they are explained one after
+    another, and in the main thread.
+    """
+
+    budgets: Sequence[float | None] = (None,)
+    seed: int = 0
+    instances: Sequence[int] | None = None
+    draws: Sequence[object] | None = None
+    on_error: str = "record"
+    progress: Callable[[int, int], None] | None = None
+    cache: Cache | None = None
+    dataset: Dataset | None = None
+    device: str = "cpu"
+    timing: str = "batch"
+    time_limit: float | None = None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A method on its instances. results: of the budgets that have a design; spent (n,): seconds of all of them.
+
+    asks: from a chunk to what it is asked. function, given: of a method that makes scores itself; it is called with
+    those of `given` that it names.
+    """
+
+    question: Question
+    inputs: np.ndarray
+    targets: np.ndarray
+    ids: np.ndarray
+    draws: np.ndarray
+    options: Options
+    asks: Callable[[slice], Asked]
+    results: list[Explanation]
+    spent: np.ndarray
+    function: Callable | None = None
+    given: dict = field(default_factory=dict)
+
+    @property
+    def by_id(self) -> bool:
+        """Whether the method looks instances up, in place of drawing by them."""
+        return METHODS[self.given["method"]].family == "external"
+
+
+def attribute(
+    question: Question, inputs: np.ndarray, targets: np.ndarray, settings: dict, options: Options | None = None
+) -> list[Explanation]:
+    """Explain inputs (n, *input shape) for targets (n,) by the method of `settings` ({"method": name, ...parameters}).
+
+    question: of a method that asks no model, the model may be None. An Explanation for each budget of the options.
+    Raises ShapelineError for a model that returns NaN, and for any failure when on_error is "fail".
+    """
+    began, options = time.perf_counter(), options or Options()
+    method = METHODS[settings["method"]]
+    _check_method(settings["method"], question, options)
+    if question.model and len(inputs):
+        question.model.check_rows(inputs)
+    ids = np.arange(len(inputs)) if options.instances is None else np.asarray(options.instances)
+    named = ids if options.draws is None else np.asarray(options.draws)
+    results = [blank(len(inputs), question.features, targets) for _ in options.budgets]
+    designs, designed, budget = _designs(settings, question.features, options, results)
+    if not designed:
+        return results
+    asks, order = _asks(settings, question.features, options, designs, named)
+    spent = np.full(len(inputs), (time.perf_counter() - began) / max(len(inputs), 1))
+    function, given = (None, {}) if designs else _scorer(method, settings, question, options, budget)
+    own = designed
+    if order is not None:
+        inputs, targets, ids, named = inputs[order], targets[order], ids[order], named[order]
+        own = [each.at(order) for each in designed]
+    run = _Run(question, inputs, targets, ids, named, options, asks, own, spent, function, given)
+    _explain_all(run, _chunk_size(method, designs, inputs, options, order is not None))
+    if order is not None:
+        for result, in_order in zip(designed, own, strict=True):
+            result.put(order, in_order)
+    return results
+
+
+def warm_up(question: Question, settings: dict, options: Options) -> None:
+    """Make a design and read it out once: what they import, and the first use of it, is no instance's seconds."""
+    method, features = METHODS[settings["method"]], question.features
+    if not method.is_design or not features.d:
+        return
+    with contextlib.suppress(ShapelineError):  # what this raises, the method will too
+        spend = _spend(settings, features, options.budgets[-1])
+        design = design_of(_parameters(settings), features, spend, options.seed, keep=False)
+        values = np.random.default_rng(0).random((1, design.evaluations))
+        if method.reads_stack:
+            calling.function_of(method.reads_stack)(design.masks[None], values)
+        elif method.reads:
+            calling.function_of(method.reads)(design, values)
+        else:
+            design.attribute(values)
+
+
+def _explain_all(run: _Run, step: int) -> None:
+    made = 0
+    for start in range(0, len(run.inputs), step):
+        part = slice(start, min(start + step, len(run.inputs)))
+        asked = _explain(run, part)
+        if run.options.progress:
+            made += asked.masks.shape[-2] * (part.stop - part.start)
+            run.options.progress(part.stop, made if run.function is None else _evaluations(run.results, part.stop))
+
+
+def _check_method(name: str, question: Question, options: Options) -> None:
+    """Stop where the method cannot run on this question at all."""
+    method, model, dataset = METHODS[name], question.model, options.dataset
+    if method.family == "data" and dataset is None:
+        raise ShapelineError(f"{name} needs labelled points: run it in an experiment of the workflow")
+    if method.family == "data" and dataset.labels.ndim == 2:
+        raise ShapelineError(f"{name} compares points of one label each; these have several")
+    if lacking := registry.missing(name):
+        raise ShapelineError(lacking)
+    if method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework
+        raise ShapelineError(
+            f"{name} needs a torch model and '{model.architecture}' is a tensorflow one; give it in "
+            "torch, or use expected_gradients or a method of coalitions"
+        )
+
+
+def _designs(
+    settings: dict, features: Features, options: Options, results: list[Explanation]
+) -> tuple[list[Design], list[Explanation], int | None]:
+    """The designs of the budgets, none of a method that makes scores itself; the results of those budgets that have
+    one; and the evaluations an instance that the last budget allows."""
+    designs, designed, count = [], [], None
+    for budget, result in zip(options.budgets, results, strict=True):
+        try:
+            if features.d == 0:
+                raise NO_FEATURES
+            spend = _spend(settings, features, budget)
+            if METHODS[settings["method"]].is_design:
+                designs.append((spend, design_of(_parameters(settings), features, spend, options.seed)))
+            elif spend:
+                count = evaluations_of(spend, features.d)
+            designed.append(result)
+        except ShapelineError as error:
+            # Where d differs by instance, that some have no design (2^d coalitions) says nothing of the others.
+            if options.on_error == "fail" or not feature_kinds.varies(features.kind):
+                raise
+            result.status = [getattr(error, "status", "no design")] * len(result.status)
+            result.error = [str(error)] * len(result.error)
+    return designs, designed, count
+
+
+def _asks(
+    settings: dict, features: Features, options: Options, designs: list[tuple[float | None, Design]], named: np.ndarray
+) -> tuple[Callable[[slice], Asked], np.ndarray | None]:
+    """What a chunk is asked, and an order of the instances in which those of one design follow each other; None where
+    a design serves all. A sampled design is drawn for every instance."""
+    method = METHODS[settings["method"]]
+    reader = calling.function_of(method.reads) if method.reads else None
+    if not _is_random(method, settings):
+        every = shared([design for _, design in designs], features.d, reader)
+        return lambda part: every, None
+    most = max(design.evaluations for _, design in designs)
+    drawn = draws(options.seed, named.tolist(), features.d, most, method.exchangeable)
+    order = np.argsort(drawn.numbers.astype(object), kind="stable")
+    drawn = Draws(drawn.numbers[order], None if drawn.orders is None else drawn.orders[order])
+    parameters = _parameters(settings)
+
+    def make(number: int) -> list[Design]:
+        seed = number if drawn.orders is None else seed_of(options.seed, "pool", number)
+        return [design_of(parameters, features, spend, seed, keep=False) for spend, _ in designs]
+
+    stack = calling.function_of(method.reads_stack) if method.reads_stack else None
+    return Drawn(features.d, drawn, make, reader, stack).asked, order
+
+
+def _spend(settings: dict, features: Features, budget: float | None) -> float | None:
+    """The budget as a multiple of d: that of the entry, or what its rival of fixed cost spends on these features."""
+    if "rival" not in settings:
+        return budget
+    return design_of(settings["rival"], features, None, 0).evaluations / features.d
+
+
+def _parameters(settings: dict) -> dict:
+    """The settings without what the workflow plans with."""
+    return {key: setting for key, setting in settings.items() if key not in PLANNED}
+
+
+def _scorer(
+    method: Method, settings: dict, question: Question, options: Options, budget: int | None
+) -> tuple[Callable, dict]:
+    """The function of a method that makes scores itself, and what it may name beside what differs by chunk."""
+    function = calling.function_of(method.function_for(question.model and question.model.framework))
+    parameters = _parameters(settings)
+    return function, {
+        **parameters,
+        "question": question,
+        "features": question.features,
+        "d": question.features.d,
+        "seed": options.seed,
+        "budget": budget,
+        "dataset": options.dataset,
+        "device": options.device,
+        "measure": calling.function_of(method.measure) if method.measure else None,
+        "parameters": {key: setting for key, setting in parameters.items() if key != "method"},
+    }
+
+
+def _chunk_size(
+    method: Method, designs: list[tuple[float | None, Design]], inputs: np.ndarray, options: Options, drawn: bool
+) -> int:
+    """Instances that are explained together."""
+    if options.timing == "per_instance" or options.time_limit:
+        return 1
+    most = DATA_CHUNK if method.measure else CHUNK
+    masks = sum(design.evaluations for _, design in designs) + 2
+    sizes = [most, CHUNK_VALUES // masks, CHUNK_BYTES // max(1, inputs[:1].nbytes)]
+    if drawn:  # masks of each instance, and designs for some of them
+        d = designs[0][1].d
+        sizes += [CHUNK_BYTES // (masks * d), at_a_time(d, masks)]
+    return max(1, min(sizes))
+
+
+def _explain(run: _Run, part: slice) -> Asked:
+    """Explain a chunk; where the method fails, find out which of its instances do."""
+    began = time.perf_counter()
+    asked = run.asks(part)
+    try:
+        with limited(run.options.time_limit):
+            _explain_part(run, part, asked, began)
+    except MethodFailure as failure:
+        if run.options.on_error == "fail":
+            raise
+        if part.stop - part.start == 1:
+            _failed(run, part.start, failure)
+        else:
+            _retry_alone(run, part)
+    return asked
+
+
+def _retry_alone(run: _Run, part: slice) -> None:
+    for i in range(part.start, part.stop):
+        began, alone = time.perf_counter(), slice(i, i + 1)
+        try:
+            _explain_part(run, alone, run.asks(alone), began)
+        except MethodFailure as failure:
+            _failed(run, i, failure)
+
+
+def _failed(run: _Run, i: int, failure: MethodFailure) -> None:
+    for result in run.results:
+        result.status[i], result.error[i] = failure.status, str(failure)
+
+
+def _explain_part(run: _Run, part: slice, asked: Asked, began: float) -> None:
+    with about(run.ids[part]):
+        values = _values(run, part, asked)
+        if run.function is None:
+            answers = asked.read(values)
+        else:
+            began = time.perf_counter()  # the values of the ends are not the method's
+            answers = [_from_scorer(run, part)]
+        run.spent[part] += (time.perf_counter() - began) / len(run.inputs[part])
+        full, empty = asked.ends(values)
+        for result, answer in zip(run.results, answers, strict=True):
+            _store(run, part, result, answer, asked)
+            result.value_full[part], result.value_empty[part] = full, empty
+    if asked.several:
+        distinct = np.broadcast_to(asked.distinct, len(values))
+        for extra, number in zip(run.results[-1].extra[part], distinct, strict=True):
+            extra["evaluated"] = int(number)  # coalitions of all budgets together
+
+
+def _values(run: _Run, part: slice, asked: Asked) -> np.ndarray:
+    """Values (m, K) of the coalitions asked on a chunk; NaN without a model."""
+    inputs, targets, ids = run.inputs[part], run.targets[part], run.ids[part]
+    if run.question.model is None:
+        return np.full((part.stop - part.start, asked.masks.shape[-2]), np.nan)
+    if run.options.cache is None or run.function is not None:
+        return run.question.values(inputs, asked.masks, targets)
+
+    def evaluate(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+        with among(rows):
+            return run.question.values(inputs[rows], masks, targets[rows])
+
+    if asked.masks.ndim == 3:
+        values, reused = run.options.cache.drawn(ids, targets, asked.masks, evaluate)
+    else:
+        values, reused = run.options.cache.values(
+            ids, targets, asked.masks, lambda rows, columns: evaluate(rows, asked.masks[columns])
+        )
+    for extra, number in zip(run.results[-1].extra[part], reused, strict=True):
+        extra["reused"] = int(number)  # of all budgets together
+    return values
+
+
+def _from_scorer(run: _Run, part: slice) -> Answer:
+    """What a method says that makes scores itself."""
+    own = {
+        "inputs": run.inputs[part],
+        "targets": run.targets[part],
+        "instances": (run.ids if run.by_id else run.draws)[part],
+    }
+    scores, evaluations, *said = calling.call(run.function, {**run.given, **own})
+    return Answer(scores, evaluations, *(said or [{}]))
+
+
+def _store(run: _Run, part: slice, result: Explanation, answer: Answer, asked: Asked) -> None:
+    """Put what a method said of a chunk into its columns of the result."""
+    result.scores[part] = np.reshape(answer.scores, (-1, *run.question.features.shape))
+    result.evaluations[part] = answer.evaluations
+    if answer.uncertainty is not None:
+        if result.uncertainty is None:
+            result.uncertainty = np.full(result.scores.shape, np.nan)
+        result.uncertainty[part] = np.reshape(answer.uncertainty, (-1, *run.question.features.shape))
+    share = answer.evaluations / asked.masks.shape[-2] if asked.several else 1.0
+    result.seconds[part] = answer.said["seconds"] if "seconds" in answer.said else run.spent[part] * share
+    for name, numbers in answer.said.items():
+        if name == "seconds":
+            continue
+        for i, number in zip(range(part.start, part.stop), numbers, strict=True):
+            if name == "flag":
+                result.flag[i] = number
+            else:
+                result.extra[i][name] = float(number)
+
+
+def _evaluations(results: Sequence[Explanation], stop: int) -> int:
+    """Made of the first instances, of all budgets."""
+    return sum(int(result.evaluations[:stop].sum()) for result in results)
+
+
+def _is_random(method: Method, parameters: dict) -> bool:
+    """Whether by these parameters a design is drawn, and so each instance has one of its own."""
+    if method.takes is not None:
+        return "seed" in method.takes
+    drawn = parameters.get(method.random) if isinstance(method.random, str) else method.random
+    return method.is_design and bool(drawn)

@@ -1,0 +1,178 @@
+"""Which instances an experiment explains, drawn by seed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from shapeline import scores
+from shapeline.attribution.subjects import Subject
+from shapeline.datasets import checks, document_files, regions
+from shapeline.datasets.sources import PARTS
+from shapeline.engine.forms import Form
+from shapeline.errors import ShapelineError
+from shapeline.models.classifier import LOG_HALF
+from shapeline.seeds import seed_of
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The instances to draw, by the keys of `instances` in an experiment.
+
+    count: how many; a larger one adds to a smaller one. split: the part of the data they are of.
+    texts: explained in their place: instances -1, -2, ..., label -1.
+    label, correct, objects: only instances of that class, only those predicted correctly, only pictures with so many
+    objects of their class. or_all: where there are fewer, all of them.
+    """
+
+    count: int = 100
+    split: str = "test"
+    texts: list[str] | None = None
+    label: int | str | None = None
+    correct: bool = False
+    objects: int | None = None
+    or_all: bool = False
+
+
+def select(subject: Subject, seed: int, count: int = 100, **others) -> pd.DataFrame:
+    """Ids, labels and predictions of `count` instances drawn by seed; others: the other keys of `Wanted`.
+
+    Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability, text
+    where the inputs are documents, objects where the dataset knows them, and with a tokenizer of one's own words, those
+    of the document, and words_cut, how many it lost; of a regression label and prediction are numbers in the target's
+    units, and there is no probability. Without a model there is none either, and the prediction is the label. Raises
+    ShapelineError when the split has fewer, or none at all.
+
+    Where a record has several labels there is a row for each of them, or with `label` for that one alone: target is the
+    label, label and prediction are 1 where it is there and where its probability is 0.5 or more.
+    """
+    wanted = Wanted(count, **others)
+    if subject.dataset.card.get("task") == "multilabel":
+        return _of_labels(subject, _drawn(subject, seed, wanted), wanted.label)
+    chosen = _chosen(subject, seed, wanted)
+    if subject.model is None:
+        labels = chosen["label"] if chosen["label"].dtype.kind == "f" else chosen["label"].astype(np.int32)
+        return pd.DataFrame(chosen).assign(label=labels, prediction=labels)
+    if subject.model.task == "regression":
+        return _predicted(subject, pd.DataFrame(chosen))
+    selected = pd.DataFrame(chosen).astype({"label": np.int32})
+    log_probs = subject.model.log_probs(subject.inputs(selected))
+    bad = np.flatnonzero(np.isnan(log_probs).any(1))  # -inf is what a function that gives P = 0 says
+    if len(bad):
+        raise ShapelineError(
+            f"model '{subject.model.architecture}' returns {log_probs[bad[0]].tolist()} "
+            f"for instance {selected['instance'][bad[0]]}"
+        )
+    predicted = {"prediction": log_probs.argmax(1).astype(np.int32), "probability": np.exp(log_probs.max(1))}
+    return selected.assign(**predicted)
+
+
+def _chosen(subject: Subject, seed: int, wanted: Wanted) -> dict:
+    """What is known of the instances without the model, by column."""
+    if wanted.texts:
+        rows = np.full(len(wanted.texts), -1)
+        chosen = {"instance": -1 - np.arange(len(rows)), "row": rows, "label": rows, "text": wanted.texts}
+    else:
+        rows = _drawn(subject, seed, wanted)
+        chosen = {"instance": subject.dataset.ids[rows], "row": rows, "label": subject.dataset.labels[rows]}
+        if subject.dataset.card["kind"] == "text":
+            chosen["text"] = document_files.documents(subject.folder, chosen["instance"])
+        if subject.dataset.card.get("truth"):
+            chosen["objects"] = regions.objects(subject.folder, chosen["instance"], chosen["label"])
+    if subject.dataset.owners is not None:
+        made = document_files.tokenized(list(chosen["text"]), subject.dataset.card)
+        chosen |= {"words": made.words, "words_cut": made.n_words - [len(words) for words in made.words]}
+    return chosen
+
+
+def _of_labels(subject: Subject, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
+    """A row an instance (rows in the prepared arrays) and label, or for one label alone."""
+    dataset, names = subject.dataset, subject.dataset.card["classes"]
+    if subject.model is None:
+        raise ShapelineError(f"dataset '{dataset.card['name']}': several labels a record need a model; give one")
+    targets = np.arange(len(names))
+    if label is not None:
+        targets = targets[[checks.class_index("instances.label", label, names)]]
+    log_probs = subject.model.log_probs(dataset.inputs[rows])
+    bad = np.flatnonzero(np.isnan(log_probs).any(1))
+    if len(bad):
+        name, instance = subject.model.architecture, dataset.ids[rows[bad[0]]]
+        raise ShapelineError(f"model '{name}' returns {log_probs[bad[0]].tolist()} for instance {instance}")
+    each, of = np.repeat(rows, len(targets)), np.tile(targets, len(rows))
+    selected = pd.DataFrame(
+        {
+            "instance": dataset.ids[each],
+            "row": each,
+            "target": of.astype(np.int32),
+            "label": dataset.labels[each, of].astype(np.int32),
+            "prediction": (log_probs >= LOG_HALF)[:, targets].ravel().astype(np.int32),
+            "probability": np.exp(log_probs[:, targets]).ravel(),
+        }
+    )
+    if dataset.card.get("truth"):
+        selected["objects"] = regions.objects(subject.folder, selected["instance"], selected["target"])
+    return selected
+
+
+def _predicted(subject: Subject, selected: pd.DataFrame) -> pd.DataFrame:
+    """The instances with the predictions of a regression model."""
+    predictions = subject.model.predict(subject.inputs(selected))
+    bad = np.flatnonzero(~np.isfinite(predictions))
+    if len(bad):
+        name, instance = subject.model.architecture, selected["instance"][bad[0]]
+        raise ShapelineError(f"model '{name}' returns {predictions[bad[0]]} for instance {instance}")
+    return selected.assign(prediction=predictions)
+
+
+def _drawn(subject: Subject, seed: int, wanted: Wanted) -> np.ndarray:
+    """Rows of the instances wanted: the first that fit, of all in the split in an order drawn by seed."""
+    dataset, label, split, count = subject.dataset, wanted.label, wanted.split, wanted.count
+    candidates = np.flatnonzero(dataset.split == PARTS.index(split))
+    order = np.random.default_rng(seed_of(seed, "instances")).permutation(candidates)
+    told, several = "", dataset.labels.ndim == 2
+    of = slice(None)  # of several labels, those explained
+    if label is not None:
+        index = checks.class_index("instances.label", label, dataset.card["classes"])
+        of = slice(index, index + 1)
+        order = order[dataset.labels[order, index] == 1] if several else order[dataset.labels[order] == index]
+        told = f" of class '{dataset.card['classes'][index]}'"
+    if wanted.objects is not None:
+        if several and label is None:
+            raise ShapelineError("instances.objects: a picture has objects of several labels; say of which with label")
+        own = index if several else dataset.labels[order]
+        order = order[regions.objects(subject.folder, dataset.ids[order], own) == wanted.objects]
+        told += f" with {wanted.objects} object(s)"
+    if wanted.correct:
+        order = _correct(subject, order, count, of)
+        told += " that are predicted correctly"
+    if count > len(order) and not (wanted.or_all and len(order)):
+        raise ShapelineError(
+            f"instances.count: {count} asked, the {split} split has {len(order)}{told}; lower the count"
+        )
+    return np.sort(order[:count])
+
+
+def _correct(subject: Subject, rows: np.ndarray, count: int, of: slice) -> np.ndarray:
+    """The rows that the model predicts correctly, asked `count` at a time until there are so many; of several labels
+    those `of` which it is right."""
+    right: list[np.ndarray] = []
+    for start in range(0, len(rows), count):
+        asked = rows[start : start + count]
+        agrees = subject.model.predict(subject.dataset.inputs[asked]) == subject.dataset.labels[asked]
+        right.append(asked[agrees if agrees.ndim == 1 else agrees[:, of].all(1)])
+        if sum(map(len, right)) >= count:
+            break
+    return np.concatenate([*right, rows[:0]])
+
+
+def write(path: str, selected: pd.DataFrame, forms: dict[str, Form], metadata: dict) -> None:
+    """Write the instances with the calibrated form of the engine per device kind."""
+    table = pa.Table.from_pandas(selected, preserve_index=False)
+    # Without the measured rate: a file made again must hold the same bytes, or all that read it would run again.
+    kept = {device: {"name": form.name, "batch": form.batch} for device, form in forms.items()}
+    scores.write_table(path, table, {**metadata, "forms": kept})
+
+
+def read(path: str) -> pd.DataFrame:
+    return scores.read_table(path)

@@ -1,0 +1,128 @@
+"""What an experiment explains: its model, data, features and reference, loaded from files."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from shapeline import scores
+from shapeline.datasets import document_files, fits, loading
+from shapeline.datasets.loading import Dataset
+from shapeline.datasets.sources import TRAIN
+from shapeline.engine import calibration
+from shapeline.engine.forms import Form
+from shapeline.engine.question import Question
+from shapeline.errors import ShapelineError
+from shapeline.game import features as feature_kinds
+from shapeline.game import references
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.models import storage
+from shapeline.models.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model on its device with the data, features and reference of an experiment; None and None without a model.
+
+    features: None where they depend on the instance; `buckets` makes them from feature_settings. form: how the model is
+    run, None where nobody has said yet.
+    """
+
+    model: Classifier | None
+    dataset: Dataset
+    features: Features | None
+    reference: Reference | None
+    feature_settings: dict | str | None = None
+    folder: Path | None = None  # of the prepared dataset
+    device: str = "cpu"
+    form: Form | None = None
+
+    def question(self, value: str) -> Question:
+        """What is asked of the model; its features are None where they depend on the instance."""
+        return Question(self.model, self.reference, self.features, value, self.form)
+
+    def buckets(self, inputs: np.ndarray, selected: pd.DataFrame) -> list[tuple[Features, np.ndarray]]:
+        """Groups of the inputs of selected instances that share their features: (features, positions)."""
+        if self.features is not None:
+            return [(self.features, np.arange(len(inputs)))]
+        owners = None if self.dataset.owners is None else self._of(selected, self.dataset.owners, document_files.owners)
+        return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs, owners)
+
+    def with_features(self, settings: dict) -> "Subject":
+        """The same with other features."""
+        own = None if feature_kinds.varies(settings) else feature_kinds.build(settings, self.dataset.card)
+        return dataclasses.replace(self, features=own, feature_settings=settings)
+
+    def inputs(self, selected: pd.DataFrame) -> np.ndarray:
+        """Inputs (n, *input_shape) of selected instances; a text of one's own, at row -1, becomes its tokens."""
+        return self._of(selected, self.dataset.inputs, document_files.encode)
+
+    def _of(self, selected: pd.DataFrame, stored: np.ndarray, made: Callable[[list[str], dict], np.ndarray]):
+        rows = selected["row"].to_numpy()
+        picked = stored[rows]
+        own = rows < 0
+        if own.any():
+            picked[own] = made(selected["text"][own].to_list(), self.dataset.card)
+        return picked
+
+
+def load_subject(
+    weights: str | None, arrays: str, settings: dict, device: str, trained_on: str | None = None
+) -> Subject:
+    """Load the prepared data and, where there are weights, the model.
+
+    settings: features and reference (default mean), seed. trained_on: the card of the model's data, where these are
+    others; data that do not fit them raise a ShapelineError.
+    """
+    dataset = loading.load(Path(arrays).parent)
+    kind = settings["features"]
+    shared = {
+        "dataset": dataset,
+        "features": None if feature_kinds.varies(kind) else feature_kinds.build(kind, dataset.card),
+        "feature_settings": kind,
+        "folder": Path(arrays).parent,
+        "device": device,
+    }
+    if not weights:
+        return Subject(model=None, reference=None, **shared)
+    model = storage.load(weights, device)
+    if trained_on:
+        fits.check(model.sizes, json.loads(Path(trained_on).read_text(encoding="utf-8")), dataset.card)
+    read, made = model.vocabulary_digest, dataset.card.get("vocabulary_digest")
+    if read != made:
+        raise ShapelineError(
+            f"model {weights}: it was trained on another vocabulary ({read}) than that of {arrays} ({made}); "
+            "remove the weights and train it again"
+        )
+    reference = references.build(settings.get("reference", "mean"), dataset, settings["seed"])
+    return Subject(model=model, reference=reference, **shared)
+
+
+def form_for(path: str, subject: Subject, device: str, settings: dict | None = None) -> Form | None:
+    """The form recorded for this kind of device; on another kind it is calibrated now. None without a model.
+
+    settings: of the job; their precision and compile ask for another form.
+    """
+    if subject.model is None:
+        return None
+    recorded = scores.metadata(path)["forms"].get(device)
+    form = Form(**recorded) if recorded else calibrate(subject)
+    precision, compiled = (settings or {}).get("precision", "float32"), (settings or {}).get("compile", False)
+    if precision == "float32" and not compiled:
+        return form
+    question = Question(subject.model, subject.reference, subject.features, form=form)
+    return calibration.asked(question, _training_inputs(subject), precision, compiled)
+
+
+def calibrate(subject: Subject) -> Form:
+    """Calibrate on training inputs, which are there whatever the count of instances."""
+    return calibration.calibrate(subject.model, _training_inputs(subject), subject.reference)
+
+
+def _training_inputs(subject: Subject) -> np.ndarray:
+    return subject.dataset.inputs[np.flatnonzero(subject.dataset.split == TRAIN)[:64]]

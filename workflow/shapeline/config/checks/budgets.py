@@ -1,0 +1,102 @@
+"""Budgets below what a method needs, and beyond what a run or its memory holds."""
+
+import math
+from collections.abc import Iterator
+
+from shapeline.config.checks.place import Label, Place
+from shapeline.config.derived import budget_of
+from shapeline.config.limits import MOST_BUDGET, MOST_HELD, in_words
+from shapeline.designs.design import evaluations
+from shapeline.errors import ShapelineError
+from shapeline.methods import calling, registry
+
+LARGE, FEW = 1000, 50  # features, for what can be said of instances before they are seen: at least, and at most
+
+
+def budget_in_reach(place: Place) -> Iterator[str]:
+    """The experiment's budget is one that a run can make."""
+    if (multiple := place.experiment.budget) > MOST_BUDGET:
+        yield f"{place.where}.budget: {_beyond(multiple)}"
+
+
+def too_large(label: Label) -> Iterator[str]:
+    """The budget of a sampled method, and its snapshots, are in reach, and their design fits in MOST_HELD bytes."""
+    entry, method = label.entry, label.entry.method
+    if entry.rival_of:  # as many as a design has that is counted elsewhere
+        return
+    features, d = f"d = {label.d:,}" if label.d else f"about {FEW} features", label.d or FEW
+    own, default = entry.budget, label.place.experiment.budget
+    asked = [(f"{label.where}.budget", own) if own else (f"{label.place.where}.budget", default)]
+    for where, multiple in [*asked, *((f"{label.where}.snapshots", smaller) for smaller in entry.snapshots or ())]:
+        if (needed := held(method, multiple, d)) > MOST_HELD:
+            yield (
+                f"{where}: {multiple:g} x d evaluations by {method} would take {in_words(needed)} of memory at "
+                f"{features}; the most is {in_words(MOST_HELD)}: set {largest(method, d):g} or less"
+            )
+            return
+        if multiple > MOST_BUDGET:
+            yield f"{where}: {_beyond(multiple)}"
+            return
+
+
+def held(method: str, multiple: float, d: int) -> float:
+    """Bytes of a design of multiple x d evaluations of d features, roughly; inf where that is no number."""
+    rows = multiple * d
+    if registry.METHODS[method].holds == "coalitions" and d <= LARGE:  # 2^d of more is above every budget
+        rows = min(rows, 2.0**d)
+    return rows * _row(method, d)
+
+
+def largest(method: str, d: int) -> float:
+    """The largest round budget, as a multiple of d, whose design may be held."""
+    most = MOST_HELD / (d * _row(method, d))
+    return min(MOST_BUDGET, float(f"{most * 0.99:.1g}") if most < 1 else float(10 ** math.floor(math.log10(most))))
+
+
+def _row(method: str, d: int) -> float:
+    """Bytes of an evaluation: its mask, and its share of permutations or of a dense readout."""
+    return 2.0 * d + 64 if registry.METHODS[method].holds == "permutations" else 9.0 * d
+
+
+def _beyond(multiple: float) -> str:
+    return f"{multiple:g} x d evaluations are more than any run makes; set {MOST_BUDGET:g} or less"
+
+
+def budget(label: Label) -> Iterator[str]:
+    """The budget of a sampled method and its snapshots: in order, and enough for the method."""
+    where, entry = label.where, label.entry
+    try:
+        most = budget_of(label.place.config, label.place.name, label.name)
+    except ShapelineError as error:
+        yield f"{where}.rival_of: {error}"
+        return
+    if len(set(entry.snapshots or ())) < len(entry.snapshots or ()):
+        yield f"{where}.snapshots: a budget is listed twice"
+    key = "rival_of" if entry.rival_of else "budget"
+    asked = [(f"{where}.{key}" if entry.rival_of or entry.budget else f"{label.place.where}.budget", most)]
+    for smaller in entry.snapshots or ():
+        asked.append((f"{where}.snapshots", smaller))
+        if smaller >= most:
+            yield f"{where}.snapshots: {smaller:g} is not below the budget of {most:g}"
+    yield from _too_few(label, asked)
+
+
+def _too_few(label: Label, asked: list[tuple[str, float]]) -> Iterator[str]:
+    """asked: places in the configuration, and the multiples of d that they ask for."""
+    entry, d = label.entry, label.d
+    minimum = calling.function_of(label.method.minimum)
+    if d is None:  # that of an instance; the smallest multiple of a large d is that of nearly all
+        least = calling.call(minimum, {**entry.model_dump(), "d": LARGE}) / LARGE
+        for place, multiple in asked:
+            if multiple < 0.9 * least:
+                enough = math.ceil(10 * least) / 10
+                yield f"{place}: {multiple:g} x d is too few for {entry.method}: set {enough:g} or more"
+        return
+    least = calling.call(minimum, {**entry.model_dump(), "d": d})
+    for place, multiple in asked:
+        count = evaluations(multiple, d)
+        if count < least:
+            yield (
+                f"{place}: {multiple:g} x d is {count} evaluations and {entry.method} needs at least {least} "
+                f"at d = {d}: set {math.ceil(100 * least / d) / 100:g} or more"
+            )

@@ -1,0 +1,247 @@
+"""What no job could do: keys that are valid each alone and impossible together, a line for each."""
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from shapeline.config.checks import datasets, instances, methods, metrics, models
+from shapeline.config.checks.budgets import budget, budget_in_reach, too_large
+from shapeline.config.checks.place import Label, Place, Rule
+from shapeline.config.derived import canonical, feature_shape, framework_of, shards_of, source_of
+from shapeline.config.limits import long_name
+from shapeline.config.types import ROOT, Config, Experiment
+from shapeline.datasets import checks, sources
+from shapeline.errors import ShapelineError, nearest
+from shapeline.game import references
+from shapeline.game.features import FITTING, TEXT_KINDS
+
+MOST_SHARDS = 10_000  # score files a label, for Snakemake looks at each
+
+
+def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
+    """Combinations that no single key shows to be wrong; entries with a mistake of their own are judged leniently.
+
+    names: of each section's entries; mistaken: (section, name) of those that another line is about.
+    """
+    yield from _of_run(config, names)
+    for name, dataset in config.datasets.items():
+        for rule in datasets.RULES:
+            yield from rule(f"datasets.{name}", dataset)
+    for name, model in config.models.items():
+        if model.dataset not in names["datasets"]:
+            hint = nearest(model.dataset, names["datasets"])
+            yield f"models.{name}.dataset: there is no dataset '{model.dataset}'.{hint}"
+        if (model.architecture is None) == (model.source is None) and ("models", name) not in mistaken:
+            yield f"models.{name}: give either architecture or source"
+        for rule in models.RULES:
+            yield from rule(name, model, config)
+    for name, experiment in config.experiments.items():
+        if experiment.model is None and experiment.dataset is None and ("experiments", name) not in mistaken:
+            yield f"experiments.{name}: give a model, or a dataset, or both"
+        for key in ("dataset", "model"):
+            if (named := getattr(experiment, key)) and named not in names[f"{key}s"]:
+                yield f"experiments.{name}.{key}: there is no {key} '{named}'.{nearest(named, names[f'{key}s'])}"
+        strange = list(datasets.other_data(config, name, experiment))
+        yield from strange or _of_experiment(_place(config, name, experiment))
+
+
+def _of_run(config: Config, names: dict[str, set]) -> Iterator[str]:
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", config.results) or config.results.split("/")[0] in ROOT:
+        yield (
+            f"results: '{config.results}' is not a folder of its own inside the repository; give a relative path "
+            "without '..', or a link of that name to a disk elsewhere"
+        )
+    elif problem := next(filter(None, map(long_name, config.results.split("/"))), ""):
+        yield f"results: {problem}"
+    else:
+        yield from _in_the_way(Path(config.results))
+    if config.data.mirror:
+        try:
+            sources.expand(config.data.mirror)
+        except ShapelineError as error:
+            yield f"data.mirror: {error}"
+    for name in config.run:
+        if name not in names["experiments"]:
+            yield f"run: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
+
+
+def _in_the_way(results: Path) -> Iterator[str]:
+    """What keeps a folder for results from being made."""
+    for path in (results, *results.parents):
+        if path.is_file():
+            yield f"results: {path} is a file; give the name of a folder"
+        elif path.is_symlink() and not path.exists():
+            yield f"results: {path} is a link to {os.readlink(path)}, which is not there; make it, or remove the link"
+
+
+def _place(config: Config, name: str, experiment: Experiment) -> Place:
+    model = config.models.get(experiment.model)
+    dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
+    place = Place(config, name, experiment, model, source_of(dataset), None)
+    if place.source is None or any(line for rule in (texts_have_a_model, features_fit) for line in rule(place)):
+        return place
+    try:
+        return replace(place, shape=feature_shape(config, experiment))
+    except ShapelineError:  # told by features_can_be_cut
+        return place
+
+
+def _of_experiment(place: Place) -> Iterator[str]:
+    """The lines of all rules; after one of ENDS there is nothing more to say."""
+    for rule in RULES:
+        lines = list(rule(place))
+        yield from lines
+        if lines and rule in ENDS:
+            return
+
+
+def shards(place: Place) -> Iterator[str]:
+    """There are not more score files than Snakemake can look at."""
+    if (number := shards_of(place.config, place.experiment)) > MOST_SHARDS:
+        count = place.experiment.instances.count
+        yield (
+            f"{place.where}.shards: {number:,} score files a label, for {count:,} instances, are more than "
+            f"{MOST_SHARDS:,}; set fewer shards, or a smaller instances.count"
+        )
+
+
+def texts_have_a_model(place: Place) -> Iterator[str]:
+    if place.without_model and place.kind in TEXT_KINDS:
+        yield (
+            f"{place.where}.dataset: the tokens of a text are no points, so texts are explained by a model; give model"
+        )
+
+
+def features_fit(place: Place) -> Iterator[str]:
+    """The features are parts of what the dataset holds."""
+    source, where = place.source, f"{place.where}.features.kind"
+    if source is None:
+        return
+    if place.kind not in FITTING[source.kind]:
+        allowed = ", ".join(FITTING[source.kind])
+        yield f"{where}: '{place.kind}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
+        return
+    unit = checks.unit_of(canonical(place.dataset))
+    if unit and (place.kind == "word") != (unit == "word"):
+        fitting = "word" if unit == "word" else "character_run"
+        yield f"{where}: '{place.kind}' does not fit tokens of unit {unit}; use {fitting}"
+
+
+def value(place: Place) -> Iterator[str]:
+    """What a coalition is worth is something that the model says of the dataset."""
+    if place.source is None or place.without_model:
+        return
+    where, chosen, of = f"{place.where}.value", place.experiment.value, f"datasets.{place.dataset_name}"
+    regression, several = place.source.task == "regression", place.source.task == "multilabel"
+    if regression and chosen != "prediction":
+        yield f"{where}: {of} is of regression and has no {chosen}; set value: prediction"
+    if several and chosen == "expected_log_probability":
+        yield f"{where}: {of} has several labels a record, over which nothing sums to 1; use log_probability"
+    if not regression and chosen == "prediction":
+        yield f"{where}: prediction is for regression and {of} has classes; remove the key"
+
+
+def reference_fits(place: Place) -> Iterator[str]:
+    """What stands for an absent feature can stand in the inputs."""
+    if place.source is None or place.without_model:
+        return
+    reference, _ = references.parse(canonical(place.experiment.reference))
+    fitting = references.FITTING[place.source.kind]
+    if reference not in fitting:
+        yield (
+            f"{place.where}.reference: '{reference}' does not fit a dataset of kind {place.source.kind}. "
+            f"Allowed: {', '.join(fitting)}."
+        )
+
+
+def reference_file(place: Place) -> Iterator[str]:
+    try:
+        file = references.file_of(canonical(place.experiment.reference))
+        if file is not None and not file.is_file():
+            yield f"{place.where}.reference.path: there is no file {file}"
+    except ShapelineError as error:
+        yield f"{place.where}.reference.path: {error}"
+
+
+def torch_alone(place: Place) -> Iterator[str]:
+    """Keys of the engine of torch are of a model of torch."""
+    framework = framework_of(place.model) if place.model else None
+    for key in ("precision", "compile"):
+        if getattr(place.experiment, key) != Experiment.model_fields[key].default and framework != "torch":
+            yield f"{place.where}.{key}: it is for models of torch; remove the key"
+
+
+def features_can_be_cut(place: Place) -> Iterator[str]:
+    """An input can be cut into the features."""
+    if place.source and place.shape is None:
+        try:
+            feature_shape(place.config, place.experiment)
+        except ShapelineError as error:
+            yield f"{place.where}.features: {error}"
+
+
+def several_features(place: Place) -> Iterator[str]:
+    if place.shape and math.prod(place.shape) == 1:
+        yield (
+            f"{place.where}.features: there is a single feature (d = 1), so nothing to share out; make the features "
+            "smaller"
+        )
+
+
+def seconds(place: Place) -> Iterator[str]:
+    """Seconds are measured where they are asked for."""
+    if place.experiment.timing == "per_instance" and place.experiment.cache:
+        yield f"{place.where}.timing: values kept in the cache take no time, so seconds would say nothing; remove cache"
+
+
+def labels(place: Place) -> Iterator[str]:
+    """Each label is the method of a file that is there, of features that it can have, within the rules of methods."""
+    for name, entry in place.experiment.methods.items():
+        if problem := methods.own_file(place, entry):
+            yield f"{place.where}.methods.{name}.{problem}"
+            continue
+        shape = methods.own_shape(place, entry)
+        if isinstance(shape, str):
+            yield f"{place.where}.methods.{name}.features: {shape}"
+            continue
+        label = Label(place, name, entry, shape)
+        mistakes = [line for rule in methods.RULES for line in rule(label)]
+        if label.method.sampled and not mistakes:
+            mistakes = list(too_large(label))
+        yield from mistakes
+        if label.method.minimum and not mistakes and not (entry.rival_of and shape is None):
+            yield from budget(label)
+
+
+RULES: tuple[Rule, ...] = (
+    shards,
+    texts_have_a_model,
+    features_fit,
+    value,
+    reference_fits,
+    metrics.of_model,
+    metrics.of_drawn_models,
+    metrics.of_logits,
+    metrics.of_ones_own,
+    metrics.of_classes,
+    metrics.of_moved_inputs,
+    metrics.of_regions,
+    metrics.of_trainings,
+    metrics.of_other_references,
+    reference_file,
+    instances.own_texts,
+    instances.predictions,
+    instances.classes,
+    torch_alone,
+    features_can_be_cut,
+    budget_in_reach,
+    several_features,
+    seconds,
+    labels,
+    metrics.of_decisive_words,
+    metrics.of_a_truth,
+)
+ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)

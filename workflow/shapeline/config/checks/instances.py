@@ -1,0 +1,53 @@
+"""Rules of the instances that an experiment explains."""
+
+from collections.abc import Iterator
+
+from shapeline.config.checks.place import Place
+from shapeline.datasets import checks
+from shapeline.errors import ShapelineError
+
+
+def own_texts(place: Place) -> Iterator[str]:
+    """Texts of one's own are explained by a model of text, and all of them."""
+    where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    if not chosen.texts:
+        return
+    if "count" in chosen.model_fields_set:
+        yield f"{where}.count: texts of one's own are all explained; remove the count"
+    if source and source.kind != "text":
+        yield f"{where}.texts: only a dataset of kind text takes them, not one of kind {source.kind}"
+    for key in ("label", "correct", "objects", "or_all"):
+        if key in chosen.model_fields_set:
+            yield f"{where}.{key}: texts of one's own are all explained and have no class; remove the key"
+
+
+def predictions(place: Place) -> Iterator[str]:
+    """There is a model where instances are chosen by what it predicts."""
+    if place.experiment.instances.correct and place.without_model:
+        yield f"{place.where}.instances.correct: without a model nothing is predicted; remove the key"
+
+
+def classes(place: Place) -> Iterator[str]:
+    """The class and the number of objects by which instances are chosen are known."""
+    where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    if not source:
+        return
+    if source.task == "regression":
+        for key in ("label", "correct"):
+            if getattr(chosen, key):
+                yield f"{where}.{key}: source '{source.name}' is of regression and has no classes; remove the key"
+        return
+    if chosen.objects and chosen.label is None and source.task == "multilabel":
+        yield f"{where}.objects: a record has objects of several labels; say of which with label, or remove the key"
+    if chosen.objects and not source.truth:
+        yield f"{where}.objects: the objects in records of source '{source.name}' are not known; remove the key"
+    if chosen.label is None:
+        return
+    try:
+        kept = checks.chosen_classes(source.name, source.classes, place.dataset.classes)
+    except ShapelineError:  # told where the dataset is
+        return
+    try:
+        checks.class_index("classes of the dataset", chosen.label, [source.classes[index] for index in kept])
+    except ShapelineError as error:
+        yield f"{where}.label: {error}"

@@ -1,0 +1,233 @@
+"""Rules of a label: what its method needs of the features, the model, the data and the installed packages."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from shapeline.config.checks.paths import absent
+from shapeline.config.checks.place import Label, LabelRule, Place
+from shapeline.config.derived import canonical, feature_shape, features_of, fixed_cost, framework_of
+from shapeline.designs.design import MAX_D
+from shapeline.errors import ShapelineError, nearest
+from shapeline.game.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
+from shapeline.methods import registry
+from shapeline.methods.own import own_arguments
+from shapeline.methods.parameters import External, Own, Partition
+from shapeline.methods.registry import METHODS
+
+
+def own_shape(place: Place, entry: Any) -> tuple | str | None:
+    """The shape of the features that an entry explains, None where unknown; or, in a text, why it cannot have them."""
+    if getattr(entry, "features", None) is None:
+        return place.shape
+    if place.kind != "pixel":
+        return (
+            f"a method has features of its own where the experiment's are pixels, and these are of kind '{place.kind}'"
+        )
+    if getattr(entry, "rival_of", None):
+        return "a rival explains the same features; remove rival_of and give a budget"
+    if place.source is None:
+        return None
+    try:
+        own = feature_shape(place.config, place.experiment, entry)
+    except ShapelineError as error:
+        return str(error)
+    return "there is a single feature (d = 1); make the features smaller" if own and math.prod(own) == 1 else own
+
+
+def own_file(place: Place, entry: Any) -> str | None:
+    """What is wrong with the user's own file behind an entry: a function, or scores made elsewhere."""
+    if isinstance(entry, Own):
+        problem = registry.own_problem(entry)
+        if not problem and "graph" in own_arguments(entry.method):
+            kind = features_of(place.experiment, entry).kind
+            if kind in TABLE_KINDS:
+                return f"method: {entry.method} takes a graph and features of kind '{kind}' lack one; let it take d"
+        return problem
+    if not isinstance(entry, External):
+        return None
+    for name, metric in place.metrics():
+        if metric.asks_randomised:
+            return f"method: scores made elsewhere are of one model; remove metrics.{name}, or the label"
+        if metric.moves_inputs:
+            return f"method: scores made elsewhere cannot be made anew for moved inputs; remove metrics.{name}"
+    problem = absent(entry.path)
+    return problem and f"path: {problem}"
+
+
+def enumeration(label: Label) -> Iterator[str]:
+    """Every coalition is evaluated, of features that are few enough."""
+    if label.method.exact and label.d and label.d > MAX_D:
+        yield (
+            f"{label.where}: {label.entry.method} enumerates 2^d coalitions and d = {label.d}; it takes d <= {MAX_D}: "
+            "use larger patches or groups of columns, or a sampled method"
+        )
+
+
+def neighbours(label: Label) -> Iterator[str]:
+    """Features lie on the graph or the grid that the method walks on."""
+    entry, needs_grid = label.entry, "grid" in label.method.needs
+    if (needs_grid and not _on_grid(label)) or (getattr(entry, "graph", None) == "features" and not _on_graph(label)):
+        remedy = "use a sampled method" if needs_grid else "set graph: chain or graph: complete"
+        needed = "grid" if needs_grid and _on_graph(label) else "graph"
+        yield (
+            f"{label.where}: {entry.method} needs features on a {needed} and features of kind '{label.kind}' lack one; "
+            f"{remedy}"
+        )
+
+
+def _on_graph(label: Label) -> bool:
+    return label.kind not in TABLE_KINDS
+
+
+def _on_grid(label: Label) -> bool:
+    return _on_graph(label) and label.kind != "superpixel"  # words and runs of characters are a row
+
+
+def kept_features(label: Label) -> Iterator[str]:
+    """A fit of a few features has a kernel of distance."""
+    if getattr(label.entry, "keep", None) and label.entry.kernel == "shapley":
+        yield f"{label.where}.keep: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
+
+
+def fixed_design(label: Label) -> Iterator[str]:
+    """The design of a fixed-cost method can be built."""
+    method, entry = label.method, label.entry
+    if not method.is_fixed_cost or method.exact or not label.d:
+        return
+    if _on_grid(label) or getattr(entry, "graph", "") != "features":
+        try:
+            fixed_cost(json.dumps(canonical(entry)), label.shape)
+        except ShapelineError as error:
+            yield f"{label.where}: {error}"
+
+
+def rival(label: Label) -> Iterator[str]:
+    """The label that a budget follows is there, and has a number of evaluations to follow."""
+    entry, others = label.entry, label.place.experiment.methods
+    rival = getattr(entry, "rival_of", None)
+    if rival is None:
+        return
+    if entry.budget or entry.snapshots:
+        yield f"{label.where}: rival_of sets the budget; remove budget and snapshots"
+    if rival not in others:
+        yield f"{label.where}.rival_of: there is no label '{rival}' among the methods.{nearest(rival, others)}"
+    elif not METHODS[others[rival].method].is_fixed_cost:
+        yield f"{label.where}.rival_of: '{rival}' has no fixed number of evaluations; give a budget instead"
+    elif getattr(others[rival], "features", None):
+        yield f"{label.where}.rival_of: '{rival}' explains features of its own; give a budget instead"
+
+
+def tree(label: Label) -> Iterator[str]:
+    """The tree over a grid of features that a hierarchical method explores."""
+    if label.method.family != "hierarchical":
+        return
+    entry, kind = label.entry, label.kind
+    if isinstance(entry, Partition):
+        if kind == "superpixel":
+            yield f"{label.where}: partition halves a grid or a row and superpixels lie on none; use h_shap"
+        return
+    if entry.mode == "relative" and entry.threshold > 100:
+        yield f"{label.where}.threshold: {entry.threshold:g} is no percentile; in mode relative give 0 to 100"
+    if kind == "superpixel":
+        for key in ("min_size", "shifts"):
+            if key in entry.model_fields_set:
+                yield f"{label.where}.{key}: superpixels are the leaves of the tree themselves; remove the key"
+        return
+    axes = 2 if kind in IMAGE_KINDS else 1
+    if any(len(shift) != axes for shift in entry.shifts or ()):
+        wanted = "[rows, columns]" if axes == 2 else "[columns]"
+        yield f"{label.where}.shifts: features of kind '{kind}' are moved by {wanted} each"
+    if label.shape and entry.min_size > max(label.shape):
+        size = "x".join(map(str, label.shape))
+        most = max(label.shape)
+        yield f"{label.where}.min_size: {entry.min_size} is larger than the {size} features; give at most {most}"
+
+
+def asks_a_model(label: Label) -> Iterator[str]:
+    """There is a model where the method asks one."""
+    if label.method.asks_model and label.place.without_model:
+        free = ", ".join(name for name, other in METHODS.items() if not other.asks_model)
+        yield (
+            f"{label.where}: {label.entry.method} asks a model and there is none; give model in place of dataset, or "
+            f"use {free}"
+        )
+
+
+def labelled_points(label: Label) -> Iterator[str]:
+    """Records are points of one label each, with the columns that the entry names."""
+    entry, source = label.entry, label.place.source
+    of_points = "labelled points" in label.method.needs
+    if of_points and source and source.task == "multilabel":
+        yield f"{label.where}: {entry.method} compares points of one label each; these have several, so remove it"
+    if of_points and label.place.kind in TEXT_KINDS:
+        yield f"{label.where}: {entry.method} compares points and the tokens of a text are none; remove it"
+    if getattr(entry, "mu", None) and entry.categorical:
+        yield f"{label.where}: the kernel of cosine distance (mu) takes no categorical columns; use rho"
+    for column in getattr(entry, "categorical", ()):
+        if isinstance(column, str) and source and column not in source.feature_names:
+            hint = nearest(column, source.feature_names)
+            yield f"{label.where}.categorical: there is no column '{column}'.{hint}"
+
+
+def kind_of_data(label: Label) -> Iterator[str]:
+    """The method explains data of this kind."""
+    taken, source = label.method.data, label.place.source
+    if taken and source and source.kind not in taken:
+        yield (
+            f"{label.where}: {label.entry.method} explains data of kind {' and '.join(taken)}, not of kind "
+            f"{source.kind}; remove it"
+        )
+
+
+def network(label: Label) -> Iterator[str]:
+    """The method can look into the model, as far as it wants to."""
+    method, name, model = label.method, label.entry.method, label.place.model
+    if model is None:
+        return
+    if method.torch_only and framework_of(model) != "torch":
+        yield (
+            f"{label.where}: {name} needs a torch model and models.{label.place.experiment.model} is of "
+            f"{framework_of(model)}; set its framework: torch, or remove the method"
+        )
+    elif model.architecture in method.refuses:
+        yield (
+            f"{label.where}: {name} has no rule for what {model.architecture} does; "
+            "use expected_gradients or integrated_gradients"
+        )
+    elif "derivative" in method.needs and label.place.function:
+        of = label.place.function
+        yield f"{label.where}: {name} needs the derivative of a network, which {of} has not; remove it"
+
+
+def last_estimate(label: Label) -> Iterator[str]:
+    """Another library's estimator has no snapshots."""
+    if label.method.family == "peers" and getattr(label.entry, "snapshots", None):
+        yield (
+            f"{label.where}.snapshots: {label.entry.method} tells only its last estimate; give labels with budgets of "
+            "their own"
+        )
+
+
+def installed(label: Label) -> Iterator[str]:
+    """The library that the method runs is here; another experiment's run shall not end for it."""
+    lacking = registry.missing(label.entry.method) if label.place.name in label.place.config.run else None
+    if lacking:
+        yield f"{label.where}: {lacking}"
+
+
+RULES: tuple[LabelRule, ...] = (
+    enumeration,
+    neighbours,
+    kept_features,
+    fixed_design,
+    rival,
+    tree,
+    asks_a_model,
+    labelled_points,
+    kind_of_data,
+    network,
+    last_estimate,
+    installed,
+)

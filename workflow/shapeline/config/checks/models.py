@@ -1,0 +1,130 @@
+"""Rules of a model's entry: what it is made by, trained on and started from, and what comes ready in a file."""
+
+from collections.abc import Iterator
+
+from shapeline.config.checks.paths import absent
+from shapeline.config.derived import canonical, framework_of, source_of
+from shapeline.config.types import Config, Model
+from shapeline.datasets import checks, sources
+from shapeline.datasets.registry import WEIGHTS, Source
+from shapeline.errors import ShapelineError, nearest
+from shapeline.methods.own import own_arguments
+from shapeline.models import ready_kinds
+from shapeline.models.registry import ARCHITECTURES
+
+
+def kind_taken(name: str, model: Model, config: Config) -> Iterator[str]:
+    """The model takes data of the kind, the task and the unit that its dataset has."""
+    where, dataset = f"models.{name}", config.datasets.get(model.dataset)
+    source, known = source_of(dataset), ARCHITECTURES.get(model.architecture)
+    if source and known and known.kind != source.kind:
+        yield f"{where}.architecture: {model.architecture} does not take a dataset of kind {source.kind}"
+    if source and source.task == "multilabel" and framework_of(model) != "torch":
+        remedy = "give a function that builds one" if ready_kinds.suffix_of(model.source) else "set framework: torch"
+        yield f"{where}: datasets.{model.dataset} has several labels a record, for torch alone; {remedy}"
+
+
+def training(name: str, model: Model, config: Config) -> Iterator[str]:
+    """The framework and the data allow what the training asks for."""
+    where, source = f"models.{name}", source_of(config.datasets.get(model.dataset))
+    torch, known = framework_of(model) == "torch", ARCHITECTURES.get(model.architecture)
+    if known and known.torch_only and not torch:
+        yield f"{where}.framework: {model.architecture} is for torch alone; remove the key"
+    if model.training.augment and ((source and source.kind != "image") or not torch):
+        of = f"a dataset of kind {source.kind} has none" if torch else "in torch alone"
+        yield f"{where}.training.augment: it flips pictures, {of}; remove the key"
+
+
+def weights(name: str, model: Model, config: Config) -> Iterator[str]:
+    """The weights that a training starts from are there, and of the architecture."""
+    where, known = f"models.{name}.weights", ARCHITECTURES.get(model.architecture)
+    if model.weights is None:
+        return
+    if framework_of(model) != "torch":
+        yield f"{where}: training starts from a file in torch alone; remove the key"
+    if model.weights in WEIGHTS:
+        if known is None or model.weights not in known.weights:
+            of = " or ".join(name for name, other in ARCHITECTURES.items() if model.weights in other.weights)
+            yield f"{where}: {model.weights} is of {of}; set architecture: {of}, or name a file"
+        return
+    try:
+        file = sources.expand(model.weights)
+    except ShapelineError as error:
+        yield f"{where}: {error}"
+        return
+    if file.suffix not in (".pth", ".safetensors"):
+        hint = nearest(model.weights, WEIGHTS)
+        yield f"{where}: '{model.weights}' is no .pth or .safetensors file.{hint}"
+    elif not file.is_file():
+        yield f"{where}: there is no file {file}"
+
+
+def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
+    """The user's own file is there and of the kind that the entry says; a model with nothing to train knows something.
+
+    A model that is ready has no keys of a making."""
+    where, suffix, function = f"models.{name}", ready_kinds.suffix_of(model.source), model.framework == "function"
+    if function and ready_kinds.kind_of(model.source, model.framework) != "function":
+        yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
+        return
+    if model.source and (problem := absent(model.source if suffix else model.source.rpartition(":")[0])):
+        yield f"{where}.source: {problem}"
+    elif function and (problem := not_of_rows(model.source)):
+        yield f"{where}.source: {problem}"
+    if model.trusted and suffix != ".skops":
+        yield f"{where}.trusted: only the types of a .skops file are checked; remove the key"
+    yield from _without_training(where, model)
+    if not suffix and not function:
+        return
+    for key in ("sizes", "weights", "training") if function else ("framework", "sizes", "weights", "training"):
+        if key in model.model_fields_set:
+            yield f"{where}.{key}: the model in {model.source} is ready and not made here; remove the key"
+    if not function:
+        yield from _taken_by_file(where, model, config)
+
+
+def _without_training(where: str, model: Model) -> Iterator[str]:
+    if model.training.epochs == 0 and model.architecture and not model.weights:
+        yield f"{where}.training.epochs: with 0 nothing is trained and {model.architecture} knows nothing; give weights"
+    elif model.training.epochs == 0 and model.weights in WEIGHTS:
+        yield (
+            f"{where}.training.epochs: with 0 the last layer stays a random draw, for {model.weights} has other "
+            "classes; remove the key, or give a file of trained weights"
+        )
+
+
+def _taken_by_file(where: str, model: Model, config: Config) -> Iterator[str]:
+    """A pipeline takes tables, and a Keras file ids that are known here."""
+    dataset = config.datasets.get(model.dataset)
+    source: Source | None = source_of(dataset)
+    if source and ready_kinds.suffix_of(model.source) == ".skops" and source.kind != "table":
+        yield f"{where}.source: a pipeline takes tables, not a dataset of kind {source.kind}; give another model"
+    elif source and source.kind == "text" and not dataset.tokenizer:
+        yield (
+            f"{where}.source: a Keras file has a vocabulary of its own, which is not known here; give the dataset its "
+            "tokenizer, or a function path/to/file.py:function that builds the model"
+        )
+
+
+def not_of_rows(source: str) -> str | None:
+    """What keeps a function that is a model from being called with rows alone; None where nothing does."""
+    try:
+        needed = [argument for argument, must in own_arguments(source).items() if must]
+    except ShapelineError as error:
+        return str(error)
+    return None if len(needed) == 1 else f"{source} is called with rows alone; it asks for {len(needed)} arguments"
+
+
+def unit(name: str, model: Model, config: Config) -> Iterator[str]:
+    """The architecture reads tokens of the unit that the documents are cut into."""
+    dataset = config.datasets.get(model.dataset)
+    cut = checks.unit_of(canonical(dataset)) if source_of(dataset) else None
+    read = model.architecture and ARCHITECTURES[model.architecture].unit
+    if cut and read and read != cut:
+        yield (
+            f"models.{name}.architecture: {model.architecture} reads tokens of unit {read} and "
+            f"datasets.{model.dataset} has unit {cut}; set its unit"
+        )
+
+
+RULES = (kind_taken, training, weights, ready_file, unit)

@@ -1,0 +1,89 @@
+"""What a rule looks at: an experiment with what it explains, and one of its labels."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from shapeline.config.derived import features_of, framework_of
+from shapeline.config.types import Config, Dataset, Experiment, Model
+from shapeline.datasets.registry import Source
+from shapeline.methods.registry import METHODS, Method
+from shapeline.metrics.registry import METRICS, Metric
+
+
+@dataclass(frozen=True)
+class Place:
+    """An experiment; its model, source and the shape of its features are None where they are not known."""
+
+    config: Config
+    name: str
+    experiment: Experiment
+    model: Model | None
+    source: Source | None
+    shape: tuple[int, ...] | None
+
+    @property
+    def where(self) -> str:
+        return f"experiments.{self.name}"
+
+    @property
+    def dataset_name(self) -> str | None:
+        return self.experiment.dataset or (self.model.dataset if self.model else None)
+
+    @property
+    def dataset(self) -> Dataset | None:
+        return self.config.datasets.get(self.dataset_name)
+
+    @property
+    def kind(self) -> str:
+        """Of the features."""
+        return self.experiment.features.kind
+
+    @property
+    def without_model(self) -> bool:
+        return self.experiment.model is None
+
+    @property
+    def function(self) -> str:
+        """What a model is called that gives probabilities alone, "" of a network."""
+        if self.model is None or framework_of(self.model) != "function":
+            return ""
+        return "a function" if self.model.framework else "a pipeline"
+
+    def metrics(self) -> Iterator[tuple[str, Metric]]:
+        """The metrics that the experiment measures, by name."""
+        return ((name, entry) for name, entry in METRICS.items() if getattr(self.experiment.metrics, name))
+
+
+@dataclass(frozen=True)
+class Label:
+    """One of an experiment's methods; shape: of the features that it explains, None where that is not known."""
+
+    place: Place
+    name: str
+    entry: Any
+    shape: tuple[int, ...] | None
+
+    @property
+    def where(self) -> str:
+        return f"{self.place.where}.methods.{self.name}"
+
+    @cached_property
+    def method(self) -> Method:
+        return METHODS[self.entry.method]
+
+    @property
+    def d(self) -> int | None:
+        """How many features there are."""
+        return math.prod(self.shape) if self.shape else None
+
+    @property
+    def kind(self) -> str:
+        """Of the features."""
+        return features_of(self.place.experiment, self.entry).kind
+
+
+Rule = Callable[[Place], Iterator[str]]
+LabelRule = Callable[[Label], Iterator[str]]

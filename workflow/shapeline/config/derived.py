@@ -1,0 +1,102 @@
+"""What follows from a valid configuration: canonical settings, shapes, budgets, shards."""
+
+import functools
+import json
+import math
+from typing import Any
+
+from pydantic import BaseModel
+
+from shapeline.config.types import INSTANCES_A_SHARD, Config, Dataset, Experiment, Model
+from shapeline.datasets import checks, registry
+from shapeline.datasets.registry import Source
+from shapeline.game.features import shape_of
+from shapeline.methods.parameters import CShapleyRegression
+from shapeline.models import ready_kinds
+from shapeline.models.registry import ARCHITECTURES
+
+
+def canonical(value: Any) -> Any:
+    """Settings as builtin types with sorted keys, without defaults and nulls: what re-run detection compares."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(value, dict):
+        return {key: canonical(value[key]) for key in sorted(value) if value[key] is not None}
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    return value
+
+
+def framework_of(model: Model) -> str:
+    """The framework of a model: its own, else that of its architecture, and torch of a function that builds one.
+
+    Of a model that is ready, what its file is of: function or tensorflow.
+    """
+    if suffix := ready_kinds.suffix_of(model.source):
+        return ready_kinds.FRAMEWORKS[suffix]
+    if model.framework or model.architecture is None:
+        return model.framework or "torch"
+    return ARCHITECTURES[model.architecture].framework
+
+
+def source_of(dataset: Dataset | None) -> Source | None:
+    """What is known of a dataset before it is read; None of a user's own function, and where there is no dataset."""
+    return registry.source_for(canonical(dataset)) if dataset else None
+
+
+def dataset_of(config: Config, experiment: Experiment) -> str:
+    """The name of the experiment's dataset: its own, or its model's."""
+    return experiment.dataset or config.models[experiment.model].dataset
+
+
+def shards_of(config: Config, experiment: Experiment) -> int:
+    """Score files a label."""
+    number, chosen = experiment.shards or config.shards, experiment.instances
+    count = len(chosen.texts or ()) or chosen.count
+    return math.ceil(count / INSTANCES_A_SHARD) if number == "auto" else min(number, count)
+
+
+def features_of(experiment: Experiment, entry: Any) -> Any:
+    """The features that a method entry explains: its own, else the experiment's."""
+    return getattr(entry, "features", None) or experiment.features
+
+
+def feature_shape(config: Config, experiment: Experiment, entry: Any = None) -> tuple[int, ...] | None:
+    """The shape of the features of the experiment, or of one of its entries; None where only an instance or the user's
+    own dataset function can tell."""
+    model = config.models.get(experiment.model)
+    dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
+    source = source_of(dataset)
+    if source is None:  # also where a name leads nowhere, which is told elsewhere
+        return None
+    chosen, input_shape = canonical(features_of(experiment, entry)), checks.input_shape(source, canonical(dataset))
+    return shape_of(chosen, input_shape, source.groups, source.kind) if input_shape else None
+
+
+def budget_of(config: Config, name: str, label: str) -> float:
+    """The budget of a sampled label as a multiple of d: its own, that of the method it is the rival of, or the
+    experiment's."""
+    experiment = config.experiments[name]
+    entry = experiment.methods[label]
+    if entry.rival_of is None:
+        return float(entry.budget or experiment.budget)
+    shape = feature_shape(config, experiment)
+    settings = json.dumps(canonical(experiment.methods[entry.rival_of]))
+    return fixed_cost(settings, shape) / math.prod(shape)
+
+
+@functools.cache
+def fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
+    """Evaluations of a fixed-cost method, by building its design (networkx and scipy are imported only here)."""
+    from shapeline.designs.exact import occlusion_count
+    from shapeline.methods.design import build
+
+    entry = json.loads(settings)
+    if entry["method"] == "c_shapley_regression":  # counted, for its fit at 1,000 features takes seconds
+        order = entry.get("order", CShapleyRegression.model_fields["order"].default)
+        if order < max(shape):  # none of the runs or squares is the whole
+            squares = sum(math.prod(side - size for side in shape) for size in range(min(order, *shape)))
+            return 1 + squares + entry.get("constrained", False)
+    if entry["method"] == "occlusion":
+        return occlusion_count(math.prod(shape))
+    return build(entry, shape).evaluations

@@ -1,0 +1,126 @@
+"""One line for a mistake in the configuration: where, what, the nearest valid choice."""
+
+import re
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from shapeline.config.limits import shown
+from shapeline.config.scales import SMOKE
+from shapeline.config.types import WANTED, Config
+from shapeline.datasets.sources import USER_FILE
+from shapeline.errors import nearest
+from shapeline.methods.parameters import Own
+
+NUMBERS = {"int_type": "a whole number", "float_type": "a number"}
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke", "prune", "doctor")
+RULES = (
+    *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "train_again", "randomise_model"),
+    *("select_instances", "attribute", "measure", "compare", "render_report", "render_theory", "render_index"),
+)
+# Folders and pages beside the experiments' own.
+TAKEN = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "index")
+SECTIONS = ("datasets", "models", "experiments")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+def at_path(raw: Any, path: tuple) -> Any:
+    for part in path:
+        raw = raw[part] if isinstance(raw, list) else raw.get(part) if isinstance(raw, dict) else None
+    return raw
+
+
+def name_errors(raw: dict) -> Iterator[str]:
+    for section in SECTIONS:
+        entries = raw.get(section)
+        for name, entry in entries.items() if isinstance(entries, dict) else ():
+            yield from _bad_name(section, name)
+            if section == "experiments" and name in (*TARGETS, *RULES, *TAKEN):
+                yield f"experiments.{name}: the name is taken by a target, rule or folder; choose another"
+            elif name in SMOKE[section]:
+                yield f"{section}.{name}: the name is kept for the built-in smoke test; choose another"
+            labels = entry.get("methods") if isinstance(entry, dict) else None
+            for label in labels if isinstance(labels, dict) else ():
+                yield from _bad_name(f"experiments.{name}.methods", label)
+
+
+def _bad_name(where: str, name: object) -> Iterator[str]:
+    if not NAME.fullmatch(str(name)):
+        yield f"{where}.{name}: a name is a letter, then letters, digits and underscores"
+
+
+def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
+    """What is wrong with the value at `path`, what is allowed, and the nearest name."""
+    error = next((e for e in errors if e["type"].startswith("union_tag") and isinstance(e["input"], dict)), errors[0])
+    kind, value = error["type"], error["input"]
+    if kind == "missing":
+        return "is missing"
+    if kind == "extra_forbidden":
+        return f"unknown key.{nearest(path[-1], _keys_at(path[:-1], raw))}"
+    if kind == "union_tag_not_found":
+        key = error["ctx"]["discriminator"].strip("'()")
+        return f"the key '{key}' is missing"
+    if kind == "union_tag_invalid":
+        allowed = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
+        key, tag = error["ctx"]["discriminator"].strip("'()"), error["ctx"]["tag"]
+        return f"unknown {key} '{tag}'.{nearest(tag, allowed)}"
+    if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in WANTED:
+        return f"{shown(value)} is not understood; {WANTED[error['ctx']['pattern']]}"
+    if value is None or value == {} or value == []:
+        return "the section is empty"
+    if (
+        isinstance(value, str)
+        and NUMBER.fullmatch(value)
+        and any(e["type"] in ("float_type", "int_type") for e in errors)
+    ):
+        return f"'{value}' is text to YAML; write the number {float(value)!r}" + (
+            " as 1.0e-3 is written (with a point and a sign)" if "e" in value.lower() else " without quotes"
+        )
+    words = [
+        word for e in errors if e["type"] == "literal_error" for word in re.findall(r"'([^']+)'", e["ctx"]["expected"])
+    ]
+    others = [e["msg"][0].lower() + e["msg"][1:] for e in errors if e["type"] not in ("literal_error", "none_required")]
+    if words and (isinstance(value, str) or not others):
+        wanted = [f" Or write {NUMBERS[e['type']]}." for e in errors if e["type"] in NUMBERS]
+        return f"unknown value {shown(value)}.{nearest(value, words)}{''.join(wanted)}"
+    if kind.endswith(("model_type", "attributes_type", "dict_type")):
+        return f"{shown(value)} is not a mapping of keys"
+    return f"{' or '.join(dict.fromkeys(others))}, not {shown(value)}" + (
+        f" (or one of {', '.join(words)})" if words else ""
+    )
+
+
+def _keys_at(path: tuple, raw: dict) -> list[str]:
+    """The keys allowed at `path`, found by following the types beside the values."""
+    kind: Any = Config
+    for depth, part in enumerate(path):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[part].annotation
+        elif get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+        kind = _member(kind, at_path(raw, path[: depth + 1]))
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _member(kind: Any, value: Any) -> Any:
+    """The member of a union that the value means: by its `method` or `kind`, else the first that has keys."""
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    members = [get_args(m)[0] if get_origin(m) is Annotated else m for m in get_args(kind)]
+    models = [m for m in members if isinstance(m, type) and issubclass(m, BaseModel)]
+    tag = value.get("method", value.get("kind")) if isinstance(value, dict) else None
+    if Own in models and re.match(USER_FILE, str(tag)):
+        return Own
+    for member in models:
+        if any(
+            tag in get_args(member.model_fields[key].annotation)
+            for key in ("method", "kind")
+            if key in member.model_fields
+        ):
+            return member
+    return models[0] if models else kind

@@ -1,0 +1,163 @@
+"""The reference of the configuration as a page: every key with its type, default and description, from the types."""
+
+import json
+import re
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from shapeline.config.types import (
+    OWN,
+    Config,
+    Data,
+    Dataset,
+    Experiment,
+    Features,
+    Instances,
+    Limits,
+    Model,
+    Reference,
+    Report,
+    Training,
+)
+from shapeline.methods.parameters import Own, Sampled
+from shapeline.methods.registry import METHODS
+from shapeline.metrics.registry import METRICS
+
+TAGS = ("method", "kind")  # keys that say which entry is meant: the headings
+SHARED = Sampled
+FAMILIES = {
+    "coalitions": "Methods of coalitions",
+    "hierarchical": "Hierarchical methods",
+    "gradients": "Methods of gradients",
+    "data": "Methods of labelled points",
+    "peers": "Other libraries' estimators",
+    "external": "Scores made elsewhere",
+}
+PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}", "min_length": "{} or more", "max_length": "up to {}"}
+NO_KEYS = "No keys.\n"
+HEAD = """# Configuration reference
+
+Made from the types by `python -m shapeline.config.reference > docs/configuration.md`; a test keeps it in step. What the
+keys do together is told in [Experiments](experiments.md). *needed* marks a key without a default; where the default
+is –, the meaning says what then holds.
+"""
+
+
+def page() -> str:
+    """The whole page in Markdown."""
+    parts = [HEAD, *section("Top level", Config), *section("`data`", Data)]
+    parts += section("`datasets.<name>`", Dataset) + section("`datasets.<name>.limits`", Limits)
+    parts += section("`models.<name>`", Model) + section("`models.<name>.training`", Training)
+    parts += section("`experiments.<name>`", Experiment)
+    features, references = members(Features), members(Reference)
+    parts += union("features", "A mapping of a `kind` and its keys.", features)
+    names = ", ".join(f"`{name}`" for model in references if get_origin(model) is Literal for name in get_args(model))
+    parts += union("reference", f"A name ({names}), or a mapping of a `kind` and its keys.", references)
+    parts += section("`instances`", Instances) + section("`report`", Report)
+    parts += [
+        "## `metrics`\n",
+        "Each is a key under `metrics:`, its value the keys below; cards: [Metrics](metrics.md).\n",
+    ]
+    parts += [f"### `{name}`\n\n{table(metric.parameters) or NO_KEYS}" for name, metric in METRICS.items()]
+    parts += [
+        "## `methods`\n",
+        "Each label is a key under `methods:`, its value `{method: name, ...}` with the keys below; cards: "
+        "[Methods](methods.md). Keys that several methods share:\n",
+        table(SHARED),
+    ]
+    for family, title in FAMILIES.items():
+        parts.append(f"### {title}\n")
+        known = {name: model.parameters for name, model in METHODS.items() if model.family == family}
+        parts += [f"#### `{name}`\n\n{of_method(parameters)}" for name, parameters in known.items()]
+    parts += ["### A function of one's own\n", f"#### `{OWN}`\n\n{of_method(Own)}"]
+    return "\n".join(parts)
+
+
+def section(title: str, model: type[BaseModel]) -> list[str]:
+    """A heading and the table of a model's keys."""
+    return [f"## {title}\n", table(model)]
+
+
+def union(key: str, words: str, of: list[Any]) -> list[str]:
+    """A section of a key whose value is one of several models, a heading each."""
+    parts = [f"## `{key}`\n", f"{words}\n"]
+    for model in of:
+        if isinstance(model, type):
+            name = get_args(model.model_fields["kind"].annotation)[0]
+            parts.append(f"### {key} `{name}`\n\n{table(model) or NO_KEYS}")
+    return parts
+
+
+def of_method(parameters: type[BaseModel]) -> str:
+    """What a method's entry may say: the names of its shared keys, and a table of the others."""
+    shared = [key for key in SHARED.model_fields if key in parameters.model_fields]
+    told = f"Shared keys: {', '.join(f'`{key}`' for key in shared)}.\n" if shared else ""
+    rows = table(parameters, left_out=shared)
+    return "\n".join(part for part in (told, rows) if part) or NO_KEYS
+
+
+def table(model: type[BaseModel], left_out: Any = ()) -> str:
+    """The keys of a model as a table, those that name it left out; empty where it has no others."""
+    rows = []
+    for key, field in model.model_fields.items():
+        if key in left_out or (key in TAGS and get_origin(field.annotation) is Literal and not field.description):
+            continue
+        meaning = re.sub(r"([*|])", r"\\\1", (field.description or "").replace("->", "→").replace("<", "&lt;"))
+        rows.append(f"| `{key}` | {of_type(field.annotation, field.metadata)} | {default(field)} | {meaning} |")
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""]) if rows else ""
+
+
+def default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "*needed*"
+    value = field.default
+    if value is None:
+        return "–"
+    return f"`{json.dumps(value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value)}`"
+
+
+def of_type(annotation: Any, metadata: Any = ()) -> str:
+    """A type in words, with its limits."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        limits = [member for part in inner[1:] for member in getattr(part, "metadata", [part])]
+        return of_type(inner[0], [*limits, *metadata])
+    told = [
+        words.format(getattr(limit, name))
+        for limit in metadata
+        for name, words in LIMITS.items()
+        if getattr(limit, name, None) is not None
+    ]
+    limits = f" ({', '.join(dict.fromkeys(told)).replace('2 or more, up to 2', '2 of them')})" if told else ""
+    if origin in (Union, UnionType):
+        chosen = [member for member in inner if member is not NoneType]
+        if any(isinstance(member, type) and issubclass(member, BaseModel) for member in map(bare, chosen)):
+            return "a mapping, below"
+        return " or ".join(of_type(member, metadata if len(chosen) == 1 else ()) for member in chosen)
+    if origin is Literal:
+        return ", ".join(f"`{name}`" for name in inner)
+    if origin is list:
+        return f"list of {of_type(inner[0])}{limits}"
+    if origin is dict:
+        return f"name → {of_type(inner[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "a mapping, below"
+    return PLAIN[annotation] + ("" if annotation is str else limits)
+
+
+def bare(annotation: Any) -> Any:
+    """A type without what is annotated to it."""
+    return bare(get_args(annotation)[0]) if get_origin(annotation) is Annotated else annotation
+
+
+def members(annotation: Any) -> list[Any]:
+    """The members of an annotated union."""
+    return [bare(member) for member in get_args(bare(annotation))]
+
+
+if __name__ == "__main__":  # python -m shapeline.config.reference > docs/configuration.md
+    print(page(), end="")

@@ -1,0 +1,356 @@
+"""The types of the configuration: every key, its range and its default, and what follows from a few of them."""
+
+import re
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model
+
+from shapeline.datasets.limits import MOST_PIXELS
+from shapeline.datasets.registry import SOURCES
+from shapeline.datasets.sources import USER_FILE
+from shapeline.methods.parameters import Own, Patch, Positive, Superpixel
+from shapeline.methods.registry import METHODS
+from shapeline.metrics.registry import METRICS
+from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, SCHEDULES
+
+INSTANCES_A_SHARD = 250
+ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
+MODEL_FILE = rf"{USER_FILE}|\.(skops|keras)$"
+# What a text that does not match a pattern should have been.
+WANTED = {
+    USER_FILE: "write path/to/file.py:function",
+    MODEL_FILE: "name path/to/file.py:function, or a .skops or .keras file; pickle and joblib are not read, so save a "
+    "pipeline with skops.io.dump",
+}
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Data(Strict):
+    mirror: str | None = Field(
+        None, description="Folder or URL holding <source>/<file>, tried before the official places."
+    )
+    offline: bool = Field(False, description="Never use the network; say which file to place where.")
+
+
+class Limits(Strict):
+    member: float | None = Field(
+        None, gt=0, description="Megabytes that a file in an archive or folder may unpack to; 128 by default."
+    )
+    total: float | None = Field(
+        None,
+        gt=0,
+        description="Megabytes that a whole archive may; by default 500, or 50 times its own size where that is more.",
+    )
+    pixels: float | None = Field(
+        None,
+        gt=0,
+        le=MOST_PIXELS,
+        description="Million pixels of a picture as it is stored; 50 by default.",
+    )
+
+
+class Dataset(Strict):
+    source: str = Field(description=f"One of {', '.join(SOURCES)}, or path/to/file.py:function.")
+    path: str | None = Field(
+        None, description="Local file or folder in place of the official source; $VARIABLES expand."
+    )
+    classes: list[int | str] | None = Field(None, min_length=2, description="The classes kept, by index or name.")
+    unit: Literal["word", "character"] | None = Field(None, description="Text: what a token is.")
+    length: Positive | None = Field(None, description="Text: tokens a document; longer ones are cut.")
+    vocabulary: Annotated[int, Field(ge=3)] | None = Field(
+        None, description="Text: the most frequent words known, padding and unknown counted."
+    )
+    tokenizer: str | None = Field(
+        None,
+        pattern=USER_FILE,
+        description="Text: path/to/file.py:function, a function that takes nothing and returns a tokenizer.",
+    )
+    target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
+    text: str | None = Field(None, description="text_file: the column of documents.")
+    task: Literal["classification", "regression", "multilabel"] | None = Field(
+        None,
+        description="table_file: whether the target is a class (the default) or a number. malaria: multilabel for two "
+        "labels a slide that may both be there, trophozoite and ring; for torch. A function of one's own returns it.",
+    )
+    columns: list[str] | None = Field(
+        None, min_length=1, description="table_file: the columns that are features; all but the target by default."
+    )
+    categorical: list[str] | None = Field(
+        None, min_length=1, description="table_file: columns of numbers that are categories all the same."
+    )
+    separator: str = Field(
+        ",",
+        min_length=1,
+        description="CSV files of table_file and text_file: the character between cells, or the word tab or spaces.",
+    )
+    header: bool | Annotated[int, Field(ge=0)] | list[str] | None = Field(
+        None,  # true: it would be equal to 1
+        description="CSV files: the first line by default; false where there is none, and columns are then called 0, "
+        "1, ...; a list: their names, where there is none; a number: so many lines stand above it.",
+    )
+    na_values: list[str | int | float] | None = Field(
+        None, min_length=1, description="CSV files: what stands for a missing cell, beside pandas' own words."
+    )
+    encoding: str = Field("utf-8", description="CSV files: how the text is written, cp1252 say.")
+    trim: bool = Field(False, description="CSV files: spaces around cells and names are removed.")
+    count: Positive | None = Field(None, description="How many pictures are made, of a source that makes them.")
+    size: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="Pictures in files: [height, width] in pixels, to which each is brought."
+    )
+    fit: Literal["resize", "crop"] | None = Field(
+        None, description="Pictures in files: how: resize (the default) stretches; crop cuts off what is too long."
+    )
+    color: Literal["rgb", "grey"] | None = Field(
+        None, description="Pictures in files: rgb by default, and then a grey picture is refused."
+    )
+    on_corrupt: Literal["stop", "skip"] | None = Field(
+        None, description="Pictures in files: whether one that cannot be decoded stops the run (the default)."
+    )
+    limits: Limits | None = Field(
+        None,
+        description="Archives and pictures in files: how much is read, where the usual limits are too small.",
+    )
+    validation: float = Field(
+        0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
+    )
+    test: float = Field(0.3, gt=0, lt=1, description="Fraction held out, where the source has no official split.")
+
+
+class Training(Strict):
+    epochs: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Passes over the training part; by architecture. 0: none, where source or weights bring a model "
+        "that is ready.",
+    )
+    batch: Positive | None = Field(None, description="Rows a step; by architecture.")
+    learning_rate: float | None = Field(None, gt=0, description="At the start; by architecture.")
+    weight_decay: float | None = Field(None, ge=0, description="Penalty of large weights; by architecture.")
+    schedule: Literal[SCHEDULES] | None = Field(
+        None, description="halving: the learning rate halves every 3 epochs; step: it falls to a fifth every 10."
+    )
+    optimizer: Literal[OPTIMIZERS] | None = Field(None, description="By architecture.")
+    augment: list[Literal[AUGMENTATIONS]] | None = Field(
+        None, description="Pictures: flips made or not, at random, for every training row in every epoch."
+    )
+    patience: Positive | None = Field(
+        None, description="Training ends after so many epochs in a row that are no better on the validation part."
+    )
+
+
+class Model(Strict):
+    dataset: str = Field(description="Name of the dataset that it is trained on.")
+    architecture: Literal[*ARCHITECTURES] | None = Field(None, description="One of the package's; or source, not both.")
+    source: str | None = Field(
+        None,
+        pattern=MODEL_FILE,
+        description="path/to/file.py:function that builds a torch module or a Keras model that gives logits; or a "
+        "model that is ready: a scikit-learn pipeline in a .skops file, a .keras file, or with framework: function a "
+        "path/to/file.py:function of rows.",
+    )
+    trusted: list[str] | None = Field(
+        None, min_length=1, description=".skops: types that the file may hold beside scikit-learn's usual ones."
+    )
+    framework: Literal["torch", "tensorflow", "function"] | None = Field(
+        None,
+        description="tensorflow for the architectures of text, torch for the others. function: the source is the model "
+        "itself, from rows to probabilities or predictions.",
+    )
+    sizes: dict[str, int | float | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
+    weights: str | None = Field(
+        None,
+        description="Training starts from them: imagenet (of resnet18), or a .pth or .safetensors file with the "
+        "architecture's names; $VARIABLES expand.",
+    )
+    training: Training = Field(Training(), description="What differs from the architecture's own training.")
+
+
+class Pixel(Strict):
+    kind: Literal["pixel"]
+
+
+class Column(Strict):
+    kind: Literal["column"]
+
+
+class Group(Strict):
+    kind: Literal["group"]
+    groups: dict[str, list[str]] | None = Field(
+        None, description="Name -> columns; the dataset's own groups by default."
+    )
+
+
+class Word(Strict):
+    kind: Literal["word"]
+
+
+class CharacterRun(Strict):
+    kind: Literal["character_run"]
+
+
+Features = Annotated[Pixel | Patch | Superpixel | Column | Group | Word | CharacterRun, Field(discriminator="kind")]
+
+
+class Background(Strict):
+    kind: Literal["background"]
+    rows: Positive = Field(16, description="Training rows drawn; the model's probability is averaged over them.")
+
+
+class Blur(Strict):
+    kind: Literal["blur"]
+    sigma: float | None = Field(None, gt=0, description="Pixels; an eighth of the shorter side by default.")
+
+
+class Array(Strict):
+    kind: Literal["array"]
+    path: str = Field(description=".npy or .npz of one input's shape or (M, *shape); $VARIABLES expand.")
+
+
+class Pad(Strict):
+    kind: Literal["pad"]
+    id: int | None = Field(
+        None, ge=0, description="The token that fills absent ones: padding for words, the space for characters."
+    )
+
+
+def kind(reference: Any) -> str | None:
+    """Which member of `Reference` a value means; the one of plain names has the tag "mean"."""
+    if isinstance(reference, str):
+        return "mean"
+    return reference.get("kind") if isinstance(reference, dict) else getattr(reference, "kind", None)
+
+
+Reference = Annotated[
+    Annotated[Literal["zero", "mean", "mean_value", "mean_image", "pad", "blur"], Tag("mean")]
+    | Annotated[Background, Tag("background")]
+    | Annotated[Pad, Tag("pad")]
+    | Annotated[Blur, Tag("blur")]
+    | Annotated[Array, Tag("array")],
+    Discriminator(kind),
+]
+
+
+class Instances(Strict):
+    count: Positive = Field(100, description="Test instances explained, drawn by seed.")
+    split: Literal["test"] = Field("test", description="Only records that were not trained on are explained.")
+    label: int | str | None = Field(None, description="Only instances of this class, by index or name.")
+    correct: bool = Field(False, description="Only instances that the model predicts correctly.")
+    objects: Positive | None = Field(
+        None, description="Only pictures with so many objects of their class, where a dataset knows them."
+    )
+    or_all: bool = Field(False, description="Where there are fewer, all of them, in place of an error.")
+    texts: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None, min_length=1, description="Documents of one's own, explained in place of test instances."
+    )
+
+
+class Report(Strict):
+    notebook: Literal["report", "influence", "localization"] = Field(
+        "report",
+        description="The page: influence is that of measures which need labelled points alone, localization that of "
+        "pictures whose decisive pixels are known.",
+    )
+    title: str | None = Field(None, description="Heading of the page; the experiment's name by default.")
+    margin: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="What a recommended method may be behind the best: a share of the span from random scores to it.",
+    )
+    instances_shown: Annotated[int, Field(ge=1, le=12)] = Field(4, description="Explanations drawn as examples.")
+    palette: Literal["colorblind", "deep", "muted"] = Field("colorblind", description="Colours of the figures.")
+
+
+def method(entry: Any) -> str | None:
+    """Which member of `MethodEntry` an entry means; that of functions of one's own has the tag OWN."""
+    name = entry.get("method") if isinstance(entry, dict) else getattr(entry, "method", None)
+    return OWN if re.match(USER_FILE, str(name)) else name and str(name)
+
+
+OWN = "path/to/file.py:function"
+MethodEntry = Annotated[
+    Union[
+        (
+            *(Annotated[entry.parameters, Tag(name)] for name, entry in METHODS.items()),
+            Annotated[Own, Tag(OWN)],
+        )
+    ],
+    Discriminator(method),
+]
+Metrics = create_model(
+    "Metrics",
+    __base__=Strict,
+    **{name: (metric.parameters | None, None) for name, metric in METRICS.items()},
+)
+
+
+class Experiment(Strict):
+    model: str | None = Field(None, description="The model explained; or a dataset in its place, or beside it.")
+    dataset: str | None = Field(
+        None,
+        description="Explained without a model, by methods that need its labelled points alone; beside a model: other "
+        "data than those that it was trained on, whose instances it explains.",
+    )
+    features: Features = Field(description="What is scored: the parts that an instance is cut into.")
+    reference: Reference = Field("mean", description="What stands for an absent feature.")
+    value: Literal["log_probability", "probability", "logit", "expected_log_probability", "prediction"] = Field(
+        "log_probability", description="What a coalition is worth; prediction is the one value of a regression."
+    )
+    instances: Instances = Field(Instances(), description="Which instances are explained.")
+    budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
+    timing: Literal["batch", "per_instance"] = Field(
+        "batch", description="What seconds are: a batch's time shared out, or each instance's own after a warm-up."
+    )
+    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Independent designs of every sampled method.")
+    seeds: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="Trainings of the model, by other seeds alone; every label explains each of them."
+    )
+    time_limit: float | None = Field(
+        None,
+        gt=0,
+        description="Seconds that a method may take for an instance; what takes longer is a row that failed. With it "
+        "instances are explained one at a time.",
+    )
+    methods: dict[str, MethodEntry] = Field(min_length=1, description="Label -> method and its parameters.")
+    metrics: Metrics = Field(description="Metric -> its parameters.")
+    report: Report = Field(Report(), description="The page.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="torch: of coalitions' values; bfloat16 is mixed precision, faster and less exact."
+    )
+    compile: bool = Field(False, description="torch: coalitions' values by torch.compile, which takes a minute first.")
+    cache: bool = Field(
+        False, description="Keep values of coalitions in results/<experiment>/values, which methods then share."
+    )
+    shards: Literal["auto"] | Positive | None = Field(
+        None, description="Score files a label; run-wide `shards` by default."
+    )
+    on_error: Literal["record", "fail"] = Field(
+        "record",
+        description="Whether a method's failure on an instance becomes a row with its reason, or stops the run.",
+    )
+
+
+class Config(Strict):
+    run: list[str] = Field(min_length=1, description="The experiments that `all` makes.")
+    datasets: dict[str, Dataset] = Field(min_length=1, description="Name -> where data come from.")
+    models: dict[str, Model] = Field(min_length=1, description="Name -> what is trained on a dataset, or is ready.")
+    experiments: dict[str, Experiment] = Field(min_length=1, description="Name -> what is explained, how and by what.")
+    results: str = Field("results", min_length=1, description="Output folder, inside the repository root.")
+    scale: Literal["smoke", "paper", "beyond"] = Field(
+        "paper",
+        description="paper: as written; smoke: everything small; beyond: three times the instances, three repeats.",
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = Field(0, description="All that is random follows from it.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU where one is free, else the CPU; cuda: an error where there is none."
+    )
+    jobs_per_gpu: Positive = Field(1, description="Jobs that share a GPU; --resources gpu still counts GPUs.")
+    shards: Literal["auto"] | Positive = Field("auto", description="Score files a label, each a job of its own.")
+    versions: Literal["tell", "strict"] = Field(
+        "tell",
+        description="Packages that can change a number in other versions than scores were made with. tell: a line at "
+        "the start of a run, and in the health table; strict: the jobs run again.",
+    )
+    data: Data = Field(Data(), description="Where official files come from.")

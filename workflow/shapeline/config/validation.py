@@ -1,0 +1,87 @@
+"""The typed configuration: read it, check it, and write one clear line for every mistake."""
+
+import copy
+
+from pydantic import ValidationError
+
+from shapeline.config.checks.experiment import problems
+from shapeline.config.limits import excessive
+from shapeline.config.mistakes import SECTIONS, at_path, explain_failure, name_errors
+from shapeline.config.scales import SCALES, SMOKE
+from shapeline.config.types import Config
+from shapeline.errors import ShapelineError
+
+
+def load(raw: dict) -> Config:
+    """The validated configuration; raises one ShapelineError with a line for every mistake found."""
+    if excess := list(excessive(raw)):
+        raise ShapelineError("\n".join(excess))
+    raw = _without_removed(copy.deepcopy(raw))
+    lines = list(name_errors(raw))
+    names = {section: set(raw[section]) for section in SECTIONS if isinstance(raw.get(section), dict)}
+    for section in SECTIONS:
+        if isinstance(raw.get(section), dict) and raw[section]:
+            raw[section] = {**raw[section], **SMOKE[section]}
+            names[section] |= set(SMOKE[section])
+    config, mistakes = _parse(raw)
+    lines += [f"{'.'.join(map(str, path))}: {text}" for path, text in mistakes.items() if text]
+    if config is not None:
+        lines += problems(config, names, {path[:2] for path in mistakes})
+    if lines:
+        raise ShapelineError("\n".join(dict.fromkeys(lines)))
+    return SCALES[config.scale](config)
+
+
+def schema() -> dict:
+    """The JSON schema that editors read (workflow/schemas/config.schema.json)."""
+    return Config.model_json_schema()
+
+
+def _without_removed(raw: dict) -> dict:
+    """`name: null` removes an entry that an earlier configuration file defined."""
+    for section in SECTIONS:
+        entries = raw.get(section)
+        if isinstance(entries, dict):
+            raw[section] = {name: entry for name, entry in entries.items() if entry is not None}
+    for experiment in (raw.get("experiments") or {}).values() if isinstance(raw.get("experiments"), dict) else ():
+        if isinstance(experiment, dict) and isinstance(experiment.get("methods"), dict):
+            experiment["methods"] = {k: v for k, v in experiment["methods"].items() if v is not None}
+    return raw
+
+
+def _parse(raw: dict) -> tuple[Config | None, dict[tuple, str]]:
+    """Validate; after a mistake drop the offending key and go on, so that every mistake is told at once.
+
+    Returns what is left (None where nothing whole is) and the mistakes by key path; "" is a mere consequence of a drop.
+    """
+    told: dict[tuple, str] = {}
+    while True:
+        try:
+            return Config.model_validate(raw), told
+        except ValidationError as failure:
+            mistakes = _by_path(failure, raw)
+        consequence = {path: any(earlier[: len(path)] == path for earlier in told) for path in mistakes}
+        told = {path: "" if consequence[path] else explain_failure(path, e, raw) for path, e in mistakes.items()} | told
+        cuts = [path[:-1] if errors[0]["type"] == "missing" else path for path, errors in mistakes.items()]
+        if any(not cut or (len(cut) == 1 and cut[0] in ("run", *SECTIONS)) for cut in cuts):
+            return None, told
+        for cut in cuts:
+            while not isinstance(parent := at_path(raw, cut[:-1]), dict | None):  # a list goes as a whole
+                cut = cut[:-1]
+            if parent is not None:
+                parent.pop(cut[-1], None)
+
+
+def _by_path(failure: ValidationError, raw: dict) -> dict[tuple, list[dict]]:
+    """Errors by key path; pydantic's path also holds the names of union members, which are no keys."""
+    paths: dict[tuple, list[dict]] = {}
+    for error in failure.errors():
+        node, path = raw, []
+        for part in error["loc"]:
+            if (isinstance(node, dict) and part in node) or (isinstance(node, list) and isinstance(part, int)):
+                node = node[part]
+                path.append(part)
+        if error["type"] == "missing":
+            path.append(error["loc"][-1])
+        paths.setdefault(tuple(path), []).append(error)
+    return paths

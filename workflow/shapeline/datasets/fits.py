@@ -1,0 +1,81 @@
+"""A model that explains data other than those that it was trained on: what the two must have in common."""
+
+from collections.abc import Mapping
+
+from shapeline.datasets import checks
+from shapeline.datasets.registry import Source
+from shapeline.errors import ShapelineError
+
+FIXED_SIZES = ("side", "height", "width", "input_shape")  # of a model that takes pictures of one size
+
+
+def told_by(source: Source | None, settings: dict) -> dict:
+    """What an entry of the configuration tells of its data before they are read, as `difference` compares it.
+
+    Nothing of a user's own function. Raises ShapelineError for classes that the source does not have.
+    """
+    if source is None:
+        return {}
+    told = {"kind": source.kind, "task": source.task}
+    shape = checks.input_shape(source, settings)
+    if source.classes:
+        chosen = checks.chosen_classes(source.name, source.classes, settings.get("classes"))
+        told["classes"] = [source.classes[index] for index in chosen]
+    if source.kind == "image" and shape:
+        told["channels"], told["size"] = shape[0], list(shape[1:])
+    if source.kind == "table" and source.feature_names:
+        told["columns"] = list(source.feature_names)
+    if source.kind == "text":
+        tokens = checks.text_settings(source, settings)
+        told["unit"], told["tokens a document"] = tokens.unit, tokens.length
+        if settings.get("tokenizer"):
+            told |= {"unit": "word", "tokenizer": settings["tokenizer"]}
+    return told
+
+
+def told_by_card(card: Mapping) -> dict:
+    """The same of prepared data."""
+    shape, kind = card["input_shape"], card["kind"]
+    told = {"kind": kind, "task": card.get("task", "classification"), "classes": card["classes"]}
+    if kind == "image":
+        told["channels"], told["size"] = shape[0], list(shape[1:])
+    if kind == "table":
+        told["columns"], told["categories"] = card["feature_names"], card.get("categories", {})
+    if kind == "text":
+        told |= {"unit": card["unit"], "tokens a document": shape[0], "words": card["vocabulary_digest"]}
+    return told
+
+
+def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
+    """What keeps a model of some data from explaining others, in words; None where nothing that is known does.
+
+    any_size: whether the model takes pictures of any size.
+    """
+    for name in [key for key in trained if key in explained and not (any_size and key == "size")]:
+        own, other = trained[name], explained[name]
+        if own == other:
+            continue
+        if name == "size":
+            own, other = ("x".join(map(str, sides)) for sides in (own, other))
+            return f"the model takes pictures of {own} pixels alone and these have {other}"
+        if name in ("words", "categories"):  # long, and a digest
+            return f"their {name} differ from those of the model's data"
+        return f"their {name}: {_plain(other)}; of the model's data: {_plain(own)}"
+    return None
+
+
+def check(sizes: Mapping, trained: Mapping, explained: Mapping) -> None:
+    """Refuse cards of data that do not fit together: those that a model was trained on, and those that it explains.
+
+    sizes: of the model. The classes must be the same by name and order. Raises ShapelineError.
+    """
+    any_size = not set(sizes) & set(FIXED_SIZES)
+    told = difference(told_by_card(trained), told_by_card(explained), any_size)
+    if told:
+        raise ShapelineError(
+            f"dataset '{explained['name']}' cannot be explained by a model trained on '{trained['name']}': {told}"
+        )
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

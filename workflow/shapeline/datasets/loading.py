@@ -1,0 +1,78 @@
+"""A prepared dataset in memory."""
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shapeline.datasets.sources import PARTS
+from shapeline.datasets.stored import Pictures, mapped
+from shapeline.errors import ShapelineError, nearest
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A prepared dataset in memory.
+
+    inputs: (n, *input_shape) float32, images in [0, 1] once their rows are taken (see Pictures); of texts int32 token
+    ids, right-padded with 0, or the tokenizer's pad. labels: (n,) int64, of a regression float64, of several labels a
+    record (n, labels) uint8, 1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test; ids: (n,) int64,
+    position in the source; card: the dictionary of card.json. owners: of texts with a tokenizer of one's own
+    (n, length) int32, of each token the word that it is part of, -1 of padding and special ones.
+    """
+
+    inputs: np.ndarray | Pictures
+    labels: np.ndarray
+    split: np.ndarray
+    ids: np.ndarray
+    card: dict
+    owners: np.ndarray | None = None
+
+    def part(self, name: str) -> "Dataset":
+        """The records of one part: "train", "validation" or "test"."""
+        if name not in PARTS:
+            raise ShapelineError(f"part '{name}' of a dataset: unknown.{nearest(name, PARTS)}")
+        rows = np.flatnonzero(self.split == PARTS.index(name))
+        return Dataset(
+            self.inputs[rows],
+            self.labels[rows],
+            self.split[rows],
+            self.ids[rows],
+            self.card,
+            None if self.owners is None else self.owners[rows],
+        )
+
+
+def load(folder: str | os.PathLike) -> Dataset:
+    """Read what prepare() wrote; inputs come back as float32, divided by the card's scale, texts as int32 ids.
+
+    Raises ShapelineError when the folder is missing, damaged or holds files that do not belong together.
+    """
+    folder = Path(folder)
+    again = "delete the folder and run again"
+    try:
+        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+        # Opened here because np.load leaves its own file open when the archive is damaged.
+        with open(folder / "arrays.npz", "rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            labels, split, ids = (stored[key] for key in ("labels", "split", "ids"))
+            inputs = mapped(folder / "arrays.npz", "inputs") if card["kind"] == "image" else stored["inputs"]
+            owners = stored["owners"] if "owners" in stored.files else None
+        rows = card.get("rows") or {part: sum(classes.values()) for part, classes in card["counts"].items()}
+        counted = sum(rows.values())
+        input_shape, scale, kind = card["input_shape"], card["scale"], card["kind"]
+    except FileNotFoundError as error:
+        raise ShapelineError(f"prepared dataset {folder}: {error.filename} is missing; {again}.") from error
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ShapelineError(f"prepared dataset {folder}: damaged ({error}); {again}.") from error
+    if list(inputs.shape[1:]) != input_shape or not len(inputs) == len(labels) == len(split) == counted:
+        raise ShapelineError(f"prepared dataset {folder}: arrays.npz and card.json disagree; {again}.")
+    if kind == "image":
+        inputs = Pictures(inputs, scale)
+    else:
+        inputs = inputs.astype(np.int32 if kind == "text" else np.float32)
+        if scale != 1:
+            inputs /= np.float32(scale)
+    return Dataset(inputs, labels, split, ids, card, owners)

@@ -1,0 +1,333 @@
+"""Prepared datasets: prepare() for every source, whatever it is.
+
+A source module (`shapeline.datasets.mnist`, ...) has one function, `read(paths)`, that returns the same dictionary as a
+user's own function; everything after it is the same for all: what a configuration says (checks), what a reader gives
+(records), and here classes, splits and files. The table of sources is in `registry`. These modules need only numpy: the
+configuration imports them before any job."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from shapeline.datasets import regions, text, tokenizer
+from shapeline.datasets.checks import check, chosen_classes, refuse_classes, refuse_text_settings
+from shapeline.datasets.records import checked, checked_texts, read_official, read_own
+from shapeline.datasets.registry import Source, of_task, source_named
+from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION, is_own
+from shapeline.errors import ShapelineError
+from shapeline.seeds import digest, seed_of
+
+VALIDATION_FRACTION = 0.1
+TEST_FRACTION = 0.3
+RARE = 4  # records with the same labels, of which too few could be in every part
+
+
+def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike], folder: str | os.PathLike) -> dict:
+    """Read a source, choose its classes, split it, and write arrays.npz and card.json into `folder`.
+
+    Of a text also documents.parquet: id, text, and where they are known the decisive words; its vocabulary is that of
+    the training part of the chosen classes. Where the reader says where in a picture its class is, also truth.npz.
+
+    source: a name of SOURCES or path/to/file.py:function. raw_files: the official files, in any order, verified by
+    checksum (ignored where settings["path"] names a local copy, which is not). Returns the card. The same arguments
+    write the same bytes. Raises ShapelineError, one line, for whatever is wrong with the settings or the data.
+    """
+    check(source, settings)
+    own = is_own(source)
+    entry = None if own else of_task(source_named(source), settings)
+    records = read_own(source, settings) if own else read_official(entry, settings, raw_files)
+    where = f"{source} ({settings['path']})" if settings.get("path") is not None else source
+    if records.get("texts") is not None:
+        content = checked_texts(where, records, entry, settings)
+    else:
+        content = checked(where, records, entry)
+        refuse_text_settings(source, content["kind"], settings)
+    split, own_split = _split(source, content, settings)
+    names, kept, labels = _chosen(source, content, split, settings, entry)
+    inputs, described, documents = _described(content, kept, split, entry)
+    marked = content.get("truth") and regions.arrays(content["truth"], kept, content["ids"][kept])
+    if marked:
+        described |= regions.described(marked)
+        for name, number in content["truth"]["odd"].items():  # beside those that the reader counted
+            content["odd"][name] = content["odd"].get(name, 0) + number
+    arrays = {"inputs": inputs, "labels": labels[kept], "split": split[kept], "ids": content["ids"][kept]}
+    if "tokenizer" in described:
+        arrays["owners"] = tokenizer.padded(content["tokens"], arrays["ids"])[1]
+    counts = _counts(where, names, arrays["labels"], arrays["split"], own_split and own)
+    skipped = int((labels < 0).sum()) if names and labels.ndim == 1 else 0
+    card = {
+        "name": Path(folder).name,
+        "source": source,
+        **_card(content, names, arrays, counts, entry),
+        "records": {"read": content["read"], "skipped_other_classes": skipped, **content["odd"]},
+        "settings": dict(settings),
+        **described,
+    }
+    _write(Path(folder), arrays, card, documents, marked)
+    return card
+
+
+def _split(source: str, content: dict, settings: dict) -> tuple[np.ndarray, bool]:
+    """The part of every record, drawn by seed where the source does not say it; and whether the source says it."""
+    labels, split, seed = content["labels"], content["split"], settings.get("seed", 0)
+    several = labels.ndim == 2
+    strata = _patterns(labels) if several else labels
+    if content.get("task") == "regression":
+        strata = np.zeros(len(labels), np.int64)
+    own_split = split is not None
+    if split is None:
+        split = np.zeros(len(labels), np.uint8)
+        split[_held_out(strata, split == TRAIN, settings.get("test", TEST_FRACTION), seed, "test")] = TEST
+    elif "test" in settings:
+        raise ShapelineError(f"dataset key 'test': source '{source}' returns its own split; remove the key.")
+    if not (split == VALIDATION).any():
+        fraction = settings.get("validation", VALIDATION_FRACTION)
+        split[_held_out(strata, split == TRAIN, fraction, seed, "validation")] = VALIDATION
+    elif "validation" in settings:
+        raise ShapelineError(f"dataset key 'validation': source '{source}' returns its own validation part; remove it.")
+    return split, own_split
+
+
+def _chosen(
+    source: str, content: dict, split: np.ndarray, settings: dict, entry: Source | None
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The names of the chosen classes, the records kept, and all labels as numbers of these classes, -1 of another.
+
+    source: as a message names it; content: the records, whose counts and notes tell what was left out; split: of every
+    record; entry: None of a user's own function.
+    """
+    labels = content["labels"]
+    every = np.arange(len(labels))
+    if content.get("task") == "regression":
+        refuse_classes(source, settings)
+        return [], every, labels
+    names = content["class_names"]
+    chosen = chosen_classes(source, names, settings.get("classes"))
+    kept_names = [names[index] for index in chosen]
+    if labels.ndim == 2:
+        return kept_names, every, labels[:, chosen]
+    relabelled = np.full(len(names), -1, np.int64)
+    relabelled[chosen] = np.arange(len(chosen))
+    kept = np.flatnonzero(relabelled[labels] >= 0)
+    if entry and entry.balanced:
+        unbalanced, kept = len(kept), _balanced(labels, split, kept, settings.get("seed", 0))
+        content["odd"]["left_out_to_balance"] = unbalanced - len(kept)
+        content["notes"].append("as many of each class as of the rarest, in each part, drawn by seed")
+    return kept_names, kept, relabelled[labels]
+
+
+def _described(
+    content: dict, kept: np.ndarray, split: np.ndarray, entry: Source | None
+) -> tuple[np.ndarray, dict, dict | None]:
+    """The inputs of the kept records, what the card says of their kind, and the columns of documents.parquet."""
+    if content["kind"] == "text":
+        inputs, described, documents = _encoded(content, kept, split[kept] == TRAIN)
+        described["synthetic"] = entry.synthetic if entry else None
+        described["documents_digest"] = _documents_digest(documents)
+        content["odd"]["truncated"] = int((content["tokens"].sizes[content["ids"][kept]] > inputs.shape[1]).sum())
+        return inputs, described, documents
+    # Not copied where all are kept: large pictures fill the memory.
+    inputs = content["inputs"] if len(kept) == len(content["inputs"]) else content["inputs"][kept]
+    told = content["task"] == "regression" or content["labels"].ndim == 2
+    described = {"task": content["task"]} if told else {}
+    described |= {
+        key: content[key] for key in ("notes", "categorical", "categories", "columns", "missing") if content[key]
+    }
+    if entry and entry.synthetic:
+        described["synthetic"] = True
+    return inputs, described, None
+
+
+def _documents_digest(documents: dict) -> str:
+    """Of the documents and their decisive words: the card is an input of the jobs that read them, whose file has no
+    rule of its own."""
+    hashed = hashlib.sha256()
+    for document in documents["text"]:
+        hashed.update(document.encode() + b"\0")
+    for flags in documents.get("decisive", ()):
+        hashed.update(flags.tobytes() + b"\2")
+    return hashed.hexdigest()
+
+
+def _card(content: dict, names: list[str], arrays: dict, counts: dict, entry: Source | None) -> dict:
+    """What the card says of every dataset: its shape and classes, and where it comes from."""
+    several = arrays["labels"].ndim == 2
+    return {
+        "kind": content["kind"],
+        "input_shape": list(arrays["inputs"].shape[1:]),
+        "classes": names,
+        "counts": counts,
+        **({"rows": _rows(arrays["split"])} if several else {}),  # which the counts of each label do not tell
+        "scale": content["scale"],
+        "feature_names": content["feature_names"],
+        "groups": content["groups"],
+        "licence": entry.licence if entry else "",
+        "citation": entry.citation if entry else "",
+        "urls": [url for file in entry.files for url in file.urls or (file.page,)] if entry else [],
+    }
+
+
+def _balanced(labels: np.ndarray, split: np.ndarray, kept: np.ndarray, seed: int) -> np.ndarray:
+    """Those of the kept records that leave each part with as many of every class as of its rarest."""
+    drawn = []
+    for part, name in enumerate(PARTS):
+        here = kept[split[kept] == part]
+        members = {label: here[labels[here] == label] for label in np.unique(labels[kept]).tolist()}
+        least = min(len(records) for records in members.values())
+        for label, records in members.items():
+            generator = np.random.default_rng(seed_of("balance", seed, name, label))
+            drawn.append(generator.permutation(records)[:least])
+    return np.sort(np.concatenate(drawn))
+
+
+def _encoded(content: dict, kept: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, dict, dict]:
+    """The ids (n, length) of the kept documents, what the card says of them, and the columns of documents.parquet."""
+    tokens, rows = content["tokens"], content["ids"][kept]
+    if isinstance(tokens, tokenizer.Documents):
+        return tokenizer.padded(tokens, rows)[0], _own_tokens(tokens, rows, content), _texts(content, rows)
+    settings, words = tokens.settings, tokens.settings.unit == "word"
+    inputs, vocabulary = text.encode(tokens, rows, training)
+    described = {
+        "unit": settings.unit,
+        "absent_id": text.PADDING if words else text.SPACE,
+        "space_id": None if words else text.SPACE,
+        "mean_words": float(tokens.n_words[rows].mean()) if len(rows) else 0.0,
+        "notes": content["notes"],
+        "vocabulary_digest": digest(vocabulary),
+        "vocabulary": vocabulary,
+    }
+    documents = _texts(content, rows)
+    if content["decisive"] is not None:
+        # As the words are: the last ones of a long document, or those of its first characters.
+        decisive = [content["decisive"][row] for row in rows]
+        if words:
+            documents["decisive"] = [flags[-settings.length :] for flags in decisive]
+        else:
+            n_left = [len(text.words_of(document, "character", settings.length)) for document in documents["text"]]
+            documents["decisive"] = [flags[:n] for flags, n in zip(decisive, n_left, strict=True)]
+    return inputs, described, documents
+
+
+def _texts(content: dict, rows: np.ndarray) -> dict:
+    return {"id": rows, "text": [content["texts"][row] for row in rows]}
+
+
+def _own_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dict) -> dict:
+    """What the card says of documents by a tokenizer of one's own."""
+    own = tokens.tokenizer
+    if (tokens.n_words[rows] <= 1).all() and any(len(content["texts"][row].split()) > 1 for row in rows):
+        raise ShapelineError(
+            f"tokenizer '{own.source}': all tokens of a document are of one word, so there is nothing to tell apart; "
+            "let encode return (ids, word_of_token)."
+        )
+    return {
+        "unit": "word",
+        "tokenizer": own.source,
+        "absent_id": own.pad,
+        "space_id": None,
+        "mean_words": float(tokens.n_words[rows].mean()) if len(rows) else 0.0,
+        "notes": content["notes"],
+        "vocabulary_digest": digest([own.source, own.pad, own.vocabulary]),
+        "vocabulary": own.vocabulary,
+    }
+
+
+def _patterns(labels: np.ndarray) -> np.ndarray:
+    """Which labels a record has, as a number (n,): records alike are split together, and so are those of rare kinds."""
+    _, pattern, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    pattern = pattern.reshape(-1)
+    return np.where(counts[pattern] < RARE, -1, pattern)
+
+
+def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float, seed: int, part: str) -> np.ndarray:
+    """Indices of a stratified draw of `fraction` of the candidates.
+
+    Each class has its own draw, seeded by its original index, so a record is in the same part whichever other classes
+    are chosen. A class of two or more keeps at least one record on either side.
+    """
+    held_out = [np.empty(0, np.int64)]
+    for label in np.unique(labels[candidates]):
+        members = np.flatnonzero(candidates & (labels == label))
+        count = int(fraction * len(members) + 0.5)
+        if fraction > 0 and len(members) >= 2:
+            count = min(max(count, 1), len(members) - 1)
+        generator = np.random.default_rng(seed_of("split", seed, part, int(label)))
+        held_out.append(generator.permutation(members)[:count])
+    return np.concatenate(held_out)
+
+
+def _counts(
+    where: str, names: list[str], labels: np.ndarray, split: np.ndarray, own_split: bool = False
+) -> dict[str, dict[str, int]]:
+    """Records per part and class; a class without training records and an empty test part are errors.
+
+    Of several labels a record (n, labels): those that have each. Without classes, which a regression has none of, all
+    records count as one. own_split: a user's function says which records are for training; it may have none of a class,
+    for a model that is trained on other data.
+    """
+    regression = not names
+    if regression:
+        names, labels = ["all"], np.zeros(len(labels), np.int64)
+    of_class = labels.T == 1 if labels.ndim == 2 else [labels == label for label in range(len(names))]
+    counts = {
+        part: {name: int(((split == index) & has).sum()) for name, has in zip(names, of_class, strict=True)}
+        for index, part in enumerate(PARTS)
+    }
+    for name in names:
+        if not counts["train"][name] and not (own_split and any(counts["train"].values())):
+            total = sum(counts[part][name] for part in PARTS)
+            have = f"{total} record(s), none of them in the training part" if total else "no record"
+            if regression:
+                raise ShapelineError(f"{where}: the training part is empty; lower 'test'.")
+            raise ShapelineError(f"{where}: class '{name}' has {have}; choose others with 'classes', or lower 'test'.")
+    if not (split == TEST).any():
+        raise ShapelineError(f"{where}: the test part is empty, so there is nothing to explain.")
+    return counts
+
+
+def _rows(split: np.ndarray) -> dict[str, int]:
+    """Records of each part."""
+    return {name: int((split == part).sum()) for part, name in enumerate(PARTS)}
+
+
+def _write(
+    folder: Path, arrays: dict[str, np.ndarray], card: dict, documents: dict | None = None, marked: dict | None = None
+) -> None:
+    """Write all files under temporary names and rename them, so that a killed job leaves nothing half-written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    array_file, card_file, document_file = folder / "arrays.npz", folder / "card.json", folder / "documents.parquet"
+    truth_file = folder / regions.FILE
+    array_part, card_part, document_part, truth_part = (
+        file.with_name(file.name + ".part") for file in (array_file, card_file, document_file, truth_file)
+    )
+    try:
+        with open(array_part, "wb") as stream:
+            np.savez(stream, **arrays)
+        if documents is not None:
+            import pyarrow.parquet
+
+            # Small row groups, in the order of the ids, so that a few documents are read without the others.
+            pyarrow.parquet.write_table(pyarrow.table(documents), document_part, row_group_size=10_000)
+        if marked is not None:
+            with open(truth_part, "wb") as stream:
+                np.savez(stream, **marked)
+        card_part.write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        # Without the old card, a kill between the renames can never pair it with the new arrays.
+        card_file.unlink(missing_ok=True)
+        document_file.unlink(missing_ok=True)
+        truth_file.unlink(missing_ok=True)
+        os.replace(array_part, array_file)
+        if marked is not None:
+            os.replace(truth_part, truth_file)
+        if documents is not None:
+            os.replace(document_part, document_file)
+        os.replace(card_part, card_file)
+    except OSError as error:
+        raise ShapelineError(f"prepared dataset {folder}: cannot be written ({error.strerror or error}).") from error
+    finally:
+        for part in (array_part, card_part, document_part, truth_part):
+            part.unlink(missing_ok=True)

@@ -1,0 +1,70 @@
+"""A draw of its own for every instance: a design of a pool, its features permuted by the instance's own permutation.
+
+One draw shared by instances couples them, and every test over instances is then invalid (METHODS §13); one
+factorisation an instance is too dear from a few hundred features on. Where the features of a design are exchangeable,
+as in KernelSHAP, a random permutation of them turns one design into another draw of the same distribution, at the cost
+of a gather. Instances still share what no permutation changes, how well a design is conditioned: hence a pool.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.seeds import seed_of
+
+POOL = 1024  # designs at most; each is made when an instance first asks for it
+FEWEST = 12  # however dear they are
+POOL_WORK = 1 << 37  # multiplications that the pool's factorisations may take: some seconds
+READOUT_BYTES = 1 << 28  # of the designs that a chunk of instances holds
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Which design of the pool each of n instances has, numbers (n,), and its permutation of the features.
+
+    orders (n, d): feature j of the pool's design is feature orders[i, j] of instance i; None where the features are
+    not exchangeable, and each number is a seed of its own.
+    """
+
+    numbers: np.ndarray
+    orders: np.ndarray | None
+
+    def masks(self, designs_masks: np.ndarray, part: np.ndarray) -> np.ndarray:
+        """Masks (a, K, d) of the instances at `part` (a,), from those of their designs (a, K, d)."""
+        if self.orders is None:
+            return designs_masks
+        return np.take_along_axis(designs_masks, self.orders[part].argsort(axis=1)[:, None], axis=2)
+
+    def scores(self, of_designs: np.ndarray, part: np.ndarray) -> np.ndarray:
+        """Scores (a, d) by the instances' own features, from those by the features of their designs."""
+        if self.orders is None:
+            return of_designs
+        own = np.empty_like(of_designs)
+        np.put_along_axis(own, self.orders[part], of_designs, axis=1)
+        return own
+
+
+def draws(seed: int, instances: Sequence[Hashable], d: int, evaluations: int, exchangeable: bool = True) -> Draws:
+    """The draws of instances, by a seed of (seed, instance) each, so that none depends on the others.
+
+    seed: of the label and repeat; instances: what seeds each, an id or a digest; evaluations: of a design, K.
+    """
+    if not exchangeable:
+        return Draws(np.array([seed_of(seed, instance) for instance in instances], dtype=object), None)
+    pool = pool_size(d, evaluations)
+    numbers, orders = np.empty(len(instances), np.int64), np.empty((len(instances), d), np.int64)
+    for place, instance in enumerate(instances):
+        random = np.random.default_rng(seed_of(seed, instance))
+        numbers[place], orders[place] = random.integers(pool), random.permutation(d)
+    return Draws(numbers, orders)
+
+
+def pool_size(d: int, evaluations: int) -> int:
+    """Designs of the pool: as many as some seconds make, at least FEWEST."""
+    return int(np.clip(POOL_WORK // max(1, evaluations * d * d), FEWEST, POOL))
+
+
+def at_a_time(d: int, evaluations: int) -> int:
+    """Designs that may be held at once."""
+    return max(1, READOUT_BYTES // (8 * d * evaluations))

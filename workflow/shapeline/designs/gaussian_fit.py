@@ -1,0 +1,233 @@
+"""A Gaussian process over coalitions fitted to values: relevances and noise by likelihood, scores by their mixture.
+
+All is stacked over instances: rows (n, m, d) of +-1 for m pairs, N first; odd (n, m) their values' odd parts, of scale
+1; noise (n, m) the variance of what a pair lacks, else 0. Covariances are relative to a coalition's prior variance.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.designs.gaussian_moments import (
+    correlation,
+    hyperbolic,
+    rest_variance,
+    rest_weights,
+    score_covariance,
+    score_variance,
+)
+
+REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, main effects alone
+REST = (1e-6, 1e-3, 3e-2)  # variance of what the prior leaves out, relative to a coalition's
+LEAST, MOST = 1e-4, 0.95  # relevances
+JITTER = 1e-10
+HUGE = 1e30  # beside which what a border adds to itself is nothing
+FEW = 1.4  # pairs a feature: below it likelihoods are too flat to choose by
+LINEAR_SHARE = 0.6  # of the linear fit in the scores, there
+STEPS, RATE = 10, 0.25  # of the ascent of the likelihood, in log relevance
+NEARBY = ((0.6, 1.0), (1.0, 0.2), (1.0, 1.0), (1.0, 5.0), (1.5, 1.0))
+LEARNED = 0.5  # criterion that each learned relevance has to earn
+MOST_FREEDOM = 1.7  # of the factor on the variance that they cost
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """What a block of instances has shown. rest (n, m, d): weights of the pairs where the prior says nothing."""
+
+    rows: np.ndarray
+    odd: np.ndarray
+    noise: np.ndarray
+    rest: np.ndarray
+
+    @classmethod
+    def of(cls, rows: np.ndarray, odd: np.ndarray, noise: np.ndarray) -> "Data":
+        """Data with the weights of the rest worked out."""
+        return cls(rows, odd, noise, rest_weights(rows))
+
+    def only(self, pairs: np.ndarray) -> "Data":
+        """The same for some of the pairs."""
+        return Data(self.rows[:, pairs], self.odd[:, pairs], self.noise[:, pairs], self.rest[:, pairs])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(instances, pairs, features)."""
+        return self.rows.shape
+
+
+@dataclass(frozen=True, eq=False)
+class Extra:
+    """Functions of coalitions on top of the prior, each with its standard deviation in it.
+
+    values (n, m, q) at the pairs; scores (n, q, d) their Shapley values; penalty (n,) of the criterion.
+    """
+
+    values: np.ndarray
+    scores: np.ndarray
+    penalty: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """criterion (n,): -2 log likelihood and penalties; scores, variance (n, d) of the posterior."""
+
+    criterion: np.ndarray
+    scores: np.ndarray
+    variance: np.ndarray
+
+
+def with_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
+    """A copy of the correlations with the rest and the noise on their diagonal."""
+    matrix = matrix.copy()
+    each = np.arange(matrix.shape[1])
+    matrix[:, each, each] += rest[:, None] + data.noise + JITTER
+    return matrix
+
+
+def criterion(matrix: np.ndarray, odd: np.ndarray) -> np.ndarray:
+    """-2 log likelihood (n,) up to a constant, the scale profiled out."""
+    m = odd.shape[1]
+    white, _, log_determinant = whitened(matrix, odd, np.zeros((len(odd), m, 0)))
+    return m * np.log((white**2).sum(axis=1) / m + 1e-300) + log_determinant
+
+
+def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras: Iterable[Extra | None]) -> list[Fit]:
+    """Posteriors for one relevance (n, d), each of the rests (n,) and each of the extras."""
+    base, cross = correlation(data.rows, relevance), score_covariance(data.rows, relevance)
+    prior = score_variance(relevance)
+    fitted = []
+    for extra in extras:
+        parts, penalty = (base, cross, prior), 0.0
+        if extra is not None:
+            parts = (
+                base + extra.values @ extra.values.swapaxes(1, 2),
+                cross + extra.values @ extra.scores,
+                prior + (extra.scores**2).sum(axis=1),
+            )
+            penalty = extra.penalty
+        fitted += [posterior(data, *parts, rest, penalty) for rest in rests]
+    return fitted
+
+
+def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fit:
+    """Mean and variance of the scores under correlations `matrix`, covariances `cross` and prior variances."""
+    m, d = data.shape[1:]
+    odd, seen, log_determinant = whitened(
+        with_rest(matrix, data, rest), data.odd, cross + rest[:, None, None] * data.rest
+    )
+    scale = (odd**2).sum(axis=1) / m + 1e-300
+    scores = (seen @ odd[..., None])[..., 0]
+    spread = prior + rest[:, None] * rest_variance(d) - (seen**2).sum(axis=2)
+    return Fit(m * np.log(scale) + log_determinant + penalty, scores, np.maximum(spread, 0) * scale[:, None])
+
+
+def whitened(matrix: np.ndarray, odd: np.ndarray, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The Cholesky factor's inverse times odd (n, m) and cross (n, d, m), and the log determinant (n,).
+
+    One factorisation of the matrix bordered with both: stacks of triangular systems have no routine in numpy. With
+    more features than pairs the border would cost more than an inverse.
+    """
+    n, m, _ = matrix.shape
+    border = np.concatenate([odd[:, None, :], cross.swapaxes(1, 2)], axis=1)
+    each = np.arange(m)
+    if border.shape[1] > m:
+        factor = np.linalg.cholesky(matrix)
+        white = border @ np.linalg.inv(factor).swapaxes(1, 2)
+    else:
+        size = m + border.shape[1]
+        bordered = np.zeros((n, size, size))
+        bordered[:, :m, :m] = matrix
+        bordered[:, m:, :m] = border
+        bordered[:, np.arange(m, size), np.arange(m, size)] = HUGE
+        factor = np.linalg.cholesky(bordered)
+        white = factor[:, m:, :m]
+    return white[:, 0], white[:, 1:], 2 * np.log(factor[:, each, each]).sum(axis=1)
+
+
+def mixture(fitted: list[Fit]) -> Fit:
+    """The fits averaged by their likelihoods, instance by instance; the variance holds their disagreement."""
+    value = np.array([fit.criterion for fit in fitted])
+    weight = np.exp(-0.5 * (value - value.min(axis=0)))
+    weight = (weight / weight.sum(axis=0))[..., None]
+    scores = sum(w * fit.scores for w, fit in zip(weight, fitted, strict=True))
+    spread = sum(w * (fit.variance + (fit.scores - scores) ** 2) for w, fit in zip(weight, fitted, strict=True))
+    return Fit(value.min(axis=0), scores, spread)
+
+
+def even_relevance(d: int, reach: float) -> float:
+    """The relevance that all features share at a reach."""
+    return min(4 * reach / d, MOST)
+
+
+def relevance_of(scores: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """Relevances (n, d) in proportion to |score|, with a tenth of the mean below; reach (n,) or one number."""
+    size = np.abs(scores)
+    size = np.hypot(size, 0.1 * size.mean(axis=1, keepdims=True)) + 1e-300
+    reach = np.broadcast_to(reach, len(scores))[:, None]
+    return np.clip(4 * reach / scores.shape[1] * size / size.mean(axis=1, keepdims=True), LEAST, MOST)
+
+
+def over_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each reach: the relevances `make(reach)`, the rest (n,) of highest likelihood and its criterion (n,)."""
+    fitted = []
+    for reach in REACH:
+        relevance = make(reach)
+        base = correlation(data.rows, relevance)
+        value = np.array([criterion(with_rest(base, data, np.full(len(base), rest)), data.odd) for rest in REST])
+        fitted.append((relevance, np.array(REST)[value.argmin(axis=0)], value.min(axis=0)))
+    return fitted
+
+
+def best_of(fitted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The relevances (n, d) and the rest (n,) of the reach of highest likelihood, for each instance."""
+    best = np.argmin([value for _, _, value in fitted], axis=0)
+    each = np.arange(len(best))
+    return tuple(np.array([part[number] for part in fitted])[best, each] for number in (0, 1))
+
+
+def ascend(data: Data, relevance: np.ndarray, rest: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Relevances and rest after `steps` of Adam on the likelihood (Kingma & Ba 2015).
+
+    log relevances have standard deviation 1 about their mean, log rest 3 about log 1e-3.
+    """
+    d = relevance.shape[1]
+    place = np.column_stack([np.log(relevance), np.log(np.maximum(rest, 1e-5))])
+    first, second = np.zeros_like(place), np.zeros_like(place)
+    low = np.log(np.r_[np.full(d, LEAST), 1e-8])
+    high = np.log(np.r_[np.full(d, MOST), 1.0])
+    for step in range(1, steps + 1):
+        slope = gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]))
+        slope[:, :d] += 2 * (place[:, :d] - place[:, :d].mean(axis=1, keepdims=True))
+        slope[:, d] += 2 * (place[:, d] - np.log(1e-3)) / 9
+        first = 0.8 * first + 0.2 * slope
+        second = 0.9 * second + 0.1 * slope**2
+        move = first / (1 - 0.8**step) / np.sqrt(second / (1 - 0.9**step) + 1e-6)
+        place = np.clip(place - RATE * move, low, high)
+    return np.exp(place[:, :d]), np.exp(place[:, d])
+
+
+def gradient(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """Slope (n, d + 1) of the criterion in log relevance and log rest.
+
+    It is that of covariances before their scaling to variance 1, with rest and noise in proportion to the variance: the
+    criterion does not see the scale.
+    """
+    m = data.shape[1]
+    odd, even = hyperbolic(data.rows, relevance)
+    top_even = even[:, 0, 0].copy()  # N with itself, where odd is 1
+    off = rest[:, None] + data.noise + JITTER
+    matrix = odd.copy()
+    matrix[:, np.arange(m), np.arange(m)] += off
+    inverse = np.linalg.inv(matrix)
+    weight = (inverse @ data.odd[..., None])[..., 0]
+    scale = (data.odd * weight).sum(axis=1) / m + 1e-300
+    pull = weight[:, :, None] * (weight / scale[:, None])[:, None, :] - inverse
+    diagonal = np.diagonal(pull, axis1=1, axis2=2)
+    ratio = relevance / (1 - relevance**2)
+    alone = (pull * odd).sum(axis=(1, 2))
+    even *= pull
+    paired = (data.rows * (even @ data.rows)).sum(axis=1)
+    of_top = ratio * (top_even[:, None] - relevance)
+    slope = ratio * (paired - relevance * alone[:, None])
+    slope += (off * diagonal).sum(axis=1)[:, None] * of_top
+    return -np.column_stack([slope, rest * diagonal.sum(axis=1)])

@@ -1,0 +1,112 @@
+"""Closed-form moments of a Gaussian prior over games with odd orders alone (METHODS §12).
+
+A coalition is a row z of -1 and +1 (present); the game is a sum over T of b_T prod_{i in T} z_i, where b_T of odd |T|
+are independent with variance prod_{i in T} r_i, r in (0, 1) the relevance of each feature. Shapley values weigh b_T
+by 2/|T| and see nothing of even orders. Beside it stands the rest: an independent value of the same variance for each
+complementary pair, so that all pairs together determine the Shapley values whatever the prior.
+The prior is scaled to variance 1 at each coalition. Shapes: rows (n, m, d) of +-1, relevance (n, d). Products of
+all features go through logarithms, so that 10,000 of them neither overflow nor underflow.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from shapeline.designs.design import log_factorial
+
+MAX_NODES = 32  # of the positive half: the rule is exact to 2d terms, and to rounding where relevances stay below .95
+MAX_LOG_NODES = 64
+
+
+@cache
+def nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positive nodes and weights of a Gauss-Legendre rule on [-1, 1], exact for even polynomials of degree d - 1."""
+    half = min(max(1, -(-d // 4)), MAX_NODES)
+    place, weight = np.polynomial.legendre.leggauss(2 * half)
+    return place[half:], weight[half:]
+
+
+@cache
+def log_nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes u and weights of integrals of f(u) (-log u) over [0, 1], exact for polynomials of degree d - 1.
+
+    The double integral of f(s t) over the unit square is this one. Weights interpolate in Legendre polynomials, whose
+    integrals against -log u are (-1)^n / (n (n + 1)), 1 at n = 0.
+    """
+    count = min(max(d, 2), MAX_LOG_NODES)
+    place, weight = np.polynomial.legendre.leggauss(count)
+    order = np.arange(count)
+    moment = np.ones(count)
+    moment[1:] = (-1.0) ** order[1:] / (order[1:] * (order[1:] + 1.0))
+    terms = np.polynomial.legendre.legvander(place, count - 1) @ ((2 * order + 1) * moment)
+    return (place + 1) / 2, weight / 2 * terms
+
+
+def log_variance(relevance: np.ndarray) -> np.ndarray:
+    """log of the variance (n,) of a coalition's odd part, [prod(1 + r) - prod(1 - r)]/2, before scaling."""
+    top = np.arctanh(relevance).sum(axis=-1)
+    return 0.5 * np.log1p(-(relevance**2)).sum(axis=-1) + top + np.log(-np.expm1(-2 * top) / 2)
+
+
+def hyperbolic(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """sinh(M) and cosh(M) (n, m, m) over sinh(M(N, N)), M = sum_i artanh(r_i) z_i z'_i.
+
+    The first is the correlation of odd parts, since prod(1 + r z z') is exp(M) times a constant.
+    """
+    weight = np.arctanh(relevance)
+    matrix = (rows * weight[..., None, :]) @ rows.swapaxes(-1, -2)
+    top = weight.sum(axis=-1)[..., None, None]
+    scale = -np.expm1(-2 * top)
+    up, down = np.exp(matrix - top), np.exp(-matrix - top)
+    return (up - down) / scale, (up + down) / scale
+
+
+def correlation(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
+    """Prior correlation (n, m, m) of the odd parts (v(S) - v(complement))/2 of coalitions."""
+    return hyperbolic(rows, relevance)[0]
+
+
+def score_covariance(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
+    """Prior covariance (n, m, d) of odd parts and Shapley values.
+
+    2 r_i z_i times the integral over t in [0, 1] of the even part of prod_{j != i} (1 + t r_j z_j).
+    """
+    place, weight = nodes(rows.shape[-1])
+    scaled = place[:, None] * relevance[..., None, :]
+    base = 0.5 * np.log1p(-(scaled**2)).sum(axis=-1) - log_variance(relevance)[..., None]
+    sums = rows @ np.arctanh(scaled).swapaxes(-1, -2)
+    up = weight * np.exp(base[..., None, :] + sums)
+    down = weight * np.exp(base[..., None, :] - sums)
+    without = 1 / (1 - scaled**2)
+    odd = (up - down) @ (without * scaled)
+    return relevance[..., None, :] * (rows * ((up + down) @ without) - odd)
+
+
+def score_variance(relevance: np.ndarray) -> np.ndarray:
+    """Prior variance (n, d) of the Shapley values.
+
+    4 r_i times the integral over the unit square of the even part in s t of prod_{j != i} (1 + s t r_j).
+    """
+    place, weight = log_nodes(relevance.shape[-1])
+    total = 0.0
+    for sign in (1, -1):
+        scaled = sign * place[:, None] * relevance[..., None, :]
+        product = np.exp(np.log1p(scaled).sum(axis=-1) - log_variance(relevance)[..., None])
+        total = total + weight @ (product[..., None] / (1 + scaled))
+    return 2 * relevance * total
+
+
+def rest_weights(rows: np.ndarray) -> np.ndarray:
+    """Weight (n, m, d) of each complementary pair's odd part on the Shapley values (METHODS §2, pairs together)."""
+    d = rows.shape[-1]
+    sizes = np.arange(1, d + 1)
+    of_size = 2 * np.exp(log_factorial(sizes - 1) + log_factorial(d - sizes) - log_factorial(d))
+    size = np.round((rows.sum(axis=-1, keepdims=True) + d) / 2).astype(int)
+    return rows * of_size[np.where(rows > 0, size, d - size) - 1]  # of the member that holds the feature
+
+
+def rest_variance(d: int) -> float:
+    """Variance of a Shapley value when every pair is independent with variance 1."""
+    others = np.arange(d)
+    counts = log_factorial(d - 1) - log_factorial(others) - log_factorial(d - 1 - others)
+    return float(4 / d**2 * np.exp(-counts).sum())

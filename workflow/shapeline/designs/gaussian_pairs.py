@@ -1,0 +1,156 @@
+"""Which coalitions the Gaussian process evaluates, and the odd part of their values."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.designs.design import all_coalitions, unique_rows, whole
+from shapeline.errors import ShapelineError
+
+BLOCK = 64  # coalitions drawn at a time, whatever is wanted, so that a smaller budget is a prefix
+
+
+def gp_shapley_minimum(d: int) -> int:
+    """Smallest budget of `gp_shapley`, in evaluations: both ends and one pair, or all 2^d where that is fewer."""
+    return min(4, 2**d)
+
+
+def draw_pairs(d: int, budget: int, seed: int = 0) -> np.ndarray:
+    """Coalitions (K, d) bool in one nested order: empty, full, then complementary pairs; a prefix for a smaller budget.
+
+    budget: evaluations, at least `gp_shapley_minimum(d)`; K = budget, less one where a pair would be cut, at most 2^d.
+    First each feature alone with its complement, in random order: half of the marginal contributions at either end.
+    Then a uniform size of 2 to d - 2 and a uniform coalition of that size, without replacement. The complements of
+    the last two of the single features come after both, so that 2d evaluations see every feature.
+    """
+    d, budget = whole("gp_shapley", "d", d, 1), whole("gp_shapley", "budget", budget, 0)
+    if budget < gp_shapley_minimum(d):
+        raise ShapelineError(
+            f"gp_shapley: budget is {budget} evaluations and the minimum for d = {d} is {gp_shapley_minimum(d)}; "
+            "raise it."
+        )
+    ends = np.array([[False] * d, [True] * d])
+    if d == 1:
+        return ends
+    rng = np.random.default_rng(seed)
+    budget = min(budget, 2**d)
+    alone = np.eye(d, dtype=bool)[rng.permutation(d)]
+    half = alone[:1] if d == 2 else alone  # of two features one is the other's complement
+    wanted = max(budget // 2 - 1 - len(half), 0)
+    first = np.concatenate([half, _drawn(d, wanted, rng)]) if wanted else half
+    masks = np.concatenate([ends, np.stack([first, ~first], axis=1).reshape(-1, d)])
+    if d > 2:
+        masks[2 * d - 1], masks[2 * d] = masks[2 * d].copy(), masks[2 * d - 1].copy()
+    cut = budget if d > 2 and budget in (2 * d, 2 * d + 1) else budget - budget % 2
+    return masks[:cut]
+
+
+def _drawn(d: int, wanted: int, rng: np.random.Generator) -> np.ndarray:
+    """`wanted` distinct pairs of sizes 2 to d - 2, the member with feature 0; a shorter draw is a prefix."""
+    sizes = np.arange(2, d - 1)
+    by_rejection = min(wanted, 2 ** (d - 1) // 8)
+    drawn = np.zeros((0, d), bool)
+    while len(drawn) < by_rejection:
+        size = rng.choice(sizes, size=BLOCK)
+        more = rng.permuted(np.arange(d) < size[:, None], axis=1)
+        drawn = np.concatenate([drawn, more ^ ~more[:, :1]])
+        drawn = drawn[np.sort(unique_rows(drawn)[0])]
+    drawn = drawn[:by_rejection]
+    if wanted == by_rejection:
+        return drawn
+    # The rest in the order of exponential / rate: draws without replacement (Efraimidis & Spirakis 2006).
+    masks = all_coalitions(d, "gp_shapley")[1::2]
+    size = masks.sum(axis=1)
+    left = (size > 1) & (size < d - 1)
+    left[drawn @ (1 << np.arange(d)) >> 1] = False
+    masks, size = masks[left], size[left]
+    turn = np.argsort(rng.exponential(size=len(masks)) * np.bincount(size)[size], kind="stable")
+    return np.concatenate([drawn, masks[turn[: wanted - by_rejection]]])
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The complementary pairs of draws, N first.
+
+    rows (n, m, d) of +-1, the member evaluated as `first`; first, second (n, m) row numbers of the masks. The last
+    `lone` of them lack the second, which stands for the first there.
+    """
+
+    rows: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    lone: int
+
+    def odd(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(v(S) - v(complement))/2 (n, m), and the variance (n, m) of what had to be guessed for a lone coalition."""
+        first_values = np.take_along_axis(values, self.first, axis=1)
+        second_values = np.take_along_axis(values, self.second, axis=1)
+        odd, noise = (first_values - second_values) / 2, np.zeros(first_values.shape)
+        if self.lone:
+            even, noise[:, -self.lone :] = self._even_of_lone(first_values, second_values)
+            odd[:, -self.lone :] = first_values[:, -self.lone :] - even
+        return odd, noise
+
+    def _even_of_lone(self, first_values: np.ndarray, second_values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The even part (v(S) + v(complement))/2 of lone coalitions, and its variance, both (n, lone).
+
+        Away from the ends it changes in proportion to v(S) - v(nearer end), as it does over the pairs of that size:
+        a feature without effect has no interactions.
+        """
+        size, count = self.rows.sum(axis=2), first_values.shape[1] - self.lone
+        small = np.where(size <= 0, first_values, second_values)  # the value of a pair's smaller member
+        grown = small[:, 1:count] - second_values[:, :1]
+        change = (first_values + second_values)[:, 1:count] / 2 - (first_values + second_values)[:, :1] / 2
+        lone = np.where(size <= 0, first_values - second_values[:, :1], first_values - first_values[:, :1])[:, count:]
+        alike = np.abs(size[:, None, 1:count]) == np.abs(size[:, count:, None])
+        square = (alike * grown[:, None] ** 2).sum(axis=2)
+        safe = np.where(square > 0, square, 1.0)
+        slope = (alike * (grown * change)[:, None]).sum(axis=2) / safe
+        left = (alike * (change[:, None] - slope[..., None] * grown[:, None]) ** 2).sum(axis=2) / safe
+        number = alike.sum(axis=2)
+        left = np.where((number > 1) & (square > 0), left * (number + 1) / np.maximum(number - 1, 1), 1.0)
+        return (first_values + second_values)[:, :1] / 2 + slope * lone, lone**2 * left
+
+
+def find_pairs(masks: np.ndarray) -> Pairs:
+    """The pairs of draws (n, K, d) bool; each must hold the empty and the full coalition, no coalition twice."""
+    n, count, d = masks.shape
+    weight = np.random.default_rng(0).integers(1, 2**62, size=d, dtype=np.uint64)
+    key = masks @ weight  # modulo 2^64
+    # In the order of min(key, key of the complement) the two of a pair are neighbours.
+    other = weight.sum(dtype=np.uint64) - key
+    low = np.minimum(key, other)
+    order = np.argsort(low, axis=1, kind="stable")
+    ranked = np.take_along_axis(low, order, axis=1)
+    paired = np.zeros((n, count), bool)
+    paired[:, :-1] = ranked[:, 1:] == ranked[:, :-1]
+    ranked_key = np.take_along_axis(key, order, axis=1)
+    doubled = paired[:, 1:] & paired[:, :-1]
+    doubled |= (paired[:, :-1]) & (ranked_key[:, 1:] == ranked_key[:, :-1])
+    partner = np.full((n, count), -1)
+    at, place = np.nonzero(paired)
+    partner[at, order[at, place]] = order[at, place + 1]
+    second = np.zeros((n, count), bool)
+    second[at, order[at, place + 1]] = True
+    full, empty = masks.all(axis=2), ~masks.any(axis=2)
+    pairs = (partner >= 0).sum(axis=1)
+    if doubled.any() or (full.sum(axis=1) != 1).any() or (empty.sum(axis=1) != 1).any() or (pairs != pairs[0]).any():
+        raise ShapelineError(
+            "gp_shapley: each draw must hold the empty and the full coalition, no coalition twice, and equally many "
+            "complementary pairs as the others; use the coalitions of draw_pairs."
+        )
+    rank = np.where(full | empty, 0, np.where(partner >= 0, 1, 2))
+    rank[second] = 3
+    first = np.argsort(rank, axis=1, kind="stable")[:, : count - pairs[0]]
+    mate = np.take_along_axis(partner, first, axis=1)
+    first, mate = _full_first(first, np.where(mate < 0, first, mate), full)
+    rows = np.where(np.take_along_axis(masks, first[..., None], axis=1), 1.0, -1.0)
+    return Pairs(rows, first, mate, int(count - 2 * pairs[0]))
+
+
+def _full_first(first: np.ndarray, mate: np.ndarray, full: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The pair of the ends as (full, empty); `rank` put whichever came first at the front."""
+    swap = ~np.take_along_axis(full, first[:, :1], axis=1)
+    first, mate = first.copy(), mate.copy()
+    first[:, :1], mate[:, :1] = np.where(swap, mate[:, :1], first[:, :1]), np.where(swap, first[:, :1], mate[:, :1])
+    return first, mate

@@ -1,0 +1,215 @@
+"""Shapley values from a Gaussian process over coalitions (METHODS §12; Rundel et al. 2026, Fumagalli et al. 2026)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.designs.design import Design, one_thread, solve_positive
+from shapeline.designs.gaussian_extras import curve, terms
+from shapeline.designs.gaussian_fit import (
+    FEW,
+    LEARNED,
+    LEAST,
+    LINEAR_SHARE,
+    MOST,
+    MOST_FREEDOM,
+    NEARBY,
+    STEPS,
+    Data,
+    Fit,
+    ascend,
+    best_of,
+    even_relevance,
+    fits,
+    mixture,
+    over_reaches,
+    relevance_of,
+)
+from shapeline.designs.gaussian_large import MANY, explain_large
+from shapeline.designs.gaussian_moments import correlation, rest_weights, score_covariance
+from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
+from shapeline.errors import ShapelineError
+
+__all__ = ["ReadOut", "draw_pairs", "gp_shapley", "gp_shapley_minimum", "read_out"]
+
+MOST_COALITIONS = 2**14
+CELLS = 100_000  # of a block's covariance matrices together: they stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class ReadOut:
+    """scores (n, d) and their posterior standard deviations, uncertainty (n, d); error (n,): the predicted RMSE."""
+
+    scores: np.ndarray
+    uncertainty: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """Predicted root mean square error of each explanation, (n,)."""
+        return np.sqrt((self.uncertainty**2).mean(axis=1))
+
+
+def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
+    """Shapley values with their uncertainty, relevances chosen for each instance by the likelihood of its values.
+
+    masks: (K, d) bool, or (n, K, d) a draw per instance, of `draw_pairs`, in any order; values: (n, K). Scores sum to
+    v(N) - v(empty); exact with uncertainty 0 where all coalitions are given, and where the values are linear.
+    """
+    masks, values = np.asarray(masks), np.asarray(values, dtype=np.float64)
+    masks = masks[None] if masks.ndim == 2 else masks
+    if masks.dtype != bool or masks.ndim != 3 or values.ndim != 2 or masks.shape[1] != values.shape[1]:
+        raise ShapelineError(
+            f"gp_shapley: masks are {masks.dtype} of shape {masks.shape} and values of shape {values.shape}; "
+            "give (K, d) or (n, K, d) bool and (n, K)."
+        )
+    n, (_, count, d) = len(values), masks.shape
+    if len(masks) not in (1, n):
+        raise ShapelineError(f"gp_shapley: {len(masks)} draws for {n} instances; give one, or one for each.")
+    if count > MOST_COALITIONS and count < 2 ** min(d, 31):
+        raise ShapelineError(
+            f"gp_shapley: {count} coalitions need a matrix of {count // 2} rows and columns; "
+            f"give at most {MOST_COALITIONS}, or choose kernel_shap."
+        )
+    block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
+    parts = [slice(start, start + block) for start in range(0, n, block)]
+    fitted = [_block(masks[part] if len(masks) > 1 else masks, values[part]) for part in parts]
+    return ReadOut(*(np.concatenate(part) for part in zip(*fitted, strict=True)))
+
+
+def _block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    pairs = find_pairs(masks)
+    if len(masks) < len(values):
+        copies = (np.repeat(a, len(values), axis=0) for a in (pairs.rows, pairs.first, pairs.second))
+        pairs = Pairs(*copies, pairs.lone)
+    odd, noise = pairs.odd(values)
+    size = np.abs(odd).max(axis=1, keepdims=True)
+    size = np.where(size > 0, size, 1.0)
+    n, m, d = pairs.rows.shape
+    with one_thread(n * m**2 * d):
+        rough = 16 * np.finfo(float).eps * np.abs(values).max(axis=1) / size[:, 0]
+        scores, spread = _scores(pairs.rows, odd / size, noise / size**2, rough)
+    scores = scores + (2 * odd[:, :1] / size - scores.sum(axis=1, keepdims=True)) / d
+    return scores * size, np.sqrt(spread) * size
+
+
+def _scores(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and their variances (n, d), for odd parts of scale 1, rounded to `rough` (n,)."""
+    m, d = rows.shape[1:]
+    if d <= 31 and m == 2 ** (d - 1) and not noise.any():
+        return (odd[:, None, :] @ rest_weights(rows))[:, 0], np.zeros((len(rows), d))
+    # Relative to a coalition's variance, as all covariances are.
+    noise = noise / np.maximum((odd**2).mean(axis=1, keepdims=True), 1e-300)
+    fit = (explain_large if m > MANY else explain)(Data.of(rows, odd, noise))
+    return with_linear(rows, odd, rough, fit)
+
+
+def explain(data: Data) -> Fit:
+    """Posterior of the scores: equal relevances, then in proportion to scores, then, with pairs enough, learned."""
+    n, m, d = data.shape
+    few = m <= FEW * d
+    even = over_reaches(data, lambda reach: np.full((n, d), even_relevance(d, reach)))
+    fitted = _fitted(data, even, few)
+    scores = mixture(fitted).scores
+    sized = over_reaches(data, lambda reach: relevance_of(scores, reach))
+    fitted += [Fit(fit.criterion + LEARNED * d, fit.scores, fit.variance) for fit in _fitted(data, sized, few)]
+    return mixture(fitted) if few else mixture(fitted + learned(data, *best_of(sized), fitted[-1].scores))
+
+
+def _fitted(data: Data, reaches: list, few: bool) -> list[Fit]:
+    """Fits of every reach where the pairs are few, else of the best."""
+    tried = [(relevance, rest) for relevance, rest, _ in reaches] if few else [best_of(reaches)]
+    return [fit for relevance, rest in tried for fit in fits(data, relevance, [rest], [None])]
+
+
+def learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
+    """Fits about the relevances that the likelihood's gradient leads to, with a curve and with terms on top."""
+    relevance, rest = ascend(data, relevance, rest, STEPS)
+    extras = [extra for extra in (terms(data, relevance, rest), curve(data, scores)) if extra is not None]
+    fitted = []
+    for more in sorted({more for more, _ in NEARBY}):
+        rests = [rest * factor for near, factor in NEARBY if near == more]
+        fitted += fits(data, np.clip(relevance * more, LEAST, MOST), rests, [None, *extras])
+    _, m, d = data.shape
+    freedom = m / max(m - d, m / MOST_FREEDOM)  # the learned relevances took as many from the scale
+    return [Fit(fit.criterion + LEARNED * d, fit.scores, fit.variance * freedom) for fit in fitted]
+
+
+def with_linear(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
+    """The fit's scores and variances, or the linear game's and 0 where one meets all the values to rounding.
+
+    Where the pairs are few the likelihood cannot tell bends from noise: the linear fit, which is the mean of the
+    marginal contributions at both ends, then has a share in the scores, and its distance one in the variances.
+    """
+    _, m, d = rows.shape
+    if m < d:
+        return fit.scores, fit.variance
+    normal = rows.swapaxes(1, 2) @ rows
+    normal[:, np.arange(d), np.arange(d)] += 1e-12 * m  # keeps it regular; no more than rounding where it is
+    slope = np.linalg.solve(normal, rows.swapaxes(1, 2) @ odd[..., None])
+    left = np.abs((rows @ slope)[..., 0] - odd).max(axis=1)
+    exact = left <= 1e-10 + rough
+    exact[exact] = np.linalg.matrix_rank(rows[exact]) == d
+    share = np.where(exact, 1.0, LINEAR_SHARE if m <= FEW * d else 0.0)[:, None]
+    apart = 2 * slope[..., 0] - fit.scores
+    spread = np.where(exact[:, None], 0.0, fit.variance + share * (1 - share) * apart**2)
+    return fit.scores + share * apart, spread
+
+
+def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
+    """The coalitions of `draw_pairs`, whose readout follows from the values: `read_stack` has it, the design none."""
+    from scipy.sparse import coo_array
+
+    masks = draw_pairs(d, budget, seed)
+    if MOST_COALITIONS < len(masks) < 2 ** min(d, 31):
+        raise ShapelineError(
+            f"gp_shapley: {len(masks)} coalitions need a matrix of {len(masks) // 2} rows and columns; "
+            f"give at most {MOST_COALITIONS}, or choose kernel_shap."
+        )
+    return Design(masks, coo_array(masks.shape[::-1], dtype=np.float64).tocsr())
+
+
+def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and their uncertainty (n, d) from each instance's masks (n, K, d) and values (n, K)."""
+    answer = read_out(masks, values)
+    return answer.scores, answer.uncertainty
+
+
+def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray = 0.1, rest: float = 1e-3) -> Design:
+    """The Gaussian process with relevances fixed beforehand: one matrix, for any number of features (METHODS §12).
+
+    budget: evaluations, at least `gp_shapley_minimum(d)`. relevance: each feature's, (d,) within (0, 1), or a reach c
+    that all share as 4c/d; rest: variance left to what the prior does not hold, relative to a coalition's. Scores sum
+    to v(N) - v(empty); exact where all coalitions are given. Dense readout.
+    """
+    masks = draw_pairs(d, budget, seed)
+    pairs = find_pairs(masks[None])
+    d, m = masks.shape[1], pairs.rows.shape[1]
+    weights = np.full(d, even_relevance(d, relevance)) if np.ndim(relevance) == 0 else np.asarray(relevance)
+    if weights.shape != (d,) or not ((weights > 0) & (weights < 1)).all() or not rest > 0:
+        raise ShapelineError(f"gp_shapley: give {d} relevances within (0, 1), or one reach, and a rest above 0.")
+    weights = weights[None]
+    if m == 2 ** min(d - 1, 31):
+        share = rest_weights(pairs.rows)[0].T
+    else:
+        with one_thread(m**2 * (m + d)):
+            matrix = correlation(pairs.rows, weights)[0]
+            matrix[np.diag_indices(m)] += rest
+            cross = score_covariance(pairs.rows, weights)[0] + rest * rest_weights(pairs.rows)[0]
+            share = solve_positive(matrix, cross, "gp_shapley").T
+    share = share - share.mean(axis=0)
+    share[:, 0] += 2 / d
+    return Design(masks, _over_masks(pairs, share, len(masks)))
+
+
+def _over_masks(pairs: Pairs, share: np.ndarray, count: int) -> np.ndarray:
+    """The readout (d, K) over coalitions from that over odd parts (d, m)."""
+    readout = np.zeros((len(share), count))
+    whole_ = share.shape[1] - pairs.lone
+    first, second = pairs.first[0], pairs.second[0]
+    readout[:, first[:whole_]] += share[:, :whole_] / 2
+    readout[:, second[:whole_]] -= share[:, :whole_] / 2
+    if pairs.lone:
+        # The even part of a lone coalition is taken to be that of the ends.
+        readout[:, first[whole_:]] += share[:, whole_:]
+        readout[:, [first[0], second[0]]] -= share[:, whole_:].sum(axis=1, keepdims=True) / 2
+    return readout

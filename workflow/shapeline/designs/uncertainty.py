@@ -1,0 +1,174 @@
+"""How wrong sampled Shapley values are: standard errors from the draws themselves, and which order they settle.
+
+An `uncertainty` is the 95 % half-width of a score's interval over 1.96, NaN where the draw leaves no freedom to tell;
+an `error` is the predicted root mean square error of one explanation over its scores.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.designs.design import Design, kernel_weight, one_thread, unique_rows
+from shapeline.errors import ShapelineError
+
+TWO_SIDED = 0.975
+BORROWED = 3  # degrees of freedom that a feature's variance takes from all features: few permutations see no rare jump
+CAP = 0.99  # of a pair's leverage: what is left out of its residual stays bounded
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """uncertainty (n, d) in the values' units; error (n,): the predicted RMSE of each explanation."""
+
+    uncertainty: np.ndarray
+    error: np.ndarray
+
+
+def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
+    """Standard errors of `kernel_shap` from the residuals of its sampled pairs; values (n, K).
+
+    The jackknife over drawn pairs of the weighted fit (MacKinnon & White 1985), centred, since sizes enumerated whole
+    do not vary; a pair drawn c times counts c times, so that the population's being finite is in the counts. 0 where
+    all coalitions are evaluated, NaN where fewer than two pairs were sampled.
+    """
+    values = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    count, d = design.masks.shape
+    n, half = len(values), (count - 2) // 2
+    if count == 2 ** min(d, 62):
+        return Uncertainty(np.zeros((n, d)), np.zeros(n))
+    nothing = Uncertainty(np.full((n, d), np.nan), np.full(n, np.nan))
+    if count < 2 * d + 2:
+        return nothing
+    inner, readout = design.masks[1 : 1 + half], design.readout[:, 1 : 1 + half]
+    weights = _weights(inner, readout) if design.draw is None else design.draw
+    sampled = _sampled(d, inner)
+    if sampled.sum() < 2:
+        return nothing
+    rows = inner - inner.mean(axis=1, keepdims=True)
+    odd = values[:, 1 : 1 + half] - values[:, 1 + half : -1]
+    ends = (values[:, -1:] - values[:, :1]) * (2 * inner.mean(axis=1) - 1)
+    scores = design.attribute(values)
+    left = odd - ends - 2 * (scores - scores.mean(axis=1, keepdims=True)) @ rows.T
+    leverage = 2 * (rows.T * readout).sum(axis=0)
+    counts = np.maximum(np.round(weights[sampled] / weights[sampled].min()), 1)
+    spread = _spread(readout[:, sampled], left[:, sampled], np.minimum(leverage[sampled], CAP), counts)
+    free = min(counts.sum() - 1, max(half - d + 1, 1))
+    return _with_quantile(spread, free)
+
+
+def _spread(pull: np.ndarray, left: np.ndarray, leverage: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Variances (n, d) of the sum of pull (d, p) times residual (n, p) over pairs, each drawn `counts` times."""
+    total = counts.sum()
+    # Without one of its c draws a pair keeps 1 - 1/c of its leverage.
+    left = left / (1 - leverage / counts) / counts
+    with one_thread(pull.size * len(left)):
+        mean = (left * counts) @ pull.T / total
+        square = (left**2 * counts) @ (pull**2).T
+    return total / (total - 1) * np.maximum(square - total * mean**2, 0.0)
+
+
+def _sampled(d: int, inner: np.ndarray) -> np.ndarray:
+    """Which pairs (R,) are of a size that is not enumerated whole."""
+    from math import comb
+
+    size = inner.sum(axis=1)
+    size = np.minimum(size, d - size)
+    number = np.bincount(size, minlength=d // 2 + 1)
+    whole = np.array([comb(d, s) // (2 if 2 * s == d else 1) == number[s] for s in range(d // 2 + 1)])
+    return ~whole[size]
+
+
+def _weights(inner: np.ndarray, readout: np.ndarray) -> np.ndarray:
+    """The weights (R,) that a fit gave its pairs, from its readout (d, R).
+
+    The column of a pair is its weight times one matrix times its centred row; the features alone, whose weight is
+    known, show the matrix.
+    """
+    d = inner.shape[1]
+    alone = np.flatnonzero(inner.sum(axis=1) == 1)
+    matrix = np.zeros((d, d))
+    matrix[:, inner[alone].argmax(axis=1)] = readout[:, alone] / kernel_weight(d, np.array([1]))
+    direction = matrix @ (inner - inner.mean(axis=1, keepdims=True)).T
+    return (direction * readout).sum(axis=0) / (direction**2).sum(axis=0)
+
+
+def sample_shapley_uncertainty(
+    masks: np.ndarray, order: np.ndarray, values: np.ndarray, antithetic: bool = False
+) -> Uncertainty:
+    """Standard errors of `sample_shapley` from the spread over its permutations, pairs of them when antithetic.
+
+    masks: (K, d) bool, the prefixes of the permutations and both ends; order: (P, d), permutations of the features in
+    the order drawn, a permutation before its reverse; values: (n, K). NaN with fewer than two permutations or pairs.
+    """
+    values = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    (count, d), n = order.shape, len(values)
+    gains = _marginals(masks, order, values)
+    if antithetic:
+        gains = (gains[:, 0 : count // 2 * 2 : 2] + gains[:, 1::2]) / 2
+    free = gains.shape[1] - 1
+    if free < 1:
+        return Uncertainty(np.full((n, d), np.nan), np.full(n, np.nan))
+    own = gains.var(axis=1, ddof=1) / (free + 1)
+    return _with_quantile((free * own + BORROWED * own.mean(axis=1, keepdims=True)) / (free + BORROWED), free)
+
+
+def _marginals(masks: np.ndarray, order: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Marginal contribution (n, P, d) of each feature in each permutation."""
+    count, d = order.shape
+    rank = order.argsort(axis=1)
+    prefix = (rank[:, None, :] < np.arange(d + 1)[:, None]).reshape(-1, d)
+    first, inverse = unique_rows(np.concatenate([masks, prefix]))
+    if first.max() >= len(masks):
+        raise ShapelineError("sample_shapley: the coalitions are not those of these permutations; give the same seed.")
+    row = first[inverse[len(masks) :]].reshape(count, d + 1)
+    steps = values[:, row[:, 1:]] - values[:, row[:, :-1]]
+    return np.take_along_axis(steps, rank[None], axis=2)
+
+
+def _with_quantile(variance: np.ndarray, free: float) -> Uncertainty:
+    """Intervals by Student's t with `free` degrees of freedom; the predicted error by the variances themselves."""
+    from scipy.stats import t
+
+    factor = t.ppf(TWO_SIDED, free) / t.ppf(TWO_SIDED, np.inf)
+    return Uncertainty(np.sqrt(variance) * factor, np.sqrt(variance.mean(axis=1)))
+
+
+def read_kernel_shap(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores (n, d) of a `kernel_shap` design and their uncertainty; None where the draw leaves no freedom to tell."""
+    return design.attribute(values), _known(kernel_shap_uncertainty(design, values).uncertainty)
+
+
+def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores (n, d) of a `sample_shapley` design and their uncertainty, 0 where all coalitions are evaluated; None
+    where the draw leaves no freedom to tell."""
+    scores, order = design.attribute(values), design.draw
+    if order is None:
+        return scores, np.zeros(scores.shape)
+    antithetic = len(order) > 1 and bool((order[1] == order[0][::-1]).all()) and design.d > 2
+    return scores, _known(sample_shapley_uncertainty(design.masks, order, values, antithetic).uncertainty)
+
+
+def _known(uncertainty: np.ndarray) -> np.ndarray | None:
+    return None if np.isnan(uncertainty).all() else uncertainty
+
+
+def predicted_error(uncertainty: np.ndarray) -> np.ndarray:
+    """Predicted root mean square error (n,) of explanations whose scores have `uncertainty` (n, d)."""
+    return np.sqrt((np.asarray(uncertainty, dtype=np.float64) ** 2).mean(axis=1))
+
+
+def settled(scores: np.ndarray, uncertainty: np.ndarray, top: int) -> np.ndarray:
+    """Which features (n, d) bool are settled as inside or outside of the `top` largest scores, at 95 %.
+
+    A feature is settled where the intervals of its differences to all features on the other side leave out 0. Scores
+    add up to a known sum, so their errors oppose each other: a difference has variance (a^2 + b^2) d/(d - 1).
+    """
+    scores, uncertainty = np.asarray(scores, dtype=np.float64), np.asarray(uncertainty, dtype=np.float64)
+    d = scores.shape[1]
+    if not 1 <= top <= d:
+        raise ShapelineError(f"settled: top is {top!r} of {d} features; give a number from 1 to {d}.")
+    inside = scores.argsort(axis=1, kind="stable").argsort(axis=1) >= d - top
+    apart = np.abs(scores[:, :, None] - scores[:, None, :])
+    spread = np.sqrt((uncertainty[:, :, None] ** 2 + uncertainty[:, None, :] ** 2) * d / max(d - 1, 1))
+    same = inside[:, :, None] == inside[:, None, :]
+    return (same | (apart > 1.96 * spread)).all(axis=2)

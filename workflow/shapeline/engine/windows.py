@@ -1,0 +1,220 @@
+"""The exact shortcut for models that see a few neighbouring tokens at a time: which rows to table, which to compare.
+
+Such a model takes the maximum over windows of w tokens. For one document a window takes at most 2^(features in it)
+values, whatever the mask, so they are tabled once, and a masked evaluation is a maximum over rows of the table. Rows
+are shared further: stretches of windows that look the same under several masks are compared once, pair by pair, as long
+as that saves work. Dense random masks, runs of words and occlusion all follow from that one rule.
+
+The model makes the table and reads the maxima (torch_windows.py, tf_windows.py); numpy does the rest, on the processor,
+where gathering and comparing rows in the cache is as fast as torch and several times as fast as TensorFlow.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.designs.design import unique_rows
+from shapeline.errors import ShapelineError
+
+STRETCH = 4  # windows of the first stretches: their 2^(w + 3) patterns are still few, and a fourth of the windows
+WIDEST = 32  # the tokens of a window that a pattern's code can hold beside its place
+MASK_CELLS = 1 << 21  # masks of a chunk times the cells of an input: bounds the memory of the index work
+TABLE_BYTES = 1 << 23  # documents share a table up to this size; more would leave the cache
+TABLE_ROWS = 1 << 16  # rows of a table of longer stretches, at most
+GATHERED_BYTES = 1 << 22  # rows gathered at a time
+THREAD_BYTES = 1 << 24  # rows that a thread must have to gather to be worth starting
+CALL_ROWS = 1 << 12  # windows, or rows of maxima, that the model takes at a time
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a chunk of masks is evaluated, for any document with these features.
+
+    positions (R,), present (R, w) bool: the windows to table, by their first cell and which of their cells are kept.
+    levels: ids (m, rows) into the table before, whose maxima over m are the rows of the next table; the last has one
+    row a mask. outside: positions of windows that no mask touches.
+    """
+
+    positions: np.ndarray
+    present: np.ndarray
+    levels: list[np.ndarray]
+    outside: np.ndarray
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest table."""
+        return max(len(self.positions), *(ids.shape[1] for ids in self.levels))
+
+
+def plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
+    """The plan for masks (K, d) bool on an input whose cells (length,) belong to features, -1 = never removed."""
+    count = len(cells) - width + 1
+    touched = np.flatnonzero(np.lib.stride_tricks.sliding_window_view(cells >= 0, width).any(axis=1))
+    first, stop = (touched[0], touched[-1] + 1) if len(touched) else (0, 1)
+    stretch = min(STRETCH, count)
+    # The last stretch is moved back into the input: a window compared twice changes no maximum.
+    starts = np.minimum(np.arange(first, stop, stretch), count - stretch)
+    # By cell, not by mask, so that everything below runs along the masks; the last row is what owner -1 points at.
+    kept = np.ones((masks.shape[1] + 1, len(masks)), bool)
+    kept[:-1] = masks.T
+    bits = stretch + width - 1
+    codes = np.zeros((len(starts), len(masks)), np.int64)
+    for cell in range(bits):
+        codes <<= 1
+        codes |= kept[cells[starts + cell]]
+    keys, local, counts = _ranked(codes, 1 << bits)
+    block, pattern = keys >> bits, keys & ((1 << bits) - 1)
+
+    step = np.arange(stretch)[:, None]
+    windows = (starts[block] + step << width) | (pattern >> stretch - 1 - step & (1 << width) - 1)
+    distinct, ids, _ = _ranked(windows.reshape(1, -1), count << width)
+    levels = [ids.reshape(windows.shape)]
+    present = (distinct[:, None] >> np.arange(width)[::-1] & 1).astype(bool)
+
+    while len(local) > 1:
+        left = np.arange(0, len(local), 2)
+        right = np.minimum(left + 1, len(local) - 1)  # a last stretch without a partner is its own
+        size = int(counts.max())
+        if len(local) * size * size >= 1 << 62:
+            break
+        keys, merged, merged_counts = _ranked(local[left] * size + local[right], size * size)
+        # Two rows are read for each row of the new table, and for each mask one row a pair is saved.
+        if 2 * len(keys) >= len(masks) * (len(local) - len(left)) or len(keys) > TABLE_ROWS:
+            break
+        before = np.cumsum(counts) - counts
+        pair, pattern = np.divmod(keys, size * size)
+        levels.append(np.stack([before[left[pair]] + pattern // size, before[right[pair]] + pattern % size]))
+        local, counts = merged, merged_counts
+    levels.append(local + (np.cumsum(counts) - counts)[:, None])
+    outside = np.concatenate([np.arange(first), np.arange(stop, count)])
+    return Plan(distinct >> width, present, levels, outside)
+
+
+def _ranked(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct codes of each row of codes (rows, K) in 0..size-1: ascending row * size + code, ranks, counts a row.
+
+    ranks (rows, K): the place of a code among those of its row.
+    """
+    rows = np.arange(len(codes))[:, None]
+    keys = codes + rows * size
+    if size <= 16 * codes.shape[1] + 1024:
+        # A table of what occurs is many times as fast as sorting, where it is not much larger than the codes.
+        seen = np.zeros(len(codes) * size, bool)
+        seen[keys.ravel()] = True
+        distinct = np.flatnonzero(seen)
+        place = np.empty(len(seen), np.int64)
+        place[distinct] = np.arange(len(distinct))
+        ranks = place[keys]
+    else:
+        distinct, ranks = np.unique(keys, return_inverse=True)
+        ranks = ranks.reshape(keys.shape)
+    counts = np.bincount(distinct // size, minlength=len(codes))
+    ranks -= (np.cumsum(counts) - counts)[:, None]
+    return distinct, ranks, counts
+
+
+def highest(table: np.ndarray, ids: np.ndarray, threads: int) -> np.ndarray:
+    """Maxima (rows, width) over m rows of a table (before, width) float32 each; ids (m, rows)."""
+    m, rows = ids.shape
+    width = table.shape[1]
+    result = np.empty((rows, width), table.dtype)
+    step = max(1, GATHERED_BYTES // (4 * m * width))
+
+    def run(start: int, stop: int) -> None:
+        gathered = np.empty((m * min(step, stop - start), width), table.dtype)
+        for first in range(start, stop, step):
+            part = ids[:, first : min(first + step, stop)]
+            # "clip" writes straight to `out`, which "raise" does not.
+            taken = np.take(table, part.ravel(), axis=0, out=gathered[: part.size], mode="clip").reshape(m, -1, width)
+            # By halves and in place: all of it elementwise and in the cache.
+            while len(taken) > 1:
+                half = len(taken) // 2
+                np.maximum(taken[:half], taken[-half:], out=taken[:half])
+                taken = taken[: len(taken) - half]
+            result[first : first + part.shape[1]] = taken[0]
+
+    parts = min(threads, 1 + 4 * m * rows * width // THREAD_BYTES)
+    if parts == 1:
+        run(0, rows)
+    else:
+        bounds = np.linspace(0, rows, parts + 1).astype(int).tolist()
+        with ThreadPoolExecutor(parts) as pool:  # numpy lets go of the lock in both steps
+            list(pool.map(run, bounds[:-1], bounds[1:]))
+    return result
+
+
+@dataclass(frozen=True)
+class Local:
+    """The two halves of a model with a local receptive field, on arrays.
+
+    windows: token ids (P, width) int32 -> (P, channels) float32; from_pooled: (P, channels) -> logits (P, classes).
+    """
+
+    width: int
+    windows: Callable[[np.ndarray], np.ndarray]
+    from_pooled: Callable[[np.ndarray], np.ndarray]
+    threads: int
+
+    def table(self, ids: np.ndarray) -> np.ndarray:
+        """Token ids (rows, q, width) of q documents -> (rows, q * channels)."""
+        rows = np.require(ids, np.int32, ["C", "W"])  # writable, or torch warns
+        return _by_parts(self.windows, rows.reshape(-1, self.width)).reshape(len(ids), -1)
+
+
+def values(
+    local: Local, inputs: np.ndarray, rows: np.ndarray, masks: np.ndarray, cells: np.ndarray
+) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
+    """Logits of masked documents by tiles: start, stop, first, last, logits (stop-start, last-first, M, classes).
+
+    A tile is of documents start..stop-1 under masks first..last-1. inputs (n, length) int32; rows (M, length) for all
+    documents or (n, M, length); masks (K, d) bool or (n, K, d); cells (length,): the owner of each cell, -1 = never
+    removed; length >= the window's width. Logits are float32. Raises ShapelineError for a window of over 32 tokens.
+    """
+    if local.width > WIDEST:
+        raise ShapelineError(f"windows: {local.width} tokens; up to {WIDEST} can be tabled. Use the form 'plain'.")
+    n, K, M = len(inputs), masks.shape[-2], rows.shape[-2]
+    rows = np.broadcast_to(rows, (n, M, inputs.shape[1]))
+    inputs = np.broadcast_to(inputs[:, None], rows.shape)
+    channels = local.table(inputs[:1, :1, : local.width]).shape[1]
+    chunk = max(1, MASK_CELLS // inputs.shape[2])
+    for first in range(0, K, chunk):
+        last = min(first + chunk, K)
+        shared = plan(masks[first:last], cells, local.width) if masks.ndim == 2 else None
+        together = 1 if shared is None else max(1, TABLE_BYTES // (4 * M * channels * shared.largest))
+        for start in range(0, n, together):
+            stop = min(start + together, n)
+            mine = shared or plan(masks[start, first:last], cells, local.width)
+            # Many reference rows would make a table as large as many documents do.
+            some = max(1, TABLE_BYTES // (4 * channels * mine.largest))
+            parts = [
+                _logits(local, mine, inputs[start:stop, m : m + some], rows[start:stop, m : m + some])
+                for m in range(0, M, some)
+            ]
+            yield start, stop, first, last, parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
+
+
+def _logits(local: Local, plan: Plan, inputs: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Logits (a, K, M, classes) of documents and reference rows, both (a, M, length)."""
+    a, M, length = inputs.shape
+    inputs, rows = inputs.reshape(-1, length).T, rows.reshape(-1, length).T
+    cells = np.arange(local.width)
+    at = plan.positions[:, None] + cells
+    # By cell, (windows, width, a * M), then as the model reads them, (windows, a * M, width).
+    table = local.table(np.where(plan.present[:, :, None], inputs[at], rows[at]).transpose(0, 2, 1))
+    for ids in plan.levels:
+        table = highest(table, ids, local.threads)
+    if len(plan.outside):
+        ids = np.ascontiguousarray(inputs[plan.outside[:, None] + cells].transpose(0, 2, 1))
+        # Most are padding: each distinct one goes through the model once.
+        once, copies = unique_rows(ids.reshape(-1, local.width))
+        distinct = local.table(ids.reshape(-1, 1, local.width)[once])
+        untouched = highest(distinct, copies.reshape(ids.shape[:2]), local.threads)
+        np.maximum(table, untouched.reshape(1, -1), out=table)
+    logits = _by_parts(local.from_pooled, table.reshape(-1, table.shape[1] // (a * M)))
+    return logits.reshape(-1, a, M, logits.shape[1]).swapaxes(0, 1)
+
+
+def _by_parts(function: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+    return np.concatenate([function(rows[start : start + CALL_ROWS]) for start in range(0, len(rows), CALL_ROWS)])

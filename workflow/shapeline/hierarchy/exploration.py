@@ -1,0 +1,424 @@
+"""Hierarchical Shapley values (h-Shap; Teneggi, Luster & Sulam 2021): only what is relevant is split further.
+
+A node of a partition tree is split into its children (halves of a vector, quadrants of a picture, groups of
+superpixels), which play a game of their own while everything outside the node is absent. `explore` runs the trees of
+many instances side by side, level by level, and never holds a mask: a coalition is a handful of rectangles. It sees no
+model; `torch_evaluator` and `methods` have the evaluators for models, and `h_shap` is the form for any game on one
+input."""
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.designs import exact
+from shapeline.designs.design import one_of, whole
+from shapeline.errors import ShapelineError
+
+MODES = ("absolute", "relative")
+LEAF_SCORES = ("uniform", "product")
+TOLERANCE = 1e-9  # of the range of v: what a coefficient must exceed its threshold by
+NOTHING = "no relevant node"
+MASK_BYTES = 1 << 26  # of the masks that a game on one input is given at a time
+# From instances (P,) and rectangles (P, parts, 4) int64 (top, bottom, left, right; half open; all zero: no rectangle)
+# to the values (P,) of the coalitions that keep the union of the rectangles and nothing else.
+Evaluate = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# From nodes (m, c) to their children (m, parts, c) and how many of them there are (m,): one, itself, for a leaf. The
+# first four columns of a node are its rectangle; empty places are zero.
+Split = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class HShap:
+    """What h-Shap found on one input.
+
+    saliency: float64 of the input's shape, 1/|L| on the cells of the relevant leaves (eq. 5), so it sums to 1, or `raw`
+    scaled to sum to 1 (leaf_score "product"). raw: the product of the coefficients on the path to a cell's leaf.
+    leaves: (L, 4) top, bottom, left, right of pictures, (L, 2) start, stop of vectors, (L,) labels of a tree; half
+    open, and running past the border where cycle spinning wraps them. visited_nodes: root and every child found
+    relevant; evaluations: distinct values asked for. flag: "" or "no relevant node", where both maps are zero.
+    """
+
+    saliency: np.ndarray
+    raw: np.ndarray
+    leaves: np.ndarray
+    visited_nodes: int
+    evaluations: int
+    flag: str
+    value_empty: float
+    value_full: float
+
+
+@dataclass(frozen=True, eq=False)
+class Exploration:
+    """The trees of n instances after `explore`, as columns.
+
+    instances (L,), leaves (L, 4) int64 and products (L,) of the coefficients on their paths: the relevant leaves of all
+    instances, in order of instance. visited_nodes, evaluations (n,) int64; value_empty, value_full (n,) float64.
+    """
+
+    shape: tuple[int, int]
+    leaf_score: str
+    instances: np.ndarray
+    leaves: np.ndarray
+    products: np.ndarray
+    visited_nodes: np.ndarray
+    evaluations: np.ndarray
+    value_empty: np.ndarray
+    value_full: np.ndarray
+
+    def of(self, instance: int) -> slice:
+        """Where the leaves of one instance are."""
+        return slice(*np.searchsorted(self.instances, [instance, instance + 1]))
+
+    def maps(self, instance: int, places: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Saliency and raw map of one instance, float64 of the explored shape, or of the shape of `places`.
+
+        places: for each cell of an input, the column of the explored shape (1, columns) it belongs to.
+        """
+        own = self.of(instance)
+        top, bottom, left, right = self.leaves[own].T
+        number = np.arange(1, len(top) + 1)
+        # Leaves are disjoint, so integer sums of corners give each cell its leaf's number, without a loop over leaves.
+        corners = np.zeros((self.shape[0] + 1, self.shape[1] + 1), np.int64)
+        for rows, columns, sign in ((top, left, 1), (top, right, -1), (bottom, left, -1), (bottom, right, 1)):
+            np.add.at(corners, (rows, columns), sign * number)
+        leaf = corners.cumsum(axis=0).cumsum(axis=1)[:-1, :-1]
+        if places is not None:
+            leaf = leaf[0][places]
+        raw = np.append(0.0, self.products[own])[leaf]
+        weight = raw if self.leaf_score == "product" else (leaf > 0).astype(np.float64)
+        total = weight.sum()
+        return weight / total if total > 0 else weight, raw
+
+
+def explore(
+    evaluate: Evaluate,
+    n_instances: int,
+    shape: Sequence[int],
+    min_size: int,
+    threshold: float = 0.0,
+    mode: str = "absolute",
+    leaf_score: str = "uniform",
+    tolerance: float = TOLERANCE,
+) -> Exploration:
+    """h-Shap on quadrants of pictures (height, width), or halves of vectors (length,), of one shape.
+
+    evaluate: called once a level, with the pairs of all instances; 14 new ones a node of four.
+    n_instances: whose trees are grown side by side.
+    shape: of each.
+    min_size: each side is split in the middle while both halves keep so many cells.
+    threshold: what a coefficient has to exceed, or in mode "relative" a percentile.
+    mode: "absolute", a child is expanded if its Shapley value exceeds the threshold; "relative", if it is positive and
+    at least the threshold-th percentile of all coefficients of its instance at that depth.
+    leaf_score: "product" (the authors' code) puts the product of the coefficients on the path in place of the
+    coefficient, and into the map.
+    tolerance: a share of the range of the instance's values; larger for a float32 model, whose values of equal
+    coalitions differ by rounding.
+
+    Raises ShapelineError.
+    """
+    sides = sides_of_picture(shape, min_size)
+    roots = np.tile([0, sides[0], 0, sides[1]], (n_instances, 1))
+
+    def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _quadrants(nodes, min_size)
+
+    return explore_trees(evaluate, roots, split, sides, threshold, mode, leaf_score, tolerance)
+
+
+def h_shap(
+    game: Callable[[np.ndarray], np.ndarray],
+    shape: Sequence[int],
+    min_size: int,
+    threshold: float = 0.0,
+    mode: str = "absolute",
+    leaf_score: str = "uniform",
+    shifts: Sequence[Sequence[int]] | None = None,
+    tolerance: float = TOLERANCE,
+) -> HShap:
+    """h-Shap of one input, a picture (height, width) or a vector (length,) (Teneggi et al. 2021, algorithms 1 and 2).
+
+    game: masks (K, *shape) bool, True = present -> values (K,).
+    shifts: cycle spinning (§6.1), the mean over partitions moved round the border by so many cells along each axis;
+    evaluations and nodes are summed.
+    shape, min_size, threshold, mode, leaf_score, tolerance: as in `explore`.
+
+    Raises ShapelineError.
+    """
+    sides = sides_of_picture(shape, min_size)
+    moves = checked_shifts(shifts, len(shape))
+    rows, columns = np.arange(sides[0]), np.arange(sides[1])
+
+    def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
+        values = np.empty(len(instances))
+        block = max(1, MASK_BYTES // (sides[0] * sides[1]))
+        for start in range(0, len(instances), block):
+            part = slice(start, start + block)
+            moved = moves[instances[part]]
+            in_rows, in_columns = inside(rectangles[part], moved, rows, columns)
+            masks = (in_rows[:, :, None] & in_columns[:, None, :]) != 0
+            values[part] = called(game, masks.reshape(-1, *shape))
+        return values
+
+    explored = explore(evaluate, len(moves), shape, min_size, threshold, mode, leaf_score, tolerance)
+    return gathered(explored, moves, tuple(shape))[0]
+
+
+def gathered(explored: Exploration, shifts: np.ndarray, shape: Sequence[int]) -> list[HShap]:
+    """One HShap an input from an exploration of inputs x shifts, in reading order; shifts (S, 2), shape the inputs'."""
+    results, height, width = [], *explored.shape
+    for first in range(0, len(explored.visited_nodes), len(shifts)):
+        maps, leaves = np.zeros((2, *explored.shape)), []
+        for instance, (down, right) in enumerate(shifts, start=first):
+            maps += np.roll(explored.maps(instance), (-down, -right), axis=(1, 2))
+            moved = explored.leaves[explored.of(instance)].copy()
+            for axis, shift, side in ((0, down, height), (2, right, width)):
+                start = (moved[:, axis] - shift) % side
+                moved[:, axis + 1] += start - moved[:, axis]
+                moved[:, axis] = start
+            leaves.append(moved)
+        leaves = np.concatenate(leaves)
+        saliency, raw = (maps / len(shifts)).reshape(2, *shape)
+        spun = slice(first, first + len(shifts))
+        results.append(
+            HShap(
+                saliency,
+                raw,
+                leaves if len(shape) == 2 else leaves[:, 2:],
+                int(explored.visited_nodes[spun].sum()),
+                int(explored.evaluations[spun].sum()),
+                "" if len(leaves) else NOTHING,
+                float(explored.value_empty[first]),
+                float(explored.value_full[first]),
+            )
+        )
+    return results
+
+
+def checked_shifts(shifts: Sequence[Sequence[int]] | None, axes: int) -> np.ndarray:
+    """Shifts of cycle spinning as (S, 2), rows and columns; none at all is one shift by nothing."""
+    try:
+        moves = np.array([[operator.index(cells) for cells in shift] for shift in shifts or [[0] * axes]])
+    except (TypeError, ValueError):
+        moves = np.empty(0)
+    if moves.ndim != 2 or moves.shape[1] != axes:
+        raise ShapelineError(f"h_shap: shifts are {shifts!r}; give a list of {axes} whole number(s) each.")
+    return np.pad(moves, ((0, 0), (2 - axes, 0)))
+
+
+def halves_of(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rectangles (m, 4) cut across the longer side, the height of a square: the first and the second halves.
+
+    Of an odd side the first half has the middle cell, as in the library, whose tree is laid over the picture reversed.
+    """
+    top, bottom, left, right = nodes.T
+    tall = bottom - top >= right - left
+    middle, centre = (top + bottom + 1) // 2, (left + right + 1) // 2
+    first = np.stack([top, np.where(tall, middle, bottom), left, np.where(tall, right, centre)], axis=1)
+    second = np.stack([np.where(tall, middle, top), bottom, np.where(tall, left, centre), right], axis=1)
+    return first, second
+
+
+def explore_trees(
+    evaluate: Evaluate,
+    roots: np.ndarray,
+    split: Split,
+    sides: tuple[int, int],
+    threshold: float,
+    mode: str,
+    leaf_score: str,
+    tolerance: float,
+) -> Exploration:
+    """h-Shap on any trees, level by level.
+
+    evaluate: asked once a level.
+    roots: (n, c), whose first four columns are rectangles.
+    split: from nodes to their children.
+    sides: of what the rectangles lie on.
+    threshold, mode, leaf_score, tolerance: as in `explore`.
+    """
+    one_of("h_shap", "mode", mode, MODES)
+    one_of("h_shap", "leaf_score", leaf_score, LEAF_SCORES)
+    most = 100 if mode == "relative" else np.inf
+    if not isinstance(threshold, int | float | np.number) or not 0 <= threshold <= most:
+        wanted = "a percentile from 0 to 100" if mode == "relative" else "a number of at least 0"
+        raise ShapelineError(f"h_shap: threshold is {threshold!r}; give {wanted} in mode '{mode}'.")
+    n = len(roots)
+    tally = Tally(evaluate, n)
+    whole_input = roots[:, None, :4]
+    ends = tally.values(np.tile(np.arange(n), 2), np.concatenate([np.zeros_like(whole_input), whole_input]))
+    empty, full = ends[:n], ends[n:]
+    visited = np.ones(n, np.int64)
+    grown: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    instances, products, worth = np.arange(n), np.ones(n), full - empty
+    children, players = split(roots)
+    while len(instances):
+        coefficients, alone = _play(tally, instances, children, players, worth, empty)
+        taken = np.arange(children.shape[1]) < players[:, None]
+        parent, place = np.nonzero(taken)
+        nodes, instances, alone = children[parent, place], instances[parent], alone[parent, place]
+        of_path = coefficients[parent, place] * products[parent]
+        score = of_path if leaf_score == "product" else coefficients[parent, place]
+        slack = tolerance * tally.spread()[instances]
+        if mode == "absolute":
+            relevant = score - threshold > slack
+        else:
+            relevant = (score >= _percentiles(score, instances, n, threshold)[instances] - slack) & (score > slack)
+        # A root too small to split plays a game of one, with itself: it is not visited twice.
+        visited += np.bincount(instances[relevant & (players[parent] > 1)], minlength=n)
+        nodes, instances, products, worth = nodes[relevant], instances[relevant], of_path[relevant], alone[relevant]
+        children, players = split(nodes)
+        leaf = players == 1
+        grown.append((instances[leaf], nodes[leaf, :4], products[leaf]))
+        inner = ~leaf
+        instances, products, worth = instances[inner], products[inner], worth[inner]
+        children, players = children[inner], players[inner]
+    where, leaves, scores = (np.concatenate(column) for column in zip(*grown, strict=True)) if grown else _none()
+    order = np.argsort(where, kind="stable")
+    return Exploration(
+        sides, leaf_score, where[order], leaves[order], scores[order], visited, tally.evaluations, empty, full
+    )
+
+
+def _none() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.empty(0, np.int64), np.empty((0, 4), np.int64), np.empty(0)
+
+
+class Tally:
+    """Asks for values, counts them by instance, and keeps the range that they span."""
+
+    def __init__(self, evaluate: Evaluate, n: int):
+        self.evaluate = evaluate
+        self.evaluations = np.zeros(n, np.int64)
+        self.lowest, self.highest = np.full(n, np.inf), np.full(n, -np.inf)
+
+    def values(self, instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
+        if len(instances) == 0:
+            return np.empty(0)
+        values = np.asarray(self.evaluate(instances, rectangles), dtype=np.float64)
+        if values.shape != instances.shape:
+            raise ShapelineError(f"h_shap: values of shape {values.shape} for {len(instances)} coalitions; give (K,).")
+        if not np.isfinite(values).all():
+            first = np.flatnonzero(~np.isfinite(values))[0]
+            raise ShapelineError(
+                f"h_shap: instance {{instance}}, a coalition has the value {values[first]}; every value must be finite",
+                instances[first],
+            )
+        self.evaluations += np.bincount(instances, minlength=len(self.evaluations))
+        np.minimum.at(self.lowest, instances, values)
+        np.maximum.at(self.highest, instances, values)
+        return values
+
+    def spread(self) -> np.ndarray:
+        return self.highest - self.lowest
+
+
+def _play(
+    tally: Tally,
+    instances: np.ndarray,
+    children: np.ndarray,
+    players: np.ndarray,
+    worth: np.ndarray,
+    empty: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shapley values of the children of nodes, and each child's value alone less v(empty), both (m, parts).
+
+    All games of the level go to the evaluator together. Neither the empty coalition nor the node itself (worth: its
+    value less v(empty)) is asked for again.
+    """
+    width = children.shape[1]
+    games = {int(size): exact.shapley(int(size)) for size in np.unique(players)}
+    nodes = {size: np.flatnonzero(players == size) for size in games}
+    pairs, rectangles = [], []
+    for size, game in games.items():
+        proper = np.zeros((game.evaluations - 2, width), bool)  # all but the empty and the full coalition
+        proper[:, :size] = game.masks[1:-1]
+        pairs.append(np.repeat(instances[nodes[size]], len(proper)))
+        rectangles.append((children[nodes[size], None, :, :4] * proper[..., None]).reshape(-1, width, 4))
+    pairs = np.concatenate(pairs)
+    values = tally.values(pairs, np.concatenate(rectangles)) - empty[pairs]
+    coefficients, alone = np.zeros((2, len(children), width))
+    start = 0
+    for size, game in games.items():
+        stop = start + len(nodes[size]) * (game.evaluations - 2)
+        # Less v(empty), so that a constant game has coefficients of exactly 0.
+        table = np.zeros((len(nodes[size]), game.evaluations))
+        table[:, 1:-1] = values[start:stop].reshape(len(table), -1)
+        table[:, -1] = worth[nodes[size]]
+        coefficients[nodes[size], :size] = game.attribute(table)
+        alone[nodes[size], :size] = table[:, 1 << np.arange(size)]  # row r of a game keeps the children of r's bits
+        start = stop
+    return coefficients, alone
+
+
+def _quadrants(nodes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split of rectangles (m, 4) into halves of the sides that keep min_size: (m, 4, 4) in reading order, and (m,)."""
+    top, bottom, left, right = nodes.T
+    rows = (bottom - top) // 2 >= min_size
+    columns = (right - left) // 2 >= min_size
+    middle = np.where(rows, (top + bottom) // 2, bottom)
+    centre = np.where(columns, (left + right) // 2, right)
+    above, below = (top, middle), (middle, bottom)
+    quadrants = [(*vertical, *level) for vertical in (above, below) for level in ((left, centre), (centre, right))]
+    children = np.stack([np.stack(sides, axis=1) for sides in quadrants], axis=1)
+    # A node split across its rows alone has its second child in third place.
+    children[rows & ~columns, 1] = children[rows & ~columns, 2]
+    players = np.where(rows, 2, 1) * np.where(columns, 2, 1)
+    children[np.arange(4) >= players[:, None]] = 0
+    return children, players
+
+
+def _percentiles(values: np.ndarray, groups: np.ndarray, n: int, percent: float) -> np.ndarray:
+    """Percentile of the values of each of n groups, linearly interpolated as numpy's, (n,); 0 for an empty group."""
+    counts = np.bincount(groups, minlength=n)
+    some = np.flatnonzero(counts)
+    starts, last = (np.cumsum(counts) - counts)[some], counts[some] - 1
+    ordered = values[np.lexsort((values, groups))]
+    position = percent / 100 * last
+    low = np.floor(position).astype(np.int64)
+    below, above = ordered[starts + low], ordered[starts + np.minimum(low + 1, last)]
+    result = np.zeros(n)
+    result[some] = below + (above - below) * (position - low)
+    return result
+
+
+def inside(
+    rectangles: np.ndarray, shifts: np.ndarray, rows: np.ndarray, columns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which rectangles hold a row (P, height) and a column (P, width), a bit each; a cell is in if one holds both.
+
+    rectangles (P, parts, 4); shifts (P, 2): the partition of a pair lies so many cells further up and left, round the
+    border.
+    """
+    bits = (1 << np.arange(rectangles.shape[1])).astype(np.int16)
+    codes = []
+    for axis, places in enumerate((rows, columns)):
+        places = (places + shifts[:, axis, None]) % len(places)
+        start, stop = rectangles[:, :, 2 * axis, None], rectangles[:, :, 2 * axis + 1, None]
+        inside = (places[:, None] >= start) & (places[:, None] < stop)
+        codes.append((inside * bits[:, None]).sum(axis=1, dtype=np.int16))
+    return codes[0], codes[1]
+
+
+def sides_of_picture(shape: Sequence[int], min_size: int) -> tuple[int, int]:
+    """The shape as (height, width), 1 high for a vector; refuses other shapes and a min_size that it cannot hold."""
+    if len(shape) not in (1, 2):
+        raise ShapelineError(f"h_shap: shape is {tuple(shape)}; give (length,) or (height, width).")
+    sides = tuple(whole("h_shap", "a side of the shape", side, 1) for side in shape)
+    min_size = whole("h_shap", "min_size", min_size, 1)
+    if min_size > max(sides):
+        size = "x".join(map(str, sides))
+        raise ShapelineError(
+            f"h_shap: min_size is {min_size} but the input has {size} cells; give at most {max(sides)}."
+        )
+    return (1, *sides) if len(sides) == 1 else sides
+
+
+def called(game: Callable[[np.ndarray], np.ndarray], masks: np.ndarray) -> np.ndarray:
+    """The game's values of masks, one each."""
+    values = np.asarray(game(masks), dtype=np.float64)
+    if values.shape != (len(masks),):
+        raise ShapelineError(f"h_shap: the game gave shape {values.shape} for {len(masks)} masks; it must give (K,).")
+    return values

@@ -1,0 +1,164 @@
+"""h-Shap on trees of one's own: superpixels, groups, any partition."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.designs.design import whole
+from shapeline.errors import ShapelineError
+from shapeline.hierarchy.exploration import (
+    MASK_BYTES,
+    NOTHING,
+    TOLERANCE,
+    Evaluate,
+    Exploration,
+    HShap,
+    called,
+    explore_trees,
+    inside,
+)
+
+MOST_CHILDREN = 10  # of a node of one's own tree: a node costs 2^children evaluations
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """The partition trees of some instances, in one table of nodes.
+
+    A node's leaves stand side by side in the order of a walk through its tree, so that a node is a rectangle of one row
+    and the exploration is that of a vector. nodes: (T, 5) rectangle and own number; children: (T, parts) numbers;
+    players: (T,) number of children, 1 for a leaf; roots: (n,) numbers; labels: of each instance, its leaves in order.
+    """
+
+    nodes: np.ndarray
+    children: np.ndarray
+    players: np.ndarray
+    roots: np.ndarray
+    labels: list[np.ndarray]
+
+    def places(self, instance: int, labels: np.ndarray) -> np.ndarray:
+        """The place of each cell's segment in the order of the leaves; labels (*shape) int, the segment of a cell."""
+        order = self.labels[instance]
+        by_label = np.argsort(order)
+        places = by_label[np.searchsorted(order[by_label], labels).clip(max=len(order) - 1)]
+        if not np.array_equal(order[places], labels):
+            missing = np.setdiff1d(labels, order)
+            raise ShapelineError(f"h_shap: segment {missing[0]} of the input is not in its tree; list every segment.")
+        return places
+
+
+def forest(trees: Sequence) -> Forest:
+    """Partition trees as one table: each a nested list of labels, [[0, 1], [2, [3, 4]]], with 2 to 10 parts a list."""
+    nodes, children, roots, labels = [], [], [], []
+
+    def grow(tree, order: list[int]) -> int:
+        number, start = len(nodes), len(order)
+        nodes.append(None)
+        children.append(None)
+        if isinstance(tree, Sequence) and not isinstance(tree, str):
+            if not 2 <= len(tree) <= MOST_CHILDREN:
+                raise ShapelineError(f"h_shap: a node of the tree has {len(tree)} part(s); give 2 to {MOST_CHILDREN}.")
+            children[number] = [grow(part, order) for part in tree]
+        else:
+            order.append(whole("h_shap", "a label of the tree", tree, 0))
+            children[number] = [number]
+        nodes[number] = (0, 1, start, len(order), number)
+        return number
+
+    for tree in trees:
+        order: list[int] = []
+        roots.append(grow(tree, order))
+        labels.append(np.array(order))
+        if len(set(order)) < len(order):
+            twice = next(label for label in order if order.count(label) > 1)
+            raise ShapelineError(f"h_shap: segment {twice} is in the tree twice; list every segment once.")
+    players = np.array([len(numbers) for numbers in children])
+    table = np.zeros((len(nodes), players.max(initial=1)), np.int64)
+    for row, numbers in zip(table, children, strict=True):
+        row[: len(numbers)] = numbers
+    return Forest(np.array(nodes, np.int64).reshape(-1, 5), table, players, np.array(roots), labels)
+
+
+def superpixel_tree(labels: np.ndarray):
+    """A binary tree over the segments of a picture, for `forest`: halves of the segments by place, again and again.
+
+    labels (height, width) int. Each half is cut across the side on which its segments' centres lie further apart.
+    """
+    names, cell_of = np.unique(labels, return_inverse=True)
+    axes = np.indices(labels.shape).reshape(labels.ndim, -1)
+    count = np.bincount(cell_of.ravel())
+    centres = np.stack([np.bincount(cell_of.ravel(), weights=axis) / count for axis in axes], axis=1)
+
+    def halve(members: np.ndarray):
+        if len(members) == 1:
+            return int(names[members[0]])
+        axis = np.ptp(centres[members], axis=0).argmax()
+        members = members[np.argsort(centres[members, axis], kind="stable")]
+        return [halve(members[: len(members) // 2]), halve(members[len(members) // 2 :])]
+
+    return halve(np.arange(len(names)))
+
+
+def explore_forest(
+    evaluate: Evaluate,
+    trees: Forest,
+    threshold: float = 0.0,
+    mode: str = "absolute",
+    leaf_score: str = "uniform",
+    tolerance: float = TOLERANCE,
+) -> Exploration:
+    """h-Shap on partition trees of one's own; the rectangles have one row, and the forest's leaf order as columns."""
+    sides = 1, max((len(order) for order in trees.labels), default=0)
+
+    def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        players = trees.players[nodes[:, 4]]
+        children = trees.nodes[trees.children[nodes[:, 4]]]
+        return np.where((np.arange(children.shape[1]) < players[:, None])[..., None], children, 0), players
+
+    return explore_trees(evaluate, trees.nodes[trees.roots], split, sides, threshold, mode, leaf_score, tolerance)
+
+
+def h_shap_tree(
+    game: Callable[[np.ndarray], np.ndarray],
+    labels: np.ndarray,
+    tree,
+    threshold: float = 0.0,
+    mode: str = "absolute",
+    leaf_score: str = "uniform",
+    tolerance: float = TOLERANCE,
+) -> HShap:
+    """h-Shap of one input over a partition tree of its segments in place of quadrants (§6.1: other partitions).
+
+    game: masks (K, *shape) bool -> values (K,).
+    labels: (*shape) int, the segment of a cell.
+    tree: nested lists of these labels, as for `forest`.
+    threshold, mode, leaf_score, tolerance: as in `explore`.
+
+    Raises ShapelineError.
+    """
+    trees = forest([tree])
+    labels = np.asarray(labels)
+    places = trees.places(0, labels)
+    columns = np.arange(len(trees.labels[0]))
+
+    def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
+        still = np.zeros((len(instances), 2), np.int64)
+        present = inside(rectangles, still, columns[:1], columns)[1] != 0
+        block = max(1, MASK_BYTES // labels.size)
+        parts = [called(game, present[i : i + block][:, places]) for i in range(0, len(present), block)]
+        return np.concatenate(parts)
+
+    explored = explore_forest(evaluate, trees, threshold, mode, leaf_score, tolerance)
+    saliency, raw = explored.maps(0, places)
+    leaves = trees.labels[0][explored.leaves[:, 2]]
+    return HShap(
+        saliency,
+        raw,
+        leaves,
+        int(explored.visited_nodes[0]),
+        int(explored.evaluations[0]),
+        "" if len(leaves) else NOTHING,
+        float(explored.value_empty[0]),
+        float(explored.value_full[0]),
+    )

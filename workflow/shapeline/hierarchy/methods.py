@@ -1,0 +1,166 @@
+"""h-Shap and Partition for the registry: trees over the features' grid, and what evaluates their coalitions.
+
+A coalition is a handful of rectangles. Torch models and functions are asked on the device, without masks, where the
+features are single cells; any other model, features and value through engine.values, a mask a coalition.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from shapeline.engine.question import Question
+from shapeline.errors import MethodFailure, among
+from shapeline.hierarchy import exploration, forests, owen
+from shapeline.hierarchy.exploration import NOTHING, Evaluate, HShap
+from shapeline.hierarchy.on_device import ON_DEVICE
+
+# Of the range of v. A float32 model gives one picture values that differ by 1e-7 with its place in a batch, so that
+# exploration.TOLERANCE, for exact games, would let the batch decide which empty quadrants are explored.
+TOLERANCE = 1e-6
+BLOCK_BYTES = 1 << 26  # of inputs and masks that the engine is given at a time
+
+Scored = tuple[np.ndarray, np.ndarray, dict[str, Sequence]]
+
+
+class Growth(NamedTuple):
+    """How the trees grow, as the last parameters of `explore` and `explore_forest`."""
+
+    threshold: float = 0.0
+    mode: str = "absolute"
+    leaf_score: str = "uniform"
+    tolerance: float = TOLERANCE
+
+
+def h_shap(
+    question: Question,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    min_size: int = 1,
+    threshold: float = 0.0,
+    mode: str = "absolute",
+    leaf_score: str = "uniform",
+    shifts: Sequence[Sequence[int]] | None = None,
+) -> Scored:
+    """Hierarchical Shapley values (Teneggi et al. 2021): scores (n, d) that sum to 1 or are all 0; see exploration.
+
+    question: features on a grid or in a row are split into quadrants or halves; superpixels into halves of a tree over
+    them (§6.1), where min_size and shifts mean nothing.
+    inputs, targets: (n, *input shape) and (n,), what the question is asked of.
+    min_size: cells that each half of a side keeps.
+    threshold, mode: which nodes are relevant; see `explore`.
+    leaf_score: what a relevant leaf is worth; see `explore`.
+    shifts: cycle spinning, cells along each axis.
+
+    Said: visited_nodes, leaves; flag "no relevant node".
+    """
+    growth = Growth(threshold, mode, leaf_score)
+    if question.features.kind == "superpixel":
+        return _of_superpixels(question, inputs, targets, growth)
+    sides = question.features.shape
+    if min_size > max(sides):  # of a document; for other features the configuration has told
+        raise MethodFailure("too short", f"h_shap: min_size is {min_size} and there are {max(sides)} features")
+    maps = trees(question, inputs, targets, min_size, growth, shifts)
+    scores = np.stack([tree.saliency.ravel() for tree in maps])
+    numbers = np.array([(tree.evaluations, tree.visited_nodes, len(tree.leaves)) for tree in maps])
+    return _said(scores, *numbers.T)
+
+
+def trees(
+    question: Question,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    min_size: int,
+    growth: Growth,
+    shifts: Sequence[Sequence[int]] | None = None,
+) -> list[HShap]:
+    """h-Shap on the features' grid, the trees of all inputs (n, *input shape) side by side: an HShap each."""
+    shape = question.features.shape
+    moves = exploration.checked_shifts(shifts, len(shape))
+    owners = np.repeat(np.arange(len(inputs)), len(moves))
+    evaluate = evaluator(question, inputs, targets[owners], owners, np.tile(moves, (len(inputs), 1)))
+    explored = exploration.explore(evaluate, len(owners), shape, min_size, *growth)
+    return exploration.gathered(explored, moves, shape)
+
+
+def _of_superpixels(question: Question, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
+    n, segments = len(inputs), question.features.cells[0]
+    forest = forests.forest([forests.superpixel_tree(segments)] * n)
+    places = np.argsort(forest.labels[0])  # of each superpixel, among the leaves
+    explored = forests.explore_forest(by_masks(question, inputs, targets, places=places), forest, *growth)
+    maps = (explored.maps(i, places[segments])[0] for i in range(n))
+    sums = [np.bincount(segments.ravel(), weights=each.ravel(), minlength=question.features.d) for each in maps]
+    leaves = np.bincount(explored.instances, minlength=n)
+    return _said(np.stack(sums), explored.evaluations, explored.visited_nodes, leaves)
+
+
+def _said(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndarray, leaves: np.ndarray) -> Scored:
+    flags = [None if some else NOTHING for some in leaves]
+    return scores, evaluations, {"visited_nodes": visited, "leaves": leaves, "flag": flags}
+
+
+def partition(question: Question, inputs: np.ndarray, targets: np.ndarray, evaluations: int = 500) -> Scored:
+    """Owen values over halves of the features' grid, as shap's PartitionExplainer (fixed_context=0); scores (n, d).
+
+    Said: split_nodes. Scores sum to v(N) - v(∅) on any budget; see owen.partition.
+    """
+    form = question.form
+    if form is not None:  # a round asks ten coalitions an instance, and TensorFlow fills a larger batch up
+        form = dataclasses.replace(form, batch=min(form.batch, 1 << (16 * len(inputs) - 1).bit_length()))
+    evaluate = evaluator(question.having(form=form), inputs, targets)
+    values = owen.partition(evaluate, len(inputs), question.features.shape, evaluations)
+    return values.scores.reshape(len(inputs), -1), values.evaluations, {"split_nodes": values.nodes}
+
+
+def evaluator(
+    question: Question,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    owners: np.ndarray | None = None,
+    shifts: np.ndarray | None = None,
+) -> Evaluate:
+    """What `explore` asks on the features' grid: the device's own where it can, else `by_masks`.
+
+    Instance j of the exploration explains targets[j] of inputs[owners[j]] on a partition moved by shifts[j].
+    """
+    framework = question.model.framework
+    if question.features.kind in ("pixel", "column") and framework in ON_DEVICE:
+        device = importlib.import_module(ON_DEVICE[framework])
+        if question.value in device.VALUES:
+            return device.Evaluator(question, inputs, targets, owners, shifts)
+    return by_masks(question, inputs, targets, owners, shifts)
+
+
+def by_masks(
+    question: Question,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    owners: np.ndarray | None = None,
+    shifts: np.ndarray | None = None,
+    places: np.ndarray | None = None,
+) -> Evaluate:
+    """An evaluator through the question, for any framework, features and value; places (d,): columns of a forest."""
+    shape = question.features.shape
+    height, width = (1, *shape) if len(shape) == 1 else shape
+    owners = np.arange(len(inputs)) if owners is None else owners
+    shifts = np.zeros((len(owners), 2), np.int64) if shifts is None else shifts
+    block = max(1, BLOCK_BYTES // (inputs[0].nbytes + question.features.d))
+    if question.form is not None and question.form.name == "windows":
+        # Its table pays for many coalitions of an instance, here is one.
+        question = question.having(form=dataclasses.replace(question.form, name="plain"))
+
+    def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
+        values = np.empty(len(instances))
+        for start in range(0, len(instances), block):
+            part = slice(start, start + block)
+            own, of = instances[part], owners[instances[part]]
+            rows, columns = exploration.inside(rectangles[part], shifts[own], np.arange(height), np.arange(width))
+            masks = ((rows[:, :, None] & columns[:, None, :]) != 0).reshape(len(own), 1, -1)
+            masks = masks if places is None else masks[..., places]
+            with among(of):
+                values[part] = question.values(inputs[of], masks, targets[own])[:, 0]
+        return values
+
+    return evaluate

@@ -1,0 +1,112 @@
+"""Scores made elsewhere: a Parquet or CSV file with an instance a row, measured as any method's are."""
+
+import functools
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from shapeline.datasets import table_file
+from shapeline.datasets.loading import Dataset
+from shapeline.datasets.sources import expand
+from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.game.features import Features
+
+TOLD = ("instance", "target", "scores", "evaluations", "seconds")
+MOST = 2.0**62  # evaluations
+UNKNOWN = "evaluations unknown"
+
+
+def read(
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    instances: Sequence[int],
+    features: Features,
+    path: str,
+    dataset: Dataset | None = None,
+) -> tuple[np.ndarray, np.ndarray, dict]:
+    """The scores (n, d) of instances (n,) for targets (n,) in a file, its evaluations (n,), and flags and seconds.
+
+    The file has a column `instance`, once or for each target, and either `scores`, a list of d numbers a row, or a
+    column of each feature, by name or in the order of the features; perhaps `target` (class index), `evaluations` and
+    `seconds`. Without evaluations they are 0 and flagged; without seconds these are NaN. Raises MethodFailure where the
+    first instance that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong,
+    or has no `target` and the dataset several labels a record.
+    """
+    file = expand(path)
+    if not file.is_file():
+        raise ShapelineError(f"{path}: there is no such file of scores (paths start at the repository root).")
+    table = _table(str(file), os.stat(file).st_mtime_ns)
+    keyed = table.index.nlevels > 1
+    if not keyed and dataset is not None and dataset.labels.ndim == 2:
+        raise ShapelineError(f"{path}: the dataset has several labels a record: add a column 'target'.")
+    asked = pd.MultiIndex.from_arrays([instances, targets]) if keyed else np.asarray(instances)
+    place, known = table.index.get_indexer(asked), table.index.get_level_values(0)
+    for row, instance, target in zip(place, instances, targets, strict=True):
+        if row < 0 and instance in known:
+            other = table.index.get_level_values(1)[known == instance][0]
+            raise MethodFailure("other class", f"{path} explains {_class(other)} of instance {instance}, not {target}")
+        if row < 0:
+            raise MethodFailure("not in the file", f"{path} has no row of instance {instance}")
+    own = table.iloc[place]
+    scores = _scores(path, own, features)
+    bad = ~np.isfinite(scores).all(1)
+    if bad.any():
+        raise MethodFailure(
+            "not finite", f"{path} has scores of instance {np.asarray(instances)[bad][0]} that are no numbers"
+        )
+    spent, told = own.get("evaluations"), {}
+    evaluations = np.zeros(len(own), np.int64) if spent is None else spent.fillna(0).to_numpy(np.int64)
+    told["flag"] = [None if known else UNKNOWN for known in (evaluations > 0).tolist()]
+    seconds = own.get("seconds")
+    told["seconds"] = np.full(len(own), np.nan) if seconds is None else seconds.to_numpy(np.float64)
+    return scores, evaluations, told
+
+
+def _class(target: object) -> str:
+    """A target of the file in words; a column with a gap in it comes as floats."""
+    if pd.isna(target):
+        return "no class"
+    return f"class {int(target) if isinstance(target, float) else target}"
+
+
+def _scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:
+    """The scores (n, d) float64 of rows of the file."""
+    if "scores" in rows:
+        for instance, scores in zip(rows.index.get_level_values(0), rows["scores"], strict=True):
+            if np.size(scores) != features.d or scores is None:
+                raise MethodFailure(
+                    "other features",
+                    f"{path} has {np.size(scores)} scores of instance {instance}, which has {features.d} features",
+                )
+        return np.array([np.asarray(scores, np.float64).ravel() for scores in rows["scores"]])
+    columns = [name for name in rows if name not in TOLD]
+    if features.names and set(features.names) == set(columns):
+        columns = list(features.names)
+    elif len(columns) != features.d:
+        raise MethodFailure("other features", f"{path} has {len(columns)} columns of scores for {features.d} features")
+    return rows[columns].to_numpy(np.float64)
+
+
+@functools.lru_cache(maxsize=1)
+def _table(path: str, changed: int) -> pd.DataFrame:
+    """The file by instance, and by target where it has them. changed: its time, so that an edited file is read anew."""
+    table = table_file.frame(expand(path))
+    if "instance" not in table:
+        raise ShapelineError(f"{path}: it has no column 'instance', which names the rows of the dataset.")
+    if "scores" in table and isinstance(table["scores"].iloc[0] if len(table) else None, str):
+        raise ShapelineError(f"{path}: lists of scores need a Parquet file; in a CSV give each feature a column.")
+    keys = [key for key in ("instance", "target") if key in table]
+    twice = table["instance"][table.duplicated(keys)]
+    if len(twice):
+        raise ShapelineError(f"{path}: instance {twice.iloc[0]} has several rows; give one an {' and '.join(keys)}.")
+    others = [name for name in table if name != "scores" and not pd.api.types.is_numeric_dtype(table[name])]
+    if others:
+        raise ShapelineError(f"{path}: column '{others[0]}' holds no numbers; remove it, or give scores as a list.")
+    spent = table.get("evaluations", pd.Series(dtype=float)).fillna(0).to_numpy(np.float64)
+    if not ((spent >= 0) & (spent < MOST)).all():
+        raise ShapelineError(
+            f"{path}: column 'evaluations' holds {spent[~((spent >= 0) & (spent < MOST))][0]:g}; count them."
+        )
+    return table.set_index(keys)

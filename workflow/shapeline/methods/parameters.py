@@ -1,0 +1,202 @@
+"""What a method's entry may say: its parameters, typed, with their defaults and descriptions.
+
+The registry says which methods take which, and gives each the key `method` with its name."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shapeline.datasets.sources import USER_FILE
+
+Positive = Annotated[int, Field(ge=1)]
+Plain = bool | int | float | str
+
+
+class Parameters(BaseModel):
+    """What every method entry may say."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def asked(self, d: float, shape: tuple[int, ...] | None) -> float | None:
+        """Evaluations of an instance of d features, where neither a budget nor a design nor gradients say them."""
+        return None
+
+
+class Patch(Parameters):
+    kind: Literal["patch"]
+    size: Positive | Annotated[list[Positive], Field(min_length=2, max_length=2)] = Field(
+        description="Side in pixels, or [height, width]."
+    )
+
+
+class Superpixel(Parameters):
+    kind: Literal["superpixel"]
+    method: Literal["slic", "quickshift"] = Field("slic", description="scikit-image's segmentation.")
+    segments: Positive | None = Field(None, description="slic: about how many, 50 by default.")
+    compactness: float | None = Field(None, gt=0, description="slic: weight of distance against colour, default 10.")
+    kernel_size: float | None = Field(None, ge=1, description="quickshift: 4 by default.")
+    max_distance: float | None = Field(None, gt=0, description="quickshift: 200 by default.")
+    ratio: float | None = Field(None, gt=0, description="quickshift: weight of colour against distance, default 0.2.")
+
+
+class OwnFeatures(Parameters):
+    features: Annotated[Patch | Superpixel, Field(discriminator="kind")] | None = Field(
+        None,
+        description="In place of the experiment's pixels; each pixel's score is then an equal share of its feature's.",
+    )
+
+
+class Sampled(OwnFeatures):
+    budget: float | None = Field(None, gt=0, description="Evaluations as a multiple of d; the experiment's by default.")
+    snapshots: list[Annotated[float, Field(gt=0)]] | None = Field(
+        None, min_length=1, description="Smaller budgets whose estimates are kept too; no coalition is evaluated twice."
+    )
+    rival_of: str | None = Field(
+        None, description="Label of a fixed-cost method: the budget is the number of evaluations that it spends."
+    )
+
+
+class OnGraph(Parameters):
+    graph: Literal["features", "chain", "complete"] = Field(
+        "features", description="The features' own graph (grid of pixels or patches), or one laid over any features."
+    )
+
+
+class InWindows(OnGraph):
+    order: int = Field(1, ge=0, description="Graph distance that a feature's window reaches.")
+    context: Literal["absent", "present"] = Field(
+        "absent", description="Features outside the window: at the reference, or kept."
+    )
+
+
+class LShapley(InWindows):
+    samples: int | None = Field(
+        None, ge=1, description="Permutations inside each window, where 2^|window| is too large."
+    )
+
+
+class CShapley(InWindows):
+    order: int = Field(4, ge=0, description="Graph distance that a feature's window reaches.")
+    weights: Literal["paper", "myerson"] = Field(
+        "paper", description="Of connected sets: equation 6 as printed, or exact on any graph."
+    )
+
+
+class CShapleyRegression(Parameters):
+    order: int = Field(4, ge=1, description="Longest run of features, or side of the largest square.")
+    fit: Literal["uniform", "kernel", "printed"] = Field(
+        "uniform", description="Weights of the fit: equal, the Shapley kernel's, or the formula as printed."
+    )
+    constrained: bool = Field(False, description="Add the efficiency constraint to the fit.")
+
+
+class SampleShapley(Sampled):
+    antithetic: bool = Field(False, description="Each permutation is followed by its reverse.")
+
+
+class Lime(Sampled):
+    kernel: Literal["cosine", "fraction", "shapley"] = Field(
+        "cosine",
+        description="How far a mask is from the full one: cosine distance, share absent; or Shapley's weights.",
+    )
+    kernel_width: float = Field(0.25, gt=0, description="Of the kernels of distance.")
+    ridge: float = Field(1.0, ge=0, description="Penalty of large scores.")
+    keep: int | None = Field(None, ge=1, description="At most so many features score; all by default.")
+    selection: Literal["lasso", "forward"] = Field("lasso", description="How the features kept are chosen.")
+
+
+class HShap(OwnFeatures):
+    min_size: int = Field(1, ge=1, description="Cells that a side of a leaf keeps at least (s).")
+    threshold: float = Field(
+        0.0, ge=0, description="τ: what a coefficient must exceed, or its percentile in mode relative."
+    )
+    mode: Literal["absolute", "relative"] = Field(
+        "absolute", description="Nodes expanded: all above the threshold, or above its percentile at their depth."
+    )
+    leaf_score: Literal["uniform", "product"] = Field(
+        "uniform", description="1/|L| on the relevant leaves, or the product of the coefficients on the path."
+    )
+    shifts: list[list[int]] | None = Field(
+        None, min_length=1, description="Cycle spinning: the mean over partitions moved by so many [rows, columns]."
+    )
+
+    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+        levels = max(1.0, math.log2(max(shape or (d,)) / self.min_size))
+        return 14 * 8 * levels * len(self.shifts or (0,))  # 14 new coalitions a node; about eight nodes a level go on
+
+
+class Partition(Parameters):
+    evaluations: int = Field(500, ge=2, description="Of an instance at most (m), both ends among them.")
+
+    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+        return self.evaluations
+
+
+class IntegratedGradients(Parameters):
+    steps: int = Field(50, ge=2, description="Points on the path from the reference to the input.")
+
+
+class ExpectedGradients(Parameters):
+    samples: int = Field(200, ge=1, description="Points of an instance, at random on paths from random rows.")
+
+
+class GradCam(Parameters):
+    layer: str | None = Field(None, description="Name of the layer whose maps are weighted; the last convolution.")
+    signed: bool = Field(False, description="Keep what speaks against the class, in place of 0.")
+
+
+class SmoothGrad(Parameters):
+    samples: int = Field(50, ge=1, description="Noisy copies of an instance.")
+    noise: float = Field(0.15, gt=0, description="Standard deviation, as a fraction of the instance's own range.")
+
+
+class OfPoints(Parameters):
+    categorical: list[int | str] = Field(
+        [],
+        description="Columns, by name or number from 0, that count as 1 where equal to the instance's value, else 0.",
+    )
+    dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the products.")
+
+
+class Mim(OfPoints):
+    alpha: Literal["constant", "inverse", "inverse_square", "gaussian"] = Field(
+        "inverse_square", description="Weight of a labelled point by its distance."
+    )
+    width: float = Field(1.0, gt=0, description="Of the gaussian, in the data's units.")
+
+
+class Parzen(OfPoints):
+    sigma: float = Field(gt=0, description="Width of the Gaussian kernel, in the data's units.")
+
+
+class DataLime(OfPoints):
+    rho: float = Field(3.0, gt=0, description="Width of the Euclidean kernel, in the data's units.")
+    mu: float | None = Field(None, gt=0, description="Width of the kernel of cosine distance, in place of rho.")
+    ridge: float = Field(1.0, gt=0, description="Penalty of large slopes.")
+
+
+class Qii(Parameters):
+    permutations: int = Field(1000, ge=1, description="Orders an instance, above 12 features; up to 12 it is exact.")
+
+    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+        return 2.0**d if d <= 12 else self.permutations * d
+
+
+class PeerShapPartition(Sampled):
+    fixed_context: Literal[0, 1] | None = Field(
+        None, description="0 or 1: follow one branch of each split alone, as the library's images do; both by default."
+    )
+
+
+class External(Parameters):
+    path: str = Field(description="Parquet or CSV file of scores made elsewhere; $VARIABLES expand.")
+
+
+class OwnFixed(OwnFeatures):
+    method: str = Field(pattern=USER_FILE, description="path/to/file.py:function that returns a Design.")
+    parameters: dict[str, Plain | list[Plain]] = Field({}, description="Given to the function by name.")
+
+
+class Own(Sampled, OwnFixed):
+    """An entry of a function of one's own; one that takes no budget is an OwnFixed."""

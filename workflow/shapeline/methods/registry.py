@@ -1,0 +1,416 @@
+"""The registry of attribution methods: name -> where the function lives, its typed parameters, and its traits.
+
+A method is a function in a file of its own and an entry here; nothing else lists methods by what they are.
+A method's function names, as its arguments, what it needs: `d`, `shape`, `graph`, `budget` and `seed` for a design;
+`question` (model, reference, features, value, form), `inputs`, `targets`, `features`, `instances`, `seed` and, where it
+is sampled, `budget` (evaluations an instance) for one that makes scores itself; and its own parameters. It returns a
+`Design`, or `(scores (n, d), evaluations per instance)`, and perhaps a third thing: name -> a number an instance, with
+"flag" a text or None."""
+
+import importlib.util
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import create_model
+
+from shapeline.datasets.sources import names_function
+from shapeline.errors import ShapelineError, nearest
+from shapeline.methods.own import OWN_TAKES, own_arguments
+from shapeline.methods.parameters import (
+    CShapley,
+    CShapleyRegression,
+    DataLime,
+    ExpectedGradients,
+    External,
+    GradCam,
+    HShap,
+    IntegratedGradients,
+    Lime,
+    LShapley,
+    Mim,
+    OnGraph,
+    Own,
+    OwnFeatures,
+    OwnFixed,
+    Parameters,
+    Partition,
+    Parzen,
+    PeerShapPartition,
+    Qii,
+    Sampled,
+    SampleShapley,
+    SmoothGrad,
+)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One registry entry; `function` is "module:function" inside the package, imported only when it runs.
+
+    Where a trait hangs on a parameter, it is that parameter's name: an efficient="constrained" method is efficient
+    where its entry sets `constrained`, a one_sided="signed" one is one-sided unless its entry sets `signed`, and
+    gradients="steps" takes as many gradients as `steps` says, random="samples" draws where `samples` are given."""
+
+    family: Literal["coalitions", "hierarchical", "gradients", "data", "peers", "external"]
+    function: str  # "{framework}" in it stands for torch or tf
+    parameters: type[Parameters] = Parameters
+    needs: tuple[Literal["grid", "labelled points", "derivative", "torch"], ...] = ()  # beside the values of masks
+    asks_model: bool = True
+    efficient: bool | str = False  # scores add up to v(all) - v(none)
+    unsigned: bool = False  # scores are magnitudes
+    one_sided: bool | str = False  # scores are what is positive alone
+    random: bool | str = False  # draws by seed, unless it is exact
+    exchangeable: bool = False  # a draw with its features permuted is another draw of the same design
+    reads: str | None = None  # "module:function" from a design and values to scores and their uncertainty
+    reads_stack: str | None = None  # the same from masks and values of each instance
+    holds: Literal["coalitions", "permutations"] | None = None  # what a budget buys, distinct; None: unknown
+    exact: bool = False  # enumerates 2^d coalitions
+    control: bool = False  # what a method has to beat
+    gradients: int | str = 0  # of an instance
+    minimum: str | None = None  # "module:function" of d: the smallest budget in evaluations
+    measure: str | None = None  # "module:function" that the function of a data method is given as `measure`
+    data: tuple[str, ...] = ()  # kinds of dataset that it explains; all by default
+    refuses: tuple[str, ...] = ()  # architectures that it cannot explain
+    package: str | None = None  # what it runs, where that is not always installed
+    takes: tuple[str, ...] | None = None  # arguments of a function of one's own; None of one in the package
+
+    @property
+    def sampled(self) -> bool:
+        """Whether its entry gives a budget."""
+        return issubclass(self.parameters, Sampled)
+
+    @property
+    def own_features(self) -> bool:
+        """Whether its entry may give features in place of the experiment's."""
+        return issubclass(self.parameters, OwnFeatures)
+
+    @property
+    def torch_only(self) -> bool:
+        return "torch" in self.needs
+
+    @property
+    def is_fixed_cost(self) -> bool:
+        return self.is_design and not self.sampled and self.takes is None  # one's own is not run to be counted
+
+    @property
+    def is_design(self) -> bool:
+        return self.takes is not None or self.function.startswith("shapeline.designs.")
+
+    def function_for(self, framework: str | None) -> str:
+        """ "module:function" for a model of this framework."""
+        return self.function.format(framework="tf" if framework == "tensorflow" else "torch")
+
+    def is_efficient(self, parameters: dict[str, Any]) -> bool:
+        """Whether scores by these parameters add up to v(all) - v(none)."""
+        return bool(parameters.get(self.efficient)) if isinstance(self.efficient, str) else self.efficient
+
+    def is_one_sided(self, parameters: dict[str, Any]) -> bool:
+        """Whether scores by these parameters are what is positive alone."""
+        return not parameters.get(self.one_sided) if isinstance(self.one_sided, str) else self.one_sided
+
+    def gradients_of(self, entry: Parameters) -> int:
+        """The gradients that an entry takes of an instance; 0 of a method that takes none."""
+        return getattr(entry, self.gradients) if isinstance(self.gradients, str) else self.gradients
+
+
+class Registry(dict[str, Method]):
+    """The methods by name; a name path/to/file.py:function is that of a design of one's own."""
+
+    def __init__(self, methods: dict[str, Method]):
+        super().__init__({name: replace(entry, parameters=_named(name, entry)) for name, entry in methods.items()})
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or names_function(str(name))
+
+    def __missing__(self, name: str) -> Method:
+        if not names_function(name):
+            raise KeyError(name)
+        try:
+            takes = own_arguments(name)
+        except ShapelineError:  # which the configuration tells
+            takes = {}
+        return replace(OWN, function=name, parameters=Own if "budget" in takes else OwnFixed, takes=tuple(takes))
+
+
+def _named(name: str, entry: Method) -> type[Parameters]:
+    """The parameters of an entry with the key `method`, which says that it is this one."""
+    title = "".join(part.capitalize() for part in name.split("_"))
+    return create_model(title, __base__=entry.parameters, __module__=__name__, method=(Literal[name], ...))
+
+
+OWN = Method("coalitions", "", OwnFixed, takes=())
+METHODS = Registry(
+    {
+        "shapley": Method("coalitions", "shapeline.designs.exact:shapley", exact=True, efficient=True),
+        "banzhaf": Method("coalitions", "shapeline.designs.exact:banzhaf", exact=True),
+        "myerson": Method("coalitions", "shapeline.designs.exact:myerson", OnGraph, efficient=True),
+        "l_shapley": Method("coalitions", "shapeline.designs.local:l_shapley", LShapley, random="samples"),
+        "c_shapley": Method("coalitions", "shapeline.designs.connected:c_shapley", CShapley),
+        "c_shapley_regression": Method(
+            "coalitions",
+            "shapeline.designs.connected:c_shapley_regression",
+            CShapleyRegression,
+            needs=("grid",),
+            efficient="constrained",
+        ),
+        "kernel_shap": Method(
+            "coalitions",
+            "shapeline.designs.sampled:kernel_shap",
+            Sampled,
+            minimum="shapeline.designs.sampled:kernel_shap_minimum",
+            efficient=True,
+            random=True,
+            exchangeable=True,
+            holds="coalitions",
+            reads="shapeline.designs.uncertainty:read_kernel_shap",
+        ),
+        "sample_shapley": Method(
+            "coalitions",
+            "shapeline.designs.sampled:sample_shapley",
+            SampleShapley,
+            minimum="shapeline.designs.sampled:sample_shapley_minimum",
+            efficient=True,
+            random=True,
+            exchangeable=True,
+            holds="permutations",
+            reads="shapeline.designs.uncertainty:read_sample_shapley",
+        ),
+        "gp_shapley": Method(
+            "coalitions",
+            "shapeline.designs.gaussian_process:gp_pairs",
+            Sampled,
+            minimum="shapeline.designs.gaussian_pairs:gp_shapley_minimum",
+            efficient=True,
+            random=True,
+            exchangeable=True,
+            holds="coalitions",
+            reads_stack="shapeline.designs.gaussian_process:read_stack",
+        ),
+        "lime": Method(
+            "coalitions",
+            "shapeline.designs.surrogate:lime",
+            Lime,
+            minimum="shapeline.designs.surrogate:lime_minimum",
+            random=True,
+            exchangeable=True,
+            holds="coalitions",
+        ),
+        "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", OwnFeatures, control=True),
+        "random": Method(
+            "coalitions", "shapeline.methods.controls:random", asks_model=False, control=True, random=True
+        ),
+        "h_shap": Method("hierarchical", "shapeline.hierarchy.methods:h_shap", HShap, one_sided=True),
+        "partition": Method("hierarchical", "shapeline.hierarchy.methods:partition", Partition, efficient=True),
+        "saliency": Method(
+            "gradients",
+            "shapeline.gradients.{framework}_gradients:saliency",
+            needs=("derivative",),
+            unsigned=True,
+            gradients=1,
+        ),
+        "gradient_x_input": Method(
+            "gradients",
+            "shapeline.gradients.{framework}_gradients:gradient_x_input",
+            needs=("derivative",),
+            control=True,
+            gradients=1,
+        ),
+        "gradient_x_difference": Method(
+            "gradients",
+            "shapeline.gradients.{framework}_gradients:gradient_x_difference",
+            needs=("derivative",),
+            control=True,
+            gradients=1,
+        ),
+        "integrated_gradients": Method(
+            "gradients",
+            "shapeline.gradients.{framework}_gradients:integrated_gradients",
+            IntegratedGradients,
+            needs=("derivative",),
+            gradients="steps",
+        ),
+        "expected_gradients": Method(
+            "gradients",
+            "shapeline.gradients.{framework}_gradients:expected_gradients",
+            ExpectedGradients,
+            needs=("derivative",),
+            random=True,
+            gradients="samples",
+        ),
+        "deep_lift": Method(
+            "gradients",
+            "shapeline.gradients.torch_deep_lift:deep_lift",
+            needs=("derivative", "torch"),
+            gradients=1,
+            refuses=("bilstm", "word_cnn"),  # what an LSTM does inside, and the largest over words, are no modules
+        ),
+        "grad_cam": Method(
+            "gradients",
+            "shapeline.gradients.{framework}_grad_cam:grad_cam",
+            GradCam,
+            needs=("derivative",),
+            one_sided="signed",
+            gradients=1,
+            data=("image",),
+        ),
+        "smooth_grad": Method(
+            "gradients",
+            "shapeline.gradients.{framework}_gradients:smooth_grad",
+            SmoothGrad,
+            needs=("derivative",),
+            unsigned=True,
+            random=True,
+            gradients="samples",
+        ),
+        "mim": Method(
+            "data",
+            "shapeline.methods.labelled_points:around_points",
+            Mim,
+            needs=("labelled points",),
+            asks_model=False,
+            measure="shapeline.influence.mim:mim",
+        ),
+        "parzen": Method(
+            "data",
+            "shapeline.methods.labelled_points:around_points",
+            Parzen,
+            needs=("labelled points",),
+            asks_model=False,
+            measure="shapeline.influence.parzen:parzen",
+        ),
+        "data_lime": Method(
+            "data",
+            "shapeline.methods.labelled_points:around_points",
+            DataLime,
+            needs=("labelled points",),
+            asks_model=False,
+            measure="shapeline.influence.local_linear:data_lime",
+        ),
+        "qii": Method(
+            "data",
+            "shapeline.methods.labelled_points:of_outputs",
+            Qii,
+            needs=("labelled points",),
+            random=True,
+            measure="shapeline.influence.qii:qii",
+        ),
+        "counterfactual": Method(
+            "data",
+            "shapeline.methods.labelled_points:of_pairs",
+            needs=("labelled points",),
+            asks_model=False,
+            unsigned=True,
+            measure="shapeline.influence.counterfactual:counterfactual",
+        ),
+        "peer_shap_kernel": Method(
+            "peers",
+            "shapeline.peers.shap_methods:kernel",
+            Sampled,
+            minimum="shapeline.peers.budgets:kernel_minimum",
+            efficient=True,
+            random=True,
+            package="shap",
+        ),
+        "peer_shap_permutation": Method(
+            "peers",
+            "shapeline.peers.shap_methods:permutation",
+            Sampled,
+            minimum="shapeline.peers.budgets:pair_minimum",
+            efficient=True,
+            random=True,
+            package="shap",
+        ),
+        "peer_shap_partition": Method(
+            "peers",
+            "shapeline.peers.shap_methods:partition",
+            PeerShapPartition,
+            needs=("grid",),
+            minimum="shapeline.peers.budgets:split_minimum",
+            efficient=True,
+            random=True,
+            package="shap",
+        ),
+        "peer_shap_gradient": Method(
+            "peers",
+            "shapeline.peers.shap_networks:gradient",
+            ExpectedGradients,
+            needs=("derivative", "torch"),
+            random=True,
+            gradients="samples",
+            data=("image", "table"),
+            package="shap",
+        ),
+        "peer_shap_deep": Method(
+            "peers",
+            "shapeline.peers.shap_networks:deep",
+            needs=("derivative", "torch"),
+            gradients=1,
+            data=("image", "table"),
+            package="shap",
+        ),
+        "peer_captum_kernel_shap": Method(
+            "peers",
+            "shapeline.peers.captum_methods:kernel_shap",
+            Sampled,
+            needs=("torch",),
+            minimum="shapeline.peers.budgets:kernel_minimum",
+            random=True,
+            package="captum",
+        ),
+        "peer_captum_shapley_sampling": Method(
+            "peers",
+            "shapeline.peers.captum_methods:shapley_sampling",
+            Sampled,
+            needs=("torch",),
+            minimum="shapeline.peers.budgets:permutation_minimum",
+            efficient=True,
+            random=True,
+            package="captum",
+        ),
+        "peer_lime_text": Method(
+            "peers",
+            "shapeline.peers.lime_methods:text",
+            Sampled,
+            minimum="shapeline.peers.budgets:fit_minimum",
+            random=True,
+            data=("text",),
+            package="lime",
+        ),
+        "peer_lime_image": Method(
+            "peers",
+            "shapeline.peers.lime_methods:image",
+            Sampled,
+            minimum="shapeline.peers.budgets:fit_minimum",
+            random=True,
+            data=("image",),
+            package="lime",
+        ),
+        "external": Method("external", "shapeline.methods.external:read", External, asks_model=False),
+    }
+)
+
+
+def own_problem(entry: Own) -> str | None:
+    """What is wrong with an entry of one's own function, in a line; None where nothing is."""
+    try:
+        takes = own_arguments(entry.method)
+    except ShapelineError as error:
+        return f"method: {error}"
+    for name in entry.parameters:
+        if name in OWN_TAKES or name not in takes:
+            return f"parameters: '{name}' is not a parameter of {entry.method}.{nearest(name, {*takes} - {*OWN_TAKES})}"
+    for name, needed in takes.items():
+        if needed and name not in (*OWN_TAKES, *entry.parameters):
+            return f"parameters: '{name}' is missing; {entry.method} needs it"
+    for key in ("budget", "snapshots", "rival_of"):
+        if key in entry.model_fields_set and "budget" not in takes:
+            return f"{key}: {entry.method} takes no budget; remove the key"
+    return None
+
+
+def missing(name: str) -> str | None:
+    """What to install before this method can run, in a line; None where nothing is missing."""
+    package = METHODS[name].package
+    if package is None or importlib.util.find_spec(package):
+        return None
+    return f"{name} runs {package}, which is not installed: pip install -c constraints.txt -e '.[peers]'"

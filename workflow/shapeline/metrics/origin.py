@@ -1,0 +1,94 @@
+"""What files of scores and of measurements say of how they were made, against what was asked and each other."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from shapeline import scores
+from shapeline.engine.forms import BFLOAT16_TOLERANCE
+from shapeline.errors import ShapelineError
+
+TOLERANCE = 1e-4  # of an end's value, beside 1: how far two labels may differ
+ENDS = ("value_full", "value_empty")
+KEYS = ["instance", "target"]
+
+
+def check(path: str | Path, **asked: object) -> None:
+    """Stop where a file's metadata do not say what was asked for; whatever its time, it is another job's file.
+
+    asked: by the name in the metadata; None where nothing was asked. Raises ShapelineError.
+    """
+    told = scores.metadata(path)
+    for name, value in asked.items():
+        if value is not None and told.get(name) != value:
+            raise ShapelineError(
+                f"{path} is of {_named(name)} {told.get(name)!r} and stands where that of {value!r} belongs; make it "
+                f"anew: rm {path} && snakemake --cores all"
+            )
+
+
+def check_scores(paths: Iterable[str | Path], experiment: str, digests: Mapping[str, str] | None = None) -> None:
+    """The same of score files, whose label and shard are those of their path; digests: of the settings, by label."""
+    for path in map(Path, paths):
+        label, matched = path.parent.name, scores.SHARD.fullmatch(path.name)
+        shard = f"{matched[1]} of {matched[2]}" if matched else None
+        wanted = (digests or {}).get(label)
+        check(path, experiment=experiment, label=label, shard=shard, settings_digest=wanted)
+
+
+def from_text(text: str) -> dict[str, str]:
+    """Digests by label from the one word that a resource of a rule holds (plan/asked.py)."""
+    return dict(part.split(":") for part in text.split(",") if part)
+
+
+def check_ends(paths: Iterable[str | Path]) -> None:
+    """Stop where two labels of one variant of the model do not say the same of it on the same instance: they were made
+    by other weights, code, packages or devices, and cannot be compared.
+
+    paths: score files of one experiment. Only labels with the same features share their empty input. Raises
+    ShapelineError with both files.
+    """
+    first: dict[tuple, pd.DataFrame] = {}
+    for path in filter(Path.is_file, map(Path, paths)):
+        settings = scores.metadata(path).get("settings", {})
+        variant, own = path.parent.name.partition("@")[2], settings.get("method", {}).get("features")
+        tolerance = BFLOAT16_TOLERANCE if settings.get("precision") == "bfloat16" else TOLERANCE
+        rows = _ends(path)
+        for column in ENDS:
+            of = (variant, column, json.dumps(own, sort_keys=True) if column == "value_empty" else None)
+            known = first.get(of)
+            if known is not None:
+                _compare(rows, known, column, tolerance)
+            added = rows[[*KEYS, "file", column]].dropna()
+            first[of] = added if known is None else pd.concat([known, added]).drop_duplicates(KEYS)
+
+
+def _ends(path: Path) -> pd.DataFrame:
+    """Both ends of a file's instances that succeeded, NaN where a label has none."""
+    try:
+        rows = pq.read_table(path, columns=[*KEYS, *ENDS, "status"]).to_pandas()
+    except (OSError, ValueError) as error:
+        raise ShapelineError(f"{path} is damaged ({error}); remove it and run again, which makes it anew") from error
+    rows = rows[rows["status"] == "ok"].drop_duplicates(KEYS).drop(columns="status")
+    return rows.replace([np.inf, -np.inf], np.nan).assign(file=str(path))
+
+
+def _compare(rows: pd.DataFrame, known: pd.DataFrame, column: str, tolerance: float) -> None:
+    both = rows[[*KEYS, "file", column]].merge(known, on=KEYS, suffixes=("", "_known"))
+    mine, other = both[column], both[f"{column}_known"]
+    apart = both[(mine - other).abs() > tolerance * (1 + other.abs())]
+    if len(apart):
+        worst = apart.iloc[0]
+        raise ShapelineError(
+            f"{worst['file_known']} and {worst['file']} are of other models: {column} of instance {worst['instance']} "
+            f"is {worst[f'{column}_known']:.6g} and {worst[column]:.6g} (other weights, code, packages or devices); "
+            f"make both anew: rm {worst['file_known']} {worst['file']} && snakemake --cores all"
+        )
+
+
+def _named(key: str) -> str:
+    return key.replace("settings_digest", "settings")

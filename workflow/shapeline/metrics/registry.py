@@ -1,0 +1,201 @@
+"""The registry of metrics: name -> where the function lives, its typed parameters, direction, category, and its traits.
+
+A metric is a function in a file of its own and an entry here; nothing else lists metrics by what they are.
+A metric's function takes the score rows that succeeded, and what else it needs by name (metrics/needs.py); it returns a
+tidy frame with columns instance, repeat, quantity, x (NaN for a scalar), value."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from shapeline.datasets.sources import USER_FILE
+
+Fraction = Annotated[float, Field(gt=0, le=1)]
+
+
+class Parameters(BaseModel):
+    """What a metric's entry may say."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def rows(self) -> int:
+        """Rows that the model is run on for an instance, label and repeat."""
+        return 0
+
+    def explanations(self) -> int:
+        """How often each label explains an instance anew."""
+        return 0
+
+
+class LogOdds(Parameters):
+    fractions: list[Fraction] | None = Field(
+        None,
+        min_length=1,
+        description="Fractions of the features masked (or kept); every count of features when d <= 20.",
+    )
+    references: list[Literal["zero", "mean", "mean_image", "blur"]] | None = Field(
+        None,
+        min_length=1,
+        description="The areas are measured with these in place of absent features too, beside the experiment's own.",
+    )
+
+    def rows(self) -> int:
+        return 2 * len(self.fractions or range(16)) * (1 + len(self.references or ()))
+
+
+class Randomisation(Parameters):
+    layers: list[Annotated[int, Field(ge=1)] | Literal["full"]] = Field(
+        ["full"],
+        min_length=1,
+        description="Models compared with the trained one: so many last layers drawn anew, or all (full).",
+    )
+
+
+class Error(Parameters):
+    reference: str = Field(description="The label whose scores are the truth, usually exact Shapley.")
+    top: Fraction = Field(0.2, description="Share of the features that counts as the top, for the overlap.")
+
+
+class Ablation(Parameters):
+    sizes: int = Field(200, ge=2, description="At most so many numbers of features removed, from 1 to d.")
+
+    def rows(self) -> int:
+        return 2 * self.sizes
+
+
+class Erasure(Parameters):
+    fractions: list[Fraction] | None = Field(
+        None, min_length=1, description="Top fractions averaged over: 1, 5, 10, 20 and 50 % by default."
+    )
+
+    def rows(self) -> int:
+        return 1 + 2 * len(self.fractions or range(5))
+
+
+class Infidelity(Parameters):
+    samples: int = Field(100, ge=2, description="Random sets of features that are put at the reference.")
+
+    def rows(self) -> int:
+        return 1 + self.samples
+
+
+class Sensitivity(Parameters):
+    samples: int = Field(10, ge=1, description="Moved inputs an instance, each explained anew.")
+    radius: float = Field(0.02, gt=0, description="How far a cell moves at most, as a share of the inputs' range.")
+
+    def explanations(self) -> int:
+        return self.samples
+
+
+class Own(Parameters):
+    functions: dict[str, Annotated[str, Field(pattern=USER_FILE)]] = Field(
+        min_length=1, description="Name -> path/to/file.py:function, which returns a number a row; lower is better."
+    )
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One registry entry; `quantities` maps each quantity to the direction that is better."""
+
+    function: str
+    category: Literal["faithfulness", "accuracy", "robustness", "axiom", "cost"]
+    quantities: dict[str, Literal["lower", "higher"]]
+    parameters: type[Parameters] = Parameters
+    asks_model: bool = False
+    asks_logit: bool = False  # of a network, beside its probabilities
+    asks_documents: bool = False  # what the dataset knows of its documents
+    asks_truth: bool = False  # the pixels that decide the class
+    asks_randomised: bool = False  # the same scores of models whose layers were drawn anew
+    of_values: bool = False  # what the model says of the whole input and of none, which the score file tells
+    moves_inputs: bool = False  # by a little, and explains them anew
+    lacks: str = ""  # what it would ask of a regression, which has none
+    reads_snapshots: bool = False
+    paired: bool = False  # ranks methods: reports compare them pair by pair, experiments with seeds over trainings
+
+    @property
+    def of_model(self) -> bool:
+        """Whether it says nothing where there is no model."""
+        return self.asks_model or self.asks_randomised or self.of_values
+
+
+def _named(name: str, entry: Metric) -> Metric:
+    """The entry with a class of parameters of its own name, as the schema tells it."""
+    title = "".join(part.capitalize() for part in name.split("_"))
+    return replace(entry, parameters=create_model(title, __base__=entry.parameters, __module__=__name__))
+
+
+METRICS: dict[str, Metric] = {
+    "log_odds": Metric(
+        "shapeline.metrics.log_odds:measure",
+        "faithfulness",
+        {"masking": "lower", "insertion": "higher", "masking_area": "lower", "insertion_area": "higher"},
+        LogOdds,
+        asks_model=True,
+        lacks="probabilities and so no odds",
+        paired=True,
+    ),
+    "error": Metric(
+        "shapeline.metrics.error:measure",
+        "accuracy",
+        {"rmse": "lower", "spearman": "higher", "top_k_overlap": "higher"},
+        Error,
+        reads_snapshots=True,
+        paired=True,
+    ),
+    "decisive": Metric(
+        "shapeline.metrics.decisive:measure", "accuracy", {"f1": "higher"}, asks_documents=True, paired=True
+    ),
+    "randomisation": Metric(
+        "shapeline.metrics.randomisation:measure",
+        "axiom",
+        {"rank_correlation": "lower", "rank_correlation_absolute": "lower", "ssim": "lower"},
+        Randomisation,
+        asks_randomised=True,
+    ),
+    "localization": Metric(
+        "shapeline.metrics.localization:measure",
+        "accuracy",
+        dict.fromkeys(("f1", "f1_best", "f1_equal_area", "auprc", "iou", "iou_equal_area", "pointing"), "higher"),
+        asks_truth=True,
+        paired=True,
+    ),
+    "ablation": Metric(
+        "shapeline.metrics.ablation:measure",
+        "faithfulness",
+        dict.fromkeys(("logit", "probability", "logit_area", "probability_area"), "lower"),
+        Ablation,
+        asks_model=True,
+        asks_logit=True,
+        lacks="logits nor probabilities",
+    ),
+    "erasure": Metric(
+        "shapeline.metrics.erasure:measure",
+        "faithfulness",
+        {"comprehensiveness": "higher", "sufficiency": "lower"},
+        Erasure,
+        asks_model=True,
+        lacks="logits nor probabilities",
+    ),
+    "infidelity": Metric(
+        "shapeline.metrics.infidelity:measure",
+        "faithfulness",
+        {"infidelity": "lower", "infidelity_scaled": "lower"},
+        Infidelity,
+        asks_model=True,
+    ),
+    "sensitivity": Metric(
+        "shapeline.metrics.sensitivity:measure",
+        "robustness",
+        {"max_sensitivity": "lower"},
+        Sensitivity,
+        asks_model=True,
+        moves_inputs=True,
+    ),
+    "own": Metric("shapeline.metrics.own:measure", "faithfulness", {}, Own, asks_model=True, paired=True),
+    "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", "axiom", {"gap": "lower"}, of_values=True),
+    "cost": Metric("shapeline.metrics.bookkeeping:cost", "cost", {"evaluations": "lower", "seconds": "lower"}),
+}
+METRICS = {name: _named(name, entry) for name, entry in METRICS.items()}
+PAIRED = tuple(sorted(name for name, entry in METRICS.items() if entry.paired))
+OWN_TAKES = ("rows", "model", "inputs", "buckets", "reference", "form", "seed")  # what a metric of one's own is given

@@ -1,0 +1,176 @@
+"""Models by the name of their architecture, checked without importing a framework."""
+
+import inspect
+from collections.abc import Callable, Container
+from typing import Any
+
+from shapeline.datasets import sources
+from shapeline.errors import ShapelineError, nearest
+from shapeline.models import ready
+from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend, not_logits
+from shapeline.models.ready_kinds import kind_of, suffix_of
+from shapeline.models.registry import ARCHITECTURES
+
+__all__ = [
+    *("ARCHITECTURES", "FRAMEWORKS", "KINDS", "Classifier"),
+    *("build", "for_dataset", "load", "save", "start_from", "wrap"),
+]
+
+
+def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes: Any) -> Classifier:
+    """A new classifier with weights drawn from `seed`, by the name of its architecture and framework.
+
+    `sizes`: mnist_cnn, digits_cnn and cifar_cnn: classes, channels, side; crosses_cnn: classes, channels, height,
+    width, dropout; resnet18: classes, channels; mlp: inputs, hidden, classes; word_cnn: vocabulary, length, embedding,
+    filters, hidden, classes, dropout; char_cnn: alphabet, length, classes, hidden, dropout; bilstm: vocabulary, length,
+    embedding, units, classes, dropout. The defaults are the papers'. An architecture may also be one's own,
+    "path/to/file.py:function"; the function gets the sizes and returns a torch module, or a Keras model that has its
+    weights, that gives logits. Raises ShapelineError for an unknown architecture, framework or size.
+    """
+    if framework not in FRAMEWORKS:
+        raise ShapelineError(f"models: unknown framework '{framework}'.{nearest(framework, FRAMEWORKS)}")
+    builder = _builder(architecture, framework)
+    accepted = _sizes(builder)
+    for name in sizes:
+        if name not in accepted:
+            raise ShapelineError(f"models: '{architecture}' has no size '{name}'.{nearest(name, accepted)}")
+    for name, default in accepted.items():
+        if default is inspect.Parameter.empty and name not in sizes:
+            raise ShapelineError(f"models: '{architecture}' needs the size '{name}'")
+    complete = {**accepted, **sizes}
+    if architecture in ARCHITECTURES:
+        _check_sizes(architecture, complete)
+    made_by = backend(framework)
+    with made_by.seeded(seed):
+        module = made_by.checked_module(builder(**complete), architecture)
+    if framework == "torch":
+        module.eval()
+    task = "regression" if complete.get("classes") == 1 else "classification"
+    return Classifier(framework, architecture, module, complete.get("classes"), complete, task=task)
+
+
+def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
+    """A new classifier for a dataset, from a model's settings and the dataset's card.
+
+    settings: architecture (a name) or source ("path/to/file.py:function", or the file of a model that is ready,
+    models/ready.py), and optionally framework (torch), sizes and seed. What the card knows (classes,
+    channels, side, height and width, inputs, input_shape; of a text length, vocabulary, the number of token ids, and
+    alphabet, one fewer) is given to builders that take it, unless sizes say otherwise. Raises ShapelineError when the
+    inputs do not fit the architecture.
+    """
+    _check_several(settings, card)
+    if kind_of(settings.get("source"), settings.get("framework")):
+        return ready.for_dataset(settings, card)
+    architecture, framework = settings.get("architecture") or settings["source"], settings.get("framework", "torch")
+    _check_records(architecture, card)
+    accepted = _sizes(_builder(architecture, framework))
+    known = _known_sizes(card, accepted)
+    if architecture in ARCHITECTURES:
+        _check_inputs(architecture, card, accepted, known)
+    sizes = {name: size for name, size in known.items() if name in accepted} | settings.get("sizes", {})
+    classifier = build(architecture, framework, seed=settings.get("seed", 0), **sizes)
+    gives_logits = framework == "tensorflow" and card.get("task") != "regression"
+    if gives_logits and backend(framework).ends_in_probabilities(classifier.module):
+        raise not_logits(architecture, "it ends in a softmax or a sigmoid")
+    classifier.n_classes = classifier.n_classes or known["classes"]
+    classifier.task = card.get("task") or TASK
+    classifier.vocabulary_digest = card.get("vocabulary_digest")
+    return classifier
+
+
+def _check_several(settings: dict[str, Any], card: dict[str, Any]) -> None:
+    """ShapelineError where a record has several labels and the model is not of torch."""
+    if card.get("task") != "multilabel":
+        return
+    if suffix_of(settings.get("source")) or settings.get("framework", "torch") != "torch":
+        raise ShapelineError(
+            f"models: several labels a record are for torch alone, and '{card.get('name')}' has them; set "
+            "framework: torch, with an architecture or a function of your own"
+        )
+
+
+def _check_records(architecture: str, card: dict[str, Any]) -> None:
+    """ShapelineError where cells are missing, or a class has nothing to learn from."""
+    if card.get("missing"):
+        raise ShapelineError(
+            f"models: '{architecture}' takes no missing cells, and the dataset has some "
+            f"({', '.join(card['missing'])}); fill them, or give a pipeline that does"
+        )
+    for name, number in (card.get("counts") or {}).get("train", {}).items():
+        if not number:
+            raise ShapelineError(
+                f"models: class '{name}' has no record in the training part of '{card['name']}', so nothing can learn "
+                "it; train on other data"
+            )
+
+
+def _known_sizes(card: dict[str, Any], accepted: Container[str]) -> dict[str, Any]:
+    """The sizes that a dataset's card tells, by the names that builders give them; accepted: those of this builder."""
+    shape = tuple(card["input_shape"])
+    classes = 1 if card.get("task") == "regression" else len(card["classes"])
+    known: dict[str, Any] = {"classes": classes, "input_shape": list(shape)}
+    if card.get("kind") == "text":
+        ids = len(card["vocabulary"])
+        known |= {"length": shape[0], "vocabulary": ids, "alphabet": ids - 1}
+    elif len(shape) == 1:
+        known["inputs"] = shape[0]
+    elif len(shape) == 3:
+        known["channels"] = shape[0]
+        if shape[1] == shape[2]:
+            known["side"] = shape[1]
+        if "height" in accepted:  # without one, `width` is a size of another kind
+            known |= {"height": shape[1], "width": shape[2]}
+    return known
+
+
+def _check_inputs(architecture: str, card: dict[str, Any], accepted: Container[str], known: dict[str, Any]) -> None:
+    """ShapelineError where an architecture of this package is not for the inputs or the task of a dataset."""
+    if card.get("kind") == "text" and card.get("absent_id") and card.get("unit") == "word":
+        raise ShapelineError(
+            f"models: '{architecture}' is padded with id 0 and the tokenizer of '{card['name']}' pads with "
+            f"{card['absent_id']}; let pad be 0, or give a network of your own"
+        )
+    if card.get("task") == "regression" and not ARCHITECTURES[architecture].regression:
+        able = " or ".join(name for name, entry in ARCHITECTURES.items() if entry.regression)
+        raise ShapelineError(f"models: '{architecture}' is for classes, and the dataset is of regression; use {able}")
+    kinds = {"inputs": "a table", "side": "square images", "channels": "images", "length": "text"}
+    for name, kind in kinds.items():
+        if name in accepted and name not in known:
+            inputs = "text" if "length" in known else f"of shape {tuple(card['input_shape'])}"
+            raise ShapelineError(f"models: '{architecture}' is for {kind}, but the inputs are {inputs}")
+
+
+def is_named(architecture: str) -> bool:
+    return architecture in ARCHITECTURES or sources.names_function(architecture)
+
+
+def _builder(architecture: str, framework: str) -> Callable[..., Any]:
+    if not is_named(architecture):
+        raise ShapelineError(f"models: unknown architecture '{architecture}'.{nearest(architecture, ARCHITECTURES)}")
+    if architecture in ARCHITECTURES and ARCHITECTURES[architecture].torch_only and framework != "torch":
+        raise ShapelineError(f"models: '{architecture}' is for torch alone; leave the framework out")
+    if architecture in ARCHITECTURES:
+        return getattr(backend(framework), architecture)
+    return sources.user_function(architecture)
+
+
+def _check_sizes(architecture: str, sizes: dict[str, Any]) -> None:
+    """ShapelineError for the first size that an architecture of this package cannot be built with."""
+    for name, size in sizes.items():
+        if name == "dropout":
+            if not 0 <= size < 1:
+                raise ShapelineError(f"models: {architecture} needs a dropout of at least 0 and below 1, not {size}")
+            continue
+        usual = 2 if name in ("classes", "vocabulary") else 1
+        least, hint = ARCHITECTURES[architecture].smallest.get(name, (usual, ""))
+        for number in size if name == "hidden" and architecture == "mlp" else [size]:
+            if not isinstance(number, int) or number < least:
+                remedy = f"; {hint}" if hint else ""
+                raise ShapelineError(
+                    f"models: {architecture} needs a {name} of at least {least}, not {number!r}{remedy}"
+                )
+
+
+def _sizes(builder: Callable[..., Any]) -> dict[str, Any]:
+    """The sizes a builder takes, with their defaults."""
+    return {name: parameter.default for name, parameter in inspect.signature(builder).parameters.items()}

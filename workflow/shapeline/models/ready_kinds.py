@@ -1,0 +1,24 @@
+"""The kinds of model that come ready: files by their suffix, and a function; models/ready.py opens them."""
+
+from pathlib import Path
+
+from shapeline.datasets.sources import names_function
+
+FRAMEWORKS = {".skops": "function", ".keras": "tensorflow", "function": "function"}
+# By name, so that a process imports no other framework.
+READERS = {
+    ".skops": "shapeline.models.pipeline_file",
+    ".keras": "shapeline.models.keras_file",
+    "function": "shapeline.models.function_file",
+}
+
+
+def suffix_of(source: str | None) -> str | None:
+    """The suffix of a model's source where it is a file of a ready model, else None."""
+    suffix = Path(source).suffix if source else None
+    return suffix if suffix in FRAMEWORKS else None
+
+
+def kind_of(source: str | None, framework: str | None) -> str | None:
+    """What a model is that comes ready: the suffix of its file, or "function"; None of one that is built here."""
+    return "function" if framework == "function" and source and names_function(source) else suffix_of(source)

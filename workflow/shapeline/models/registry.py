@@ -1,0 +1,62 @@
+"""The registry of architectures: what is known of each before a framework is imported, and the words of a training.
+
+How a network is built stands in torch_models, torch_image_models and keras_models, and its own training in training.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+OPTIMIZERS = ("adam", "rmsprop", "sgd")
+SCHEDULES = ("cosine", "halving", "none", "step")
+AUGMENTATIONS = ("flip_horizontal", "flip_vertical")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One registry entry.
+
+    rate: evaluations a second of one core in the fastest form, of inputs of so many `cells`: an input that is larger
+    takes longer in proportion. Measured by processor time in engine.values, one thread.
+    """
+
+    kind: Literal["image", "table", "text"]  # of the dataset that it takes
+    rate: float
+    cells: int
+    windows: int = 1  # times as many evaluations from a table of the windows that it reads
+    unit: Literal["word", "character"] | None = None  # of the tokens that it reads
+    torch_only: bool = False
+    any_size: bool = False  # takes pictures of any size
+    regression: bool = False  # predicts a number too
+    weights: tuple[str, ...] = ()  # published ones that its training may start from
+    # Sizes below which no output is left, and what to use instead; every other whole number is at least 1.
+    smallest: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    @property
+    def framework(self) -> str:
+        """Where a model names none."""
+        return "tensorflow" if self.kind == "text" else "torch"
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "bilstm": Architecture("text", 400, 400, unit="word"),
+    "char_cnn": Architecture(
+        "text", 120, 1014, unit="character", smallest={"length": (123, "pad the documents to 123 characters or more")}
+    ),
+    "cifar_cnn": Architecture(
+        "image", 860, 32 * 32, torch_only=True, smallest={"side": (22, "use mnist_cnn or digits_cnn")}
+    ),
+    "crosses_cnn": Architecture(
+        "image",
+        1_600,
+        100 * 120,
+        torch_only=True,
+        smallest={side: (20, "use larger images") for side in ("height", "width")},
+    ),
+    "digits_cnn": Architecture("image", 124_000, 8 * 8, smallest={"side": (2, "use larger images")}),
+    "mlp": Architecture("table", 740_000, 30, regression=True, smallest={"classes": (1, "")}),
+    "mnist_cnn": Architecture("image", 58_000, 28 * 28, smallest={"side": (16, "use digits_cnn")}),
+    "resnet18": Architecture("image", 14, 240 * 320, torch_only=True, any_size=True, weights=("imagenet",)),
+    "word_cnn": Architecture(
+        "text", 2_500, 400, windows=16, unit="word", smallest={"length": (3, "it reads three words at a time")}
+    ),
+}

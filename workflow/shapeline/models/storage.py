@@ -1,0 +1,65 @@
+"""Models on disk, without pickle."""
+
+from pathlib import Path
+
+from shapeline.errors import ShapelineError
+from shapeline.models import ready, weights
+from shapeline.models.architectures import build, is_named
+from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
+
+
+def save(classifier: Classifier, path: str | Path) -> None:
+    """Write the weights as safetensors; what it takes to build the model again goes into its metadata. Atomic.
+
+    Raises ShapelineError for a wrapped model, whose architecture has no name to build it from.
+    """
+    is_ready = ready.kind_of(classifier.architecture, classifier.framework) is not None
+    if not is_ready and (classifier.framework not in FRAMEWORKS or not is_named(classifier.architecture)):
+        raise ShapelineError(f"models: '{classifier.architecture}' is a wrapped model; only built models can be saved")
+    metadata = {
+        "framework": classifier.framework,
+        "architecture": classifier.architecture,
+        "classes": classifier.n_classes,
+        "sizes": classifier.sizes,
+    }
+    if classifier.task != "classification":
+        metadata["task"] = classifier.task
+    if classifier.vocabulary_digest is not None:
+        metadata["vocabulary_digest"] = classifier.vocabulary_digest
+    arrays = ready.arrays_of(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
+    weights.write(Path(path), arrays, metadata)
+
+
+def load(path: str | Path, device: str = "cpu", framework: str | None = None) -> Classifier:
+    """Read a classifier that `save` wrote, in its own framework or as its twin in another; nothing is unpickled.
+
+    Raises ShapelineError when the file is missing, not safetensors, does not say which architecture it holds, or does
+    not fit it.
+    """
+    metadata, arrays = weights.read(Path(path))
+    if ready.kind_of(metadata["architecture"], metadata["framework"]):
+        return ready.restored(metadata, arrays).to(device)
+    classifier = build(metadata["architecture"], framework or metadata["framework"], **metadata["sizes"])
+    classifier.n_classes, classifier.task = metadata["classes"], metadata["task"]
+    classifier.vocabulary_digest = metadata["vocabulary_digest"]
+    made_by = backend(classifier.framework)
+    weights.check_fit(arrays, made_by.state(classifier.module), str(path), classifier.architecture)
+    made_by.set_state(classifier.module, arrays)
+    return classifier.to(device)
+
+
+def start_from(classifier: Classifier, path: str | Path) -> None:
+    """Put in the weights of a safetensors file with the model's names and shapes, to train on from them.
+
+    The last layer stays as it is where the file has other classes; counts of batches may be missing, which older files
+    lack. Raises ShapelineError when the file is missing or does not fit.
+    """
+    made_by = backend(classifier.framework)
+    own, start = made_by.state(classifier.module), weights.tensors(Path(path))
+    kept = [name for name in own if name.endswith("num_batches_tracked") and name not in start]
+    last = [name for name in [*own][-2:] if name in start]
+    if any(start[name].shape != own[name].shape for name in last):
+        kept += last
+    start |= {name: own[name] for name in kept}
+    weights.check_fit(start, own, str(path), classifier.architecture, "give weights of this architecture and its sizes")
+    made_by.set_state(classifier.module, start)

@@ -1,0 +1,75 @@
+"""A model of one's own as a classifier: torch module, Keras model, predict_proba object or function."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from shapeline.errors import ShapelineError, nearest
+from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
+
+KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
+
+
+def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> Classifier:
+    """One's own model as a Classifier.
+
+    `kind`: "logits" (an nn.Module or Keras model giving (n, classes) logits), "probabilities" (a Keras model that gives
+    those, which becomes a function), "multilabel" (an nn.Module giving a logit a label), "predict_proba" (an object
+    with that method), "function" (array -> probabilities) or "regression" (a network, an object with `predict` or a
+    function that gives a number an input); None finds it out: a Keras model gives probabilities when its last layer is,
+    or ends in, a softmax or a sigmoid, and an object with `predict` but without classes is of regression. A Classifier
+    is returned as it is. Raises ShapelineError when the model is none of these.
+    """
+    if isinstance(model, Classifier):
+        return model
+    framework = _framework_of(model)
+    if kind is None:
+        if framework == "tensorflow" and backend(framework).ends_in_probabilities(model):
+            kind = "probabilities"
+        elif framework:
+            kind = "logits"
+        elif hasattr(model, "predict") and not hasattr(model, "predict_proba") and not hasattr(model, "classes_"):
+            kind = "regression"
+        else:
+            kind = "predict_proba" if hasattr(model, "predict_proba") else "function"
+    if kind not in KINDS:
+        raise ShapelineError(f"models: unknown kind of model '{kind}'.{nearest(kind, KINDS)}")
+    if kind == "regression":
+        return _regression(model, framework)
+    function: Callable[..., Any] | None = getattr(model, "predict_proba", None) if kind == "predict_proba" else model
+    taken = {"logits": FRAMEWORKS, "multilabel": ("torch",), "probabilities": ("tensorflow",)}.get(kind, (None,))
+    if framework not in taken or not callable(function):
+        raise ShapelineError(
+            f"models: a {type(model).__name__} cannot be used as '{kind}'; give a torch module (logits), a Keras model "
+            "(logits or probabilities), an object with predict_proba, or a function that returns probabilities"
+        )
+    name = getattr(model, "__name__", type(model).__name__)
+    if kind in ("logits", "multilabel"):
+        return Classifier(framework, name, model, n_classes, task="multilabel" if kind == "multilabel" else TASK)
+    if kind == "probabilities":
+        function = functools.partial(backend(framework).probabilities, model)
+    if n_classes is None and hasattr(model, "classes_"):
+        n_classes = len(model.classes_)
+    return Classifier("function", name, function, n_classes)
+
+
+def _regression(model: Any, framework: str | None) -> Classifier:
+    """One's own regression model as a Classifier; a classifier's `predict`, which gives labels, is none."""
+    function = model if framework else getattr(model, "predict", model)
+    name = getattr(model, "__name__", type(model).__name__)
+    if not callable(function) or hasattr(model, "classes_"):
+        raise ShapelineError(
+            f"models: a {name} cannot be used as 'regression'; give a network, an object whose predict gives numbers, "
+            "or a function that does"
+        )
+    return Classifier(framework or "function", name, function, 1, task="regression")
+
+
+def _framework_of(model: Any) -> str | None:
+    """The framework whose model this is, or None; a framework that was never imported made no model."""
+    for framework, package, kind in (("torch", "torch.nn", "Module"), ("tensorflow", "keras", "Model")):
+        module = sys.modules.get(package)
+        if module is not None and isinstance(model, getattr(module, kind)):
+            return framework
+    return None

@@ -1,0 +1,64 @@
+"""Versions of the packages that can change a number: which a job used, which are installed, and where they differ."""
+
+import importlib.metadata
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+# By the name they are installed under, and how they are imported.
+PACKAGES = {
+    "captum": "captum",
+    "keras": "keras",
+    "lightgbm": "lightgbm",
+    "lime": "lime",
+    "numpy": "numpy",
+    "onnxruntime": "onnxruntime",
+    "scikit-learn": "sklearn",
+    "scipy": "scipy",
+    "shap": "shap",
+    "tensorflow": "tensorflow",
+    "torch": "torch",
+    "xgboost": "xgboost",
+}
+FRAMEWORKS = {
+    "torch": ("torch",),
+    "tensorflow": ("tensorflow", "keras"),
+    "function": ("torch", "scikit-learn", "xgboost", "lightgbm"),  # whose rows torch fills
+}
+
+
+@cache
+def version(package: str) -> str | None:
+    """The installed version; None where there is none."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def imported() -> dict[str, str]:
+    """Versions of the packages that this process has imported, those of the user's own pipeline too."""
+    told = {package: version(package) for package, module in PACKAGES.items() if module in sys.modules}
+    return {package: number for package, number in told.items() if number}
+
+
+def of_job(framework: str | None, packages: Iterable[str | None] = ()) -> dict[str, str]:
+    """Installed versions of what a job may use, from its model's framework and by name; numpy and scipy always."""
+    names = {"numpy", "scipy", *FRAMEWORKS.get(framework or "", ()), *filter(None, packages)}
+    return {name: number for name in sorted(names) if (number := version(name))}
+
+
+def differing(by_label: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Packages of each label whose version is another than the installed one or, of one that is not installed, than
+    that of most labels: the label's and this one, by package."""
+    usual = {}
+    for package in PACKAGES:
+        counted = Counter(told[package] for told in by_label.values() if package in told)
+        if counted:
+            usual[package] = version(package) or counted.most_common(1)[0][0]
+    apart = {
+        label: {name: (told[name], usual[name]) for name in usual if told.get(name, usual[name]) != usual[name]}
+        for label, told in by_label.items()
+    }
+    return {label: packages for label, packages in apart.items() if packages}

@@ -1,0 +1,33 @@
+"""What the files that a job reads must say of themselves: digests of the settings that they are asked to be made by."""
+
+from shapeline.config.types import Config
+from shapeline.metrics.registry import METRICS
+from shapeline.plan.jobs import attribute_job, measure_job
+from shapeline.plan.runs import split_label, variants
+from shapeline.plan.settings import measure_settings
+from shapeline.seeds import digest
+
+# Many metrics ask for one label. A configuration is known by its place in memory, so it is kept.
+_KEPT: dict[int, tuple[Config, dict[tuple[str, str], str]]] = {}
+
+
+def asked_of_scores(config: Config, experiment: str, metric: str, label: str) -> str:
+    """`label:digest`, with commas between, of the labels whose scores a measurement reads."""
+    own, variant = split_label(label)
+    labels = [label]
+    if "reference" in (parameters := measure_settings(config, experiment, metric).get("parameters", {})):
+        labels.append(parameters["reference"] + (f"@{variant}" if variant else ""))
+    labels += [f"{own}@{name}" for name in variants(config, experiment)] if METRICS[metric].asks_randomised else []
+    return ",".join(f"{name}:{_digest(config, experiment, name)}" for name in dict.fromkeys(labels))
+
+
+def asked_of_measured(config: Config, experiment: str, metric: str) -> str:
+    """The digest of all measurements of a metric, which labels share."""
+    return digest(measure_job(config, experiment, metric))
+
+
+def _digest(config: Config, experiment: str, label: str) -> str:
+    kept = _KEPT.setdefault(id(config), (config, {}))[1]
+    if (experiment, label) not in kept:
+        kept[experiment, label] = digest(attribute_job(config, experiment, label))
+    return kept[experiment, label]

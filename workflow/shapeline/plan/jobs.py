@@ -1,0 +1,137 @@
+"""Every job of a configuration: what its rule is given (its settings, with the code behind them) and what it makes."""
+
+from collections.abc import Iterator
+
+from shapeline.config.derived import framework_of
+from shapeline.config.types import Config
+from shapeline.methods.registry import METHODS
+from shapeline.metrics.registry import METRICS, PAIRED
+from shapeline.operations.versions import of_job
+from shapeline.plan import code, settings
+from shapeline.plan.paths import (
+    compared_files,
+    datasets_of,
+    metric_files,
+    model_files,
+    of_trainings,
+    prepared,
+    score_files,
+)
+from shapeline.plan.runs import all_labels, metric_names, split_label, trainings, variants
+from shapeline.plan.tracked import sources, with_code
+from shapeline.seeds import digest
+
+
+def prepare_job(config: Config, dataset: str) -> dict:
+    files, facts = code.prepare_code(config, dataset), code.prepare_facts(config, dataset)
+    return with_code(settings.prepare_settings(config, dataset), files, facts)
+
+
+def train_job(config: Config, model: str, number: int = 0) -> dict:
+    job = with_code(settings.train_settings(config, model, number), code.train_code(config, model))
+    return _with_versions(config, job, model)
+
+
+def randomise_job(config: Config, model: str, variant: str) -> dict:
+    job = with_code(settings.randomise_settings(config, variant), code.randomise_code(config, model))
+    return _with_versions(config, job, model)
+
+
+def select_job(config: Config, experiment: str) -> dict:
+    job = with_code(settings.select_settings(config, experiment), code.select_code(config, experiment))
+    return _with_versions(config, job, config.experiments[experiment].model)
+
+
+def attribute_job(config: Config, experiment: str, label: str) -> dict:
+    files, facts = code.attribute_code(config, experiment, label), code.attribute_facts(config, experiment, label)
+    job = with_code(settings.attribute_settings(config, experiment, label), files, facts)
+    entry = config.experiments[experiment]
+    return _with_versions(config, job, entry.model, METHODS[entry.methods[split_label(label)[0]].method].package)
+
+
+def measure_job(config: Config, experiment: str, metric: str) -> dict:
+    files = code.measure_code(config, experiment, metric)
+    job = with_code(settings.measure_settings(config, experiment, metric), files, code.measure_facts(metric))
+    return _with_versions(config, job, config.experiments[experiment].model if METRICS[metric].asks_model else None)
+
+
+def _with_versions(config: Config, job: dict, model: str | None, package: str | None = None) -> dict:
+    """The job, and where the configuration says `versions: strict` the installed packages that it may use."""
+    if config.versions != "strict":
+        return job
+    return job | {"versions": of_job(framework_of(config.models[model]) if model else None, [package])}
+
+
+def compare_job(config: Config, experiment: str, metric: str) -> dict:
+    files = sources(*code.script_modules("compare"))
+    return with_code(settings.compare_settings(config, experiment, metric), files)
+
+
+def report_job(config: Config, experiment: str) -> dict:
+    files, facts = code.report_code(config, experiment), code.report_facts(config, experiment)
+    return with_code(settings.report_settings(config, experiment), files, facts)
+
+
+def theory_job(config: Config) -> dict:
+    return with_code({"seed": config.seed}, code.page_code("render_theory", "theory"))
+
+
+def index_job(config: Config) -> dict:
+    return with_code({"digests": digests(config)}, code.page_sources(*code.script_modules("render_index")))
+
+
+def outputs(config: Config) -> set[str]:
+    """Paths of what the configuration's jobs make: a file a job, its card or notebook where it makes several."""
+    return {path for path, _ in expected_outputs(config)}
+
+
+def digests(config: Config) -> dict[str, str]:
+    """A digest of the settings of all jobs of each experiment under `run`: which configuration made its page."""
+
+    def of_settings(job: dict) -> str:
+        return digest({key: setting for key, setting in job.items() if key != "code"})
+
+    return {name: digest({"jobs": sorted({of_settings(job) for _, job in _of(config, name)})}) for name in config.run}
+
+
+def expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
+    """What every job makes, the theory's page first, and what the job is given."""
+    yield f"{config.results}/reports/theory.ipynb", theory_job(config)
+    for experiment in config.experiments:
+        yield from _of(config, experiment)
+
+
+def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
+    """The same of one experiment."""
+    yield from _of_models(config, experiment)
+    for label in all_labels(config, experiment):
+        job = attribute_job(config, experiment, label)
+        yield from ((path, job) for path in score_files(config, experiment, label))
+    for metric in metric_names(config, experiment):
+        job = measure_job(config, experiment, metric)
+        for path in metric_files(config, experiment, metric):
+            others = of_trainings(config, experiment, path) if metric in PAIRED else ()
+            yield from ((file, job) for file in (path, *others))
+    for metric, path in zip(metric_names(config, experiment), compared_files(config, experiment), strict=True):
+        yield path, compare_job(config, experiment, metric)
+    yield f"{config.results}/reports/{experiment}.ipynb", report_job(config, experiment)
+
+
+def _of_models(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
+    """The data, the models and the instances of an experiment."""
+    entry = config.experiments[experiment]
+    for dataset in datasets_of(config, experiment):
+        yield prepared(dataset)["card"], prepare_job(config, dataset)
+    if entry.model:
+        yield model_files(config, entry.model)["card"], train_job(config, entry.model)
+    yield f"{config.results}/{experiment}/instances.parquet", select_job(config, experiment)
+    for variant in variants(config, experiment):
+        yield (
+            model_files(config, f"{entry.model}@{variant}")["card"],
+            randomise_job(config, entry.model, variant),
+        )
+    for number, training in enumerate(trainings(config, experiment), 1):
+        yield (
+            model_files(config, f"{entry.model}@{training}")["card"],
+            train_job(config, entry.model, number),
+        )

@@ -1,0 +1,37 @@
+"""The user's own files that a run reads: code, models, tokenizers and arrays, each an input of the jobs that use it."""
+
+from shapeline.config.derived import canonical, dataset_of
+from shapeline.config.types import Config
+from shapeline.datasets.local_imports import local_imports
+from shapeline.datasets.sources import expand, names_function
+from shapeline.game import references
+from shapeline.models import ready_kinds
+
+
+def user_file(reference: str | None) -> list[str]:
+    """The user's own Python file in "path/to/file.py:function" with what it imports from beside it, or the file of a
+    ready model, as inputs."""
+    if ready_kinds.suffix_of(reference):
+        return [str(expand(reference))]
+    if not reference or not names_function(reference):
+        return []
+    file = expand(reference.rpartition(":")[0])
+    return [str(file), *sorted(map(str, local_imports(file).values()))]
+
+
+def tokenizer_file(config: Config, experiment: str) -> list[str]:
+    """The user's own file that cuts the documents of the experiment's dataset, as an input."""
+    return user_file(config.datasets[dataset_of(config, config.experiments[experiment])].tokenizer)
+
+
+def user_files(config: Config, experiment: str) -> list[str]:
+    """The user's own files behind the values of an experiment's model: its own, and what cuts texts of one's own."""
+    entry = config.experiments[experiment]
+    cut_by = tokenizer_file(config, experiment) if entry.instances.texts else []
+    return [*user_file(config.models[entry.model].source), *cut_by]
+
+
+def reference_file(config: Config, experiment: str) -> list[str]:
+    """The user's own array that fills absent features, as an input."""
+    file = references.file_of(canonical(config.experiments[experiment].reference))
+    return [str(file)] if file else []

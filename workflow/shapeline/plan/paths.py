@@ -1,0 +1,111 @@
+"""Where every file of a run is."""
+
+from shapeline.config.derived import dataset_of as dataset_name
+from shapeline.config.types import Config
+from shapeline.datasets import records
+from shapeline.datasets.registry import SOURCES, WEIGHTS
+from shapeline.datasets.sources import expand
+from shapeline.metrics.registry import PAIRED
+from shapeline.plan.runs import labels, metric_names, shards, trainings, variants
+
+
+def prepared(dataset: str) -> dict[str, str]:
+    return {name: f"data/prepared/{dataset}/{file}" for name, file in (("arrays", "arrays.npz"), ("card", "card.json"))}
+
+
+def raw_files(config: Config, dataset: str) -> list[str]:
+    """The files that the dataset is read from: local ones where its `path` names them, else fetched ones."""
+    entry = config.datasets[dataset]
+    source = SOURCES.get(entry.source)
+    if entry.path is None:
+        return [f"data/raw/{entry.source}/{file.name}" for file in source.files] if source else []
+    path = expand(entry.path)
+    if source and source.local and path.is_dir():  # a picture more or less shows in the time of its own folder alone
+        return [str(path), *sorted(map(str, path.rglob("*/")))]
+    return (
+        [str(file) for file in records.local_files(source, path).values()] if source and path.is_dir() else [str(path)]
+    )
+
+
+def score_files(config: Config, experiment: str, label: str) -> list[str]:
+    n = shards(config, experiment)
+    return [f"{config.results}/{experiment}/scores/{label}/{i}-of-{n}.parquet" for i in range(n)]
+
+
+def metric_files(config: Config, experiment: str, metric: str) -> list[str]:
+    """One file a label; an error to a label is not measured on that label itself."""
+    truth = getattr(config.experiments[experiment].metrics.error, "reference", None) if metric == "error" else None
+    return [
+        f"{config.results}/{experiment}/metrics/{metric}/{label}.parquet"
+        for label in labels(config, experiment)
+        if label != truth
+    ]
+
+
+def compared_files(config: Config, experiment: str) -> list[str]:
+    return [f"{config.results}/{experiment}/metrics/{metric}.parquet" for metric in metric_names(config, experiment)]
+
+
+def paired_files(config: Config, experiment: str) -> list[str]:
+    """The per-instance measurements whose paired differences the report shows."""
+    return [
+        file
+        for metric in metric_names(config, experiment)
+        if metric in PAIRED
+        for own in metric_files(config, experiment, metric)
+        for file in (own, *of_trainings(config, experiment, own))
+    ]
+
+
+def of_trainings(config: Config, experiment: str, file: str) -> list[str]:
+    """The measurements of the model's other trainings beside those of one label."""
+    return [f"{file.removesuffix('.parquet')}@{training}.parquet" for training in trainings(config, experiment)]
+
+
+def randomised_files(config: Config, experiment: str, label: str) -> dict[str, list[str]]:
+    """The scores of a label on every randomised model, and the cards of these models."""
+    models, model = variants(config, experiment), config.experiments[experiment].model
+    return {
+        "randomised": [file for variant in models for file in score_files(config, experiment, f"{label}@{variant}")],
+        "randomised_cards": [model_files(config, f"{model}@{variant}")["card"] for variant in models],
+    }
+
+
+def model_files(config: Config, model: str) -> dict[str, str]:
+    folder = f"{config.results}/models/{model}"
+    return {"weights": f"{folder}/weights.safetensors", "card": f"{folder}/card.json"}
+
+
+def weights_file(config: Config, model: str) -> list[str]:
+    """The file of weights that training starts from, fetched or the user's own; none where it starts from a draw."""
+    named = config.models[model].weights
+    if named in WEIGHTS:
+        return [f"data/raw/weights/{WEIGHTS[named].name}"]
+    return [str(expand(named))] if named else []
+
+
+def start_file(config: Config, model: str) -> list[str]:
+    """The same weights as safetensors, which training reads."""
+    return [f"{config.results}/models/{model}/start.safetensors"] if config.models[model].weights else []
+
+
+def dataset_of(config: Config, experiment: str) -> str:
+    return dataset_name(config, config.experiments[experiment])
+
+
+def datasets_of(config: Config, experiment: str) -> list[str]:
+    """The experiment's dataset and, where it is another, the one that its model is trained on."""
+    entry = config.experiments[experiment]
+    trained_on = [config.models[entry.model].dataset] if entry.model else []
+    return list(dict.fromkeys([dataset_of(config, experiment), *trained_on]))
+
+
+def trained_on(config: Config, experiment: str) -> list[str]:
+    """The card of the data that the experiment's model is trained on, where these are other data than the explained."""
+    return [prepared(name)["card"] for name in datasets_of(config, experiment)[1:]]
+
+
+def values_folder(config: Config, experiment: str) -> str:
+    """Where an experiment's jobs share values of coalitions; "" where they do not."""
+    entry = config.experiments[experiment]
+    return f"{config.results}/{experiment}/values" if entry.cache and entry.model else ""

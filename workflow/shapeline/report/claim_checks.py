@@ -1,0 +1,165 @@
+"""How a claim is judged: order, speed, accuracy, likeness."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from shapeline.report import experiment
+from shapeline.report.experiment import Results
+from shapeline.report.numbers import interval, number, share
+from shapeline.statistics import claimed, paired
+from shapeline.statistics.bounds import LEAST_INSTANCES, enough, intervals
+from shapeline.statistics.claimed import ahead_of, verdict
+
+HOLDS, FAILS, OPEN, UNTESTABLE = "holds", "fails", "undecided", "not testable here"
+VERDICTS = {claimed.HOLDS: HOLDS, claimed.FAILS: FAILS, claimed.OPEN: OPEN}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of a claim, in words with its interval, and the verdict: HOLDS, FAILS, OPEN or UNTESTABLE."""
+
+    found: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, and the check of it on the results of the first of its experiments that there is."""
+
+    paper: str
+    section: str
+    text: str
+    experiments: tuple[str, ...]
+    check: Callable[[Results], Finding]
+
+
+def accuracy(claimed: float) -> Callable[[Results], Finding]:
+    """Test accuracy of the model: holds or fails where its 95 % Wilson interval lies on one side of the claimed one."""
+
+    def check(results: Results) -> Finding:
+        correct, rows = results.model_card.get("test_accuracy"), results.model_card["rows"]["test"]
+        interval = stats.binomtest(round(correct * rows), rows).proportion_ci(method="wilson")
+        text = f"{share(correct)} ({share(interval.low)} to {share(interval.high)}) on {number(rows)}"
+        return Finding(text, HOLDS if interval.low >= claimed else FAILS if interval.high < claimed else OPEN)
+
+    return check
+
+
+def parameters(claimed: int) -> Callable[[Results], Finding]:
+    """Number of trainable parameters."""
+
+    def check(results: Results) -> Finding:
+        counted = results.model_card.get("parameters")
+        return Finding(number(counted), HOLDS if counted == claimed else FAILS)
+
+    return check
+
+
+def beats(
+    first: str, *others: str, metric: str = "log_odds", quantity: str = "masking_area", better: str = "lower"
+) -> Callable[[Results], Finding]:
+    """Whether a label is better than others on the same instances: holds where it is ahead of every one, fails where it
+    is behind one, by 95 % intervals of the paired differences that hold together."""
+
+    def check(results: Results) -> Finding:
+        if metric not in results.measured:
+            return Finding(f"metric {metric} was not measured", UNTESTABLE)
+        measured = results.measured[metric]
+        values = paired.by_label(measured[measured["label"].isin([first, *others])], quantity)
+        absent = [label for label in (first, *others) if label not in values]
+        if absent:
+            return Finding(f"{', '.join(absent)} did not run here, or on too few instances", UNTESTABLE)
+        if len(values) < LEAST_INSTANCES:
+            return Finding(f"{number(len(values))} instances are too few for a verdict", UNTESTABLE)
+        claim = ahead_of(values[[first, *others]], first, better)
+        ahead = "; ".join(f"{label} {interval(row)}" for label, row in claim.table.iterrows())
+        return Finding(f"ahead of: {ahead}", VERDICTS[claim.verdict])
+
+    return check
+
+
+def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
+    """Seconds per instance of the second label over the first's, at least so often; the geometric mean of instances.
+
+    Only where every instance was timed alone: a batch's time shared out is one number, whatever it is divided by.
+    """
+
+    def check(results: Results) -> Finding:
+        frames = [results.scores.get(label) for label in (first, second)]
+        if any(frame is None for frame in frames):
+            return Finding(f"no scores of {first} and {second}", UNTESTABLE)
+        if results.settings.get("timing") != "per_instance":
+            return Finding("instances were timed together; timing: per_instance times each alone", UNTESTABLE)
+        left, right = (experiment.good(frame).groupby("instance")["seconds"].mean() for frame in frames)
+        logs = np.log(right / left).dropna().to_numpy()
+        if not enough(len(logs)):
+            return Finding(f"too few scores of {first} and {second}", UNTESTABLE)
+        row = intervals(logs[:, None]).loc[0, ["mean", "low", "high"]]
+        mean, low, high = (number(math.exp(value), whole=False) for value in row)
+        told = verdict(row["low"], row["high"], bar=math.log(least))
+        return Finding(f"{mean} times ({low} to {high})", VERDICTS[told])
+
+    return check
+
+
+def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]:
+    """Mean cosine of the scores of two labels, at least so large."""
+
+    def check(results: Results) -> Finding:
+        if not {first, second} <= set(results.scores):
+            return Finding(f"no scores of {first} and {second}", UNTESTABLE)
+        ids = results.instances["instance"]
+        rows = [experiment.scores_of(results.scores[label], ids) for label in (first, second)]
+        both = [(a, b) for a, b in zip(*rows, strict=True) if a is not None and b is not None]
+        if len(both) < 2:
+            return Finding(f"no scores of {first} and {second}", UNTESTABLE)
+        left, right = (np.array(side) for side in zip(*both, strict=True))
+        norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        cosines = np.divide((left * right).sum(1), norms, out=np.zeros(len(norms)), where=norms > 0)
+        row = intervals(cosines[:, None]).loc[0]
+        text = f"{row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f}) on {number(len(cosines))}"
+        return Finding(text, VERDICTS[verdict(row["low"], row["high"], bar=least)])
+
+    return check
+
+
+def at_most(label: str, bound: Callable[[int], float], formula: str) -> Callable[[Results], Finding]:
+    """Evaluations per instance of a label, against a bound in d."""
+
+    def check(results: Results) -> Finding:
+        if label not in results.scores:
+            return Finding(f"no scores of {label}", UNTESTABLE)
+        frame = experiment.good(results.scores[label])
+        if frame.empty:
+            return Finding(f"every explanation of {label} failed", UNTESTABLE)
+        d = frame["scores"].map(len).to_numpy()
+        ratio = (frame["evaluations"].to_numpy() / np.array([bound(size) for size in d])).max()
+        text = f"at most {number(frame['evaluations'].max(), 6)}, {number(ratio, whole=False)} of {formula}"
+        return Finding(text, HOLDS if ratio <= 1 else FAILS)
+
+    return check
+
+
+def takes_at_most(label: str, most: float) -> Callable[[Results], Finding]:
+    """Mean seconds per instance of a label, at most so many: holds or fails where its 95 % interval lies on one side.
+
+    Of instances that were not timed alone there is no interval.
+    """
+
+    def check(results: Results) -> Finding:
+        if label not in results.scores:
+            return Finding(f"no scores of {label}", UNTESTABLE)
+        each = experiment.good(results.scores[label]).groupby("instance")["seconds"].mean()
+        if not np.isfinite(each.mean()):
+            return Finding(f"every explanation of {label} failed", UNTESTABLE)
+        alone = results.settings.get("timing") == "per_instance" and len(each) > 1
+        half = 1.96 * each.std() / math.sqrt(len(each)) if alone else math.nan
+        row = {"mean": each.mean(), "low": each.mean() - half, "high": each.mean() + half}
+        low, high = (row["low"], row["high"]) if alone else [row["mean"]] * 2
+        return Finding(f"{interval(row)} s an instance", HOLDS if high <= most else FAILS if low > most else OPEN)
+
+    return check

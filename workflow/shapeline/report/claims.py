@@ -1,0 +1,241 @@
+"""The papers' quantitative claims, each beside what the reports at hand say of it.
+
+A claim names the experiments (of config.paper.yaml, and smaller ones) that can judge it; where none of them is among
+the reports, or its labels are missing, that is what stands beside it. Wordings are ours."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from shapeline.report.claim_checks import (
+    FAILS,
+    UNTESTABLE,
+    Claim,
+    Finding,
+    accuracy,
+    alike,
+    at_most,
+    beats,
+    faster,
+    parameters,
+    takes_at_most,
+)
+from shapeline.report.experiment import Results
+
+CHEN = "Chen et al. 2018"
+SLIWINSKI = "Sliwinski et al. 2019"
+TENEGGI = "Teneggi et al. 2021"
+KERNEL = "Lundberg 2017"
+STAND_INS = (
+    "Shapley methods of a library are ours here: expected_gradients stands for shap's GradientExplainer, deep_lift for "
+    "its DeepExplainer, partition_500 for its Partition; its own are peer_shap_gradient, peer_shap_deep and "
+    "peer_shap_partition."
+)
+F1 = {"metric": "localization", "quantity": "f1", "better": "higher"}
+F1_BEST = {**F1, "quantity": "f1_best"}
+AUPRC = {**F1, "quantity": "auprc"}
+SHAPLEY_RIVALS = ("partition_500", "expected_gradients", "deep_lift")
+CROSSES = ("crosses_6", "crosses_1", "crosses")
+CLAIMS = (
+    Claim(CHEN, "5.1, A", "The word CNN on IMDB has 351,002 parameters", ("imdb",), parameters(351_002)),
+    Claim(CHEN, "table 1", "It classifies 90.1 % of the test reviews", ("imdb",), accuracy(0.901)),
+    Claim(
+        CHEN, "5.1, A", "The character CNN on AG News has 11,337,988 parameters", ("agnews",), parameters(11_337_988)
+    ),
+    Claim(CHEN, "table 1", "It classifies 90.09 % of the test news", ("agnews",), accuracy(0.9009)),
+    Claim(CHEN, "5.1, A", "The LSTM on Yahoo Answers has 7,146,166 parameters", ("yahoo",), parameters(7_146_166)),
+    Claim(CHEN, "table 1", "It classifies 70.84 % of the test questions", ("yahoo",), accuracy(0.7084)),
+    Claim(
+        CHEN,
+        "5.1",
+        "On IMDB L-Shapley masks best, before LIME, KernelSHAP and C-Shapley",
+        ("imdb",),
+        beats("l_shapley", "lime", "kernel_shap", "c_shapley_regression"),
+    ),
+    Claim(
+        CHEN,
+        "5.1",
+        "On AG News L-Shapley is before LIME, KernelSHAP and SampleShapley",
+        ("agnews",),
+        beats("l_shapley", "lime", "kernel_shap", "sample_shapley"),
+    ),
+    Claim(
+        CHEN,
+        "5.1",
+        "On AG News C-Shapley is before LIME, KernelSHAP and SampleShapley",
+        ("agnews",),
+        beats("c_shapley_regression", "lime", "kernel_shap", "sample_shapley"),
+    ),
+    Claim(
+        CHEN,
+        "5.1",
+        "On Yahoo Answers C-Shapley is before LIME, which is the next",
+        ("yahoo",),
+        beats("c_shapley_regression", "lime"),
+    ),
+    Claim(
+        CHEN,
+        "5.1",
+        "On Yahoo Answers LIME is before L-Shapley of order 1, SampleShapley and KernelSHAP",
+        ("yahoo",),
+        beats("lime", "l_shapley", "sample_shapley", "kernel_shap"),
+    ),
+    Claim(
+        CHEN,
+        "3.2",
+        "L-Shapley of order k on a chain asks the model O(2^(2k) d) times",
+        ("imdb", "reviews", "imdb_sentence"),
+        at_most("l_shapley", lambda d: 4 * d + 2, "4 d + 2"),
+    ),
+    Claim(CHEN, "5.2, A", "The CNN on MNIST classifies 99.7 % of 3s and 8s", ("mnist38",), accuracy(0.997)),
+    Claim(
+        CHEN,
+        "5.2",
+        "On MNIST C-Shapley is before KernelSHAP",
+        ("mnist38",),
+        beats("c_shapley_regression", "kernel_shap"),
+    ),
+    Claim(
+        CHEN,
+        "5.2",
+        "On MNIST C-Shapley is before SampleShapley",
+        ("mnist38",),
+        beats("c_shapley_regression", "sample_shapley"),
+    ),
+    Claim(
+        CHEN, "5.2", "On MNIST C-Shapley is before Saliency", ("mnist38",), beats("c_shapley_regression", "saliency")
+    ),
+    Claim(CHEN, "5.2, A", "The CNN on CIFAR classifies 96.1 % of deer and horses", ("cifar10dh",), accuracy(0.961)),
+    Claim(
+        CHEN,
+        "5.2",
+        "On CIFAR C-Shapley is before KernelSHAP",
+        ("cifar10dh",),
+        beats("c_shapley_regression", "kernel_shap"),
+    ),
+    Claim(
+        CHEN,
+        "5.2",
+        "On CIFAR C-Shapley is before SampleShapley",
+        ("cifar10dh",),
+        beats("c_shapley_regression", "sample_shapley"),
+    ),
+    Claim(
+        CHEN, "5.2", "On CIFAR C-Shapley is before Saliency", ("cifar10dh",), beats("c_shapley_regression", "saliency")
+    ),
+    Claim(
+        KERNEL,
+        "supplement",
+        "Least squares with the Shapley kernel needs fewer evaluations than sampled permutations",
+        ("digits_convergence", "cancer_convergence"),
+        beats("kernel_shap", "sample_shapley", metric="error", quantity="rmse"),
+    ),
+    Claim(
+        SLIWINSKI,
+        "8.2",
+        "MIM and Parzen point the same way on the Strategic Subject List: cosine of 0.94 or more",
+        ("ssl",),
+        alike("mim", "parzen", 0.94),
+    ),
+    Claim(SLIWINSKI, "8.1", "An influence vector of a face takes 4 to 5 seconds", ("fer",), takes_at_most("mim", 5.0)),
+    Claim(TENEGGI, "4.1", "The network finds more than 99 % of the crosses", CROSSES[:2], accuracy(0.99)),
+    Claim(TENEGGI, "4.2", "The network finds more than 99 % of the trophozoites", ("malaria",), accuracy(0.99)),
+    Claim(TENEGGI, "4.3", "The network finds about 95 % of the green lights", ("lisa",), accuracy(0.95)),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "One cross: h-Shap has the highest F1 among Shapley methods",
+        ("crosses_1",),
+        beats("h_shap", *SHAPLEY_RIVALS, **F1),
+    ),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "Six crosses: h-Shap has the highest F1 among Shapley methods",
+        ("crosses_6",),
+        beats("h_shap", *SHAPLEY_RIVALS, **F1),
+    ),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "One to six crosses: h-Shap has the highest F1 among Shapley methods",
+        ("crosses",),
+        beats("h_shap", *SHAPLEY_RIVALS, **F1),
+    ),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "h-Shap has the highest F1 among Shapley methods, at the best threshold of each map",
+        CROSSES,
+        beats("h_shap", *SHAPLEY_RIVALS, **F1_BEST),
+    ),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "h-Shap has the largest area under precision and recall among Shapley methods",
+        CROSSES,
+        beats("h_shap", *SHAPLEY_RIVALS, **AUPRC),
+    ),
+    Claim(TENEGGI, "5.2", "Grad-CAM is less accurate than h-Shap", CROSSES, beats("h_shap", "grad_cam", **F1)),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "h-Shap takes one to two orders of magnitude less time than Partition with 500 evaluations",
+        CROSSES,
+        faster("h_shap", "partition_500", 10),
+    ),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "Only Grad-CAM is faster: before GradientExplainer (here our expected_gradients)",
+        CROSSES,
+        faster("h_shap", "expected_gradients"),
+    ),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "Only Grad-CAM is faster: before DeepExplainer (here our deep_lift)",
+        CROSSES,
+        faster("h_shap", "deep_lift"),
+    ),
+    Claim(TENEGGI, "5.2", "Grad-CAM is faster than h-Shap", CROSSES, faster("grad_cam", "h_shap")),
+    Claim(
+        TENEGGI,
+        "5.2",
+        "A relative threshold raises F1 over the threshold of 0",
+        CROSSES,
+        beats("h_shap_relative", "h_shap", **F1),
+    ),
+)
+
+
+def table(results: Sequence[Results]) -> pd.DataFrame:
+    """Every claim with what the results say: paper, section, claim, experiment, found, verdict."""
+    by_name = {result.experiment: result for result in results}
+    return pd.DataFrame([_judged(claim, by_name) for claim in CLAIMS])
+
+
+def of(results: Results) -> pd.DataFrame:
+    """The claims that one experiment can judge, for its own page: paper, section, claim, found, verdict."""
+    named = [claim for claim in CLAIMS if results.experiment in claim.experiments]
+    judged = [_judged(claim, {results.experiment: results}) for claim in named]
+    testable = pd.DataFrame([row for row in judged if row["verdict"] != UNTESTABLE])
+    return testable.drop(columns="experiment", errors="ignore")
+
+
+def _judged(claim: Claim, results: Mapping[str, Results]) -> dict:
+    name = next((name for name in claim.experiments if name in results), None)
+    if name is None:
+        finding = Finding(f"{claim.experiments[0]} is not among these reports", UNTESTABLE)
+    else:
+        finding = claim.check(results[name])
+        if results[name].dataset_card.get("synthetic"):
+            finding = Finding(f"{finding.found}, on synthetic data", finding.verdict)
+    return {
+        "paper": claim.paper,
+        "section": claim.section,
+        "claim": claim.text,
+        "experiment": name or "–",
+        "found here": finding.found,
+        "verdict": ("⚠ " if finding.verdict == FAILS else "") + finding.verdict,
+    }

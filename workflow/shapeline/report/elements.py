@@ -1,0 +1,94 @@
+"""Elements of a page: tables, notes, headings, figures."""
+
+import base64
+import html
+import io
+from collections.abc import Iterable
+
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from shapeline.report.styling import PIXELS_PER_INCH, styled
+
+Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
+
+
+def folded(title: str, part: HTML) -> HTML:
+    """A part of a page that opens on a click."""
+    return HTML(f"<details><summary>{html.escape(title)}</summary>{part.data}</details>")
+
+
+def table(frame: pd.DataFrame, caption: str = "", text: Iterable[str] = (), header: bool = True) -> HTML:
+    """A table of text; columns other than the first and those in `text` are aligned right; a cell with ⚠ stands out."""
+    text = {frame.columns[0], *text} if len(frame.columns) else set()
+    classes = ["text" if column in text else "number" for column in frame.columns]
+
+    def cells(values: Iterable, tag: str) -> str:
+        return "".join(
+            f'<{tag} class="{kind}{" flag" if str(value).startswith("⚠") else ""}">{html.escape(str(value))}</{tag}>'
+            for value, kind in zip(values, classes, strict=True)
+        )
+
+    head = f"<thead><tr>{cells(frame.columns, 'th')}</tr></thead>" if header else ""
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in frame.itertuples(index=False, name=None))
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return HTML(
+        f'<div class="wide"><table class="{"" if header else "facts"}">{title}{head}<tbody>{body}</tbody></table></div>'
+    )
+
+
+def note(text: str) -> HTML:
+    """One line of explanation."""
+    return HTML(f'<p class="note">{html.escape(text)}</p>')
+
+
+def missing(metric: str) -> HTML:
+    """The line that stands in for the figures of a metric that was not computed."""
+    return note(f"No figures here: the metric “{metric}” was not computed in this experiment.")
+
+
+def heading(text: str, level: int = 3) -> HTML:
+    """The heading of a section (level 2), or inside one."""
+    return HTML(f"<h{level}>{html.escape(text)}</h{level}>")
+
+
+def together(*parts: HTML | None) -> HTML:
+    """Several parts as one; None is left out."""
+    return HTML("".join(part.data for part in parts if part is not None))
+
+
+def pair(left: HTML, right: HTML) -> HTML:
+    """Two tables side by side where the page is wide enough."""
+    return HTML(f'<div class="pair"><div>{left.data}</div><div>{right.data}</div></div>')
+
+
+@styled
+def figure(
+    drawing: Figure | None, alt: str, caption: str = "", vector: bool = True, numbers: pd.DataFrame | None = None
+) -> HTML | None:
+    """A figure inside the page: vector graphics, or a picture at twice the screen's resolution; `alt` describes it.
+
+    numbers: what is drawn, kept in the vector graphics as CSV, which `rendering.write_parts` writes beside the figure;
+    none where a compared metric's CSV has it all.
+    """
+    if drawing is None:
+        return None
+    buffer = io.BytesIO()
+    if vector:
+        told = {} if numbers is None else {"Description": numbers.to_csv(index=False, float_format="%.6g")}
+        drawing.savefig(buffer, format="svg", metadata={"Date": None, **told})
+    else:
+        drawing.savefig(buffer, format="png", dpi=2 * PIXELS_PER_INCH)
+    kind = "svg+xml" if vector else "png"
+    width = round(drawing.get_figwidth() * PIXELS_PER_INCH)
+    source = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    legend = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    image = f'<img width="{width}" alt="{html.escape(alt, quote=True)}" src="{source}">'
+    return HTML(f'<figure><div class="wide">{image}</div>{legend}</figure>')
+
+
+def write_failed(axes: Axes) -> None:
+    """Say in place of a picture that the method failed."""
+    axes.text(0.5, 0.5, "failed", ha="center", va="center", fontsize=8, color="#9a3a00", transform=axes.transAxes)

@@ -1,0 +1,355 @@
+"""Everything a report shows of an experiment, read once."""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from shapeline import scores as score_files
+from shapeline.datasets import loading
+from shapeline.datasets.loading import Dataset
+from shapeline.errors import ShapelineError
+from shapeline.game import features as feature_kinds
+from shapeline.game.features import Features
+from shapeline.methods import external
+from shapeline.methods.registry import METHODS
+from shapeline.report.numbers import number
+
+UNITS = {
+    "log_probability": "nats",
+    "expected_log_probability": "nats",
+    "log_odds": "nats",
+    "probability": "probability",
+    "logit": "logits",
+    "prediction": "units of the target",
+}
+DIRECTIONS = {"masking": "lower", "insertion": "higher"}  # of the two curves: which way is better
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything a report shows, read once by `load`."""
+
+    experiment: str
+    root: str
+    settings: dict
+    labels: dict[str, dict]
+    model_card: dict
+    dataset_card: dict
+    folder: str  # of the prepared dataset
+    features: Features | None  # None where each instance has its own
+    instances: pd.DataFrame
+    scores: dict[str, pd.DataFrame]
+    metadata: dict[str, list[dict]]
+    metrics: dict[str, pd.DataFrame]
+    measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
+    trainings: dict[str, pd.DataFrame]  # the same with those of the model's other trainings, by their number
+    snapshots: dict[str, pd.DataFrame] = field(default_factory=dict)  # rows at budgets below the label's own
+
+    @functools.cached_property
+    def dataset(self) -> Dataset:
+        """Read when first asked for: the index of many experiments shows none of their inputs."""
+        return loading.load(self.folder)
+
+    @property
+    def exact(self) -> str | None:
+        return self.settings.get("exact")
+
+    @property
+    def truth(self) -> str:
+        """What errors are measured against, in words: exact Shapley values, or whatever the label holds."""
+        if self.exact and self.labels[self.exact]["method"] == "shapley":
+            return "the exact values"
+        return f"the values of {self.exact}"
+
+    @property
+    def d(self) -> int:
+        """The number of features; the median over instances where each has its own."""
+        if self.features is not None:
+            return self.features.d
+        lengths = [len(row) for frame in self.scores.values() for row in frame["scores"] if row is not None]
+        return int(np.median(lengths)) if lengths else 0
+
+    def features_of(self, image: np.ndarray) -> Features:
+        """The features of one instance."""
+        return self.features or feature_kinds.build_for(self.settings["features"], self.dataset_card, image)
+
+    @property
+    def value_unit(self) -> str:
+        return UNITS.get(self.settings.get("value"), "units of the value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """What a notebook is given of an experiment: its name, its settings, and where its files are.
+
+    `settings_json` holds labels (label -> {method, family, parameters, is_control}) and their order (or labels as a
+    list of such entries, each with its label), budget, features, reference, value, exact, and title, instances_shown,
+    palette (or those three under `report`).
+    """
+
+    experiment: str
+    settings_json: str
+    model_card: str  # "" where there is no model
+    dataset_card: str
+    dataset: str  # the folder of the prepared one
+    instances: str
+    scores: Mapping[str, Sequence[str]]  # the shards of each label
+    metrics: Mapping[str, str]  # of all labels, compared
+    measured: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of each label and training, by metric
+    root: str = ""  # the folder of the results, as the page names it
+
+
+def of_notebook(names: Mapping[str, object]) -> Results:
+    """The experiment of the notebook that passes its `globals()`, in which its parameters stand."""
+    return load(**{parameter.name: names[parameter.name] for parameter in fields(Parameters)})
+
+
+def load(**parameters) -> Results:
+    """Read the files of one experiment; keywords: the fields of `Parameters`.
+
+    Raises ShapelineError when a file is missing, except a metric's, which its section then mentions in one line.
+    """
+    given = Parameters(**parameters)
+    settings = json.loads(given.settings_json)
+    settings = {**settings.pop("report", {}), **settings}
+    labels = _labels(settings)
+    files = _score_files(given, labels)
+    tables = {metric: score_files.read_table(path) for metric, path in given.metrics.items() if Path(path).is_file()}
+    every = {
+        metric: pd.concat(map(score_files.read_table, paths), ignore_index=True)
+        for metric, paths in given.measured.items()
+        if paths
+    }
+    card = _card(given, given.dataset_card)
+    explained = score_files.read_table(_present(given.instances, given.experiment))
+    every_row = {label: score_files.read(paths) for label, paths in files.items()}
+    explanations = {label: score_files.final(rows) for label, rows in every_row.items()}
+    if card.get("task") == "multilabel":
+        explained = _each_label(explained, len(card["classes"])).assign(picture=explained["instance"])
+        explanations = {label: _each_label(frame, len(card["classes"])) for label, frame in explanations.items()}
+    return Results(
+        experiment=given.experiment,
+        root=given.root,
+        settings=settings,
+        labels=labels,
+        model_card=_card(given, given.model_card) if given.model_card else {},
+        dataset_card=card,
+        folder=given.dataset,
+        features=None
+        if feature_kinds.varies(settings["features"])
+        else feature_kinds.build(settings["features"], card),
+        instances=explained,
+        scores=explanations,
+        metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
+        metrics={metric: frame[frame["label"].isin(list(labels))] for metric, frame in tables.items()},
+        measured={metric: frame[frame["label"].isin(list(labels))] for metric, frame in every.items()},
+        trainings={metric: _by_training(frame) for metric, frame in every.items()},
+        snapshots={label: rows[rows["budget"] < rows["budget"].max()] for label, rows in every_row.items()},
+    )
+
+
+def _score_files(given: Parameters, labels: Mapping[str, dict]) -> dict[str, list[Path]]:
+    """The files of each label, in the order of the labels; all of them are there and named by the settings."""
+    unknown = sorted(set(given.scores) - set(labels))
+    if unknown:
+        raise ShapelineError(
+            f"report of {given.experiment}: scores for {', '.join(unknown)}, which the settings do not name."
+        )
+    shown = [label for label in labels if label in given.scores]
+    return {label: [_present(path, given.experiment) for path in given.scores[label]] for label in shown}
+
+
+def _card(given: Parameters, path: str) -> dict:
+    return json.loads(_present(path, given.experiment).read_text(encoding="utf-8"))
+
+
+def _by_training(measured: pd.DataFrame) -> pd.DataFrame:
+    """Measurements with their label, and the number of the training in label@seed1, 0 of the model itself."""
+    parts = measured["label"].str.partition("@seed")
+    return measured.assign(label=parts[0], training=pd.to_numeric(parts[2]).fillna(0).astype(int))
+
+
+def _each_label(frame: pd.DataFrame, count: int) -> pd.DataFrame:
+    """The rows with a number of its own for each label of a picture, which to a report is an instance by itself."""
+    return frame.assign(picture=frame["instance"], instance=frame["instance"] * count + frame["target"])
+
+
+def ids(instances: pd.DataFrame) -> pd.Series:
+    """The instances as the dataset knows them: of several labels each is there once a label, and is its picture."""
+    return instances["picture" if "picture" in instances else "instance"]
+
+
+def explained_class(results: Results) -> str:
+    """What positive scores speak for, in words."""
+    if results.dataset_card.get("task") == "multilabel":
+        return "the label named beside the picture"
+    return "the predicted class" if results.model_card else "the picture's own label"
+
+
+def rows_shown(results: Results) -> str:
+    """What is to be said of the rows of a figure of instances where each label of a picture has one."""
+    if "picture" not in results.instances:
+        return ""
+    return " Each label has a row of its own, and the pictures that have most labels come first."
+
+
+def _labels(settings: Mapping) -> dict[str, dict]:
+    entries = settings["labels"]
+    if isinstance(entries, dict):
+        return {label: entries[label] for label in settings.get("order", entries)}
+    return {entry["label"]: entry for entry in entries}
+
+
+def _present(path: str | Path, experiment: str) -> Path:
+    if not Path(path).is_file():
+        raise ShapelineError(f"report of {experiment}: {path} is missing; run `snakemake {experiment}` to make it.")
+    return Path(path)
+
+
+def good(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a score file that did not fail."""
+    return frame[frame["status"] == "ok"]
+
+
+def scalars(frame: pd.DataFrame | None, quantity: str) -> pd.DataFrame:
+    """The rows of a scalar quantity, indexed by label; empty when the metric or the quantity is missing."""
+    if frame is None:
+        return pd.DataFrame(columns=["mean", "low", "high", "n"])
+    rows = frame[(frame["quantity"] == quantity) & frame["mean"].notna()]
+    return rows.drop_duplicates("label", keep="last").set_index("label")
+
+
+def spent(frame: pd.DataFrame) -> int:
+    """Coalitions evaluated for the rows, with those that only snapshots at smaller budgets used."""
+    own = frame["evaluations"].to_numpy()
+    noted = [json.loads(extra).get("evaluated") if isinstance(extra, str) else None for extra in frame["extra"]]
+    return int(sum(own[place] if union is None else union for place, union in enumerate(noted)))
+
+
+def evaluations(results: Results) -> pd.Series:
+    """Model evaluations per instance and repeat (median of the rows that did not fail), by label; NaN where scores
+    made elsewhere do not say."""
+    known = {label: good(frame) for label, frame in results.scores.items()}
+    known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
+    return pd.Series({label: spent.median() for label, spent in known.items()}, dtype=float)
+
+
+def taking_gradients(results: Results) -> list[str]:
+    """The labels whose evaluations are gradients."""
+    methods = {label: METHODS[entry["method"]] for label, entry in results.labels.items() if label in results.scores}
+    return [label for label, method in methods.items() if method.gradients]
+
+
+def part_sizes(card: Mapping) -> dict[str, int]:
+    """Records of each part of a dataset."""
+    return card.get("rows") or {part: sum(of.values()) for part, of in (card.get("counts") or {}).items()}
+
+
+def near_chance(results: Results) -> str | None:
+    """That the model is not shown to be better than always naming the commonest class of the test part (of a
+    regression, than its mean), in a sentence; None where it is, or where nothing is known.
+
+    One-sided exact binomial test at 5 %: such a model has nothing to explain.
+    """
+    card, data = results.model_card, results.dataset_card
+    if card.get("test_r2") is not None:
+        told = f"Its R² on the test part is {card['test_r2']:.2f}: always naming the mean does as well."
+        return told if card["test_r2"] <= 0 else None
+    counts = (data.get("counts") or {}).get("test") or {}
+    rows = sum(counts.values())
+    if card.get("test_accuracy") is None or not rows or data.get("task") == "multilabel" or other_data(results):
+        return None  # nothing is known of the part that it was tested on
+    from scipy.special import bdtrc  # scipy.stats takes half a second
+
+    commonest = max(counts.values()) / rows
+    right = round(card["test_accuracy"] * rows)
+    if right and bdtrc(right - 1, rows, commonest) < 0.05:
+        return None
+    shares = (100 * card["test_accuracy"], 100 * commonest)
+    return "It is right on {:.1f} % of the test part, and the commonest class alone is {:.1f} %.".format(*shares)
+
+
+def mean_seconds(results: Results) -> pd.Series:
+    """Mean seconds per instance by label, of the rows that did not fail; NaN where scores made elsewhere do not say."""
+    return pd.Series({label: good(frame)["seconds"].mean() for label, frame in results.scores.items()}, dtype=float)
+
+
+def evaluations_at_budgets(results: Results) -> pd.Series:
+    """The same at each smaller budget whose estimates were kept, by label and budget (a multiple of d)."""
+    parts = [good(rows).assign(label=label) for label, rows in results.snapshots.items() if len(rows)]
+    if not parts:
+        return pd.Series(dtype=float)
+    return pd.concat(parts).groupby(["label", "budget"])["evaluations"].median()
+
+
+def other_data(results: Results) -> str | None:
+    """The dataset that the model was trained on, where the experiment explains another."""
+    return results.model_card.get("settings", {}).get("dataset") if results.settings.get("dataset") else None
+
+
+def chosen(instances: pd.DataFrame, count: int) -> pd.DataFrame:
+    """The instances shown: the first of every class in turn, by their order in the file and not by how they look.
+
+    Of a regression, whose labels are floats, the first ones. Of several labels all of a picture together, the pictures
+    that have most of them first.
+    """
+    if "picture" in instances:
+        order = instances.groupby("picture")["label"].sum().sort_values(ascending=False, kind="stable").index
+        rows = instances.set_index("picture", drop=False).loc[order].reset_index(drop=True)
+        return rows.head(max(count // rows["target"].nunique(), 1) * rows["target"].nunique())
+    if instances["label"].dtype.kind == "f":
+        return instances.head(count)
+    turn = instances.groupby("label", sort=True).cumcount()
+    return instances.assign(turn=turn).sort_values(["turn", "label"], kind="stable").head(count).drop(columns="turn")
+
+
+def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
+    """Places in the dataset's arrays of the instances, which are named by their position in the source."""
+    places = pd.Index(dataset.ids).get_indexer(ids(instances))
+    own = dataset.labels[places, instances["target"]] if "picture" in instances else dataset.labels[places]
+    if (places < 0).any() or (own != instances["label"]).any():
+        raise ShapelineError("report: the explained instances are not those of the prepared dataset; run both again.")
+    return places
+
+
+def scores_of(frame: pd.DataFrame, instances: Sequence[int], column: str = "scores") -> list[np.ndarray | None]:
+    """The scores at the largest budget of the first repeat, one array an instance; None where the method failed.
+
+    column: "uncertainty" for how wrong each score may be, None where that is not known.
+    """
+    rows = good(frame).sort_values(["repeat", "budget"], ascending=[False, True])
+    rows = rows.drop_duplicates("instance", keep="last")
+    by_instance = dict(zip(rows["instance"], rows[column], strict=True)) if column in rows else {}
+    by_instance = {key: row for key, row in by_instance.items() if row is not None}
+    return [np.asarray(by_instance[key], np.float64) if key in by_instance else None for key in instances]
+
+
+def instance_name(results: Results, row: Mapping) -> str:
+    """Class, prediction, its probability and the number of an instance, a line each; of a regression both numbers;
+    without a model its label."""
+    if not results.model_card:
+        classes, label = results.dataset_card.get("classes"), row["label"]
+        return f"{classes[label] if classes else number(label, 4, whole=False)}\ninstance {row['instance']}"
+    if results.dataset_card.get("task") == "regression":
+        numbers = (number(row[key], 4, whole=False) for key in ("prediction", "label"))
+        return "predicted {}\ntrue {}\ninstance {}".format(*numbers, row["instance"])
+    classes = results.dataset_card["classes"]
+    if "picture" in row:
+        there, mark = "there" if row["label"] else "not there", "" if row["label"] == row["prediction"] else " (wrong)"
+        return f"{classes[row['target']]}: {there}\nP = {row['probability']:.3f}{mark}\ninstance {row['picture']}"
+    known = row["label"] >= 0  # of a text of one's own it is not
+    mark = " (wrong)" if known and row["label"] != row["prediction"] else ""
+    truth = f"true {classes[row['label']]}\n" if known else ""
+    return (
+        f"{truth}predicted {classes[row['prediction']]}{mark}\nP = {row['probability']:.3f}\ninstance {row['instance']}"
+    )
+
+
+def feature_names(results: Results) -> list[str]:
+    """The names of the d features, or numbers where they have none."""
+    return list(results.features.names) or [f"feature {place}" for place in range(results.d)]

@@ -1,0 +1,130 @@
+"""Quantities against what they cost, every point named."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from shapeline.report.experiment import scalars
+from shapeline.report.numbers import number
+from shapeline.report.styling import PLATE, WIDTH, Style, styled
+
+
+def by_cost(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:
+    """What a figure of a quantity against costs draws: label, each cost, mean, low, high; rows as of `scalars`."""
+    each = {name: cost.reindex(rows.index) for name, cost in costs.items()}
+    return (
+        rows[["mean", "low", "high"]].assign(**each)[[*each, "mean", "low", "high"]].rename_axis("label").reset_index()
+    )
+
+
+def wide(rows: pd.DataFrame) -> bool:
+    """Whether the values are positive and span so much that only a logarithmic axis shows them all."""
+    return bool((rows["low"] > 0).all() and rows["mean"].max() > 30 * rows["mean"].min())
+
+
+@styled
+def error_by_cost(
+    frame: pd.DataFrame,
+    styles: Mapping[str, Style],
+    evaluations: pd.Series,
+    exact: str | None = None,
+    unit: str = "nats",
+    budget: float | None = None,
+) -> Figure | None:
+    """RMSE to the exact values against evaluations per instance, every point named; `budget` counts evaluations."""
+    rows = scalars(frame[frame["label"] != exact], "rmse")
+    rows = rows.loc[[label for label in styles if label in rows.index and np.isfinite(evaluations.get(label, np.nan))]]
+    if rows.empty:
+        return None
+    drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+    axes = drawing.subplots()
+    spent = np.array([evaluations[label] for label in rows.index])
+    if wide(rows):
+        axes.set_yscale("log")
+    for across, (label, row) in zip(spent, rows.iterrows(), strict=True):
+        draw_point(axes, across, row, styles[label])
+    evaluations_axis(axes, max(spent.max(), evaluations.get(exact, 0) if exact else 0))
+    marks = [(budget, "budget")] if budget else []
+    if exact in evaluations.index:
+        marks.append((evaluations[exact], f"{exact} (error 0)"))
+    for place, (across, text) in enumerate(marks):
+        _marker_line(axes, across, text, place)
+    axes.set_ylabel(f"RMSE to {exact or 'the exact values'} ({unit})")
+    name_points(axes, spent, rows, styles)
+    return drawing
+
+
+def draw_point(axes: Axes, across: float, row: Mapping[str, float], style: Style) -> None:
+    """A mean with its interval at what it costs."""
+    axes.plot([across, across], [row["low"], row["high"]], color=style.colour, linewidth=1.8)
+    axes.plot(across, row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5)
+
+
+def evaluations_axis(axes: Axes, top: float) -> None:
+    """An axis of evaluations from 0, then logarithmic, to `top`."""
+    axes.set_xscale("symlog", linthresh=1, linscale=0.25)
+    ticks = [0, *(10**power for power in range(0, math.ceil(math.log10(max(top, 10))) + 1))]
+    axes.set_xticks(ticks, [number(tick) for tick in ticks])
+    axes.set_xlim(-0.3, max(top, 1) * 2.2)
+    axes.minorticks_off()
+    axes.set_xlabel("model evaluations per instance (0, then logarithmic)")
+
+
+def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
+    """A dotted line at a number of evaluations; its name at the top, each in a row of its own as lines may coincide."""
+    axes.axvline(across, color="#8a8a8a", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
+    place = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * row), "textcoords": "offset points"}
+    axes.annotate(text, (across, 1), **place, ha="right", va="top", fontsize=8, color="#5f5f5f")
+
+
+def name_points(
+    axes: Axes,
+    across: np.ndarray,
+    rows: pd.DataFrame,
+    styles: Mapping[str, Style],
+    spans: np.ndarray | None = None,
+) -> None:
+    """Write each name beside its point, at the first place around it that covers no point, no bar and no other name.
+
+    spans: ends (n, 2) of level bars through the points, NaN for none.
+    """
+    FigureCanvasAgg(axes.figure)  # without a canvas every look at a text's extent would set up a renderer anew
+    if isinstance(axes.figure.get_layout_engine(), ConstrainedLayoutEngine):  # once a figure: it takes most of the time
+        axes.figure.draw_without_rendering()  # fixes the layout, so that places on the page are known
+        axes.figure.set_layout_engine("none")
+    axes.get_xlim(), axes.get_ylim()  # limits that wait to be found are found now
+    low, middle, high = (
+        axes.transData.transform(np.column_stack([across, rows[key]])) for key in ("low", "mean", "high")
+    )
+    frame = axes.get_window_extent()
+    taken = [(x - 7, y - 7, x + 7, y + 7) for x, y in middle]
+    taken += [(x - 2, bottom, x + 2, top) for (x, bottom), (_, top) in zip(low, high, strict=True)]
+    for span, (_, y) in zip(spans if spans is not None else (), middle, strict=False):
+        if np.isfinite(span).all():
+            (left, _), (right, _) = axes.transData.transform(np.column_stack([span, [axes.get_ylim()[0]] * 2]))
+            taken.append((left - 2, y - 2, right + 2, y + 2))
+    taken += [text.get_window_extent().extents for text in axes.texts]
+    offsets = [(8, 0), (-8, 0), (0, 10), (0, -10)]
+    offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
+    for place in np.lexsort([-middle[:, 1], middle[:, 0]]):
+        label, point = rows.index[place], (across[place], rows["mean"].iloc[place])
+        style = {"va": "center", "fontsize": 9, "color": styles[label].ink, "bbox": PLATE}
+        for right, above in offsets:
+            side = "left" if right > 0 else "right" if right < 0 else "center"
+            text = axes.annotate(label, point, xytext=(right, above), textcoords="offset points", ha=side, **style)
+            box = text.get_window_extent()
+            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+            free = all(box.x1 < x0 or box.x0 > x1 or box.y1 < y0 - 1 or box.y0 > y1 + 1 for x0, y0, x1, y1 in taken)
+            if (inside and free) or (right, above) == offsets[-1]:
+                break
+            text.remove()
+        taken.append((box.x0, box.y0, box.x1, box.y1))
+        if abs(above) > 10:
+            leader = {"arrowstyle": "-", "color": "#b0b0b0", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4}
+            axes.annotate("", point, xytext=(right, above), textcoords="offset points", arrowprops=leader)

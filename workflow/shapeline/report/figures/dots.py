@@ -1,0 +1,100 @@
+"""Means as dots with their intervals, a row a label, the best on top."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from shapeline.report.experiment import scalars
+from shapeline.report.figures.costs import wide
+from shapeline.report.figures.lines import best_first
+from shapeline.report.numbers import number
+from shapeline.report.styling import INK, WIDTH, Style, styled
+
+
+class Panel(NamedTuple):
+    """A quantity's title, what is across (None: the unit of the value), and whether higher is better."""
+
+    title: str
+    across: str | None
+    higher: bool
+
+
+SCALARS = {
+    "masking_area": Panel("Masking area", "nats", False),
+    "insertion_area": Panel("Insertion area", "nats", True),
+    "rmse": Panel("RMSE", None, False),
+    "spearman": Panel("Spearman correlation", "rank correlation", True),
+    "top_k_overlap": Panel("Top-k overlap", "share of the exact top k", True),
+}
+
+
+@styled
+def areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """Masking and insertion areas with intervals, best masking area on top; the best control as a dotted line."""
+    return _dots(frame, styles, ["masking_area", "insertion_area"])
+
+
+@styled
+def errors(
+    frame: pd.DataFrame, styles: Mapping[str, Style], exact: str | None = None, unit: str = "nats"
+) -> Figure | None:
+    """RMSE, rank correlation and top-k overlap with the exact values, with intervals, lowest RMSE on top."""
+    others = frame[frame["label"] != exact]
+    return _dots(others, styles, ["rmse", "spearman", "top_k_overlap"], unit)
+
+
+def _dots(
+    frame: pd.DataFrame, styles: Mapping[str, Style], quantities: Sequence[str], unit: str = "nats"
+) -> Figure | None:
+    present = [name for name in quantities if len(scalars(frame, name))]
+    if not present:
+        return None
+    labels = best_first(frame, styles, present[0], highest=SCALARS[present[0]].higher)
+    drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(labels)), layout="constrained")
+    panels = drawing.subplots(1, len(present), sharey=True, squeeze=False)[0]
+    for axes, quantity in zip(panels, present, strict=True):
+        dot_panel(axes, scalars(frame, quantity), styles, labels, SCALARS[quantity], unit)
+    name_rows(panels[0], labels)
+    return drawing
+
+
+def name_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """A row a label, from the top, with room above the first and below the last."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+
+
+def dot_panel(
+    axes: Axes,
+    rows: pd.DataFrame,
+    styles: Mapping[str, Style],
+    labels: Sequence[str],
+    panel: Panel,
+    unit: str = "",
+) -> None:
+    """Draw one panel: a dot and its interval a label, the mean written beside it, the best control as a dotted line.
+
+    rows: as of `scalars`; labels: all rows of the figure, from the top; unit: of the panel, where it names none.
+    """
+    beside = axes.get_yaxis_transform()
+    for place, label in enumerate(labels):
+        if label in rows.index:
+            row, style = rows.loc[label], styles[label]
+            axes.plot([row["low"], row["high"]], [place, place], color=style.colour, linewidth=2, solid_capstyle="butt")
+            axes.plot(row["mean"], place, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6.5)
+            axes.text(
+                1.02, place, number(row["mean"], whole=False), transform=beside, va="center", fontsize=8.5, color=INK
+            )
+    controls = rows.loc[[label for label in rows.index if styles[label].control], "mean"]
+    if len(controls):
+        best = controls.max() if panel.higher else controls.min()
+        axes.axvline(best, color="#5f5f5f", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
+    if not panel.higher and wide(rows):
+        axes.set_xscale("log")
+    across = f"{panel.across or unit}, {'higher' if panel.higher else 'lower'} is better"
+    axes.set(title=panel.title, xlabel=across)
+    axes.grid(axis="y", linewidth=0.4)
+    axes.tick_params(axis="y", length=0)

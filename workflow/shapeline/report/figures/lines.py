@@ -1,0 +1,178 @@
+"""Curves: masking and insertion, and errors against the budget."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from shapeline.report.experiment import scalars
+from shapeline.report.numbers import number
+from shapeline.report.styling import FEW, WIDTH, Style, styled, wrapped
+
+PANELS = {
+    "masking": ("Masking (lower is better)", "top features masked (%)", "change of log-odds (nats)"),
+    "insertion": (
+        "Insertion (higher is better)",
+        "top features kept, all others filled (%)",
+        "change of log-odds (nats)",
+    ),
+}
+
+
+@styled
+def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """Masking and insertion curves of all labels, a few with their intervals as bands; None without a curve."""
+    quantities = [name for name in PANELS if (frame["quantity"] == name).any()]
+    if not quantities:
+        return None
+    labels = best_first(frame, styles, f"{quantities[0]}_area", highest=quantities[0] == "insertion")
+    drawing = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    panels = drawing.subplots(1, len(quantities), squeeze=False)[0]
+    for axes, quantity in zip(panels, quantities, strict=True):
+        title, across, up = PANELS[quantity]
+        for label in labels:
+            draw_curve(
+                axes, line_of(frame, quantity, label), styles[label], label, band=0.12 if len(labels) <= FEW else 0.0
+            )
+        axes.set(title=title, xlabel=across, ylabel=up)
+        axes.margins(x=0.02)
+    handles, names = panels[0].get_legend_handles_labels()
+    heading = "best area first"
+    drawing.legend(
+        handles, names, loc="outside right upper", title=heading, alignment="left", handlelength=3.2, labelspacing=0.7
+    )
+    return drawing
+
+
+@styled
+def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str = "masking") -> Figure | None:
+    """One small panel a label: its curve and interval in front of all the others in grey; None without the curve."""
+    if not (frame["quantity"] == quantity).any():
+        return None
+    labels = best_first(frame, styles, f"{quantity}_area", highest=quantity == "insertion")
+    columns = min(len(labels), min((4, 5), key=lambda count: -len(labels) % count))  # the fewer empty places
+    rows = math.ceil(len(labels) / columns)
+    drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows), layout="constrained")
+    panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    lines = {label: line_of(frame, quantity, label) for label in labels}
+    for place, axes in enumerate(panels.flat):
+        if place >= len(labels):
+            axes.set_visible(False)
+            continue
+        for line in lines.values():
+            axes.plot(100 * line["x"], line["mean"], color="#d9d9d9", linewidth=0.8)
+        label = labels[place]
+        draw_curve(axes, lines[label], styles[label], label, band=0.3)
+        axes.set_title(wrapped(label, WIDTH / columns - 0.3), color=styles[label].ink, fontsize=9.5)
+        if place + columns >= len(labels):
+            axes.tick_params(labelbottom=True)
+    drawing.supxlabel(PANELS[quantity][1], fontsize=9.5)
+    drawing.supylabel(PANELS[quantity][2], fontsize=9.5)
+    return drawing
+
+
+def line_of(frame: pd.DataFrame, quantity: str, label: str) -> pd.DataFrame:
+    return frame[(frame["quantity"] == quantity) & (frame["label"] == label)].sort_values("x")
+
+
+def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: float) -> None:
+    across = 100 * line["x"]
+    axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
+    axes.plot(
+        across,
+        line["mean"],
+        color=style.colour,
+        linestyle=style.line,
+        linewidth=style.width,
+        marker=style.marker,
+        markersize=4.5,
+        markevery=max(1, len(line) // 8),
+        markerfacecolor=style.face,
+        label=label,
+    )
+
+
+def best_first(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str, highest: bool = False) -> list[str]:
+    """The labels present, best first by the quantity (those without it last, in their own order)."""
+    present = [label for label in styles if label in set(frame["label"])]
+    means = scalars(frame, quantity)["mean"]
+    worst = -np.inf if highest else np.inf
+    return sorted(present, key=lambda label: means.get(label, worst), reverse=highest)
+
+
+@styled
+def log_odds_grid(
+    frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style], quantity: str = "masking"
+) -> Figure | None:
+    """The masking (or insertion) curves of several experiments, a panel each, one legend (Chen et al. 2018, figure 2).
+
+    frames: title of the panel -> frame of `compare` for the log-odds metric; labels that `styles` does not name are
+    left out. Bands are 95 % intervals, fainter where there are many curves.
+    """
+    frames = {title: frame for title, frame in frames.items() if (frame["quantity"] == quantity).any()}
+    if not frames:
+        return None
+    columns = min(len(frames), min((3, 2), key=lambda count: -len(frames) % count))  # the fewer empty places
+    rows = math.ceil(len(frames) / columns)
+    drawing = Figure(figsize=(WIDTH, 0.3 + 3.7 * rows), layout="constrained")
+    panels = drawing.subplots(rows, columns, squeeze=False)
+    handles: dict[str, object] = {}
+    for axes, (title, frame) in zip(panels.flat, frames.items(), strict=False):
+        labels = [label for label in styles if label in set(frame.loc[frame["quantity"] == quantity, "label"])]
+        for label in labels:
+            line = line_of(frame, quantity, label)
+            draw_curve(axes, line, styles[label], label, band=0.14 if len(labels) <= FEW else 0.07)
+        handles |= dict(zip(labels, axes.get_legend_handles_labels()[0], strict=True))
+        axes.set(title=title, xlabel=PANELS[quantity][1])
+        axes.margins(x=0.02)
+    for axes in panels.flat[len(frames) :]:
+        axes.set_visible(False)
+    for axes in panels[:, 0]:
+        axes.set_ylabel(PANELS[quantity][2])
+    order = [label for label in styles if label in handles]
+    drawing.legend(
+        [handles[label] for label in order], order, loc="outside lower center", handlelength=3.2,
+        ncols=min(len(order), 5),
+    )  # fmt: skip
+    return drawing
+
+
+BUDGET_PANELS = {  # quantity -> title, whether it is a square whose root is drawn
+    "rmse_by_budget": ("RMSE", False),
+    "bias_squared_by_budget": ("Bias", True),
+    "variance_by_budget": ("Standard deviation over repeats", True),
+}
+
+
+@styled
+def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "nats") -> Figure | None:
+    """RMSE, bias and standard deviation against the budget (a multiple of d), both axes logarithmic."""
+    present = {name: panel for name, panel in BUDGET_PANELS.items() if (frame["quantity"] == name).any()}
+    if not present:
+        return None
+    drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
+    panels = drawing.subplots(1, len(present), squeeze=False, sharey=True)[0]
+    for axes, (quantity, (title, squared)) in zip(panels, present.items(), strict=True):
+        for label, style in styles.items():
+            line = line_of(frame, quantity, label)
+            line = line[line["mean"] > 0]
+            if line.empty:
+                continue
+            low, middle, high = (line[key].clip(lower=0) ** (0.5 if squared else 1) for key in ("low", "mean", "high"))
+            low = low.where(low > 0, middle)
+            if "bias" in quantity:  # what lies below 0 is missing: no line across it
+                axes.plot(line["x"], middle, style.marker, color=style.colour, markersize=5)
+                axes.vlines(line["x"], low, high, color=style.colour, alpha=0.4)
+                continue
+            axes.plot(line["x"], middle, style.marker, linestyle="-", color=style.colour, markersize=5, label=label)
+            axes.fill_between(line["x"], low, high, color=style.colour, alpha=0.15, linewidth=0)
+        axes.set(xscale="log", yscale="log", title=title, xlabel="budget (evaluations / d)")
+        ticks = sorted(frame.loc[frame["quantity"] == quantity, "x"].unique())
+        axes.set_xticks(ticks, [number(tick) for tick in ticks])
+        axes.minorticks_off()
+    panels[0].set_ylabel(unit)
+    drawing.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
+    return drawing

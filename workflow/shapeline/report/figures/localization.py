@@ -1,0 +1,328 @@
+"""Figures of localization: maps with boxes, curves, the runtime plane."""
+
+import json
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from scipy import ndimage
+
+from shapeline.game import references
+from shapeline.report import elements, experiment
+from shapeline.report.elements import figure, heading, together
+from shapeline.report.experiment import Results, scalars
+from shapeline.report.figures import score_maps
+from shapeline.report.figures.costs import name_points
+from shapeline.report.figures.dots import Panel, dot_panel
+from shapeline.report.figures.lines import line_of
+from shapeline.report.localization_results import (
+    CEILINGS,
+    COLUMNS,
+    LARGEST,
+    MARGIN,
+    OUTPUTS,
+    measured,
+    of_method,
+    parameters,
+    said,
+    shown_pictures,
+)
+from shapeline.report.numbers import number, share
+from shapeline.report.styling import FEW, WIDTH, Style, styled
+
+GREEN = "#008a3e"  # of the boxes: in neither half of the maps' colours
+PANELS = {  # quantity -> title and what is across
+    "f1": ("F1, as published", "F1 of the pixels above 1e-6"),
+    "f1_best": ("F1 at the best threshold", "F1"),
+    "f1_equal_area": ("F1 at equal area", "F1 of as many pixels as are true"),
+    "auprc": ("AUPRC", "average precision"),
+    "iou_equal_area": ("IoU at equal area", "intersection over union"),
+    "pointing": ("Pointing game", "share of pictures hit"),
+}
+
+
+def boxes_of(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
+    """Boxes (top, left, bottom, right; half-open) around the connected parts of a region, corners connecting."""
+    parts, _ = ndimage.label(truth, np.ones((3, 3)))
+    return [(rows.start, columns.start, rows.stop, columns.stop) for rows, columns in ndimage.find_objects(parts)]
+
+
+def draw_picture(axes: Axes, image: np.ndarray, tone: str) -> None:
+    """A picture (channels, height, width) in [0, 1]; of a large one every few pixels."""
+    step = _step(image.shape[1:])
+    shown = score_maps.picture(image[:, ::step, ::step])
+    axes.imshow(shown, cmap=tone, vmin=0, vmax=1, interpolation="nearest", extent=_extent(image.shape[1:]))
+
+
+def _step(shape: tuple[int, int]) -> int:
+    return math.ceil(max(shape) / LARGEST)
+
+
+def _extent(shape: tuple[int, int]) -> tuple[float, float, float, float]:
+    """What imshow is told so that a reduced picture keeps the coordinates of the whole one."""
+    return -0.5, shape[1] - 0.5, shape[0] - 0.5, -0.5
+
+
+def reduced(values: np.ndarray) -> np.ndarray:
+    """A map (height, width) of at most LARGEST cells a side: of each block the value that is farthest from 0.
+
+    A mean, or a choice of every few pixels, would lose the single pixels that some methods mark.
+    """
+    rows, columns = (np.arange(0, side, _step(values.shape)) for side in values.shape)
+    ends = [extreme.reduceat(extreme.reduceat(values, rows, axis=0), columns, axis=1) for extreme in (np.fmax, np.fmin)]
+    return np.where(ends[0] >= -ends[1], *ends)
+
+
+def draw_map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray) -> None:
+    """Scores (d,) on their pixels, white at 0, scaled by the largest magnitude, which is written below."""
+    if scores is None:
+        elements.write_failed(axes)
+        return
+    size = np.abs(scores).max()
+    colours = {"cmap": "RdBu_r", "vmin": -(size or 1.0), "vmax": size or 1.0}
+    shown = reduced(np.where(cells < 0, np.nan, scores[cells]))
+    axes.imshow(shown, interpolation="nearest", extent=_extent(cells.shape), **colours)
+    axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color="#5f5f5f", labelpad=2)
+
+
+def draw_boxes(axes: Axes, truth: np.ndarray | None) -> None:
+    """A thin box around every connected part of the true region."""
+    for top, left, bottom, right in [] if truth is None else boxes_of(truth):
+        margin = MARGIN * _step(truth.shape)
+        place = (left - 0.5 - margin, top - 0.5 - margin)
+        size = right - left + 2 * margin, bottom - top + 2 * margin
+        axes.add_patch(Rectangle(place, *size, fill=False, edgecolor=GREEN, linewidth=0.8))
+
+
+@styled
+def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """A panel a quantity, best published F1 on top; marks for the ceilings on the rows of hierarchical labels."""
+    present = [name for name in PANELS if len(scalars(frame, name))]
+    if not present:
+        return None
+    means = scalars(frame, present[0])["mean"]
+    labels = sorted((label for label in styles if label in means.index), key=lambda label: -means[label])
+    columns = min(3, len(present))
+    rows = math.ceil(len(present) / columns)
+    drawing = Figure(figsize=(WIDTH, rows * (0.9 + 0.25 * len(labels))), layout="constrained")
+    panels = drawing.subplots(rows, columns, squeeze=False)
+    for place, axes in enumerate(panels.flat):
+        if place >= len(present):
+            axes.set_visible(False)
+            continue
+        title, across = PANELS[present[place]]
+        dot_panel(axes, scalars(frame, present[place]), styles, labels, Panel(title, across, higher=True))
+        axes.set_xlabel(across)
+        axes.set_yticks(range(len(labels)), labels if place % columns == 0 else [""] * len(labels))
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        if present[place].startswith("f1"):
+            for name, marker in zip(CEILINGS, "|>", strict=True):
+                tops = scalars(frame, name)["mean"]
+                there = [label for label in labels if label in tops.index]
+                axes.plot(
+                    tops[there], [labels.index(label) for label in there], marker, color="#5f5f5f", markersize=7,
+                    markerfacecolor="none",
+                )  # fmt: skip
+        axes.set_xlim(-0.03 * axes.get_xlim()[1], None)  # a mean of 0 keeps its whole marker
+    return drawing
+
+
+@styled
+def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """The share left of the logit and of the probability against the number of removed features, a panel each."""
+    present = [name for name in OUTPUTS if frame.loc[frame["quantity"] == name, "mean"].notna().any()]
+    if not present:
+        return None
+    drawing = Figure(figsize=(WIDTH, 4.3), layout="constrained")
+    panels = drawing.subplots(1, len(present), squeeze=False)[0]
+    means = scalars(frame, f"{present[0]}_area")["mean"]
+    labels = sorted((label for label in styles if label in means.index), key=lambda label: means[label])
+    for axes, quantity in zip(panels, present, strict=True):
+        for label in labels:
+            line, style = line_of(frame, quantity, label), styles[label]
+            if len(labels) <= FEW:
+                axes.fill_between(line["x"], line["low"], line["high"], color=style.colour, alpha=0.12, linewidth=0)
+            axes.plot(
+                line["x"], line["mean"], color=style.colour, linestyle=style.line, linewidth=style.width,
+                marker=style.marker, markersize=4.5, markevery=max(1, len(line) // 8), markerfacecolor=style.face,
+                label=label,
+            )  # fmt: skip
+        axes.set(xscale="log", title=OUTPUTS[quantity], xlabel="positive features removed (k)")
+        axes.axhline(0, color="#8a8a8a", linewidth=0.8, zorder=0)
+    panels[0].set_ylabel("share of the whole picture's")
+    drawing.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside right upper", title="steepest first", alignment="left",
+        handlelength=3.2, labelspacing=0.7,
+    )  # fmt: skip
+    return drawing
+
+
+def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2) -> HTML | None:
+    """Pictures whose positive features are at the reference, a column a label (figure 3)."""
+    metadata = next((files[0] for files in results.metadata.values() if files), {})
+    if not results.model_card:
+        return None
+    picked = _with_truth(results, truth).head(count)
+    reference = references.build(results.settings.get("reference", "mean"), results.dataset, metadata.get("seed", 0))
+    images, regions, cells = shown_pictures(results, truth, picked)
+    fill = reference.of(images)
+    values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
+    tone = score_maps.tone_of(results.dataset_card)
+
+    def draw(axes: Axes, row: int, label: str | None) -> None:
+        image = images[row]
+        if label is not None:
+            scores = values[label][row]
+            if scores is None:
+                elements.write_failed(axes)
+                return
+            removed = np.append(scores > 0, False)[cells[row]]  # the appended one is what -1 points at
+            image = np.where(removed, fill[row if len(fill) > 1 else 0, 0], image)
+            axes.set_xlabel(share(removed.mean()), fontsize=7.5, color="#5f5f5f", labelpad=2)
+        draw_picture(axes, image, tone)
+        draw_boxes(axes, regions[row])
+
+    names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
+    caption = (
+        "All positive features at the reference; below each picture, the share of it that is removed. A perfect map "
+        "removes what lies in the boxes and nothing else."
+    )
+    drawing = score_maps.picture_grid(names, list(values), draw, COLUMNS)
+    return together(
+        heading("Pictures without their positive features"),
+        figure(drawing, "Pictures whose positive features are removed, one column a method", caption, vector=False),
+    )
+
+
+def _with_truth(results: Results, truth: np.ndarray | None) -> pd.DataFrame:
+    """The instances shown first that have a true region, in their order; all of them where none has."""
+    order = experiment.chosen(results.instances, len(results.instances))
+    if truth is None or not truth.any():
+        return order
+    having = set(results.instances["instance"][truth.any(axis=(1, 2))])
+    return order[order["instance"].isin(having)]
+
+
+@styled
+def runtime_plane(
+    frame: pd.DataFrame, time: pd.DataFrame, styles: Mapping[str, Style], quantity: str, title: str
+) -> Figure | None:
+    """A quantity against seconds an instance on a logarithmic axis, with both intervals, every point named."""
+    rows = scalars(frame, quantity)
+    rows = rows.loc[[label for label in styles if label in rows.index and time["mean"].get(label, 0) > 0]]
+    if rows.empty:
+        return None
+    drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+    axes = drawing.subplots()
+    across = time.loc[rows.index, "mean"].to_numpy()
+    axes.set_xscale("log")
+    for place, (label, row) in enumerate(rows.iterrows()):
+        style, took = styles[label], time.loc[label]
+        axes.plot([across[place]] * 2, [row["low"], row["high"]], color=style.colour, linewidth=1.8)
+        if np.isfinite(took["low"]):
+            axes.plot([took["low"], took["high"]], [row["mean"]] * 2, color=style.colour, linewidth=1.8)
+        axes.plot(
+            across[place], row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5
+        )
+    spans = time.loc[rows.index, ["low", "high"]].to_numpy(dtype=float)
+    axes.set_xlim(np.nanmin([across, spans[:, 0]]) / 1.5, np.nanmax([across, spans[:, 1]]) * 2.5)
+    axes.set_ylim(0, 1.12 * rows[["mean", "high"]].max(axis=None) or 1)
+    axes.set(xlabel="seconds per picture (logarithmic)", ylabel=title)
+    name_points(axes, across, rows, styles, spans)
+    return drawing
+
+
+def size_groups(results: Results) -> list[dict[int, str]]:
+    """Labels that differ in min_size alone: for each such group, size -> label, largest first."""
+    groups: dict[str, dict[int, str]] = {}
+    for label in of_method(results, "h_shap"):
+        own = parameters(results, label)
+        size = own.pop("min_size", 1)
+        groups.setdefault(json.dumps(own, sort_keys=True), {}).setdefault(size, label)
+    return [dict(sorted(group.items(), reverse=True)) for group in groups.values() if len(group) > 1]
+
+
+def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, str]) -> Figure:
+    """The first picture with a true region and its maps, above an enlarged part of each."""
+    picked = _with_truth(results, truth).head(1)
+    images, regions, cells = shown_pictures(results, truth, picked)
+    image, region = images[0], regions[0]
+    (top, bottom), (left, right) = zoomed(region if region is not None else np.ones(image.shape[1:], bool))
+    names = {f"s = {size}\n({label})": label for size, label in sizes.items()}
+    scores = {name: experiment.scores_of(results.scores[label], picked["instance"])[0] for name, label in names.items()}
+    tone = score_maps.tone_of(results.dataset_card)
+
+    def draw(axes: Axes, row: int, name: str | None) -> None:
+        part = (slice(top, bottom), slice(left, right)) if row else (slice(None), slice(None))
+        if name is None:
+            draw_picture(axes, image[(slice(None), *part)], tone)
+        else:
+            draw_map(axes, scores[name], cells[0][part])
+        draw_boxes(axes, None if region is None else region[part])
+        if row:
+            axes.set_xlabel("")
+
+    title = experiment.instance_name(results, picked.to_dict("records")[0])
+    return score_maps.picture_grid([title, "enlarged"], list(names), draw)
+
+
+def zoomed(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
+    """First and last row, and first and last column, of a square around the first true part, three times its size."""
+    top, left, bottom, right = (boxes_of(region) or [(0, 0, *region.shape)])[0]
+    size = 3 * max(bottom - top, right - left)
+    ends = []
+    for start, stop, side in ((top, bottom, region.shape[0]), (left, right, region.shape[1])):
+        first = max(0, min((start + stop - size) // 2, side - size))  # moved in where it would leave the picture
+        ends.append((first, min(side, first + size)))
+    return ends[0], ends[1]
+
+
+@styled
+def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
+    """F1 in two ways with the ceilings, and the nodes visited, against min_size."""
+    frame, labels = measured(results), list(sizes.values())
+    pictures = dict(zip(results.instances["instance"], experiment.ids(results.instances), strict=True))
+    across = np.array(list(sizes))
+    drawing = Figure(figsize=(WIDTH, 3.5), layout="constrained")
+    left, right = drawing.subplots(1, 2)
+    lines = [("f1", "as published", "#0173b2", "o", "-"), ("f1_best", "best threshold", "#d55e00", "s", "-")]
+    lines += [
+        (name, text, "#8a8a8a", None, dash) for (name, text), dash in zip(CEILINGS.items(), (":", "--"), strict=True)
+    ]
+    for quantity, name, colour, marker, dash in lines:
+        rows = scalars(frame, quantity).reindex(labels)
+        if rows["mean"].notna().any():
+            wide = 4 if quantity == "f1" else 1.5  # the two may lie on each other
+            left.plot(across, rows["mean"], dash, color=colour, linewidth=wide, marker=marker, markersize=5, label=name)
+            if marker:
+                left.fill_between(
+                    across, rows["low"].astype(float), rows["high"].astype(float), color=colour, alpha=0.15
+                )
+    left.set(title="F1", xlabel="min_size s (pixels)", ylim=(0, None))
+    left.legend(fontsize=8.5)
+    for name, get, colour, marker in (
+        ("nodes visited", lambda label: said(results.scores[label], "visited_nodes"), "#0173b2", "o"),
+        (
+            "evaluations",
+            lambda label: experiment.good(results.scores[label]).set_index("instance")["evaluations"],
+            "#d55e00",
+            "s",
+        ),
+    ):
+        values = [get(label).astype(float).groupby(pictures).mean() for label in labels]  # a picture counts once
+        if all(len(each) for each in values):
+            mean = [each.mean() for each in values]
+            error = [1.96 * each.std(ddof=1) / len(each) ** 0.5 if len(each) > 1 else 0.0 for each in values]
+            right.errorbar(across, mean, error, color=colour, marker=marker, markersize=5, label=name)
+    right.set(title="Cost per picture", xlabel="min_size s (pixels)", yscale="log")
+    right.legend(fontsize=8.5)
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xticks(across, [number(size) for size in across])
+        axes.minorticks_off()
+    return drawing

@@ -1,0 +1,181 @@
+"""Scores as maps over pictures, and as tables."""
+
+import html
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from shapeline.report.elements import figure, write_failed
+from shapeline.report.numbers import number
+from shapeline.report.styling import DARK_INK, INK, WIDTH, styled, wrapped
+
+LEVEL = 1.96  # half-widths of 95 % intervals to an uncertainty
+
+
+def instance_table(
+    unit: str,
+    values: Mapping[str, np.ndarray | None],
+    uncertainty: Mapping[str, np.ndarray | None],
+    columns: Sequence[str],
+    name: str,
+) -> str:
+    """One instance's scores by every label as a heat table under its name; uncertainty: half-widths over 1.96."""
+    half = {label: LEVEL * row for label, row in uncertainty.items() if row is not None}
+    drawing = score_table(values, columns, unit, half=half)
+    title = html.escape(name.replace("\n", ", "))
+    ends = {f"{label} ±": row for label, row in half.items()}
+    numbers = pd.DataFrame({**values, **ends}, columns).rename_axis("feature").reset_index()
+    caption = "Behind ±: the half of the 95 % interval of a sampled score. Grey: the interval holds 0." if half else ""
+    return (
+        f"<h3>{title}</h3>"
+        + figure(drawing, f"Scores of every feature by every method: {title}", caption, numbers=numbers).data
+    )
+
+
+@styled
+def heat_maps(
+    images: np.ndarray,
+    names: Sequence[str],
+    values: Mapping[str, Sequence[np.ndarray | None]],
+    cells: Sequence[np.ndarray],
+    columns: int = 9,
+    tone: str = "gray",
+) -> Figure:
+    """Score maps of a few instances: a row an instance, the image first, then a column a label.
+
+    images: (n, channels, height, width) in [0, 1]; names: n texts; values: label -> n arrays (d,) or None for a
+    failure; cells: n times (height, width), the feature that owns each pixel, -1 for none; tone: of grey images. More
+    labels than `columns` go on in a further block of rows.
+    """
+
+    def draw(axes: Axes, row: int, label: str | None) -> None:
+        if label is None:
+            axes.imshow(picture(images[row]), cmap=tone, vmin=0, vmax=1, interpolation="nearest")
+        else:
+            _map(axes, values[label][row], cells[row])
+
+    return picture_grid(names, list(values), draw, columns)
+
+
+@styled
+@matplotlib.rc_context({"axes.grid": False})  # no picture shows its lines, and making them takes long
+def picture_grid(
+    names: Sequence[str], labels: Sequence[str], draw: Callable[[Axes, int, str | None], None], columns: int = 9
+) -> Figure:
+    """Small pictures: a row a name, its own picture first, then a column a label; draw(axes, row, label or None).
+
+    More labels than `columns` go on in a further block of rows.
+    """
+    blocks = math.ceil(len(labels) / columns)
+    columns = math.ceil(len(labels) / blocks)
+    longest = max((len(line) for name in names for line in name.split("\n")), default=0)
+    left = min(max(1.30, 0.2 + 0.062 * longest), 2.4)  # inches: the names
+    gap, titles, under = 0.10, 0.50, 0.20  # between panels, above a block, below a map
+    side = min(1.25, (WIDTH - left) / (columns + 1) - gap)
+    block = titles + len(names) * (side + under)
+    drawing = Figure(figsize=(WIDTH, blocks * block + 0.05))
+    high = drawing.get_figheight()
+
+    def panel(row: int, column: int, part: int) -> Axes:
+        bottom = high - part * block - titles - row * (side + under) - side
+        place = ((left + column * (side + gap)) / WIDTH, bottom / high, side / WIDTH, side / high)
+        axes = drawing.add_axes(place)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set(visible=True, color="#c4c4c4", linewidth=0.6)
+        return axes
+
+    for part in range(blocks):
+        for row, name in enumerate(names):
+            axes = panel(row, 0, part)
+            draw(axes, row, None)
+            axes.annotate(
+                name, (0, 0.5), xycoords="axes fraction", xytext=(-8, 0), textcoords="offset points", ha="right",
+                va="center", fontsize=8, linespacing=1.35,
+            )  # fmt: skip
+            for column, label in enumerate(labels[part * columns : (part + 1) * columns], start=1):
+                axes = panel(row, column, part)
+                if row == 0:
+                    axes.set_title(wrapped(label, side), loc="center", fontsize=8.5, fontweight="normal", pad=5)
+                draw(axes, row, label)
+    return drawing
+
+
+def tone_of(card: Mapping) -> str:
+    """The colour map of a dataset's grey pictures: ink is dark on light paper, others are shown as they are."""
+    return "gray_r" if card.get("source") in DARK_INK else "gray"
+
+
+def picture(image: np.ndarray) -> np.ndarray:
+    return image[0] if len(image) == 1 else np.moveaxis(image, 0, -1).clip(0, 1)
+
+
+def _map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray) -> None:
+    if scores is None:
+        write_failed(axes)
+        return
+    size = np.abs(scores).max()
+    limit = size if size > 0 else 1.0
+    axes.imshow(
+        np.where(cells < 0, np.nan, scores[cells]), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest"
+    )
+    axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color="#5f5f5f", labelpad=2)
+
+
+@styled
+def score_table(
+    values: Mapping[str, np.ndarray | None],
+    names: Sequence[str],
+    unit: str = "nats",
+    most: int = 16,
+    half: Mapping[str, np.ndarray] | None = None,
+) -> Figure:
+    """A heat table of one instance: a row a feature, a column a label, the score written in each cell.
+
+    values: label -> (d,) scores, or None for a failure; names: d texts. Colours are scaled a column; with more than
+    `most` features only the largest by mean rank of magnitude are shown. half: of the 95 % interval of each score, of
+    the labels that know it; a score whose interval holds 0 is muted.
+    """
+    labels, half = list(values), half or {}
+    scores = np.column_stack([np.full(len(names), np.nan) if row is None else row for row in values.values()])
+    ends = np.column_stack([half.get(label, np.full(len(names), np.nan)) for label in labels])
+    size = np.abs(scores)
+    order = np.argsort(-pd.DataFrame(size).rank().mean(axis=1).to_numpy(), kind="stable")[:most]
+    limits = np.where(np.nan_to_num(size).max(axis=0) > 0, np.nan_to_num(size).max(axis=0), 1.0)
+    rows = len(order)
+    drawing = Figure(figsize=(WIDTH, 0.75 + 0.25 * rows), layout="constrained")
+    axes = drawing.subplots()
+    known, muted = np.isfinite(ends[order]), np.abs(scores[order]) <= ends[order]
+    shades = axes.imshow(
+        np.where(muted, 0.0, scores[order]) / limits,
+        cmap="RdBu_r",
+        vmin=-1.15,
+        vmax=1.15,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    colours = shades.to_rgba(shades.get_array())
+    for (row, column), score in np.ndenumerate(scores[order]):
+        text, ink = ("failed", "#9a3a00") if np.isnan(score) else (number(score, 2, whole=False), INK)
+        if known[row, column]:
+            text += f" ± {number(ends[order][row, column], 2, whole=False)}"
+        ink = "#8a8a8a" if muted[row, column] else ink
+        dark = not np.isnan(score) and colours[row, column, :3] @ [0.2126, 0.7152, 0.0722] < 0.45
+        axes.text(
+            column, row, text, ha="center", va="center", fontsize=7.5 if half else 8.5, color="white" if dark else ink
+        )
+    axes.set_xticks(range(len(labels)), [wrapped(label, 9.5 / len(labels)) for label in labels])
+    axes.set_yticks(range(rows), [names[place] for place in order])
+    axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
+    axes.hlines(np.arange(rows - 1) + 0.5, -0.5, len(labels) - 0.5, color="white", linewidth=1)
+    axes.vlines(np.arange(len(labels) - 1) + 0.5, -0.5, rows - 0.5, color="white", linewidth=2)
+    axes.spines[:].set_visible(False)
+    axes.grid(False)
+    rest = len(names) - rows
+    more = f"; {rest} smaller features not shown" if rest > 0 else ""
+    axes.set_xlabel(f"score ({unit}); colours are scaled within each column{more}", fontsize=8.5, loc="left")
+    return drawing

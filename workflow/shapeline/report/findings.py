@@ -1,0 +1,170 @@
+"""What an experiment found, in sentences."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from shapeline.report.experiment import Results, evaluations, ids, other_data, scalars, spent
+from shapeline.report.numbers import counted, interval, number, share
+from shapeline.statistics import paired
+
+
+def headline(results: Results) -> dict:
+    """The one row of an experiment in the index: plain numbers and names, None where a metric is missing."""
+    areas = scalars(results.metrics.get("log_odds"), "masking_area")["mean"]
+    controls = [label for label in areas.index if results.labels[label].get("is_control")]
+    best = areas.drop(controls).idxmin() if len(areas) > len(controls) else None
+    control = areas[controls].idxmin() if controls else None
+    sampled = _closest_sampled(results)
+    return {
+        "experiment": results.experiment,
+        "title": results.settings.get("title") or results.experiment,
+        "accuracy": results.model_card.get("test_accuracy"),
+        "r2": results.model_card.get("test_r2"),  # in its place where the model is of regression
+        "instances": int(ids(results.instances).nunique()),
+        "best": _named(results, "log_odds", "masking_area", best),
+        "control": _named(results, "log_odds", "masking_area", control),
+        "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
+        "control_behind": None
+        if best is None or control is None
+        else difference(results, "log_odds", "masking_area", control, best),
+        "error": None if sampled is None else _error(results, sampled),
+        "evaluations": sum(spent(frame) for frame in results.scores.values()),
+        "rows": int(sum(len(frame) for frame in results.scores.values())),
+        "failures": int(sum((frame["status"] != "ok").sum() for frame in results.scores.values())),
+    }
+
+
+def _named(results: Results, metric: str, quantity: str, label: str | None) -> dict | None:
+    if label is None:
+        return None
+    row = scalars(results.metrics.get(metric), quantity).loc[label]
+    return {"label": label, **{key: float(row[key]) for key in ("mean", "low", "high")}}
+
+
+def _error(results: Results, label: str) -> dict:
+    return {**_named(results, "error", "rmse", label), "evaluations": float(evaluations(results)[label])}
+
+
+def difference(
+    results: Results, metric: str, quantity: str, first: str, second: str, x: float | None = None
+) -> dict[str, float] | None:
+    """Mean difference of two labels, one less other, on the instances that both have, with its 95 % interval; None
+    where there is nothing of either.
+
+    x: of a quantity along a curve, where on it.
+    """
+    rows = results.measured.get(metric)
+    if rows is None:
+        return None
+    rows = rows[(rows["quantity"] == quantity) & rows["label"].isin([first, second])]
+    rows = rows if x is None else rows[rows["x"] == x].assign(x=np.nan)
+    values = paired.by_label(rows, quantity)
+    if not {first, second} <= set(values) or values.empty:
+        return None
+    [pair] = paired.pairs(values).to_dict("records")
+    apart = {"mean": pair["difference"], "low": pair["low"], "high": pair["high"]}
+    return apart if pair["better"] == first else _other_way(apart)
+
+
+def _other_way(difference: Mapping) -> dict[str, float]:
+    return {"mean": -difference["mean"], "low": -difference["high"], "high": -difference["low"]}
+
+
+def sure(difference: Mapping) -> bool:
+    """Whether the interval of a difference leaves out 0; without one, which one instance has none of, it does not."""
+    return difference["low"] > 0 or difference["high"] < 0
+
+
+def _closest_sampled(results: Results) -> str | None:
+    """The label with the lowest RMSE among the sampled ones, which have a budget in their score files.
+
+    Those with a larger budget than the experiment's count only where there is no other.
+    """
+    errors = scalars(results.metrics.get("error"), "rmse")["mean"]
+    budgets = pd.Series({label: results.scores[label]["budget"].max() for label in errors.index}, dtype=float).dropna()
+    within = budgets[budgets <= results.settings.get("budget", math.inf)]
+    sampled = list((within if len(within) else budgets).index)
+    return errors[sampled].idxmin() if sampled else None
+
+
+def headlines(results: Results, advised: bool = False) -> list[str]:
+    """What the experiment found, in sentences made from its numbers; advised: what to take is said, or withheld,
+    before, and the best means are left to it."""
+    facts = headline(results)
+    regression = facts["r2"] is not None or not results.model_card
+    known = results.instances[results.instances["label"] >= 0]  # of a text of one's own the class is not
+    them = f"their {number(len(known))} labels" if "picture" in known else "them"
+    right = f"; the model is right on {share((known['label'] == known['prediction']).mean())} of {them}"
+    sentences, trained_on = [], other_data(results)
+    tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"
+    if "test_exact_match" in results.model_card:
+        exact = share(results.model_card["test_exact_match"])
+        accuracy = share(facts["accuracy"])
+        sentences.append(f"On {tested} {accuracy} of the labels are right, and all labels of {exact} of the records.")
+    elif facts["accuracy"] is not None:
+        sentences.append(f"The model classifies {share(facts['accuracy'])} of {tested} correctly.")
+    if facts["r2"] is not None:
+        error = number(results.model_card.get("test_rmse"))
+        sentences.append(f"On {tested} the model's predictions have R² {facts['r2']:.2f} and RMSE {error}.")
+    told = right if len(known) and not regression else ""
+    verb = "is" if facts["instances"] == 1 else "are"
+    sentences.append(f"{counted(facts['instances'], 'instance')} {verb} explained{told}.")
+    if facts["best"] and not advised:
+        sentences.append(_area_sentence(facts))
+    sentences += [] if advised else _error_sentences(results, facts)
+    spent = f"{number(facts['evaluations'])} model evaluations were spent on {number(facts['rows'])} explanations"
+    if not results.model_card:
+        spent = f"No model was asked: {number(facts['rows'])} explanations come from labelled points alone"
+    failed = (
+        "; none failed." if not facts["failures"] else f"; {number(facts['failures'])} failed (see the health table)."
+    )
+    return [*sentences, spent + failed]
+
+
+def _area_sentence(facts: dict) -> str:
+    best, control = facts["best"], facts["control"]
+    start = f"The lowest (best) masking area belongs to {best['label']}: {interval(best)} nats"
+    if not control:
+        return start + "; no control was run."
+    behind, verb = facts["control_behind"], "beats it" if facts["control_wins"] else "stays behind it"
+    text = f"{start}. The best control, {control['label']}, {verb} at {interval(control)}"
+    if behind is None:
+        return f"{text}."
+    if not np.isfinite(behind["low"]):
+        return f"{text}, on one instance."
+    ahead = _other_way(behind) if facts["control_wins"] else behind
+    told = "" if sure(behind) else ", which may be chance"
+    return f"{text}; on the same instances the difference is {interval(ahead)}{told}."
+
+
+def _error_sentences(results: Results, facts: dict) -> list[str]:
+    if not facts["error"]:
+        return []
+    error, spent = facts["error"], evaluations(results)
+    against = f" against {number(spent[results.exact])} for {results.exact}" if results.exact in spent.index else ""
+    return [
+        f"Of the methods that sample at this budget, {error['label']} is closest to {results.truth}: "
+        f"RMSE {interval(error)} {results.value_unit}, "
+        f"with {number(error['evaluations'])} evaluations per instance{against}."
+    ]
+
+
+def best_by_budget(results: Results) -> pd.DataFrame:
+    """The label with the smallest error to the exact values at each budget, and the runner-up; text, a row a budget."""
+    frame = results.metrics["error"]
+    errors = frame[frame["quantity"] == "rmse_by_budget"].sort_values("mean")
+    rows = []
+    for budget, rivals in errors.groupby("x"):
+        first, *others = rivals.to_dict("records")
+        row = {"budget": f"{number(budget)} d", "smallest error": first["label"], "RMSE": interval(first)}
+        second = others[0] if others else None
+        row |= {"next": second["label"] if second else "–", "its RMSE": interval(second) if second else "–"}
+        names = (first["label"], second["label"]) if second else None
+        behind = difference(results, "error", "rmse_by_budget", *names, budget) if names else None
+        row["difference"] = interval(behind) if behind else "–"
+        row["told apart"] = "–" if behind is None else "yes" if sure(behind) else "no"
+        rows.append(row)
+    return pd.DataFrame(rows)

@@ -1,0 +1,218 @@
+"""The page that links every report: what to take, a headline an experiment, claims, models and data."""
+
+import html as markup
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+from IPython.display import HTML
+
+from shapeline.files import document
+from shapeline.report import claims, experiment, findings, numbers, questions, rendering, styling
+from shapeline.report.claim_checks import UNTESTABLE
+from shapeline.report.claims import STAND_INS
+from shapeline.report.elements import figure, folded, heading, note, table, together
+from shapeline.report.experiment import Results
+from shapeline.report.figures import lines
+from shapeline.report.numbers import interval, number
+from shapeline.report.sections import common, evidence, text_experiments
+from shapeline.report.styling import Style
+from shapeline.seeds import digest
+
+# Beside the others in the figure of all experiments; the labels there must be the same everywhere.
+COMMON = (
+    "l_shapley",
+    "c_shapley",
+    "c_shapley_regression",
+    "kernel_shap",
+    "sample_shapley",
+    "lime",
+    "occlusion",
+    "random",
+)
+COLUMNS = {  # of the index, and how they are aligned
+    "experiment": "text",
+    "model accuracy": "number",
+    "instances": "number",
+    "best masking area (nats)": "text",
+    "best control": "text",
+    "closest sampled method (RMSE)": "text",
+    "evaluations": "number",
+    "failures": "number",
+}
+ENOUGH = 10  # instances for a curve beside those of other experiments
+
+
+def write_index(
+    notebooks: Iterable[Path | str],
+    html: Path | str,
+    pages: Mapping[str, str] | None = None,
+    digests: Mapping[str, str] | None = None,
+) -> None:
+    """Write the index of executed notebooks, each beside its page, from the parameters they were run with.
+
+    pages: link -> title of other pages; digests: experiment -> digest of its settings.
+    """
+    kept = {Path(result).stem: document(result)["metadata"]["papermill"] for result in notebooks}
+    results = {name: experiment.load(**papermill["parameters"]) for name, papermill in kept.items()}
+    entries = [{**findings.headline(result), "link": f"{name}.html"} for name, result in results.items()]
+    every = list(results.values())
+    write_page(entries, html, pages, above=recommendations(every).data, below=overview(every, digests or {}).data)
+
+
+def recommendations(results: Sequence[Results]) -> HTML:
+    """What to take in which experiment, for which question, at what cost; folded, what each experiment says of it."""
+    asked = {result.experiment: questions.evidence(result) for result in results}
+    parts = [heading("Which method to trust", 2), evidence.overview(results, asked)]
+    for result in results:
+        drawn = [evidence.costs_and_ranks(each, result) for each in asked[result.experiment]]
+        named = "Costs, ranks and health" if drawn else "Health"
+        parts.append(
+            folded(f"{named}: {result.experiment}", together(*drawn, heading("Health"), common.health(result)))
+        )
+    return together(*parts)
+
+
+def overview(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
+    """The papers' claims, models and data beside the paper's (table 1), masking curves (figure 2), and where the
+    results come from; digests: of the settings of each experiment, if known."""
+    # A model serves several experiments.
+    rows = {
+        (result.dataset_card["name"], result.model_card.get("name")): text_experiments.row_of(result)
+        for result in results
+    }
+    styles = styling.styles(
+        {label: entry for result in results for label, entry in result.labels.items() if label in COMMON}
+    )
+    drawn = [result for result in results if "log_odds" in result.metrics and len(result.instances) >= ENOUGH]
+    frames = {result.experiment: result.metrics["log_odds"] for result in drawn}
+    judged = claims.table(results)
+    tested = judged["verdict"] != UNTESTABLE
+    return together(
+        heading("What the papers claim", 2),
+        table(judged[tested], text=judged.columns) if tested.any() else note("None of them can be judged by this run."),
+        note(
+            "Numbers are this run's, with their 95 % intervals. A claim about an order holds where the order is sure "
+            "on every comparison, fails where it is surely the other way round on one, and is undecided between. "
+            + STAND_INS
+        ),
+        folded(
+            f"{number((~tested).sum())} claims that this run cannot judge, and why",
+            table(judged[~tested].drop(columns=["experiment", "verdict"]), text=judged.columns),
+        ),
+        heading("Models and data", 2),
+        text_experiments.experiments_table(rows.values()),
+        heading("Masking curves of all experiments", 2),
+        figure(
+            lines.log_odds_grid(frames, styles),
+            "Masking curves of the common labels, a panel an experiment",
+            "Lower is better; bands are 95 % intervals over instances. Controls are grey and dashed.",
+            numbers=_masking(frames, styles),
+        ),
+        heading("Where the results come from", 2),
+        table(_origins(results, digests), text=["commit", "versions", "device", "frameworks", "configuration"]),
+        note(
+            "Configuration: a digest of the settings of all jobs behind a page, from the data to the report. Pages of "
+            f"equal digests are of equal settings. Of all of them together: {digest(dict(digests))}."
+        )
+        if digests
+        else None,
+    )
+
+
+def _masking(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> pd.DataFrame | None:
+    """The masking curves of the labels drawn, of all experiments."""
+    curves = [frame.assign(experiment=name) for name, frame in frames.items()]
+    if not curves:
+        return None
+    every = pd.concat(curves, ignore_index=True)
+    return every.loc[(every["quantity"] == "masking") & every["label"].isin(list(styles)),
+                     ["experiment", "label", "x", "mean", "low", "high"]]  # fmt: skip
+
+
+def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataFrame:
+    """Commit, versions, devices, seed and configuration of every experiment, as its score files say."""
+
+    def told(result: Results, key: str) -> str:
+        every = (entry.get(key) for files in result.metadata.values() for entry in files)
+        return "; ".join(sorted({numbers.plain(value) for value in every if value is not None})) or "–"
+
+    keys = {
+        "commit": "git_commit",
+        "versions": "versions",
+        "device": "device",
+        "frameworks": "framework",
+        "seed": "seed",
+    }
+    return pd.DataFrame(
+        {
+            "experiment": result.experiment,
+            **{name: told(result, key) for name, key in keys.items()},
+            **({"configuration": digests[result.experiment]} if digests else {}),
+        }
+        for result in results
+    )
+
+
+def write_page(
+    entries: Sequence[Mapping[str, object]],
+    html: Path | str,
+    pages: Mapping[str, str] | None = None,
+    above: str = "",
+    below: str = "",
+) -> None:
+    """Write the page that links every report, with one headline row an experiment; pages: link -> title of others.
+
+    entries: as made by `findings.headline`, and a link: title, link, accuracy or r2, instances, best, control,
+    control_wins, error, evaluations, rows, failures; what is None is shown as a dash. above, below: HTML before
+    and after the table.
+    """
+    head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in COLUMNS.items())
+    rows = "".join(f"<tr>{_row(entry)}</tr>" for entry in entries)
+    body = (
+        "<h1>Shapeline: which attribution to trust, and what it costs</h1>\n"
+        f"{above}<h2>Reports</h2>\n"
+        "<p>One report an experiment. The masking area is the mean change of log-odds while the top features are "
+        "removed: lower is better; 95 % intervals over instances in brackets. A control is a scorer that "
+        "costs next to nothing. These are the best means; what to take, controls among them, is said above.</p>\n"
+        f'<div class="wide"><table class="index"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+    if not entries:
+        body += '\n<p class="note">No experiment has a report yet.</p>'
+    for link, title in (pages or {}).items():
+        body += f'\n<p><a href="{markup.escape(link, quote=True)}">{markup.escape(title)}</a></p>'
+    links = {str(entry["link"]): str(entry.get("experiment") or entry["title"]) for entry in entries}
+    links |= {link: title.split(":")[0] for link, title in (pages or {}).items()}
+    every = " ".join(
+        f'<a href="{markup.escape(link, quote=True)}">{markup.escape(of)}</a>' for link, of in links.items()
+    )
+    rendering.write(Path(html), rendering.page("Shapeline reports", f"<nav>{every}</nav>\n{body}{below}"))
+
+
+def _row(entry: Mapping[str, object]) -> str:
+    wins, failures, accuracy = entry.get("control_wins"), entry.get("failures"), entry.get("accuracy")
+    r2 = entry.get("r2")
+
+    def named(key: str) -> str:
+        part = entry.get(key)
+        return f"<b>{markup.escape(part['label'])}</b><br>{interval(part)}" if part else "–"
+
+    verdict = "" if wins is None else "<br>ahead of it" if wins else "<br>behind it"
+    behind = entry.get("control_behind")
+    verdict += "" if behind is None or findings.sure(behind) else ",<br>not for sure"
+    spent = f"<br>{number(entry['error']['evaluations'])} evaluations" if entry.get("error") else ""
+    cells = (
+        f'<a href="{markup.escape(str(entry["link"]), quote=True)}">{markup.escape(str(entry["title"]))}</a>',
+        f"R² {r2:.2f}" if r2 is not None else "–" if accuracy is None else f"{100 * accuracy:.1f} %",
+        number(entry.get("instances")),
+        named("best"),
+        named("control") + verdict,
+        named("error") + spent,
+        number(entry.get("evaluations")),
+        "none" if not failures else f"⚠ {number(failures)}<br>of {number(entry.get('rows'))}",
+    )
+    flagged = {4: bool(wins), 7: bool(failures)}
+    return "".join(
+        f'<td class="{kind}{" flag" if flagged.get(place) else ""}">{cell}</td>'
+        for place, (kind, cell) in enumerate(zip(COLUMNS.values(), cells, strict=True))
+    )

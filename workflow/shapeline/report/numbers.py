@@ -1,0 +1,96 @@
+"""Numbers and settings as text for reading."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+
+def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
+    """A number for reading: significant digits as asked, thousands apart, a true minus; a dash for nothing.
+
+    `whole`: a whole number is a count and is written without decimals.
+    """
+    if value is None or not np.isfinite(value):
+        return "–"
+    if value == 0 or (whole and float(value).is_integer()):
+        text = f"{int(value):,}"
+    elif abs(value) < 1e-3:
+        text = f"{value:.1e}".replace("e-0", "e-")
+    else:
+        text = f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+    return text.replace("-", "−")
+
+
+def interval(row: Mapping) -> str:
+    """'mean (low to high)' of a row of a compared metric file, all three with the decimals of the largest; the mean
+    alone where one instance has no interval."""
+    values = [row[key] for key in ("mean", "low", "high")]
+    largest = max((abs(value) for value in values if np.isfinite(value)), default=0.0)
+    mean, low, high = (aligned(value, largest) for value in values)
+    return f"{mean} ({low} to {high})" if np.isfinite(values[1:]).all() else mean
+
+
+def two_digits(value: float) -> str:
+    """A number with two decimals, as correlations are read."""
+    if not np.isfinite(value):
+        return "–"
+    text = f"{value:.2f}"
+    return text.replace("-", "−") if float(text) else "0.00"
+
+
+def two_digit_interval(row: Mapping) -> str:
+    """'mean (low to high)' with two decimals."""
+    return f"{two_digits(row['mean'])} ({two_digits(row['low'])} to {two_digits(row['high'])})"
+
+
+def aligned(value: float, largest: float) -> str:
+    """A number with as many decimals as three digits of the largest of its kind take, so that they stand in line."""
+    if not np.isfinite(value) or largest < 1e-3:
+        return number(value, whole=False)
+    text = f"{value:,.{max(0, 2 - math.floor(math.log10(largest)))}f}"
+    return text.lstrip("-") if not float(text.replace(",", "")) else text.replace("-", "−")
+
+
+def counted(value: float | None, noun: str) -> str:
+    """'1 evaluation', '2 evaluations'."""
+    return f"{number(value, 6)} {noun}{'' if value == 1 else 's'}"
+
+
+def share(value: float) -> str:
+    """A fraction as a percentage: 0 % and 100 % only when nothing or everything is meant."""
+    if not np.isfinite(value):
+        return "–"
+    if 0 < value < 0.001:
+        return "< 0.1 %"
+    if 0.999 < value < 1:
+        return "> 99.9 %"
+    return f"{100 * value:.1f} %".replace(".0 %", " %").replace("-", "−")
+
+
+def listed(values: Mapping | pd.Series | None, first: bool = True) -> str:
+    """'name: item, name: item', or 'item name, item name' where the names do not come first."""
+    items = {} if values is None else dict(values)
+    parts = ((name, number(item) if isinstance(item, int | np.integer) else item) for name, item in items.items())
+    return ", ".join(f"{name}: {item}" if first else f"{item} {name}" for name, item in parts)
+
+
+def plain(value: object) -> str:
+    """Settings as words: 'name value, name value'."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {plain(item)}" for name, item in value.items() if item not in (None, "", [], {}))
+    if isinstance(value, list | tuple):
+        return " × ".join(plain(item) for item in value)
+    return "" if value is None else str(value)
+
+
+def probability(p: float) -> str:
+    """A p-value for reading."""
+    if not np.isfinite(p):
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def equals(p: float) -> str:
+    return probability(p) if p < 0.001 else f"= {probability(p)}"

@@ -1,0 +1,239 @@
+"""Which method to trust: for each question an experiment asked, the best at what it costs, and the tests behind it."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from shapeline.report import experiment
+from shapeline.report.experiment import Results
+from shapeline.report.numbers import counted, number
+from shapeline.statistics import paired
+from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
+
+ENOUGH = 6  # instances: with fewer no signed-rank test can be significant
+ANY = "at any cost"
+PASSES = 3  # forward passes that a gradient is weighed as: one forward, and about two of work backward
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A scalar quantity that ranks methods: of which metric, which way is better, and its words, long and short."""
+
+    metric: str
+    quantity: str
+    better: str
+    title: str
+    short: str
+    unit: str
+
+
+QUESTIONS = (
+    Criterion(
+        "localization",
+        "auprc",
+        "higher",
+        "Finding the annotated objects: area under precision and recall",
+        "finding objects",
+        "",
+    ),
+    Criterion("decisive", "f1", "higher", "Finding the words that decide: F1", "finding words", ""),
+    Criterion("error", "rmse", "lower", "Closeness to the true values: RMSE", "error", "{value}"),
+    Criterion(
+        "log_odds", "masking_area", "lower", "Faithfulness by masking: area under the log-odds curve", "masking", "nats"
+    ),
+    Criterion(
+        "log_odds",
+        "insertion_area",
+        "higher",
+        "Faithfulness by insertion: area under the log-odds curve",
+        "insertion",
+        "nats",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The answer of one experiment to a question.
+
+    values: (instances, labels); evaluations, seconds: an instance, of each; a gradient is weighed as three
+    evaluations; gradients: the labels that take them. also: (instances, names) what can be taken
+    too: labels at smaller budgets, and the truth that errors are measured against, which has none. truth: its label,
+    where it is among them; absent: labels that were measured on too few instances. random: the label at which the span
+    of the margin ends. margin: a share of that span; available: instances that there are, None where it is not known.
+    """
+
+    question: Criterion
+    values: pd.DataFrame
+    evaluations: pd.Series
+    seconds: pd.Series
+    unit: str
+    also: pd.DataFrame = field(default_factory=pd.DataFrame)
+    truth: str | None = None
+    absent: tuple[str, ...] = ()
+    random: str | None = None
+    margin: float = MARGIN
+    available: int | None = None
+    gradients: frozenset[str] = frozenset()
+
+    @functools.cached_property
+    def candidates(self) -> pd.DataFrame:
+        """Values (instances, names) of all that can be taken."""
+        return self.values.join(self.also)
+
+    @functools.cached_property
+    def _kept(self) -> dict[tuple, Recommendation]:
+        return {}
+
+    def advice(self, most: float = np.inf) -> Recommendation | None:
+        """What to take of what costs at most so many evaluations an instance; None where nothing does."""
+        spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # unknown: of scores made elsewhere
+        affordable = tuple(name for name in self.candidates if spent[name] <= most)
+        if affordable and affordable not in self._kept:
+            self._kept[affordable] = self._recommended(list(affordable), spent)
+        return self._kept.get(affordable)
+
+    @functools.cached_property
+    def by_seconds(self) -> Recommendation:
+        """What to take where seconds are the cost, of what takes less than the truth; smaller budgets have none of
+        their own."""
+        most = np.inf if self.truth is None else self.seconds.get(self.truth, np.inf)
+        quicker = [label for label in self.values if not self.seconds.get(label, np.nan) >= most]
+        return self._recommended(quicker or list(self.values), self.seconds)
+
+    def _recommended(self, names: list[str], costs: pd.Series) -> Recommendation:
+        return recommend(
+            self.candidates[names],
+            costs,
+            self.margin,
+            self.random,
+            self.question.better,
+            available=self.available,
+        )
+
+    @functools.cached_property
+    def choices(self) -> list[tuple[float, Recommendation]]:
+        """What to take at most so many evaluations an instance, at each cost from which on the answer is another."""
+        spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)
+        better = paired.order(self.candidates, self.question.better)
+        leads = [name for place, name in enumerate(better) if all(spent[name] < spent[one] for one in better[:place])]
+        rows: list[tuple[float, Recommendation]] = []
+        for most in sorted(spent[leads]):  # the best mean is another from these costs on alone
+            advice = self.advice(most)
+            if not rows or (advice.label, advice.outcome) != (rows[-1][1].label, rows[-1][1].outcome):
+                rows.append((most, advice))
+        return rows
+
+    @functools.cached_property
+    def last(self) -> Recommendation:
+        """What to take whatever it costs: of errors, as long as it costs less than the truth that has none."""
+        return self.advice(np.inf if self.truth is None else np.nextafter(self.evaluations[self.truth], 0))
+
+    @property
+    def limit(self) -> str:
+        """Up to what cost `last` holds, in words."""
+        if self.truth is None:
+            return ANY
+        return f"below the {counted(self.evaluations[self.truth], 'evaluation')} of {self.truth}"
+
+    def beyond(self, results: Results) -> Recommendation | None:
+        """`last`, where it says something else than what fits the budget; None where the truth itself fits."""
+        within = self.within(results)
+        if within is None:
+            return self.last
+        if self.last is None or self.truth in within.bounds.index:
+            return None
+        return None if (self.last.label, self.last.outcome) == (within.label, within.outcome) else self.last
+
+    def within(self, results: Results) -> Recommendation | None:
+        """What to take within the experiment's budget; the empty and the full input are on top."""
+        budget = results.settings.get("budget")
+        return self.advice(np.inf) if budget is None else self.advice(budget * results.d + 2)
+
+
+def evidence(results: Results) -> list[Evidence]:
+    """What the experiment's metrics say, a question each; those without two labels on six common instances are out."""
+    answers = []
+    for question in asked(results.measured):
+        measured = results.measured.get(question.metric)
+        if measured is None or measured.empty:
+            continue
+        labels = [label for label in results.labels if question.metric != "error" or label != results.exact]
+        also, spent, truth = _also(question, measured, results)
+        values = paired.by_label(pd.concat([measured, *also]), question.quantity)
+        kept = [label for label in values if label in labels]
+        if len(kept) < 2 or len(values) < ENOUGH:
+            continue
+        random = [label for label in kept if results.labels[label]["method"] == "random"]
+        answers.append(
+            Evidence(
+                question,
+                values[kept],
+                spent,
+                experiment.mean_seconds(results),
+                question.unit.format(value=results.value_unit),
+                values[[name for name in values if name not in kept]],
+                truth if truth in values else None,
+                tuple(label for label in labels if label not in kept),
+                random[0] if random else None,
+                results.settings.get("margin") or MARGIN,
+                experiment.part_sizes(results.dataset_card).get("test"),
+                frozenset(experiment.taking_gradients(results)),
+            )
+        )
+    return answers
+
+
+def _also(
+    question: Criterion, measured: pd.DataFrame, results: Results
+) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
+    """What can be taken beside the labels: measurements of it under names of its own, evaluations of the labels and of
+    it, and the name of the truth that errors are measured against."""
+    spent = experiment.evaluations(results)
+    taking = experiment.taking_gradients(results)
+    spent[taking] *= PASSES
+    if question.metric != "error":
+        return [], spent, None
+    parts, earlier = [at_budgets(measured)], experiment.evaluations_at_budgets(results)
+    truth = results.exact if np.isfinite(spent.get(results.exact, np.nan)) else None
+    if truth:
+        none = {"label": truth, "repeat": 0, "quantity": question.quantity, "x": np.nan, "value": 0.0}
+        parts.append(pd.DataFrame({"instance": measured["instance"].unique()}).assign(**none))
+    spent = pd.concat([spent, earlier.set_axis([_named_at(*at) for at in earlier.index])])
+    return [part for part in parts if len(part)], spent, truth
+
+
+def at_budgets(frame: pd.DataFrame) -> pd.DataFrame:
+    """The errors at budgets below a label's own, as errors of a label named by both."""
+    rows = frame[frame["quantity"] == "rmse_by_budget"]
+    rows = rows[rows["x"] < rows.groupby("label")["x"].transform("max")]
+    names = [_named_at(*at) for at in zip(rows["label"], rows["x"], strict=True)]
+    return rows.assign(label=names, quantity="rmse", x=np.nan)
+
+
+def _named_at(label: str, budget: float) -> str:
+    return f"{label} at {number(budget)} d"
+
+
+def asked(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
+    """The questions that metrics answer, and one for each quantity of metrics of one's own."""
+    own = measured.get("own")
+    names = [] if own is None else sorted(own["quantity"].unique())
+    more = (Criterion("own", name, "lower", f"A metric of one's own: {name}", name, "") for name in names)
+    return [*QUESTIONS, *more]
+
+
+def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
+    """Means (trainings, labels) over the instances that all labels have in all trainings."""
+    measured = results.trainings.get(answer.question.metric)
+    if measured is None or not len(measured):
+        return pd.DataFrame()
+    measured = measured[measured["label"].isin(list(answer.values))]
+    columns = measured["label"] + "@" + measured["training"].astype(str)
+    wide = paired.by_label(measured.assign(label=columns), answer.question.quantity)
+    means = wide.mean()
+    means.index = pd.MultiIndex.from_tuples([tuple(name.rsplit("@", 1)) for name in means.index])
+    return means.unstack(0).dropna(axis=1).rename(index=int).sort_index()

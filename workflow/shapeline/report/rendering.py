@@ -1,0 +1,203 @@
+"""A notebook run by papermill, kept, and shown as a page that needs nothing else; its figures as files."""
+
+import base64
+import contextlib
+import copy
+import functools
+import html as markup
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+
+from shapeline import files
+from shapeline.errors import ShapelineError
+
+KERNEL = "shapeline"
+# A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
+LAUNCH = (
+    "import gc, runpy; gc.set_threshold(100_000, 50, 50); runpy.run_module('ipykernel_launcher', run_name='__main__')"
+)
+
+
+@functools.cache
+def style_sheet() -> str:
+    """The rules of every page, which stand in it; `plan.code.page_code` counts them among its sources."""
+    return resources.files("shapeline.report").joinpath("page.css").read_text(encoding="utf-8")
+
+
+def page(title: str, body: str) -> str:
+    """A whole HTML page around a body; style inside, no script, nothing loaded from elsewhere."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{markup.escape(title)}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def render(
+    notebook: Path | str,
+    parameters: Mapping[str, object],
+    html: Path | str,
+    executed: Path | str,
+    metadata: Mapping[str, object] | None = None,
+) -> None:
+    """Run a parameterised notebook in this interpreter and keep it (`executed`) and its page without code (`html`).
+
+    The working folder of the notebook is the caller's. `metadata` (the settings digest, say) is kept in the executed
+    notebook under metadata.shapeline. Both files appear whole or not at all. A cell that fails raises ShapelineError:
+    notebook, cell, last line of the error.
+    """
+    import nbformat  # here, as papermill and nbconvert below, so that the index does not wait for them
+
+    notebook, html, executed = Path(notebook), Path(html), Path(executed)
+    if not notebook.is_file():
+        raise ShapelineError(f"notebook {notebook}: no such file; restore it, for example from version control.")
+    node = _execute(notebook, dict(parameters))
+    _tidy(node, notebook, dict(metadata or {}))
+    body = _body(node)
+    heading = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
+    title = markup.unescape(re.sub(r"<[^>]+>", "", heading[1])).strip() if heading else html.stem
+    write(executed, nbformat.writes(node) + "\n")
+    write(html, page(title, _with_navigation(body)))
+
+
+def _execute(notebook: Path, parameters: dict):
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+    from traitlets.config import Config
+
+    with _kernel() as (name, connection):
+        try:
+            return papermill.execute_notebook(
+                *(str(notebook), None, parameters),
+                kernel_name=name,
+                language="python",
+                progress_bar=False,
+                config=Config({"KernelManager": connection}),
+            )
+        except PapermillExecutionError as error:
+            number = error.cell_index + (0 if parameters else 1)  # from 1, without the cell that papermill adds
+            last = f"{error.ename}: {error.evalue}".strip().splitlines()[-1]
+            raise ShapelineError(f"notebook {notebook}, cell {number}: {last}") from error
+        except (DeadKernelError, RuntimeError) as error:  # killed, often for memory, or never started
+            reason = str(error).strip().splitlines()[-1]
+            raise ShapelineError(f"notebook {notebook}: its kernel stopped ({reason}); is memory free?") from error
+
+
+@contextlib.contextmanager
+def _kernel() -> Iterator[tuple[str, dict[str, str]]]:
+    """A kernel description for this very interpreter, in a folder of its own: its name, and how to talk to it.
+
+    The machine's 'python3' kernel may belong to another environment, and the user's IPython profile may run anything.
+    Sockets in the folder need no network ports, nor the default's names in the working folder: reports that are
+    rendered at once would race for either.
+    """
+    names = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR")
+    before = {name: os.environ.get(name) for name in names}
+    with tempfile.TemporaryDirectory(prefix="shapeline-") as folder:
+        description = {
+            "argv": [sys.executable, "-c", LAUNCH, "-f", "{connection_file}"],
+            "display_name": "Shapeline",
+            "language": "python",
+            "env": {
+                "IPYTHONDIR": str(Path(folder, "ipython")),
+                "MPLBACKEND": "agg",
+                "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+            },
+        }
+        place = Path(folder, "kernels", KERNEL, "kernel.json")
+        place.parent.mkdir(parents=True)
+        place.write_text(json.dumps(description), encoding="utf-8")
+        os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [folder, before["JUPYTER_PATH"]]))
+        os.environ["JUPYTER_RUNTIME_DIR"] = folder
+        try:
+            # 107 bytes is the longest name of a socket.
+            short = os.name == "posix" and len(folder) < 90
+            yield KERNEL, {"transport": "ipc", "ip": f"{folder}/kernel"} if short else {"transport": "tcp"}
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def _tidy(node, notebook: Path, metadata: dict) -> None:
+    """Leave in the kept notebook only what another machine can use: the usual kernel name, no temporary paths."""
+    node.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    node.metadata["shapeline"] = metadata
+    node.metadata["papermill"] = {"input_path": notebook.name, "parameters": node.metadata["papermill"]["parameters"]}
+    for cell in node.cells:
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+
+
+def _body(node) -> str:
+    """The outputs and texts of the cells as HTML: no code, no prompts, no warnings, nothing from a network."""
+    from nbconvert import HTMLExporter
+
+    shown = copy.deepcopy(node)
+    for cell in shown.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    exporter = HTMLExporter(
+        template_name="basic",
+        exclude_input=True,
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        exclude_anchor_links=True,
+    )
+    return exporter.from_notebook_node(shown)[0]
+
+
+def _with_navigation(body: str) -> str:
+    """The body with a place for every section and, after the page's title block, links to them."""
+    links: list[str] = []
+
+    def named(heading: re.Match) -> str:
+        links.append(f'<a href="#section-{len(links) + 1}">{heading[1]}</a>')
+        return f'<h2 id="section-{len(links)}">{heading[1]}</h2>'
+
+    body = re.sub(r"<h2[^>]*>(.*?)</h2>", named, body, flags=re.S)
+    return f"<nav>{' '.join(links)}</nav>\n{body}" if links else body
+
+
+def write(path: Path, text: str) -> None:
+    with files.atomic(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_parts(html: Path | str, folder: Path | str, metrics: Mapping[str, str] | None = None) -> list[Path]:
+    """Write every figure of a page as SVG, named by its description, and the compared metrics behind them as CSV.
+
+    folder: made anew; metrics: name -> compared Parquet file. Returns the files. Numbers that a figure carries
+    (`elements.figure`) are a CSV of its name. A figure that is a picture of pixels (attribution maps) is written as the
+    PNG it is.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    figures = re.findall(
+        r'<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/(svg\+xml|png);base64,([^"]+)"',
+        Path(html).read_text(encoding="utf-8"),
+    )
+    for number, (description, kind, content) in enumerate(figures, 1):
+        name = re.sub(r"[^a-z0-9]+", "_", markup.unescape(description).lower())[:60].strip("_")
+        written.append(folder / f"{number:02d}_{name}.{'svg' if kind == 'svg+xml' else 'png'}")
+        written[-1].write_bytes(base64.b64decode(content))
+        numbers = re.search(rb"<dc:description>(.*?)</dc:description>", base64.b64decode(content), re.S)
+        if kind == "svg+xml" and numbers:
+            written.append(written[-1].with_suffix(".csv"))
+            written[-1].write_text(markup.unescape(numbers[1].decode()), encoding="utf-8")
+    if metrics:
+        import pandas as pd  # here, for other pages have none
+    for name, path in (metrics or {}).items():
+        written.append(folder / f"{name}.csv")
+        pd.read_parquet(path).to_csv(written[-1], index=False)
+    return written

@@ -1,0 +1,35 @@
+"""Sections made of others: a few instances by the kind of their data, and what the methods have in common."""
+
+from IPython.display import HTML
+
+from shapeline.report import experiment, styling
+from shapeline.report.elements import heading, together
+from shapeline.report.experiment import Results
+from shapeline.report.sections import examples, texts
+from shapeline.report.sections.contexts import context_comparison, context_pairs, context_section
+from shapeline.report.sections.decisive import decisive_section
+from shapeline.report.sections.method_agreement import agreement_section
+
+
+def comparisons(results: Results) -> HTML:
+    """How alike the methods are; where they were run both ways, what context changes; the words known to decide."""
+    ids = results.instances["instance"]
+    scores = {label: experiment.scores_of(frame, ids) for label, frame in results.scores.items()}
+    parts = [heading("Agreement between methods", 2), agreement_section(scores)]
+    pairs = context_pairs(results.labels)
+    if pairs and "log_odds" in results.measured:
+        compared = context_comparison(results.measured["log_odds"], scores, pairs)
+        parts += [heading("Context absent or present", 2), context_section(compared)]
+    if "decisive" in results.metrics:
+        parts += [
+            heading("Words that decide", 2),
+            decisive_section(results.metrics["decisive"], styling.styles_of(results), len(ids)),
+        ]
+    return together(*parts)
+
+
+def explanations(results: Results) -> HTML:
+    """The scores of a few instances: words in colour for a text, else as `examples` shows them."""
+    if results.dataset_card["kind"] != "text":
+        return examples.explanations(results)
+    return texts.explanations(results)

@@ -1,0 +1,398 @@
+"""What to take, and the tests behind it."""
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+
+from shapeline.report import styling
+from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.experiment import Results, mean_seconds, near_chance, scalars
+from shapeline.report.figures import costs
+from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram, training_plot
+from shapeline.report.numbers import counted, interval, number, probability, share
+from shapeline.report.questions import ANY, PASSES, Evidence, asked, at_budgets, training_means
+from shapeline.report.styling import Style
+from shapeline.statistics import paired, ranking, variance
+from shapeline.statistics.equal_methods import rate_of_equal_methods
+from shapeline.statistics.recommendation import Recommendation
+
+SAME = "the same."
+
+
+def answers(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str]]:
+    """For the top of the page, a question each: what to take within the budget, at what cost and margin; what else."""
+    if chance := near_chance(results):
+        return [("⚠ No advice: the model is not shown to be better than chance.", chance)]
+    return [_answer(answer, results) for answer in evidence]
+
+
+def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
+    subject, what = answer.question.title.split(": ")
+    said = advices(answer, results)
+    within = answer.within(results)
+    taken = within or answer.last
+    if taken is None:
+        return f"{subject}: no method keeps to the budget.", ""
+    first, *others = said.items()
+    short = f"{subject}, {first[0]}: {first[1]}" if first[0] != ANY else f"{subject}: {first[1]}"
+    if within is None:
+        short = f"{subject}: no method keeps to the budget. {_capital(first[0])}: {first[1]}"
+    last = answer.beyond(results) if within else None
+    stays = last is None or (last.label == taken.label and "undecided" not in (last.outcome, taken.outcome))
+    mean = f"{_capital(what)} of {taken.label}: {_mean(answer, taken.label, results)}"
+    more = [f"{mean}, {answer.question.better} is better."] if taken.label else []
+    if taken.label in results.labels and results.labels[taken.label].get("is_control"):
+        told = taken.outcome != "undecided" and stays
+        earned = ": on this question no dearer method earns its cost" if told else ""
+        more.append(f"{taken.label} is a control{earned}.")
+    again = answer.limit if stays else None  # the section says it in full
+    more += [f"{_capital(scope)}: {told}" for scope, told in others if told != SAME and scope != again]
+    return short, " ".join(more)
+
+
+def advices(answer: Evidence, results: Results) -> dict[str, str]:
+    """What to take within the budget, whatever it costs, and by seconds: where that holds, and the sentence."""
+    within, last, quick = answer.within(results), answer.beyond(results), answer.by_seconds
+    limited = results.settings.get("budget") is not None
+    said = {}
+    if within is not None:
+        said["within the budget" if limited else ANY] = _told(answer, within, "of these" if limited else "")
+    if last is not None:
+        said[answer.limit] = _told(answer, last, "" if answer.limit == ANY else "of these")
+    chosen = within or last
+    if chosen is not None and answer.truth != chosen.label:
+        same = answer.last is not None and all(
+            getattr(quick, name) == getattr(answer.last, name) for name in ("label", "outcome", "rivals")
+        )
+        said["by seconds"] = SAME if same else _told(answer, quick, seconds=True)
+    return said
+
+
+def _told(answer: Evidence, advice: Recommendation, among: str = "", seconds: bool = False) -> str:
+    """The advice, in the one sentence that it has, with what its label costs; it follows a colon."""
+    cost = "" if advice.label is None else f"{_cost(answer, advice.label, seconds)} an instance"
+    told = advice.sentence(answer.unit, cost, among)
+    return told if told.startswith(str(advice.label)) else told[0].lower() + told[1:]
+
+
+def _cost(answer: Evidence, label: str, seconds: bool = False) -> str:
+    spent = counted(answer.evaluations.get(label, np.nan), "evaluation")
+    if label in answer.gradients:
+        spent += " for its gradients"
+    took = answer.seconds.get(label, np.nan)
+    time = f"{number(1000 * took)} ms" if np.isfinite(took) else "–"
+    return time if seconds else f"{spent}, {time}" if np.isfinite(took) else spent
+
+
+def _mean(answer: Evidence, label: str | None, results: Results) -> str:
+    """The mean of a label with its interval and unit."""
+    frame = results.metrics.get(answer.question.metric)
+    if answer.question.metric == "error" and frame is not None:
+        frame = pd.concat([frame, at_budgets(frame)])
+    means = scalars(frame, answer.question.quantity)
+    if label is None:
+        return "–"
+    text = interval(means.loc[label]) if label in means.index else number(answer.candidates[label].mean(), whole=False)
+    return f"{text} {answer.unit}".strip()
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
+    """For every question: the recommendation, every method against the best, what to take at each cost, average ranks;
+    nothing where no metric ranks methods on enough instances, and no advice on a model near chance."""
+    if not evidence:
+        return None
+    if chance := near_chance(results):
+        return together(
+            heading("Which method to trust", 2),
+            note(f"⚠ No advice: the model is not shown to be better than chance. {chance} What would it explain?"),
+        )
+    parts = [heading("Which method to trust", 2), note(_rule(evidence))]
+    for answer in evidence:
+        drawn = styling.styles_of(results)
+        parts += [heading(answer.question.title), recommendation(answer, results), absence(answer)]
+        parts += [against_best(answer, results), choices_table(answer), costs_and_ranks(answer, results)]
+        parts += [over_trainings(answer, results, drawn)]
+    parts += [over_questions(evidence), variances(results)]
+    return together(*parts)
+
+
+def _rule(evidence: Sequence[Evidence]) -> str:
+    """How the page decides, in words."""
+    told = (
+        "The cheapest method is taken that is shown to be nearly as good as the best: the upper end of the interval of "
+        f"(own − best) lies below a margin, {share(evidence[0].margin)} of the way from the best to random scores. The "
+        "intervals hold together at 95 % for all comparisons with the best. Every instance has draws of its own, so "
+        "they count too. Where the instances do not suffice the page says undecided, and about how many more would do. "
+        "Each metric answers its own question only."
+    )
+    weighed = f" A gradient is weighed as {number(PASSES)} evaluations, one forward and two of work backward."
+    return told + weighed * any(answer.gradients for answer in evidence)
+
+
+def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
+    """The answer to a question as two figures: means against costs, and average ranks."""
+    drawn = styling.styles_of(results)
+    means = scalars(results.metrics.get(answer.question.metric), answer.question.quantity)
+    named = f"{results.experiment}, {answer.question.short}:"
+    return together(
+        figure(
+            cost_plane(answer, means, drawn, mean_seconds(results)),
+            f"{named} means against evaluations and seconds per instance",
+            f"{answer.question.title}. Means with 95 % intervals against their cost; "
+            f"{'lower' if answer.question.better == 'lower' else 'upper'} left is better. The line joins the methods "
+            "that no cheaper one beats. A gradient counts as three evaluations. Seconds are of the machine that ran, "
+            "means over instances.",
+            numbers=costs.by_cost(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
+        ),
+        figure(
+            rank_diagram(answer, drawn),
+            f"{named} average ranks of the methods with the critical difference",
+            f"Average rank over {number(len(answer.values))} instances, 1 the best. A bar joins methods whose ranks "
+            "differ by less than Nemenyi's critical difference at 5 %, which is stricter than the pairwise tests.",
+            numbers=average_ranks(answer),
+        ),
+    )
+
+
+def over_questions(evidence: Sequence[Evidence]) -> HTML | None:
+    """How each question ranks the methods by their means, and Kendall's W of these rankings; nothing where fewer than
+    two questions rank the same three methods."""
+    common = (
+        [label for label in evidence[0].values if all(label in answer.values for answer in evidence)]
+        if evidence
+        else []
+    )
+    if len(evidence) < 2 or len(common) < 3:
+        return None
+    means = pd.DataFrame({answer.question.short: answer.values[common].mean() for answer in evidence})
+    signs = np.array([1 if answer.question.better == "lower" else -1 for answer in evidence])
+    agreement = ranking.kendall_w((means * signs).to_numpy().T)
+    ranks = (means * signs).rank(method="min").astype(int)
+    ranks = ranks.loc[ranks.mean(axis=1).sort_values(kind="stable").index]
+    shown = pd.DataFrame(
+        {
+            "label": label,
+            **{name: f"{rank} ({number(means.loc[label, name], whole=False)})" for name, rank in row.items()},
+        }
+        for label, row in ranks.iterrows()
+    )
+    left = sorted({label for answer in evidence for label in answer.values} - set(common))
+    return together(
+        heading("Do the questions agree?"),
+        table(shown, "Rank by the mean (the mean), a column a question"),
+        note(
+            f"Kendall's W {agreement:.2f} over {number(len(common))} methods and {number(len(evidence))} questions: 1 "
+            f"where all rank the methods alike, {1 / len(evidence):.2f} on average where they have nothing in common."
+            + (f" Not every question ranks {_named(left)}." if left else "")
+        ),
+    )
+
+
+def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML:
+    """The recommendation of every experiment to every question it asked, by the rule of its page; a note where none
+    was asked. evidence: of each experiment, by its name."""
+    rows = []
+    for result in results:
+        chance = near_chance(result)
+        for answer in evidence[result.experiment]:
+            within = None if chance else answer.within(result)
+            rows.append(
+                {
+                    "experiment": f"{result.experiment}, n = {number(len(answer.values))}",
+                    "question": answer.question.short,
+                    "within the budget": "⚠ model near chance" if chance else _short(answer, within),
+                    "at any cost": "–" if chance else _short(answer, answer.last),
+                    "by seconds": "–" if chance else _short(answer, answer.by_seconds, seconds=True),
+                }
+            )
+    if not rows:
+        return note("No experiment measured what would rank its methods on six instances or more.")
+    wrapped = ["question", "within the budget", "at any cost", "by seconds"]
+    return together(
+        table(pd.DataFrame(rows), text=wrapped),
+        note(
+            "What to take: the cheapest method that is shown to be within a margin of the best, by comparisons with "
+            "the best that hold together at 95 %; undecided where the instances do not suffice. Within the "
+            "experiment's budget, at any cost (of errors, below that of the values that they are measured against), "
+            "and with seconds as the cost. Controls take part."
+        ),
+    )
+
+
+def _short(answer: Evidence, advice: Recommendation | None, seconds: bool = False) -> str:
+    """The advice in a table's cell."""
+    if advice is None or advice.label is None:
+        return "–" if advice is None else "too few instances"
+    named = f"{advice.label}, {_cost(answer, advice.label, seconds)}"
+    if advice.outcome != "undecided":
+        return named
+    return f"undecided: {_named([advice.label, *advice.rivals])}; {'safe: ' if advice.safe else 'best mean: '}{named}"
+
+
+def recommendation(answer: Evidence, results: Results) -> HTML:
+    """What to take within the budget, whatever it costs, and by seconds, in a sentence each."""
+    said = advices(answer, results).items()
+    lines = [f"<p><b>{html.escape(_capital(scope))}</b>: {html.escape(told)}</p>" for scope, told in said]
+    return HTML("".join(lines))
+
+
+def absence(answer: Evidence) -> HTML | None:
+    """Which labels the comparison leaves out, and why."""
+    if not answer.absent:
+        return None
+    verb = "is" if len(answer.absent) == 1 else "are"
+    return note(
+        f"Left out: {_named(list(answer.absent))} {verb} measured on fewer than half of the instances, too few to "
+        "decide what the others are compared on."
+    )
+
+
+OUTCOMES = {
+    "alone": "the only one",
+    "best": "shown best",
+    "recommended": "within the margin",
+    "undecided": "undecided",
+    "too few": "too few instances",
+}
+
+
+def choices_table(answer: Evidence) -> HTML:
+    """The choices for reading."""
+    shown = pd.DataFrame(
+        {
+            "evaluations at most": number(most, 6),
+            "how sure": OUTCOMES[advice.outcome],
+            "take": advice.label or "–",
+            "best mean": advice.bounds.index[0],
+            f"its mean{f' ({answer.unit})' if answer.unit else ''}": number(advice.bounds["mean"].iloc[0], whole=False),
+            f"margin{f' ({answer.unit})' if answer.unit else ''}": number(advice.margin, whole=False),
+            "undecided with": _named(list(advice.rivals)) if advice.rivals else "–",
+            "more instances needed": number(float(f"{advice.needed:.2g}")) if advice.rivals else "–",
+        }
+        for most, advice in answer.choices
+    )
+    return table(shown, "What to take for what it costs", text=["how sure", "take", "best mean", "undecided with"])
+
+
+def against_best(answer: Evidence, results: Results) -> HTML:
+    """Every label against the best: the bounds that the advice rests on, and the pairs' test."""
+    advice, unit = answer.last or answer.advice(), f" ({answer.unit})" if answer.unit else ""
+    best = advice.bounds.index[0]
+    labels = [label for label in advice.bounds.index if label in answer.candidates]
+    pairs = paired.pairs(answer.candidates[labels], answer.question.better)
+    tests = pairs[pairs["better"] == best].set_index("worse")
+    rows = []
+    for label, row in advice.bounds.iterrows():
+        test = tests.loc[label] if label in tests.index else {}
+        rows.append(
+            {
+                "label": label,
+                f"behind the best mean{unit}": number(row["behind"], whole=False),
+                "interval, all together": f"{number(row['low'], whole=False)} to {number(row['high'], whole=False)}"
+                if np.isfinite(row["high"])
+                else "–",
+                "within the margin": {"within": "yes", "open": "open"}.get(row["status"], "no"),
+                "p (Holm)": probability(test.get("p_holm", np.nan)),
+                "best is ahead on": share(test["wins"]) if len(test) else "–",
+            }
+        )
+    rates = equal_methods_note(answer, results)
+    return together(
+        table(pd.DataFrame(rows), f"Against {best}, the best mean", text=["label"]),
+        note(
+            "Interval of (own − best), together 95 % over comparisons with the best. p: Wilcoxon's signed-rank test of "
+            "each pair, Holm's correction; a small p says that two methods differ, not by how much, so the advice does "
+            "not rest on it."
+        ),
+        rates,
+    )
+
+
+def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
+    """How often the test tells a method from itself, from the label with most repeats; nothing without repeats."""
+    draws = paired.by_draw(results.measured[answer.question.metric], answer.question.quantity)
+    draws = {label: table for label, table in draws.items() if label in answer.values}
+    if not draws:
+        return None
+    label = max(draws, key=lambda name: draws[name].shape[1])
+    return note(f"{label} against itself: {rate_of_equal_methods(draws[label].to_numpy()).sentence}")
+
+
+def variances(results: Results) -> HTML | None:
+    """How the variance of each label's metric splits between instances, draws of the design and trainings."""
+    rows = []
+    for question in asked(results.trainings):
+        measured = results.trainings.get(question.metric)
+        if measured is None:
+            continue
+        measured = measured[(measured["quantity"] == question.quantity) & measured["x"].isna()]
+        for label, own in measured.groupby("label"):
+            keys = ["repeat", "training"]
+            wide = own.pivot_table(index="instance", columns=keys, values="value").dropna()
+            sizes = [own[key].nunique() for key in keys]
+            if not len(wide) or wide.shape[1] != math.prod(sizes):  # a draw or a training that failed throughout
+                continue
+            shares = variance.variance_shares(wide.to_numpy().reshape(-1, *sizes))
+            if np.isfinite(shares["instances"]):
+                levels = dict(zip(("draws", "trainings"), map(number, sizes), strict=True))
+                parts = {f"between {name}": share(shares[name]) for name in ("instances", "draws", "trainings")}
+                rows.append({"question": question.short, "label": label, **levels, **parts})
+                rows[-1]["rest"] = share(shares["rest"])
+    if not rows:
+        return None
+    shown = pd.DataFrame(rows)
+    if (shown["trainings"] == "1").all():
+        shown = shown.drop(columns=["trainings", "between trainings"])
+    return together(
+        table(shown, "Where the variance comes from", text=["label"]),
+        note(
+            "Variance components of draws nested in instances, and of trainings of the model that differ by their seed "
+            "alone, crossed with them (analysis of variance); the rest is what a training does to single instances or "
+            "draws."
+        ),
+    )
+
+
+def over_trainings(answer: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
+    """The mean of each label in every training of the model, and how alike the trainings rank the labels; nothing
+    where there is one training."""
+    trainings = results.settings.get("seeds") or 1
+    if trainings < 2:
+        return None
+    means = training_means(answer, results)
+    if len(means) < 2 or means.shape[1] < 2:
+        return note(
+            f"The {number(trainings)} trainings of the model cannot be compared: fewer than two of them, or of the "
+            "methods, were measured on the same instances."
+        )
+    lost = trainings - len(means)
+    partly = [label for label in answer.values if label not in means]
+    agreement = ranking.kendall_w((means if answer.question.better == "lower" else -means).to_numpy())
+    best = {paired.order(means.loc[[training]], answer.question.better)[0] for training in means.index}
+    told = f"{best.pop()} leads in all" if len(best) == 1 else f"the leader differs: {_named(sorted(best))}"
+    return together(
+        figure(
+            training_plot(answer, means, styles),
+            "Means of each method in every training of the model",
+            f"Mean over the same instances in {number(len(means))} trainings that differ by their seed alone, a point "
+            "each; filled is the training that the rest of the page is of.",
+            numbers=means.rename_axis("training").reset_index(),
+        ),
+        note(
+            f"Rankings of the methods by the trainings: Kendall's W {agreement:.2f} (1: all the same); {told}."
+            + (f" Left out, without a measurement: {counted(lost, 'training')}." if lost else "")
+            + (f" Not ranked here, as a training lacks them: {_named(partly)}." if partly else "")
+        ),
+    )
+
+
+def _named(labels: list[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"

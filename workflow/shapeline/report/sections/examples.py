@@ -1,0 +1,72 @@
+"""The scores of a few instances."""
+
+import numpy as np
+from IPython.display import HTML
+
+from shapeline.methods.registry import METHODS
+from shapeline.report import experiment
+from shapeline.report.elements import figure
+from shapeline.report.experiment import Results
+from shapeline.report.figures.score_maps import heat_maps, instance_table, tone_of
+from shapeline.report.tables import record_values
+
+
+def signless(results: Results) -> str:
+    """What a caption with colours of signs says, in brackets, of the labels whose scores lack one or both of them."""
+    without, positive = [], []
+    for label in results.scores:
+        entry = results.labels[label]
+        method = METHODS[entry["method"]]
+        if method.unsigned:
+            without.append(label)
+        elif method.is_one_sided(entry.get("parameters") or {}):
+            positive.append(label)
+    said = [("without a sign", without), ("only what is positive", positive)]
+    listed = "; ".join(f"{words}: {', '.join(labels)}" for words, labels in said if labels)
+    return listed and f" ({listed})"
+
+
+def explanations(results: Results) -> HTML:
+    """The scores of a few instances by all labels side by side: maps for an image, a table of features otherwise."""
+    picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
+    names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
+    if results.dataset_card["kind"] == "image":
+        images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+        signs = f"speaks for {experiment.explained_class(results)}, blue against it"
+        if results.dataset_card.get("task") == "regression":
+            signs = "raises the prediction, blue lowers it"
+        caption = (
+            f"Red {signs}{signless(results)}. Every map is scaled by its "
+            "own largest magnitude, written below it: compare places within a map, not colours between maps."
+            f"{experiment.rows_shown(results)}"
+        )
+        cells = [results.features_of(image).cells[0] for image in images]
+        drawing = heat_maps(images, names, values, cells, tone=tone_of(results.dataset_card))
+        return figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
+    ends = {
+        label: experiment.scores_of(each, picked["instance"], "uncertainty") for label, each in results.scores.items()
+    }
+    rows = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+    tables = [
+        instance_table(
+            results.value_unit,
+            {label: scores[place] for label, scores in values.items()},
+            {label: scores[place] for label, scores in ends.items()},
+            named_values(results, row),
+            name,
+        )
+        for place, (row, name) in enumerate(zip(rows, names, strict=True))
+    ]
+    return HTML("".join(tables))
+
+
+def named_values(results: Results, row: np.ndarray) -> list[str]:
+    """The features of a record with what it has in each, as age = 39; of a group of columns the name alone."""
+    names, features = experiment.feature_names(results), results.features_of(row)
+    values = record_values(row, features, results.dataset_card)
+    several = np.bincount(features.cells[features.cells >= 0], minlength=features.d) > 1
+    return [
+        name if many and value.endswith(" columns") else f"{name} = {value.removeprefix(f'{name}=')}"
+        for name, value, many in zip(names, values, several, strict=True)
+    ]

@@ -1,0 +1,381 @@
+"""Sections of the localization report: maps beside the pixels that decide, F1 and its ceilings, ablation, runtime.
+
+The notebook calls the functions that take `results` and `truth`, a line each. truth: (n, height, width) bool in the
+order of the explained instances, the pixels that decide the class explained; None where the dataset does not know
+them."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from shapeline.report import claims, experiment, findings
+from shapeline.report.claims import STAND_INS
+from shapeline.report.elements import Answers, figure, heading, missing, note, table, together
+from shapeline.report.experiment import Results, scalars
+from shapeline.report.figures import score_maps
+from shapeline.report.figures.costs import by_cost
+from shapeline.report.figures.dots import Panel, dot_panel, name_rows
+from shapeline.report.figures.localization import (
+    PANELS,
+    ablated_pictures,
+    ablation_curves,
+    dots,
+    draw_boxes,
+    draw_map,
+    draw_picture,
+    runtime_plane,
+    size_curves,
+    size_groups,
+    size_maps,
+)
+from shapeline.report.localization_results import (
+    CEILINGS,
+    COLUMNS,
+    OUTPUTS,
+    measured,
+    of_method,
+    parameters,
+    shown_pictures,
+)
+from shapeline.report.numbers import number, probability, share, two_digit_interval, two_digits
+from shapeline.report.sections import common, examples
+from shapeline.report.styling import WIDTH, Style, styled, styles_of
+from shapeline.statistics import paired
+from shapeline.statistics.comparison import compare
+
+
+def on_quadrants(results: Results, label: str) -> bool:
+    """Whether a label is h-Shap on quadrants of the pixels, whose leaves are known from the size of the picture."""
+    special = {"shifts", "features"} & set(parameters(results, label))
+    kind = results.settings["features"]
+    return not special and (kind if isinstance(kind, str) else kind["kind"]) == "pixel"
+
+
+def seconds_per_picture(results: Results) -> pd.DataFrame:
+    """Seconds an instance by label: mean, low and high, of which the last two are NaN unless each was timed alone."""
+    frames = [
+        experiment.good(frame)[["repeat", "seconds"]].assign(
+            label=label, instance=experiment.ids(experiment.good(frame))
+        )
+        for label, frame in results.scores.items()
+    ]
+    tidy = pd.concat(frames, ignore_index=True).rename(columns={"seconds": "value"})
+    means = compare(tidy.assign(quantity="seconds", x=np.nan)).set_index("label")[["mean", "low", "high"]]
+    if results.settings.get("timing") != "per_instance":
+        means[["low", "high"]] = np.nan
+    return means.reindex([label for label in results.scores if label in means.index])
+
+
+def header(results: Results, truth: np.ndarray | None, answers: Answers = ()) -> HTML:
+    """The top of the page: title, which method to take, what else was found, key figures."""
+    headline = findings.headline(results)
+    with_truth = None if truth is None else truth.any(axis=(1, 2))
+    facts = {
+        **({"test accuracy": share(headline["accuracy"])} if headline["accuracy"] is not None else {}),
+        "pictures explained": number(headline["instances"]),
+        **(
+            {"with a true region": number(experiment.ids(results.instances)[with_truth].nunique())}
+            if truth is not None
+            else {}
+        ),
+        **({"true pixels in them": share(truth[with_truth].mean())} if truth is not None and with_truth.any() else {}),
+        "labels compared": number(len(results.labels)),
+        "features (d)": number(results.d),
+        "failed rows": number(headline["failures"]),
+    }
+    return common.top(headline["title"], answers, sentences(results, bool(answers)), facts)
+
+
+def sentences(results: Results, advised: bool = False) -> list[str]:
+    """What the experiment found, in sentences made from its numbers; advised: what to take is said before."""
+    start = [f"The data are synthetic ({results.dataset_card['source']})."] * bool(
+        results.dataset_card.get("synthetic")
+    )
+    start += findings.headlines(results, advised)
+    frame = measured(results)
+    for quantity, text in (
+        ("f1", "F1 as published (map above 1e-6)"),
+        ("f1_best", "F1 at the best threshold of each picture"),
+        ("auprc", "AUPRC, which has no threshold"),
+    ):
+        rows = scalars(frame, quantity).sort_values("mean", ascending=False, kind="stable")
+        if len(rows) > 1:
+            first, second = rows.index[:2]
+            start.append(
+                f"Highest mean {text}: {first}, {two_digit_interval(rows.loc[first])}; then {second}, "
+                f"{two_digit_interval(rows.loc[second])}."
+            )
+    best = _best(scalars(frame, "f1"), of_method(results, "h_shap"))
+    if best:
+        tops = {name: scalars(frame, name)["mean"].get(best) for name in CEILINGS}
+        if None not in tops.values():
+            start.append(
+                f"{best} reaches F1 {two_digits(scalars(frame, 'f1')['mean'][best])}; marking every leaf that touches "
+                f"a true pixel would give {two_digits(tops['ceiling_touching'])}, the best set of its leaves "
+                f"{two_digits(tops['ceiling_best'])}."
+            )
+    return start
+
+
+def _best(rows: pd.DataFrame, labels: Sequence[str]) -> str | None:
+    """The label with the highest mean among those named; None where none of them has one."""
+    there = rows[rows.index.isin(labels)]
+    return None if there.empty else there["mean"].idxmax()
+
+
+def claims_section(results: Results) -> HTML:
+    """The papers' claims that this experiment can judge, beside what was measured; a line where there is none."""
+    judged = claims.of(results)
+    if judged.empty:
+        return note("None here: no claim on the list names this experiment and can be judged by what it measured.")
+    timed = "each picture timed alone" if results.settings.get("timing") == "per_instance" else "timed in batches"
+    return together(
+        table(judged, text=judged.columns),
+        note(
+            "The papers' models, and their GPU, were others; 95 % intervals in brackets. Here: "
+            f"{timed}, on the device named above. A claim about an order holds where the order is sure on every "
+            "comparison, fails where it is surely the other way round on one, and is undecided between. " + STAND_INS
+        ),
+    )
+
+
+def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
+    """The maps of a few pictures by all labels side by side, with boxes around the true regions."""
+    picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    images, regions, cells = shown_pictures(results, truth, picked)
+    names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
+    values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
+    tone = score_maps.tone_of(results.dataset_card)
+
+    def draw(axes: Axes, row: int, label: str | None) -> None:
+        if label is None:
+            draw_picture(axes, images[row], tone)
+        else:
+            draw_map(axes, values[label][row], cells[row])
+        draw_boxes(axes, regions[row])
+
+    caption = (
+        f"Red speaks for {experiment.explained_class(results)}, blue against it"
+        f"{examples.signless(results)}. Every map is "
+        "scaled by its own largest magnitude, written below it: compare places within a map, not colours between maps."
+        + (" Green boxes lie around the true regions." if truth is not None else "")
+        + experiment.rows_shown(results)
+    )
+    drawing = score_maps.picture_grid(names, list(values), draw, COLUMNS)
+    return figure(drawing, "Maps of a few pictures, one column a method", caption, vector=False)
+
+
+def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
+    """F1 in three ways, AUPRC, IoU and pointing, as dots and as a table, with the ceilings; then paired differences."""
+    frame, drawn = measured(results), styles_of(results)
+    if frame.empty:
+        return missing("localization")
+    counted = int(frame.loc[frame["quantity"] == "f1", "n"].max())
+    pictures = experiment.ids(results.instances).nunique()
+    left = pictures - counted
+    controls = " Controls are hollow; the dotted line is the best of them." * any(
+        style.control for style in drawn.values()
+    )
+    ceilings = (
+        " On the rows of h-Shap, a bar marks the F1 of all leaves that touch a true pixel, a triangle the F1 of the "
+        "best set of leaves: no choice of leaves gets further."
+        * any((frame["quantity"] == name).any() for name in CEILINGS)
+    )
+    return together(
+        figure(
+            dots(frame, drawn),
+            "F1 in three ways, average precision, IoU and pointing game of every method with 95 % intervals",
+            f"Means over pictures with 95 % intervals; higher is better.{ceilings}{controls}",
+        ),
+        table(score_table(frame, list(results.labels))),
+        ceiling_table(frame, results),
+        note(
+            f"{number(counted)} of {number(pictures)} pictures count"
+            + (f"; the other {number(left)} have no true pixel of the class explained. " if left else ". ")
+            + "F1 as published marks every pixel above 1e-6, so a map without zeros marks about half or all of the "
+            "picture: the other columns compare such maps fairly. The best threshold knows the truth; equal area "
+            "knows only how large it is. Of equally high pixels the pointing game takes the share that is true, so a "
+            "map that is even on a leaf can score no more than that leaf's share of true pixels."
+        ),
+        paired_section(results),
+    )
+
+
+def score_table(frame: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
+    """Every quantity with its interval, best published F1 on top; text."""
+    present = [name for name in PANELS if len(scalars(frame, name))]
+    means = scalars(frame, "f1")["mean"]
+    return pd.DataFrame(
+        {
+            "label": label,
+            **{
+                PANELS[name][0]: two_digit_interval(scalars(frame, name).loc[label])
+                if label in scalars(frame, name).index
+                else "–"
+                for name in present
+            },
+        }
+        for label in sorted((label for label in labels if label in means.index), key=lambda label: -means[label])
+    )
+
+
+def ceiling_table(frame: pd.DataFrame, results: Results) -> HTML | None:
+    """Both ceilings of F1 by leaf size, beside what the labels of that size reach; None without hierarchical labels."""
+    touching, best = (scalars(frame, name) for name in CEILINGS)
+    if touching.empty:
+        return None
+    f1 = scalars(frame, "f1")
+    sizes: dict[int, list[str]] = {}
+    for label in touching.index:
+        sizes.setdefault(parameters(results, label).get("min_size", 1), []).append(label)
+    rows = [
+        {
+            "min_size s": number(size),
+            "F1 of every leaf that touches": two_digit_interval(touching.loc[labels[0]]),
+            "F1 of the best set of leaves": two_digit_interval(best.loc[labels[0]]),
+            "reached": "; ".join(f"{label} {two_digits(f1['mean'].get(label, math.nan))}" for label in labels),
+        }
+        for size, labels in sorted(sizes.items())
+    ]
+    return table(pd.DataFrame(rows), "Ceilings of F1 for the leaves of h-Shap", text=["reached"])
+
+
+def paired_section(results: Results) -> HTML | None:
+    """The best h-Shap label (or the best of all) against every other, picture by picture; None without the numbers."""
+    if "localization" not in results.measured:
+        return None
+    parts = [heading("Picture by picture")]
+    for quantity in ("f1", "f1_best"):
+        frame = results.measured["localization"]
+        values = paired.by_label(frame, quantity)
+        if values.shape[1] < 2 or len(values) < 2:
+            return None
+        own = [label for label in of_method(results, "h_shap") if label in values]
+        champion = paired.order(values[own] if own else values, "higher")[0]
+        pairs = paired.pairs(values, "higher")
+        rows = []
+        for pair in pairs[(pairs["better"] == champion) | (pairs["worse"] == champion)].to_dict("records"):
+            sign = 1 if pair["better"] == champion else -1
+            ends = sorted((sign * pair["low"], sign * pair["high"]))
+            other = pair["worse" if sign > 0 else "better"]
+            rows.append(
+                {
+                    "against": other,
+                    "difference": two_digit_interval(
+                        {"mean": sign * pair["difference"], "low": ends[0], "high": ends[1]}
+                    ),
+                    "higher in": share(pair["wins"] if sign > 0 else 1 - pair["wins"]),
+                    "p (Holm)": probability(pair["p_holm"]),
+                }
+            )
+        title = f"{PANELS[quantity][0]}: {champion} less each other label"
+        parts.append(table(pd.DataFrame(rows), title))
+    return together(
+        *parts,
+        note(
+            "Paired: each picture is compared with itself; 95 % intervals over pictures, Wilcoxon's "
+            "signed-rank test, Holm's correction over all pairs of labels. Positive: the first label finds more."
+        ),
+    )
+
+
+def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
+    """Curves and areas of the ablation, and the pictures without their positive features (figures 3 and F.2)."""
+    frame, drawn = results.metrics.get("ablation"), styles_of(results)
+    if frame is None or frame.empty:
+        return missing("ablation")
+    return together(
+        figure(
+            ablation_curves(frame, drawn),
+            "Logit and probability against the number of features removed, one curve a method",
+            "Mean over pictures of the share that is left of the whole picture's own. Positive features are removed "
+            "from the highest on; a curve is level once they are all gone. Steeper is better. Controls are grey and "
+            "dashed.",
+        ),
+        figure(
+            ablation_areas(frame, drawn),
+            "Mean height of the ablation curves over the logarithmic axis, with 95 % intervals",
+            "Mean height of each curve over the logarithmic axis with its 95 % interval.",
+        ),
+        ablated_pictures(results, truth),
+    )
+
+
+@styled
+def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """The areas as dots, lowest on top."""
+    present = [name for name in OUTPUTS if len(scalars(frame, f"{name}_area"))]
+    if not present:
+        return None
+    means = scalars(frame, f"{present[0]}_area")["mean"]
+    labels = sorted((label for label in styles if label in means.index), key=lambda label: means[label])
+    drawing = Figure(figsize=(WIDTH, 1.0 + 0.26 * len(labels)), layout="constrained")
+    panels = drawing.subplots(1, len(present), sharey=True, squeeze=False)[0]
+    for axes, name in zip(panels, present, strict=True):
+        panel = Panel(f"{OUTPUTS[name]}, area", "mean share left", higher=False)
+        dot_panel(axes, scalars(frame, f"{name}_area"), styles, labels, panel)
+    name_rows(panels[0], labels)
+    return drawing
+
+
+def runtime_section(results: Results) -> HTML:
+    """F1 against seconds an instance, as published and at the best threshold (figures 4 and C.1)."""
+    frame, drawn, time = measured(results), styles_of(results), seconds_per_picture(results)
+    if frame.empty:
+        return missing("localization")
+    alone = time["low"].notna().any()
+    devices = sorted({str(entry.get("device")) for files in results.metadata.values() for entry in files})
+    bars = "Bars are 95 % intervals over pictures" + ("" if alone else ", of F1 alone: a batch shares its seconds out")
+    parts = []
+    for quantity in ("f1", "f1_best"):
+        title, _ = PANELS[quantity]
+        parts.append(
+            figure(
+                runtime_plane(frame, time, drawn, quantity, title),
+                f"{title} against seconds an instance, every method named",
+                f"{title}. Upper left is better: accurate and fast. {bars}.",
+                numbers=by_cost(scalars(frame, quantity), seconds=time["mean"]),
+            )
+        )
+    excluded = sorted({entry["seconds_exclude"] for files in results.metadata.values() for entry in files
+                       if entry.get("seconds_exclude")})  # fmt: skip
+    told = f" Left out of the time: {'; '.join(excluded)}." if excluded else ""
+    return together(*parts, note(f"Device: {', '.join(devices)}.{told}"))
+
+
+def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
+    """What a smaller smallest leaf does to the map, to F1, and to the nodes visited (figure 5)."""
+    groups = size_groups(results)
+    if not groups:
+        return note("No figures here: it takes two labels of h_shap that differ in min_size alone.")
+    parts = []
+    for sizes in groups:
+        parts += [
+            heading(", ".join(sizes.values())) if len(groups) > 1 else None,
+            figure(
+                size_maps(results, truth, sizes),
+                "The map of one picture for every smallest leaf, whole and enlarged",
+                "One picture, whole and enlarged around its first true region; the smallest leaf shrinks to the "
+                "right. Once a leaf is smaller than what the model needs to see, nodes stop being relevant and the "
+                "map breaks up.",
+                vector=False,
+            ),
+            figure(
+                size_curves(results, sizes),
+                "F1 and nodes visited against the smallest leaf",
+                "Means over pictures with 95 % intervals. Grey: the two ceilings of F1 for leaves of that size.",
+            ),
+        ]
+    return together(*parts)
+
+
+def masking_section(results: Results) -> HTML:
+    """The masking curves of the ordinary report, heading included, where that metric was computed."""
+    if "log_odds" not in results.metrics:
+        return HTML("")
+    return together(heading("Masking and insertion", 2), common.masking_section(results))

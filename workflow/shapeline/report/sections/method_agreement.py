@@ -1,0 +1,130 @@
+"""How alike the methods are."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import seaborn
+from IPython.display import HTML
+from matplotlib.figure import Figure
+
+from shapeline.report.elements import figure, note, table, together
+from shapeline.report.numbers import number, two_digit_interval, two_digits
+from shapeline.report.styling import WIDTH, styled
+from shapeline.report.vectors import centred, cosines
+from shapeline.statistics.comparison import compare
+
+CONTROLS = "Controls are grey with hollow markers; the dotted line is the best of them."
+
+
+def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd.DataFrame:
+    """Rank correlation and cosine of every pair of labels: mean over instances and 95 % interval.
+
+    scores_by_label: label -> one array (d,) an instance, in the same order for all labels, d may differ between
+    instances; None for a failure. Columns: label, other, quantity, mean, low, high, n; n counts the instances where
+    both succeeded and neither is constant (for cosines: all zero). A pair without any is missing.
+    """
+    labels = list(scores_by_label)
+    first, second = np.triu_indices(len(labels), 1)
+    by_quantity: dict[str, list[np.ndarray]] = {"rank correlation": [], "cosine": []}
+    for rows in zip(*scores_by_label.values(), strict=True):
+        d = max((len(row) for row in rows if row is not None), default=1)
+        values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
+        ranks = pd.DataFrame(values).rank(axis=1).to_numpy()
+        by_quantity["rank correlation"].append(cosines(centred(ranks))[first, second])
+        by_quantity["cosine"].append(cosines(values)[first, second])
+    long = [
+        pd.DataFrame({"instance": place, "quantity": quantity, "label": np.arange(len(first)), "value": pairs})
+        for quantity, instances in by_quantity.items()
+        for place, pairs in enumerate(instances)
+    ]
+    columns = ["label", "other", "quantity", "mean", "low", "high", "n"]
+    if not long or not len(first):
+        return pd.DataFrame(columns=columns)
+    table = compare(pd.concat(long, ignore_index=True).assign(repeat=0, x=np.nan))
+    pair = table["label"].astype(int).to_numpy()
+    named = {"label": np.array(labels)[first[pair]], "other": np.array(labels)[second[pair]]}
+    ends = {end: table[end].clip(-1, 1) for end in ("low", "high")}  # of two instances t goes further
+    return table.assign(**named, **ends)[columns]
+
+
+@styled
+def agreement(frame: pd.DataFrame, labels: Sequence[str]) -> Figure | None:
+    """Mean rank correlation (below the diagonal) and cosine (above it) between labels; frame as of `agreements`."""
+    present = [label for label in labels if label in {*frame["label"], *frame["other"]}]
+    if len(present) < 2:
+        return None
+    place = {label: at for at, label in enumerate(present)}
+    values = np.full((len(present), len(present)), np.nan)
+    for row in frame[frame["label"].isin(present) & frame["other"].isin(present)].to_dict("records"):
+        low, high = sorted((place[row["label"]], place[row["other"]]))
+        values[(high, low) if row["quantity"] == "rank correlation" else (low, high)] = row["mean"]
+    side = min(0.62, (WIDTH - 3.6) / len(present))
+    drawing = Figure(figsize=(min(WIDTH, 3.6 + side * len(present)), 1.9 + 0.75 * side * len(present)))
+    drawing.set_layout_engine("constrained")
+    axes = drawing.subplots()
+    seaborn.heatmap(
+        pd.DataFrame(values, present, present),
+        ax=axes,
+        mask=np.isnan(values),
+        cmap="RdBu",
+        vmin=-1,
+        vmax=1,
+        annot=np.vectorize(two_digits)(values),
+        fmt="",
+        annot_kws={"fontsize": 8.5 if side > 0.5 else 8},
+        linewidths=1,
+        linecolor="white",
+        cbar_kws={"label": "mean over instances", "shrink": 0.8},
+    )
+    axes.set_facecolor("#ededed")  # the diagonal, and pairs without a common instance
+    axes.grid(False)
+    axes.tick_params(length=0)
+    axes.set_xticks(np.arange(len(present)) + 0.5, present, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_yticks(np.arange(len(present)) + 0.5, present, rotation=0)
+    axes.set_title("Above the diagonal: cosine. Below: rank correlation")
+    return drawing
+
+
+def agreement_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every pair of labels with both means and intervals, the most alike first; text."""
+    rank, cosine = (
+        frame[frame["quantity"] == name].set_index(["label", "other"]) for name in ("rank correlation", "cosine")
+    )
+    pairs = [
+        *rank.sort_values("mean", ascending=False, kind="stable").index,
+        *cosine.index.difference(rank.index, sort=False),
+    ]
+    columns = ["one", "other", "rank correlation", "cosine", "instances"]
+    return pd.DataFrame(
+        [
+            (*pair, *(two_digit_interval(part.loc[pair]) if pair in part.index else "–" for part in (rank, cosine)),
+             number((rank if pair in rank.index else cosine).loc[pair, "n"]))
+            for pair in pairs
+        ],
+        columns=columns,
+    )  # fmt: skip
+
+
+def agreement_section(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> HTML:
+    """The matrix of agreement between methods and, folded, the table of all pairs with intervals."""
+    frame = agreements(scores_by_label)
+    drawing = agreement(frame, list(scores_by_label))
+    if drawing is None:
+        return note("No agreement to show: fewer than two methods explained the same instances.")
+    caption = (
+        "Mean over instances of the correlation between the scores of two methods; each pair's interval is in the "
+        "table. Scores without a sign, as saliency's, rank by size alone and cannot fully agree with signed ones."
+    )
+    pairs = agreement_table(frame)
+    return together(
+        figure(
+            drawing,
+            "Matrix of rank correlation and cosine between the scores of all methods",
+            caption,
+            numbers=frame,
+        ),
+        HTML(f"<details><summary>All {number(len(pairs))} pairs, with 95 % intervals</summary>"),
+        table(pairs, text=["other"]),
+        HTML("</details>"),
+    )

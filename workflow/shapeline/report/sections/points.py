@@ -1,0 +1,197 @@
+"""Points with the influence of their features: pictures beside maps and shifted pictures, records beside bars."""
+
+import base64
+import html
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.image import imsave
+
+from shapeline import influence
+from shapeline.game.features import Features
+from shapeline.report import experiment, numbers
+from shapeline.report.elements import heading, note, together
+from shapeline.report.experiment import Results
+from shapeline.report.numbers import number
+from shapeline.report.sections.influence import POINTWISE, data_labels, sparse_rows
+from shapeline.report.tables import record_values
+
+MOST = 20  # features of a record that are listed
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One picture beside a map: what is written under both, the influence of every cell, and a warning if any."""
+
+    caption: str
+    phi: np.ndarray | None  # of the picture's shape; None for a failure
+    warning: str = ""
+
+
+def points_section(results: Results) -> HTML:
+    """The points shown, with the influence of their features: pictures, or tables of values and bars."""
+    picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    if results.dataset_card["kind"] == "image":
+        return faces(results, picked)
+    if results.dataset_card["kind"] == "table":
+        return records(results, picked)
+    return note("No pictures and no records here: the inputs are texts, which these measures do not read.")
+
+
+def faces(results: Results, picked: pd.DataFrame) -> HTML:
+    """A row a picture: itself, then for each measure its influence map and the picture shifted along it."""
+    labels = data_labels(results, POINTWISE)
+    scores = {label: experiment.scores_of(results.scores[label], picked["instance"]) for label in labels}
+    reasons = {label: sparse_rows(results.scores[label]).set_index("instance")["why"] for label in labels}
+    images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+    rows = []
+    for place, (image, point) in enumerate(zip(images, picked.to_dict("records"), strict=True)):
+        features = results.features_of(image)
+        shown = [
+            Shown(
+                label,
+                None if scores[label][place] is None else cell_map(scores[label][place], features),
+                reasons[label].get(point["instance"], ""),
+            )
+            for label in labels
+        ]
+        rows.append(picture_row(image, experiment.instance_name(results, point), shown))
+    return together(*rows, note(READING))
+
+
+READING = (
+    "Of each measure: the influence map and the picture shifted along it. Blue: brighter here speaks for the picture's "
+    "own label; red: darker here does. Each map is scaled by its own largest magnitude, written below it. A picture is "
+    "shifted until 5 % of its pixels change by 0.3 or more of the range."
+)
+
+
+def picture_row(image: np.ndarray, name: str, shown: Sequence[Shown], sweep: bool = False) -> HTML:
+    """The picture (channels, height, width) in [0, 1], then every map beside (sweep: above) its shifted picture."""
+    title, *rest = name.split("\n")
+    told = html.escape(", ".join(name.split("\n")), quote=True)
+    first = f"{_img(_grey(image), f'Picture: {told}')}<span><b>{html.escape(title)}</b></span>"
+    first += "".join(f"<span>{html.escape(line)}</span>" for line in rest)
+    cells = "".join(f'<div class="measure">{_shown(image, measure, told)}</div>' for measure in shown)
+    return HTML(f'<div class="face{" sweep" if sweep else ""}"><div>{first}</div><div>{cells}</div></div>')
+
+
+def _shown(image: np.ndarray, measure: Shown, name: str) -> str:
+    caption = f"<b>{html.escape(measure.caption)}</b>"
+    if measure.phi is None:
+        return f'<span>{caption}</span><span class="flag">⚠ failed</span>'
+    size = np.abs(measure.phi).max()
+    said = html.escape(measure.caption, quote=True)
+    pictures = _img(tinted(measure.phi), f"Influence map by {said}: {name}")
+    pictures += _img(_grey(shifted(image, measure.phi)), f"Picture shifted along the influence by {said}: {name}")
+    flag = f'<span class="flag">⚠ {html.escape(measure.warning)}</span>' if measure.warning else ""
+    return f"{pictures}<span>{caption} ± {number(size)}</span>{flag}"
+
+
+def shifted(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
+    """The picture moved along the influence until the eye sees it, of the same shape, in [0, 1]."""
+    return influence.shifted_picture(image.reshape(-1), phi.reshape(-1)).reshape(image.shape)
+
+
+def tinted(phi: np.ndarray) -> np.ndarray:
+    """An influence map (channels, height, width) as colours (height, width, 3): blue positive, red negative, 0 white.
+
+    Channels are added, as they belong to one place.
+    """
+    values = phi.sum(axis=0)
+    limit = np.abs(values).max() or 1.0
+    return matplotlib.colormaps["RdBu"](0.5 + 0.5 * values / limit)[..., :3]
+
+
+def _grey(image: np.ndarray) -> np.ndarray:
+    """(channels, height, width) as colours: one channel is a brightness, white at 1."""
+    return np.moveaxis(np.broadcast_to(image.clip(0, 1), (3, *image.shape[1:])), 0, -1)
+
+
+def _img(colours: np.ndarray, alt: str) -> str:
+    buffer = io.BytesIO()
+    imsave(buffer, np.ascontiguousarray(colours), format="png", metadata={"Software": None})
+    source = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return f'<img width="{colours.shape[1]}" alt="{alt}" src="{source}">'
+
+
+def records(results: Results, picked: pd.DataFrame) -> HTML:
+    """A table a record: every feature with its value and its influence by each measure as a number and a bar."""
+    labels = data_labels(results)
+    scores = {label: experiment.scores_of(results.scores[label], picked["instance"]) for label in labels}
+    inputs = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+    parts = []
+    for place, (row, point) in enumerate(zip(inputs, picked.to_dict("records"), strict=True)):
+        features = results.features_of(row)
+        title = ", ".join(experiment.instance_name(results, point).split("\n"))
+        parts += [
+            heading(title),
+            record_table(
+                experiment.feature_names(results),
+                record_values(row, features, results.dataset_card),
+                {label: scores[label][place] for label in labels},
+            ),
+        ]
+    said = [REMARKS[method] for method in REMARKS if method in {results.labels[label]["method"] for label in labels}]
+    return together(*parts, note(" ".join([RECORD_READING, *said])))
+
+
+RECORD_READING = (
+    "Blue bars to the right: a larger value speaks for the point's own label (of a regression: for a larger number); "
+    "red to the left: a smaller one does. Bars are scaled within each column, whose units are those of its measure."
+)
+
+
+REMARKS = {
+    "qii": "qii asks the model: blue raises the probability of the class explained, or the prediction.",
+    "counterfactual": "counterfactual has no sign, and is one number a feature for all points of a class.",
+}
+
+
+def record_table(
+    names: Sequence[str], values: Sequence[str], scores: Mapping[str, np.ndarray | None], most: int = MOST
+) -> HTML:
+    """Features (d) with values and, for each label -> (d,), influence and bar; None is a failure.
+
+    Of more than `most` features those with the largest influence, by mean rank, in their own order.
+    """
+    there = {label: row for label, row in scores.items() if row is not None}
+    order = np.arange(len(names))
+    if len(names) > most and there:
+        ranks = pd.DataFrame({label: np.abs(row) for label, row in there.items()}).rank().mean(axis=1)
+        order = np.sort(np.argsort(-ranks.to_numpy(), kind="stable")[:most])
+    head = "".join(f'<th class="number">{html.escape(label)}</th><th></th>' for label in scores)
+    limits = {label: np.abs(row).max() or 1.0 for label, row in there.items()}
+    body = []
+    for feature in order:
+        cells = "".join(
+            _bar(row[feature], limits[label]) if row is not None else '<td class="flag">⚠ failed</td><td></td>'
+            for label, row in scores.items()
+        )
+        name, value = html.escape(names[feature]), html.escape(values[feature])
+        body.append(f'<tr><td>{name}</td><td class="number">{value}</td>{cells}</tr>')
+    rest = len(names) - len(order)
+    more = note(f"{number(rest)} features with less influence are not listed.") if rest else None
+    listed = HTML(
+        f'<div class="wide"><table class="record"><thead><tr><th>feature</th><th class="number">value</th>{head}</tr>'
+        f"</thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+    return together(listed, more)
+
+
+def _bar(value: float, limit: float) -> str:
+    width = 50 * abs(value) / limit
+    side = "p" if value > 0 else "n"
+    bar = f'<u class="{side}" style="width: {width:.1f}%"></u>' if width >= 0.05 else ""
+    return f'<td class="number">{numbers.aligned(value, limit)}</td><td class="bar"><i>{bar}</i></td>'
+
+
+def cell_map(scores: np.ndarray, features: Features) -> np.ndarray:
+    """Scores (d,) as a map of the input's shape: each cell has its feature's score divided by its number of cells."""
+    sizes = np.bincount(features.cells[features.cells >= 0], minlength=features.d)
+    return np.append(scores / np.maximum(sizes, 1), 0.0)[features.cells]  # the appended 0 is what -1 points at

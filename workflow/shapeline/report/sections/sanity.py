@@ -1,0 +1,201 @@
+"""Sections of a report that doubt it: does what fills absent features decide the order, do scores notice the model?"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.figure import Figure
+
+from shapeline.report import styling
+from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.experiment import Results, scalars
+from shapeline.report.figures.dots import name_rows
+from shapeline.report.numbers import number, two_digit_interval, two_digits
+from shapeline.report.styling import WIDTH, Style, styled
+from shapeline.statistics import ranking
+
+AREA = "masking_area"
+PANELS = {
+    "rank_correlation": "Rank correlation",
+    "rank_correlation_absolute": "Rank correlation of sizes",
+    "ssim": "Structural similarity of maps",
+}
+SAME = 0.999  # a rank correlation above this is that of the same scores
+
+
+def sections(results: Results) -> HTML:
+    """What was measured of both questions; empty where nothing was."""
+    areas = reference_areas(results)
+    frame = results.metrics.get("randomisation")
+    drawn = styling.styles_of(results)
+    parts = []
+    if areas.shape[1] > 1:
+        parts += [heading("What fills an absent feature", 2), reference_section(areas, drawn)]
+    if frame is not None:
+        parts += [heading("Do the scores notice the model?", 2), randomisation_section(frame, drawn)]
+    return together(*parts)
+
+
+# ------------------------------------------------------------------------------------------------------ references
+
+
+def reference_areas(results: Results) -> pd.DataFrame:
+    """Mean masking area (nats) of every label under each reference, the experiment's own first; a row a label."""
+    frame = results.metrics.get("log_odds")
+    own = results.settings.get("reference")
+    own = own if isinstance(own, str) else (own or {}).get("kind", "mean")
+    columns = {f"{own} (own)": scalars(frame, AREA)["mean"]}
+    names = [] if frame is None else frame["quantity"].unique()
+    for quantity in names:
+        if quantity.startswith(f"{AREA}_"):
+            columns[quantity.removeprefix(f"{AREA}_")] = scalars(frame, quantity)["mean"]
+    return pd.DataFrame(columns).reindex([label for label in results.labels if label in columns[f"{own} (own)"].index])
+
+
+def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
+    """Ranks of the labels by masking area under each reference, as figure and table, and how far they agree."""
+    known = areas.dropna()
+    ranks = known.rank(method="first").astype(int).sort_values(known.columns[0])
+    shown = pd.DataFrame(
+        {"label": label, **{name: f"{row[name]} ({number(known.loc[label, name], whole=False)})" for name in ranks}}
+        for label, row in ranks.iterrows()
+    )
+    leads = {name: known[name].idxmin() for name in known}
+    agreement = two_digits(ranking.kendall_w(known.to_numpy().T))
+    told = f"{_leaders(leads)} Kendall's W = {agreement} over {len(known)} methods and "
+    return together(
+        figure(
+            rank_lines(ranks, styles),
+            "Rank of every method by masking area, a column a reference",
+            "Rank by mean masking area (1 is lowest, best) when the same scores are judged with another reference in "
+            "place of masked features. Controls are grey and dashed.",
+            numbers=areas.rename_axis("label").reset_index(),
+        ),
+        table(shown, "Rank (masking area, nats)"),
+        note(
+            f"{told}{known.shape[1]} references: 1 means the same order under each, 0 no agreement. Ranks are those of "
+            "the means, so that neighbours whose intervals overlap may change places by chance. The scores are those "
+            "of the experiment's own reference; only the judge changes."
+        ),
+    )
+
+
+def _leaders(leads: Mapping[str, str]) -> str:
+    """Whether the best mean changes with the reference that masks; leads: the label of the least area, by reference."""
+    (own, first), *others = leads.items()
+    changed = [f"{label} under {name}" for name, label in others if label != first]
+    if not changed:
+        return f"{first} has the best mean under every reference."
+    return f"⚠ The best mean changes with the reference that masks: {first} under {own}, {', '.join(changed)}."
+
+
+@styled
+def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
+    """A line a label through its ranks; ranks: (labels, references) whole numbers from 1."""
+    drawing = Figure(figsize=(0.8 * WIDTH, 1.0 + 0.27 * len(ranks)), layout="constrained")
+    axes = drawing.subplots()
+    across = np.arange(ranks.shape[1])
+    for label, row in ranks.iterrows():
+        style = styles[label]
+        axes.plot(
+            across, row, linestyle=style.line, color=style.colour, linewidth=style.width, marker=style.marker,
+            markerfacecolor=style.face, markersize=6.5, clip_on=False,
+        )  # fmt: skip
+        end = {"xytext": (9, 0), "textcoords": "offset points", "va": "center", "fontsize": 9, "annotation_clip": False}
+        axes.annotate(label, (across[-1], row.iloc[-1]), color=style.ink, **end)
+    axes.set_xticks(across, ranks.columns)
+    axes.set_yticks(range(1, len(ranks) + 1))
+    axes.set_ylim(len(ranks) + 0.4, 0.6)
+    axes.set(xlabel="reference that masks", ylabel="rank")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(length=0)
+    return drawing
+
+
+# -------------------------------------------------------------------------------------------------- randomisation
+
+
+def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
+    """How alike the scores of the trained and of the randomised models are, as figure and table."""
+    drawing = randomisation(frame, styles)
+    if drawing is None:
+        return note("No explanation of a randomised model can be compared: every method failed, or scores nothing.")
+    most = frame["x"].max()
+    rows = frame[frame["x"] == most]
+    by = {quantity: scalars(rows, quantity) for quantity in PANELS if (rows["quantity"] == quantity).any()}
+    labels = _most_alike_last(rows, styles)
+    shown = pd.DataFrame(
+        {
+            "label": label,
+            **{
+                PANELS[quantity].lower(): two_digit_interval(means.loc[label]) if label in means.index else "–"
+                for quantity, means in by.items()
+            },
+            "instances": number(max(means["n"].get(label, 0) for means in by.values())),
+        }
+        for label in labels
+    )
+    alike = by["rank_correlation"]["mean"] if "rank_correlation" in by else pd.Series(dtype=float)
+    blind = [label for label in labels if alike.get(label, 0) > SAME]
+    told = (
+        f" {', '.join(blind)}: the same scores whatever the model, by construction or because nothing of it is asked."
+        if blind
+        else ""
+    )
+    return together(
+        figure(
+            drawing,
+            "Likeness of the scores of the trained and the randomised models, a panel a measure",
+            "Mean over instances with 95 % intervals. 0: nothing in common with the trained model's scores; 1: the "
+            "same. Solid: most layers drawn anew, paler: fewer.",
+        ),
+        table(shown, f"{_layers(most)} drawn anew"),
+        note(
+            "The last layers of the model, or all, were drawn anew (Adebayo et al. 2018), and the same class was "
+            "explained again with the same draws of the method. Scores that stay alike do not come from what the model "
+            "learnt. The intervals are over instances and hold one draw of the weights fixed. A map that is 0 almost "
+            "everywhere has a high structural similarity to any such map." + told
+        ),
+    )
+
+
+@styled
+def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """Likeness to the trained model's scores: a panel a quantity, a row a label, a mark for each number of layers."""
+    quantities = [name for name in PANELS if (frame["quantity"] == name).any()]
+    if not quantities:
+        return None
+    depths = sorted(frame["x"].unique())
+    labels = _most_alike_last(frame[frame["x"] == depths[-1]], styles)
+    drawing = Figure(figsize=(WIDTH, 1.1 + (0.2 + 0.09 * len(depths)) * len(labels)), layout="constrained")
+    panels = drawing.subplots(1, len(quantities), sharey=True, squeeze=False)[0]
+    offsets = np.linspace(0.26, -0.26, len(depths)) if len(depths) > 1 else [0.0]
+    for axes, quantity in zip(panels, quantities, strict=True):
+        for depth, offset, strength in zip(depths, offsets, np.linspace(0.35, 1, len(depths) + 1)[1:], strict=True):
+            rows = scalars(frame[frame["x"] == depth], quantity)
+            for place, label in enumerate(labels):
+                if label in rows.index:
+                    row, style = rows.loc[label], styles[label]
+                    at = place + offset
+                    drawn = {"color": style.colour, "alpha": strength}
+                    axes.plot([row["low"], row["high"]], [at, at], linewidth=2, solid_capstyle="butt", **drawn)
+                    axes.plot(row["mean"], at, style.marker, markerfacecolor=style.face, markersize=5.5, **drawn)
+        axes.axvline(0, color="#5f5f5f", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
+        axes.set(title=PANELS[quantity], xlabel="with the trained model's scores")
+        axes.set_xlim(min(-0.25, axes.get_xlim()[0]), 1.05)
+        axes.grid(axis="y", linewidth=0.4)
+        axes.tick_params(axis="y", length=0)
+    if len(depths) > 1:
+        panels[0].set_ylabel(f"from below up: {', '.join(_layers(depth) for depth in depths)}", fontsize=8.5)
+    name_rows(panels[0], labels)
+    return drawing
+
+
+def _most_alike_last(rows: pd.DataFrame, styles: Mapping[str, Style]) -> list[str]:
+    means, present = scalars(rows, "rank_correlation")["mean"], set(rows["label"])
+    return sorted((label for label in styles if label in present), key=lambda label: abs(means.get(label, np.inf)))
+
+
+def _layers(count: float) -> str:
+    return f"{number(count)} layer{'' if count == 1 else 's'}"

@@ -1,0 +1,277 @@
+"""Sections of a text experiment's report: coloured words, one sentence by every method, whole documents.
+
+Blue words speak for the predicted class and have a line below, orange ones speak against it and have a line above, so
+that a grey print tells them apart; both colours are equally light at equal size of the score.
+"""
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+
+from shapeline.datasets import document_files, text
+from shapeline.report import experiment
+from shapeline.report.elements import note, together
+from shapeline.report.experiment import Results, chosen, scalars, scores_of
+from shapeline.report.numbers import number, two_digits
+from shapeline.report.sections.examples import signless
+from shapeline.report.vectors import centred, cosines
+
+LEVELS = 10  # shades of each colour in page.css; a step is a tenth of the scale
+SHOWN = 5  # labels on a page of documents
+ALIGNED = 12  # more words than this do not stand in columns
+LONG = 120  # more words than this are set small
+
+
+@dataclass(frozen=True)
+class Document:
+    """One explained document: its words as the model saw them, scores (d,) by label (None: failed), and the classes."""
+
+    name: str
+    words: Sequence[str]
+    scores: Mapping[str, np.ndarray | None]
+    truth: str | None  # None where nobody knows
+    prediction: str
+    probability: float
+    unknown: np.ndarray | None = None  # (d,) bool: words the model has no embedding for
+    note: str = ""
+
+
+# -------------------------------------------------------------------------------------------------------- words
+
+
+def reading_note(without: str = "") -> HTML:
+    """How coloured words are read; without: what `signless` says of labels whose scores lack a sign."""
+    return HTML(
+        '<p class="note words">Colours: <span class="p6">blue, line below</span>: the word speaks for the predicted '
+        'class; <span class="n6">orange, line above</span>: against it'
+        f"{html.escape(without)}. Stronger colours and thicker lines are larger "
+        "scores, linear on the scale beside each method, which runs to its own largest score unless the same scale "
+        'stands beside all. <span class="unknown">Dotted</span>: a word the model does not know.</p>'
+    )
+
+
+def words(
+    text_words: Sequence[str],
+    scores: np.ndarray | None,
+    unit: str = "nats",
+    limit: float | None = None,
+    unknown: np.ndarray | None = None,
+) -> HTML:
+    """A document as coloured words, all of them, with its scale; long documents are set small.
+
+    scores: (d,), or None where the method failed; limit: the score that has the full colour, the largest magnitude when
+    None; unknown: (d,) bool, words that are marked.
+    """
+    kind = "words long" if len(text_words) > LONG else "words"
+    if scores is None:
+        plain = " ".join(map(html.escape, text_words))
+        return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {plain}</p>')
+    scale = _limit(scores, limit)
+    text = " ".join(_spans(text_words, scores, scale, unknown))
+    legend = _scale(scale, unit) if np.any(scores) else '<div class="scale">every score is 0</div>'
+    return HTML(f'<p class="{kind}">{text}</p>{legend}')
+
+
+def _limit(scores: np.ndarray, limit: float | None = None) -> float:
+    return limit or float(np.abs(scores).max(initial=0.0)) or 1.0
+
+
+def _spans(text_words: Sequence[str], scores: np.ndarray, limit: float, unknown: np.ndarray | None = None) -> list[str]:
+    """Each word as HTML; plain text where the score is less than half a shade, so that long pages stay small."""
+    levels = np.clip(np.round(LEVELS * np.asarray(scores, float) / limit), -LEVELS, LEVELS).astype(int)
+    strange = np.zeros(len(levels), bool) if unknown is None else unknown
+    spans = []
+    for word, level, score, new in zip(text_words, levels, scores, strange, strict=True):
+        kinds = [f"{'p' if level > 0 else 'n'}{abs(level)}"] * bool(level) + ["unknown"] * bool(new)
+        told = f' title="{_signed(score, limit)}"' if level else ""
+        text = html.escape(word)
+        spans.append(f'<span class="{" ".join(kinds)}"{told}>{text}</span>' if kinds else text)
+    return spans
+
+
+def _signed(score: float, limit: float) -> str:
+    """A score with its sign, to three digits of the largest one, so that the scores of a row share their decimals."""
+    if limit < 1e-3:
+        return ("+" if score > 0 else "") + number(float(score), 2, whole=False)
+    text = f"{score:+.{max(0, 2 - math.floor(math.log10(limit)))}f}"
+    return text.replace("-", "−") if float(text) else text[1:]
+
+
+def _scale(limit: float, unit: str) -> str:
+    """The legend of one method: its shades in steps of two between the largest scores."""
+    steps = range(-LEVELS, LEVELS + 1, 2)
+    shades = "".join(f'<span class="{"p" if step > 0 else "n"}{abs(step)}"></span>' for step in steps)
+    end = number(limit, 2, whole=False)
+    return f'<div class="scale">−{end} {shades} +{end} {html.escape(unit)}</div>'
+
+
+# ----------------------------------------------------------------------------------------------------- sentence
+
+
+def sentence_table(
+    text_words: Sequence[str],
+    scores_by_label: Mapping[str, np.ndarray | None],
+    evaluations: Mapping[str, float] | None = None,
+    unit: str = "nats",
+    caption: str = "",
+) -> HTML:
+    """One sentence explained by every method, a row each, the exact values first (Chen et al. 2018, table 2).
+
+    scores_by_label: label -> (d,) or None where it failed; the first is what the others are correlated with. Up to
+    ALIGNED words stand in columns with their scores, more of them flow. Full colour is the largest score of a row.
+    """
+    aligned = len(text_words) <= ALIGNED
+    exact = next(iter(scores_by_label))
+    columns = len(text_words) if aligned else 1
+    heads = ["correlation", "rank correlation", f"full colour ({unit})"]
+    heads += ["evaluations"] if evaluations is not None else []
+    head = "".join(f'<th class="number">{html.escape(name)}</th>' for name in heads)
+    rows = []
+    for label, scores in scores_by_label.items():
+        if scores is None:
+            cells = f'<td class="flag" colspan="{columns}">⚠ failed</td>'
+            facts = ["–", "–", "–"]
+        else:
+            limit = _limit(scores)
+            cells = _aligned(text_words, scores, limit) if aligned else _flowing(text_words, scores, limit)
+            same = label == exact
+            facts = ["–" if same else two_digits(value) for value in _likeness(scores, scores_by_label[exact])]
+            facts.append("± " + number(limit, 2, whole=False))
+        if evaluations is not None:
+            facts.append(number(evaluations.get(label), 6))
+        rest = "".join(f'<td class="number">{fact}</td>' for fact in facts)
+        rows.append(f'<tr><td class="text">{html.escape(label)}</td>{cells}{rest}</tr>')
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return HTML(
+        f'<div class="wide"><table class="sentence">{title}<thead><tr><th>method</th>'
+        f'<th colspan="{columns}">words</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+        + note(f"Correlation (linear) and rank correlation are with the scores of {exact}.").data
+    )
+
+
+def _aligned(text_words: Sequence[str], scores: np.ndarray, limit: float) -> str:
+    spans = _spans(text_words, scores, limit)
+    cells = (f"{span}<small>{_signed(score, limit)}</small>" for span, score in zip(spans, scores, strict=True))
+    return "".join(f'<td class="word">{cell}</td>' for cell in cells)
+
+
+def _flowing(text_words: Sequence[str], scores: np.ndarray, limit: float) -> str:
+    return f'<td class="flow">{" ".join(_spans(text_words, scores, limit))}</td>'
+
+
+def _likeness(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, float]:
+    """Linear and rank correlation of two score vectors; NaN where a side is constant or failed."""
+    if exact is None:
+        return math.nan, math.nan
+    both = np.stack([scores, exact]).astype(float)
+    ranks = pd.DataFrame(both).rank(axis=1).to_numpy()
+    return tuple(float(cosines(centred(rows))[0, 1]) for rows in (both, ranks))
+
+
+# ---------------------------------------------------------------------------------------------------- documents
+
+
+def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
+    """The picked rows of a text experiment's instances (with their text) as documents; a label of -1 is unknown."""
+    card = results.dataset_card
+    known = set(card["vocabulary"]) if card["unit"] == "word" and "words" not in picked else None
+    texts = [document_files.words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
+    values = {label: scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
+    return [
+        Document(
+            name=f"document {row['instance']}",
+            words=text,
+            scores={label: scores[place] for label, scores in values.items()},
+            truth=str(card["classes"][row["label"]]) if row["label"] >= 0 else None,
+            prediction=str(card["classes"][row["prediction"]]),
+            probability=row["probability"],
+            unknown=None if known is None else np.array([word not in known for word in text], bool),
+            note=_cut(row, len(text), card["unit"]),
+        )
+        for place, (row, text) in enumerate(zip(picked.to_dict("records"), texts, strict=True))
+    ]
+
+
+def _cut(row: Mapping, kept: int, unit: str) -> str:
+    """What a reader must know of a document, a row of the instances, that is longer than the model's input."""
+    own = "words_cut" in row  # by a tokenizer of one's own
+    whole = kept + row["words_cut"] if own else len(text.words_of(row["text"], unit, len(row["text"]) + 1))
+    if whole == kept:
+        return ""
+    return f"cut to its {'last' if unit == 'word' and not own else 'first'} {number(kept)} of {number(whole)} words"
+
+
+def document_page(documents: Iterable[Document], unit: str = "nats", labels: Sequence[str] | None = None) -> HTML:
+    """Documents with their classes, a block of coloured words a method; misclassified ones stand out.
+
+    labels: the methods shown, in this order; all when None.
+    """
+    return HTML("".join(_document(document, unit, labels or list(document.scores)) for document in documents))
+
+
+def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
+    wrong = document.truth not in (None, document.prediction)
+    truth = "" if document.truth is None else f"true {document.truth}, "
+    classes = f"{truth}predicted {document.prediction} (P = {document.probability:.3f})"
+    mark = '<span class="flag">⚠ misclassified: </span>' if wrong else ""
+    count = f"{number(len(document.words))} word{'s' if len(document.words) != 1 else ''}"
+    more = f"; {document.note}" if document.note else ""
+    blocks = "".join(
+        f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b>'
+        f"<div>{words(document.words, document.scores.get(label), unit, unknown=document.unknown).data}</div></div>"
+        for label in labels
+    )
+    return (
+        f'<section class="document"><h3>{html.escape(document.name)}</h3>'
+        f"<p>{mark}{html.escape(f'{classes}; {count}{more}')}</p>{blocks}</section>"
+    )
+
+
+def explanations(results: Results) -> HTML:
+    """A few documents as coloured words, misclassified ones among them; texts of one's own each with every label."""
+    own = results.instances[results.instances["instance"] < 0]
+    if len(own):
+        spent = experiment.evaluations(results)
+        tables = [
+            sentence_table(document.words, _exact_first(results, document.scores), spent, results.value_unit, text)
+            for document, text in zip(documents_of(results, own), own["text"], strict=True)
+        ]
+        return together(reading_note(signless(results)), *tables)
+    picked = documents_shown(results.instances, int(results.settings.get("instances_shown") or 4) + 2)
+    labels = _few(results)
+    more = note(f"Shown are {', '.join(labels)}: the best masking areas, and the best control.") if labels else None
+    return together(
+        reading_note(signless(results)),
+        more,
+        document_page(documents_of(results, picked), results.value_unit, labels),
+    )
+
+
+def _few(results: Results) -> list[str] | None:
+    """The labels that a page of documents has room for; None, which is all, where nothing ranks them."""
+    areas = scalars(results.metrics.get("log_odds"), "masking_area")
+    if len(results.labels) <= SHOWN or areas.empty:
+        return None
+    ranked = areas["mean"].sort_values().index
+    control = [label for label in ranked if results.labels[label].get("is_control")][:1]
+    return [label for label in ranked if label not in control][: SHOWN - 1] + control
+
+
+def _exact_first(results: Results, scores: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarray | None]:
+    return dict(sorted(scores.items(), key=lambda item: item[0] != results.exact))
+
+
+def documents_shown(instances: pd.DataFrame, count: int = 6, wrong: int = 2) -> pd.DataFrame:
+    """The documents on the page: first in the file, every class in turn, then the first misclassified ones.
+
+    instances: rows with instance, label, prediction. At least `wrong` of them are misclassified where there are so
+    many; where there are not, rightly classified ones take their places.
+    """
+    errs = (instances["label"] != instances["prediction"]) & (instances["label"] >= 0)
+    mistakes = instances[errs].head(wrong)
+    return pd.concat([chosen(instances[~errs], count - len(mistakes)), mistakes])

@@ -1,0 +1,114 @@
+"""How a method looks on every page: colours, markers, dashes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+import seaborn
+from matplotlib.colors import rgb_to_hsv
+
+PIXELS_PER_INCH = 96  # a browser's inch, so that a font size means the same in the page and in a figure
+WIDTH = 1104 / PIXELS_PER_INCH  # inches: the text column of the page
+NARROW = 5.0  # inches: a figure that is still legible on a telephone
+STYLE = {
+    **seaborn.axes_style("ticks"),
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "shapeline",
+}
+styled = matplotlib.rc_context(STYLE)
+INK = "#1a1a1a"
+POSITIVE, NEGATIVE = matplotlib.colormaps["RdBu"]([0.88, 0.12])[:, :3]  # of maps and bars of influence
+FEW = 6  # more curves than this hide each other under their bands
+DARK_INK = ("digits", "mnist")  # sources whose pictures store ink as bright
+CONTROL_GREYS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
+CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
+# A name stays legible where a line runs behind it. An outline of its letters would be a path each, 20 kB a name.
+PLATE = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one label is drawn everywhere: colour, marker and dashes each tell it apart."""
+
+    colour: str
+    marker: str
+    line: object
+    width: float = 1.7
+    control: bool = False
+
+    @property
+    def face(self) -> str:
+        return "white" if self.control else self.colour
+
+    @property
+    def ink(self) -> tuple[float, float, float]:
+        """The colour for text, dark enough to read on white."""
+        red, green, blue = matplotlib.colors.to_rgb(self.colour)
+        darker = min(1.0, 0.36 / max(0.2126 * red + 0.7152 * green + 0.0722 * blue, 0.01))
+        return red * darker, green * darker, blue * darker
+
+
+def palette(name: str | Sequence[str] = "colorblind") -> list[str]:
+    """The colours of a seaborn palette that are neither grey (the controls' tone) nor too pale for white paper."""
+    colours = np.array(seaborn.color_palette(name))
+    luminance = colours @ [0.2126, 0.7152, 0.0722]
+    saturation = rgb_to_hsv(colours)[:, 1]
+    kept = colours[(luminance < 0.72) & (saturation > 0.15)]
+    return [matplotlib.colors.to_hex(colour) for colour in kept]
+
+
+def styles_of(results) -> dict[str, Style]:
+    """The styles of an experiment's labels, in the palette that its settings name."""
+    return styles(results.labels, results.exact, results.settings.get("palette") or "colorblind")
+
+
+def styles(
+    labels: Mapping[str, dict], exact: str | None = None, colours: str | Sequence[str] = "colorblind"
+) -> dict[str, Style]:
+    """One style a label, by its place in the order: controls grey and dashed, the exact values black, others in colour.
+
+    When the colours run out they start again with other dashes; markers run on, so no two labels look the same.
+    """
+    wheel = palette(colours)
+    result: dict[str, Style] = {}
+    coloured = controls = 0
+    for position, (label, entry) in enumerate(labels.items()):
+        marker = MARKERS[position % len(MARKERS)]
+        if entry.get("is_control"):
+            turn = controls % len(CONTROL_GREYS)
+            result[label] = Style(CONTROL_GREYS[turn], marker, CONTROL_DASHES[turn], 1.5, control=True)
+            controls += 1
+        elif label == exact:
+            result[label] = Style("#000000", marker, "-", 2.2)
+        else:
+            turn, place = divmod(coloured, len(wheel))
+            result[label] = Style(wheel[place], marker, DASHES[turn % len(DASHES)])
+            coloured += 1
+    return result
+
+
+def wrapped(label: str, width: float) -> str:
+    """The label on up to three lines, broken after its underscores where it is wider than its column (inches)."""
+    limit, lines = max(8, int(width / 0.07)), [""]
+    for word in label.replace("_", "_ ").replace("-", "- ").split(" "):
+        if lines[-1] and len(lines[-1]) + len(word.rstrip("_")) > limit:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(lines[:3])

@@ -1,0 +1,253 @@
+"""The tables of a page, as data frames of text."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from shapeline.game.features import Features
+from shapeline.methods.registry import METHODS
+from shapeline.operations.versions import differing
+from shapeline.report.experiment import DIRECTIONS, Results, evaluations, good, part_sizes, scalars, spent
+from shapeline.report.numbers import interval, listed, number, plain, share
+from shapeline.statistics import paired
+from shapeline.statistics.bounds import intervals
+
+CUT = 0.2  # the share of features whose choice the health table checks for ties
+
+
+def health(results: Results) -> pd.DataFrame:
+    """One row a label: rows, failures by status, efficiency gap, zero scores, ties at the cut, evaluations spent.
+
+    What methods flag stands beside the failures where any flagged an instance, and packages where a label was made
+    with another version than is here.
+    """
+    table = pd.DataFrame([_health(results, label, frame) for label, frame in results.scores.items()])
+    table["packages"] = [_packages(results).get(label, "as here") for label in table["label"]]
+    usual = {"flagged": "none", "packages": "as here"}
+    return table.drop(columns=[name for name, value in usual.items() if table[name].eq(value).all()])
+
+
+def _packages(results: Results) -> dict[str, str]:
+    """What each label was made with that has another version here, or in most of the other labels."""
+    shards = {
+        (label, place): told.get("versions", {})
+        for label, files in results.metadata.items()
+        for place, told in enumerate(files)
+    }
+    said: dict[str, dict[str, None]] = {}
+    for (label, _), packages in differing(shards).items():
+        for name, (theirs, here) in packages.items():
+            said.setdefault(label, {})[f"{name} {theirs}, not {here}"] = None
+    return {label: "⚠ " + "; ".join(texts) for label, texts in said.items()}
+
+
+def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
+    fine = good(frame)
+    values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
+    failed = frame.loc[frame["status"] != "ok", "status"].value_counts()
+    flagged = fine["flag"].value_counts()
+    total = (fine["value_full"] - fine["value_empty"]).to_numpy()
+    gap = float(np.median(np.abs([row.sum() for row in values] - total))) if len(fine) else math.nan
+    entry = results.labels[label]
+    promised = METHODS[entry["method"]].is_efficient(entry.get("parameters", {}))
+    broken = promised and gap > 1e-4 * np.median(np.abs(total)) + 1e-6
+    return {
+        "label": label,
+        "rows": number(len(frame)),
+        "failures": "⚠ " + listed(failed, first=False) if len(failed) else "none",
+        "flagged": listed(flagged, first=False) if len(flagged) else "none",
+        f"efficiency gap, median ({results.value_unit})": ("⚠ " if broken else "")
+        + number(0.0 if gap < 1e-12 else gap),
+        "should be 0": "yes" if promised else "no",
+        "zero scores": share(np.mean(np.concatenate(values, axis=1) == 0)) if values else "–",
+        "ties at the cut": share(np.mean([ties(row) for row in values])) if values else "–",
+        "evaluations, total": number(spent(frame)),
+    }
+
+
+def ties(values: np.ndarray, cut: float = CUT) -> np.ndarray:
+    """Whether the k-th and the next largest signed score of a row are equal, so that the top k is no clear set.
+
+    values: (rows, d); k = cut · d rounded, at least 1. Returns (rows,) bool; all False when d is 1.
+    """
+    d = values.shape[1]
+    k = max(1, round(cut * d))
+    if k >= d:
+        return np.zeros(len(values), bool)
+    ordered = -np.sort(-values, axis=1)
+    return ordered[:, k - 1] == ordered[:, k]
+
+
+def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> pd.DataFrame:
+    """Mean log-odds change at a few masked fractions (the nearest computed), and both areas with intervals."""
+    frame = results.metrics.get("log_odds")
+    if frame is None:
+        return pd.DataFrame()
+    masking, insertion = scalars(frame, "masking_area"), scalars(frame, "insertion_area")
+    curve = frame[frame["quantity"] == "masking"].pivot_table(index="label", columns="x", values="mean")
+    positive = curve.columns[curve.columns > 0]
+    nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
+    ways = {name: _of_the_way(results, f"{name}_area", better) for name, better in DIRECTIONS.items()}
+    order = sorted(curve.index.union(masking.index), key=lambda label: masking["mean"].get(label, math.inf))
+    return pd.DataFrame(
+        {
+            "label": label,
+            **{f"top {share(x)} masked": number(curve[x].get(label)) for x in nearest},
+            "masking area (lower is better)": interval(masking.loc[label]) if label in masking.index else "–",
+            "insertion area (higher is better)": interval(insertion.loc[label]) if label in insertion.index else "–",
+            **{
+                f"{name}, from random to the best found": _shares(way.loc[label]) if label in way.index else "–"
+                for name, way in ways.items()
+                if len(way)
+            },
+        }
+        for label in order
+    )
+
+
+def _of_the_way(results: Results, quantity: str, better: str) -> pd.DataFrame:
+    """Mean, low and high of each label's area between that of random scores (0) and the best of each instance (1)."""
+    random = next((label for label, entry in results.labels.items() if entry["method"] == "random"), None)
+    measured = results.measured.get("log_odds")
+    if measured is None or random is None:
+        return pd.DataFrame()
+    values = paired.by_label(measured, quantity)
+    return intervals(paired.of_the_way(values, random, better)) if random in values else pd.DataFrame()
+
+
+def _shares(row: Mapping) -> str:
+    """'mean (low to high)' of fractions, as percentages."""
+    mean, low, high = (f"{100 * row[key]:.1f}".replace("-", "−") for key in ("mean", "low", "high"))
+    return f"{mean} % ({low} to {high})" if np.isfinite(row["low"]) else f"{mean} %"
+
+
+def cost(results: Results) -> pd.DataFrame:
+    """One row a label: evaluations per instance, as a multiple of d, against the budget; seconds and their share.
+
+    The empty and the full coalition are allowed on top of the budget.
+    """
+    each, budget, d = evaluations(results), results.settings.get("budget"), results.d
+    alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
+    timed = 1000 * scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
+    seconds = pd.Series({label: frame["seconds"].sum() for label, frame in results.scores.items()}, dtype=float)
+    rows = []
+    for label, frame in results.scores.items():
+        above = budget is not None and each[label] > budget * d + 2
+        mean = 1000 * good(frame)["seconds"].mean()
+        rows.append(
+            {
+                "label": label,
+                "evaluations per instance": number(each[label], digits=6),
+                "multiple of d": number(each[label] / d) if d else "–",
+                "budget": ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–",
+                "ms per instance": interval(timed.loc[label]) if alone and label in timed.index else number(mean),
+                "seconds, total": number(seconds[label]),
+                "share of time": share(seconds[label] / seconds.sum()) if seconds.sum() > 0 else "–",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def record_values(row: np.ndarray, features: Features, card: Mapping) -> list[str]:
+    """What a record (n,) has in each of its features: a number, the name of a category, or how many columns."""
+    columns = list(card.get("feature_names") or [])
+    categories = card.get("categories") or {}
+    texts = []
+    for feature in range(features.d):
+        cells = np.flatnonzero(features.cells == feature)
+        values, names = row[cells], [columns[cell] if columns else str(cell) for cell in cells]
+        if len(cells) > 1 and sorted(values) == [0.0] * (len(cells) - 1) + [1.0]:  # a one-hot code
+            texts.append(names[int(values.argmax())])
+        elif len(cells) > 1:
+            texts.append(f"{len(cells)} columns")
+        elif names[0] in categories:
+            texts.append("missing" if np.isnan(values[0]) else str(categories[names[0]][int(values[0])]))
+        else:
+            texts.append(number(float(values[0]), 4))
+    return texts
+
+
+def facts(entries: Mapping[str, object]) -> pd.DataFrame:
+    """Two columns, name and value, without the entries that say nothing."""
+    kept = {name: value for name, value in entries.items() if value not in (None, "", [], {})}
+    return pd.DataFrame({"fact": list(kept), "value": [str(value) for value in kept.values()]})
+
+
+def model_facts(card: Mapping) -> pd.DataFrame:
+    """The model card as facts; of an experiment without a model, that it has none."""
+    if not card:
+        return facts({"model": "none: labelled points alone"})
+    accuracy, parameters = card.get("test_accuracy"), card.get("n_parameters", card.get("parameters"))
+    epochs, best = len(card.get("history") or []), card.get("best_epoch")
+    by_label = card.get("test_accuracy_by_label", {})
+    return facts(
+        {
+            "name": card.get("name"),
+            "architecture": card.get("architecture"),
+            "framework": card.get("framework"),
+            "trained on": (card.get("settings") or {}).get("dataset"),
+            "trainable parameters": None if parameters is None else number(parameters),
+            "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
+            "of each label": listed({name: share(value) for name, value in by_label.items()}),
+            "all labels right": share(card["test_exact_match"]) if "test_exact_match" in card else None,
+            "test R²": None if card.get("test_r2") is None else f"{card['test_r2']:.3f}",
+            "test RMSE": None if card.get("test_rmse") is None else number(card["test_rmse"]),
+            "epochs": f"{epochs}, the best was {best}" if epochs and best else epochs or None,
+            "training": plain(card.get("training")),
+            "training time": None if card.get("seconds") is None else f"{number(card['seconds'])} s",
+            "seed": card.get("seed"),
+            "versions": plain(card.get("versions")),
+        }
+    )
+
+
+def dataset_facts(card: Mapping) -> pd.DataFrame:
+    """The dataset card as facts."""
+    counts = {
+        f"rows, {part}": number(part_sizes(card)[part]) + (f" ({listed(classes)})" if card.get("classes") else "")
+        for part, classes in (card.get("counts") or {}).items()
+    }
+    records = {name.replace("_", " "): count for name, count in (card.get("records") or {}).items() if count}
+    return facts(
+        {
+            "name": card.get("name"),
+            "source": card.get("source"),
+            "kind": f"{card.get('kind', '')}, input shape {' × '.join(map(str, card.get('input_shape', [])))}",
+            "task": card.get("task"),
+            "labels" if card.get("rows") else "classes": ", ".join(map(str, card.get("classes", []))),
+            **counts,
+            "groups of columns": len(card.get("groups") or {}) or None,
+            "records": listed(records),
+            "notes": "; ".join(card.get("notes") or []),
+            "licence": card.get("licence"),
+            "citation": card.get("citation"),
+            "addresses": ", ".join(card.get("urls") or []),
+        }
+    )
+
+
+def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Where the scores come from: what all score files share, and one row a label, both from the files themselves."""
+    every = [entry for files in results.metadata.values() for entry in files]
+    known = {"experiment": results.experiment, "result folder": results.root}
+    keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
+    shared = {key.replace("_", " "): "; ".join(sorted({plain(entry.get(key)) for entry in every})) for key in keys}
+    kind = {"features": f"{plain(results.settings['features'])}, d = {results.d}"}
+    return facts({**known, **kind, **shared}), pd.DataFrame(
+        {
+            "label": label,
+            "method": results.labels[label]["method"],
+            "parameters": plain(results.labels[label].get("parameters")) or "defaults",
+            "shards": number(len(files)),
+            "form of the model": "; ".join(sorted({_form(entry.get("form")) for entry in files})),
+            "settings digest": "; ".join(sorted({str(entry.get("settings_digest", "–")) for entry in files})),
+        }
+        for label, files in results.metadata.items()
+    )
+
+
+def _form(form: object) -> str:
+    """The form of the model in words, without the rate, which differs from run to run."""
+    return f"{form['name']}, batch {form['batch']}" if isinstance(form, Mapping) else plain(form) or "–"

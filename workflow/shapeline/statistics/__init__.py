@@ -1,0 +1,41 @@
+"""What paired values let one say: intervals, tests, advice by a margin, claims, and whether these hold."""
+
+from shapeline.lazy import names_from
+
+__getattr__, __dir__ = names_from(
+    __name__,
+    {
+        "LEVEL": "bounds",
+        "enough": "bounds",
+        "units": "bounds",
+        "intervals": "bounds",
+        "POWER": "paired",
+        "SURE": "paired",
+        "by_label": "paired",
+        "by_draw": "paired",
+        "pairs": "paired",
+        "holm": "paired",
+        "needed": "paired",
+        "order": "paired",
+        "of_the_way": "paired",
+        "MARGIN": "recommendation",
+        "Recommendation": "recommendation",
+        "recommend": "recommendation",
+        "behind_best": "recommendation",
+        "Claim": "claimed",
+        "verdict": "claimed",
+        "ahead_of": "claimed",
+        "ranks": "ranking",
+        "critical_difference": "ranking",
+        "cliques": "ranking",
+        "kendall_w": "ranking",
+        "variance_components": "variance",
+        "variance_shares": "variance",
+        "optimal_order": "orders",
+        "EqualMethods": "equal_methods",
+        "rate_of_equal_methods": "equal_methods",
+        "signed_rank_rejections": "equal_methods",
+        "compare": "comparison",
+        "compare_folders": "folders",
+    },
+)

@@ -1,0 +1,156 @@
+"""Intervals of means over independent units, instances or blocks of them, that hold for skewed values too.
+
+Student's t, and the end towards which the values are skewed is drawn out as Hall (1992, JRSS B 54) corrects for it.
+On real paired differences that covers as well as t joined with a studentised bootstrap, and better than either alone
+(docs/statistics.md has the figures), without resampling: a table of hundreds of columns takes milliseconds.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+LEVEL = 0.95
+LEAST_UNITS = 2  # for an interval
+LEAST_INSTANCES, LEAST_BLOCKS = 6, 12  # for a verdict
+MOST = 1.5  # times the quantile of t, which an end is drawn out to at most
+TRIALS = 10_000  # for the quantile of the largest of several t statistics
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of each column over its units: mean, standard error, skewness, number of units; arrays of one shape."""
+
+    mean: np.ndarray
+    error: np.ndarray
+    skew: np.ndarray
+    units: np.ndarray
+
+    def ends(self, quantile: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Low and high of the intervals at a quantile of t, a number or one a column."""
+        down, up = (self.error * drawn_out(quantile, sign * self.skew, self.units) for sign in (-1, 1))
+        return self.mean - down, self.mean + up
+
+
+def enough(count: int, blocks: bool = False) -> bool:
+    """Whether a verdict may rest on so many instances, or blocks of them that share their draws."""
+    return count >= (LEAST_BLOCKS if blocks else LEAST_INSTANCES)
+
+
+def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
+    """Values (instances, columns) as one row an independent unit, whose mean is the mean over instances.
+
+    values: NaN where missing; (instances, repeats, columns) are averaged over repeats first, since a draw belongs to
+    its instance. block: (instances,) which share their draws; a block's row is the mean plus the sum of what its
+    instances deviate from it, times blocks over instances: for blocks of one size the block's mean, else the
+    linearised ratio (Cochran 1977, §2.11). NaN where a block has no value.
+    """
+    values = np.asarray(values, float)
+    if values.ndim == 3:
+        values = _mean(values, 1)
+    if block is None or len(values) == 0:
+        return values
+    _, place = np.unique(np.asarray(block), return_inverse=True)
+    member = (np.arange(place.max() + 1)[:, None] == place).astype(float)
+    count = member @ np.isfinite(values)
+    mean = _mean(values, 0)
+    apart = member @ np.nan_to_num(values - mean)
+    scale = (count > 0).sum(0) / np.maximum(count.sum(0), 1)
+    return np.where(count > 0, mean + scale * apart, np.nan)
+
+
+def intervals(
+    values: pd.DataFrame | np.ndarray, block: np.ndarray | None = None, level: float = LEVEL, together: bool = False
+) -> pd.DataFrame:
+    """Mean and interval of every column, a row a column: mean, low, high, n (instances with a value), units.
+
+    values: (instances, columns), or (instances, repeats, columns), NaN where missing; block: (instances,) as of
+    `units`. together: the intervals hold all at once, by the largest |t| of columns correlated as these (Hothorn, Bretz
+    & Westfall 2008); rows that lack a column then tell nothing of the correlation. Fewer than two units have none: NaN.
+    """
+    names = values.columns if isinstance(values, pd.DataFrame) else None
+    array = np.asarray(values, float)
+    rows = units(array, block)
+    each = moments(rows)
+    tail = (1 - level) / 2
+    quantile = largest(rows[np.isfinite(rows).all(1)], tail, both=True) if together else student(tail, each.units)
+    low, high = each.ends(quantile)
+    there = np.isfinite(array).any(1).sum(0) if array.ndim == 3 else np.isfinite(array).sum(0)
+    kept = each.units >= LEAST_UNITS
+    low, high = (np.where(kept, end, np.nan) for end in (low, high))
+    return pd.DataFrame({"mean": each.mean, "low": low, "high": high, "n": there, "units": each.units}, index=names)
+
+
+def moments(rows: np.ndarray) -> Moments:
+    """Moments over the first axis of independent rows, NaN where missing."""
+    there = np.isfinite(rows)
+    count = there.sum(0)
+    mean = _mean(rows, 0)
+    apart = np.where(there, rows - mean, 0.0)
+    square, cube = (apart**2).sum(0), (apart**3).sum(0)
+    error = _ratio(square, count * (count - 1)) ** 0.5
+    # Rounding leaves a little of a constant column.
+    flat = square <= count * (1e-12 * np.abs(mean)) ** 2
+    error = np.where(flat & (count > 1), 0.0, error)
+    skew = np.where(flat, 0.0, np.nan_to_num(_ratio(cube * np.sqrt(count), square**1.5)))
+    return Moments(mean, error, skew, count)
+
+
+def drawn_out(quantile: np.ndarray | float, skew: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """How many standard errors above the mean an interval ends: the quantile, more where values are skewed upward.
+
+    Hall's (1992) cubic transformation of t, solved for t at minus the quantile; never less than the quantile, nor more
+    than 1.5 times it: coverage does not change beyond, and a cubic means little so far out.
+    """
+    count, skew = np.maximum(count, 2), np.maximum(skew, 1e-9)
+    inner = 1 - skew * (quantile / np.sqrt(count) + skew / (6 * count))
+    return np.clip(3 * np.sqrt(count) / skew * (1 - np.cbrt(inner)), quantile, MOST * np.asarray(quantile))
+
+
+def student(tail: float | np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Upper quantile of t for means of so many units; NaN below two."""
+    from scipy.special import stdtrit  # scipy.stats takes half a second
+
+    count = np.asarray(count)
+    return np.where(count > 1, stdtrit(np.maximum(count - 1, 1), 1 - np.asarray(tail)), np.nan)
+
+
+def largest(rows: np.ndarray, tail: float, both: bool = False) -> float:
+    """Upper quantile of the largest t statistic of columns (units, c) correlated as these; both: of the largest |t|,
+    at twice the tail. One column: Student's. NaN with fewer than two units."""
+    count = len(rows)
+    if count < LEAST_UNITS:
+        return np.nan
+    scaled = rows - rows.mean(0)
+    length = np.sqrt((scaled**2).sum(0))
+    scaled = scaled[:, length > 0] / length[length > 0]
+    if scaled.shape[1] < 2:
+        return float(student(tail, count))
+    sizes, directions = np.linalg.eigh(scaled.T @ scaled)
+    drawn = _normal(len(sizes)) @ (directions * np.sqrt(np.maximum(sizes, 0))).T / _spread(count)
+    top = (np.abs(drawn) if both else drawn).max(1)
+    return max(float(np.quantile(top, 1 - (2 * tail if both else tail))), float(student(tail, count)))
+
+
+@functools.lru_cache(maxsize=64)
+def _normal(columns: int) -> np.ndarray:
+    """Standard normal numbers (trials, columns), the same in every call."""
+    return np.random.default_rng(0).normal(size=(TRIALS, columns))
+
+
+@functools.lru_cache(maxsize=64)
+def _spread(count: int) -> np.ndarray:
+    """Standard deviations (trials, 1) as estimated from so many units of standard deviation 1."""
+    return np.sqrt(np.random.default_rng(1).chisquare(count - 1, (TRIALS, 1)) / (count - 1))
+
+
+def _mean(values: np.ndarray, axis: int) -> np.ndarray:
+    there = np.isfinite(values)
+    return _ratio(np.where(there, values, 0.0).sum(axis), there.sum(axis))
+
+
+def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """total / count, NaN where count is 0."""
+    total, count = np.asarray(total, float), np.asarray(count, float)
+    return np.divide(total, count, out=np.full(np.broadcast(total, count).shape, np.nan), where=count > 0)

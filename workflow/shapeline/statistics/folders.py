@@ -1,0 +1,73 @@
+"""Two folders of results side by side: python -m shapeline.statistics.folders results_a results_b [table.csv]."""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from shapeline import scores
+from shapeline.errors import ShapelineError
+from shapeline.metrics.registry import METRICS
+from shapeline.statistics.bounds import intervals
+
+KEYS = ["experiment", "metric", "label", "quantity"]
+
+
+def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
+    """What both folders measured, a row a scalar quantity of a label of an experiment.
+
+    Columns: experiment, metric, label, quantity, better ("lower" or "higher"), a and b (means over the folder's own
+    instances), shared (instances in both), difference (mean of b - a over the shared ones) with its 95 %
+    interval, low and high; NaN where fewer than two are shared. Rows that only one folder has stay, with NaN. Raises
+    ShapelineError where a folder holds no results.
+    """
+    both = {"a": _measured(Path(a)), "b": _measured(Path(b))}
+    means = pd.concat({side: measured.groupby(KEYS)["value"].mean() for side, measured in both.items()}, axis=1)
+    each = pd.concat(
+        {side: measured.groupby([*KEYS, "instance"])["value"].mean() for side, measured in both.items()}, axis=1
+    )
+    each = each.sort_index()  # else pandas warns of a slow search at every row
+    rows = []
+    for key, mean in means.iterrows():
+        paired = each.loc[key].dropna()
+        row = {**dict(zip(KEYS, key, strict=True)), "better": _better(key), **mean, "shared": len(paired)}
+        if len(paired) > 1:
+            change = (paired["b"] - paired["a"]).to_numpy()
+            low, high = intervals(change[:, None]).loc[0, ["low", "high"]]
+            row |= {"difference": change.mean(), "low": low, "high": high}
+        rows.append(row)
+    columns = [*KEYS, "better", "a", "b", "shared", "difference", "low", "high"]
+    return pd.DataFrame(rows).reindex(columns=columns)
+
+
+def _better(key: tuple) -> str:
+    _, metric, _, quantity = key
+    return METRICS[metric].quantities.get(quantity, "") if metric in METRICS else ""
+
+
+def _measured(folder: Path) -> pd.DataFrame:
+    """The scalar measurements of all experiments in a folder of results, by instance and repeat."""
+    frames = []
+    for file in sorted(folder.glob("*/metrics/*/*.parquet")):
+        experiment, _, metric, _ = file.relative_to(folder).parts
+        rows = scores.read_table(file)
+        frames.append(rows[rows["x"].isna()].assign(experiment=experiment, metric=metric))
+    if not frames:
+        raise ShapelineError(f"{folder}: holds no measurements (<experiment>/metrics/<metric>/<label>.parquet)")
+    return pd.concat(frames, ignore_index=True)
+
+
+def main(arguments: list[str]) -> None:
+    if len(arguments) not in (2, 3):
+        sys.exit("give two folders of results, and perhaps a .csv file to write")
+    try:
+        table = compare_folders(*arguments[:2])
+    except ShapelineError as error:
+        sys.exit(str(error))
+    if len(arguments) == 3:
+        table.to_csv(arguments[2], index=False)
+    print(table.to_string(index=False, float_format=lambda number: f"{number:.4g}", na_rep="-"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,112 @@
+"""Efficiency, and the Banzhaf identity (Sliwinski et al. 2019, theorem 6.1)."""
+
+from dataclasses import dataclass
+
+import networkx
+import numpy as np
+
+from shapeline import graphs
+from shapeline.designs.connected import c_shapley, c_shapley_regression
+from shapeline.designs.design import Design, all_coalitions
+from shapeline.designs.exact import banzhaf, myerson, occlusion, shapley
+from shapeline.designs.local import l_shapley
+from shapeline.designs.sampled import kernel_shap, sample_shapley
+from shapeline.designs.surrogate import lime, symmetric_least_squares
+from shapeline.theory.games import additive_over_components, generator, rms, scores
+from shapeline.theory.games import largest as magnitude
+
+
+def linear_share(graph: networkx.Graph, order: int, weights: str = "paper") -> np.ndarray:
+    """What C-Shapley gives each feature of a linear model, as a share of the feature's own term, (d,); 1 is right."""
+    design = c_shapley(graph, order, weights)
+    return np.asarray(design.readout.multiply(design.masks.T).sum(axis=1)).ravel()
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Root mean square of sum(scores) - (v(N) - v(empty)) of one estimator, in units of that of v(N) - v(empty)."""
+
+    estimator: str
+    evaluations: int
+    random: float
+    additive: float
+    linear: float
+
+
+def efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[Efficiency]:
+    """Which estimators add up to v(N) - v(empty), on games on a chain: any, additive over components, and linear."""
+    d, chain, budget = side, graphs.chain(side), 4 * side
+    built = {
+        "shapley": shapley(d),
+        "myerson": myerson(chain),
+        "kernel_shap, 4d": kernel_shap(d, budget, seed),
+        "sample_shapley, 4d": sample_shapley(d, budget, seed),
+        "symmetric_least_squares, q = 1": symmetric_least_squares(d, lambda s: 1.0),
+        "lime, Shapley kernel, ridge 0, 4d": lime(d, budget, seed, kernel="shapley", ridge=0.0),
+        "c_shapley_regression, order 4, constrained": c_shapley_regression((d,), 4, constrained=True),
+        "l_shapley, order ≥ diameter": l_shapley(chain, d),
+        "c_shapley, order ≥ diameter, Myerson weights": c_shapley(chain, d, "myerson"),
+        "l_shapley, order 1": l_shapley(chain, 1),
+        "l_shapley, order 2": l_shapley(chain, 2),
+        "c_shapley, order 2, Myerson weights": c_shapley(chain, 2, "myerson"),
+        "c_shapley_regression, order 4, uniform": c_shapley_regression((d,), 4, "uniform"),
+        "c_shapley_regression, order 4, kernel": c_shapley_regression((d,), 4, "kernel"),
+        "banzhaf": banzhaf(d),
+        "occlusion": occlusion(d),
+        "lime, ridge 1, 4d": lime(d, budget, seed),
+        "c_shapley, order 2, eq. 6": c_shapley(chain, 2, "paper"),
+        "c_shapley, order ≥ diameter, eq. 6": c_shapley(chain, d, "paper"),
+        "c_shapley_regression, order 4, printed": c_shapley_regression((d,), 4, "printed"),
+    }
+    rng = generator(seed, "efficiency")
+    free = rng.normal(size=(games, 2**d))
+    kinds = (
+        free,
+        additive_over_components(chain, free),
+        1 + rng.normal(size=(games, d)) @ all_coalitions(d, "efficiency").T,
+    )
+    return [
+        Efficiency(name, design.evaluations, *(_efficiency_gap(design, tables) for tables in kinds))
+        for name, design in built.items()
+    ]
+
+
+def _efficiency_gap(design: Design, tables: np.ndarray) -> float:
+    total = tables[:, -1] - tables[:, 0]
+    return rms(scores(design, tables).sum(axis=1) - total) / rms(total)
+
+
+@dataclass(frozen=True)
+class BanzhafIdentity:
+    """Theorem 6.1 for n features: the constant printed, the constant measured, and the largest relative discrepancy."""
+
+    n: int
+    printed: float
+    measured: float
+    discrepancy: float
+
+
+def banzhaf_identity(largest: int = 8, seed: int = 0) -> list[BanzhafIdentity]:
+    """MIM in a cooperative game is a multiple of the Banzhaf value (Sliwinski et al. 2019, (9) and theorem 6.1).
+
+    The sum over S without i and T with i of (v(T) - v(S)) / |S Δ T| against 2^n (2^n - 1)/n times the Banzhaf value
+    normalised by 2^-n, half of `designs.banzhaf`.
+    """
+    identities = []
+    for n in range(1, largest + 1):
+        game = generator(seed, f"banzhaf {n}").normal(size=2**n)
+        rows, half = np.arange(2**n), scores(banzhaf(n), game) / 2
+        summed = np.empty(n)
+        for i in range(n):
+            T, S = rows[rows >> i & 1 == 1][:, None], rows[rows >> i & 1 == 0]
+            summed[i] = ((game[T] - game[S]) / np.bitwise_count(S ^ T)).sum()
+        constant = 2**n * (2**n - 1) / n
+        identities.append(
+            BanzhafIdentity(
+                n,
+                constant,
+                float(summed @ half / (half @ half)),
+                magnitude(summed - constant * half) / magnitude(summed),
+            )
+        )
+    return identities

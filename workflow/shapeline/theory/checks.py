@@ -1,0 +1,39 @@
+"""Every statement of the theory page, checked."""
+
+from dataclasses import dataclass
+
+from shapeline.theory.additivity import BanzhafIdentity, Efficiency, banzhaf_identity, efficiency
+from shapeline.theory.least_squares import KernelProof, SymmetricWeight, charnes, kernel_proof
+from shapeline.theory.myerson import MyersonGap, myerson_gaps
+from shapeline.theory.visited_nodes import Hierarchy, hierarchy
+from shapeline.theory.windows import Sweep, lemma_1, sweep
+
+
+@dataclass(frozen=True)
+class Checks:
+    """All checks of the theory report, made by `check_all`."""
+
+    seed: int
+    kernel: KernelProof
+    charnes: list[SymmetricWeight]
+    lemma_1: float
+    sweep: Sweep
+    myerson: list[MyersonGap]
+    efficiency: list[Efficiency]
+    banzhaf: list[BanzhafIdentity]
+    hierarchy: Hierarchy
+
+
+def check_all(seed: int = 0) -> Checks:
+    """Every check at the size of the report; a few seconds. Every random draw comes from `seed`."""
+    return Checks(
+        seed,
+        kernel_proof(seed=seed),
+        charnes(seed=seed),
+        lemma_1(),
+        sweep(seed=seed),
+        myerson_gaps(seed=seed),
+        efficiency(seed=seed),
+        banzhaf_identity(seed=seed),
+        hierarchy(seed=seed),
+    )

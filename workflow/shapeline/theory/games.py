@@ -1,0 +1,59 @@
+"""Random games, and how two computations of one thing compare."""
+
+from dataclasses import dataclass
+
+import networkx
+import numpy as np
+
+from shapeline import graphs
+from shapeline.designs.design import Design
+from shapeline.seeds import seed_of
+
+ROUNDING = 1e-9  # a discrepancy below this, in games whose values are of order 1, is the rounding of float64
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A formula as its source prints it and as it must read, each with its largest discrepancy.
+
+    `corrected` is empty where the printed form holds.
+    """
+
+    statement: str
+    printed: str
+    printed_error: float
+    corrected: str = ""
+    corrected_error: float | None = None
+
+
+def scores(design: Design, tables: np.ndarray) -> np.ndarray:
+    """Scores (..., d) of a design on games, tables (..., 2^d)."""
+    return design.attribute(tables[..., design.masks @ (1 << np.arange(design.d))])
+
+
+def generator(seed: int, name: str) -> np.random.Generator:
+    return np.random.default_rng(seed_of("theory", seed, name))
+
+
+def rms(numbers: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(numbers))))
+
+
+def largest(numbers: np.ndarray) -> float:
+    return float(np.abs(numbers).max())
+
+
+def additive_over_components(graph: networkx.Graph, tables: np.ndarray) -> np.ndarray:
+    """The games of Myerson 1977: the sum over the components T of a coalition of v(T) - v(empty), (games, 2^d)."""
+    d = graphs.check(graph, "additive_over_components", tables.shape[1].bit_length() - 1)
+    beside = [sum(1 << other for other in graph.adj[node]) for node in range(d)]
+    result = np.zeros_like(tables)
+    for S in range(1, 2**d):
+        part, grown = 0, S & -S
+        while grown != part:
+            part = grown
+            for node in range(d):
+                if part >> node & 1:
+                    grown |= beside[node] & S
+        result[:, S] = result[:, S & ~part] + tables[:, part] - tables[:, 0]
+    return result

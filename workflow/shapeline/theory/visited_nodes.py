@@ -1,0 +1,143 @@
+"""Hierarchical Shapley: expected visited nodes and the bound of similarity (Teneggi et al. 2021, theorems 3.2, 3.4)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.designs.design import whole
+from shapeline.designs.exact import shapley
+from shapeline.errors import ShapelineError
+from shapeline.theory.games import ROUNDING, generator
+
+
+def expected_visited_nodes(n: int, gamma: int, rho: float) -> float:
+    """Expected number of nodes that h-Shap visits, root included (Teneggi et al. 2021, theorem 3.2).
+
+    n: cells, a power of gamma; gamma: children of a node (2 halves, 4 quadrants); rho: probability in [0, 1] that a
+    cell is important, independently; the model is an OR over the important cells, leaves are single cells, threshold 0.
+    """
+    where = "expected_visited_nodes"
+    levels = _levels(where, n, gamma)
+    if not 0 <= rho <= 1:
+        raise ShapelineError(f"{where}: rho is {rho!r}; give a probability from 0 to 1.")
+    if rho == 0:
+        return 1.0
+    with np.errstate(divide="ignore"):
+        log_absent = np.log1p(-float(rho))
+
+    def some(cells: float) -> float:  # the probability that one of so many cells is important
+        return float(-np.expm1(cells * log_absent))
+
+    expected = 1.0
+    for level in range(1, levels):
+        cells = gamma**level
+        none = np.exp(cells / gamma * log_absent) * some(cells * (gamma - 1) / gamma) / some(cells)
+        expected = 1 + gamma * (1 - none) * expected
+    return float(1 + gamma * some(n / gamma) * expected) if levels else 1.0
+
+
+def similarity_lower_bound(n: int, s: int, k: int) -> float:
+    """Least cosine between the maps of h-Shap and of the Shapley value (Teneggi et al. 2021, theorem 3.4).
+
+    n: cells; s: cells of the largest leaf, 1 to n (the side squared for a square leaf); k: important cells, 1 to n; the
+    model is an OR over these. The bound is max(1/sqrt(s), sqrt(k/n)), 1 where leaves are single cells.
+    """
+    where = "similarity_lower_bound"
+    n, s, k = whole(where, "n", n, 1), whole(where, "s", s, 1), whole(where, "k", k, 1)
+    for name, value in (("s", s), ("k", k)):
+        if value > n:
+            raise ShapelineError(f"{where}: {name} is {value} of n = {n} cells; give at most n.")
+    return max(s**-0.5, (k / n) ** 0.5)
+
+
+def _levels(where: str, n: int, gamma: int) -> int:
+    n, gamma = whole(where, "n", n, 1), whole(where, "gamma", gamma, 2)
+    levels = 0
+    while gamma**levels < n:
+        levels += 1
+    if gamma**levels != n:
+        raise ShapelineError(
+            f"{where}: n is {n}, no power of gamma = {gamma}; the nearest are {gamma ** (levels - 1)} and "
+            f"{gamma**levels}."
+        )
+    return levels
+
+
+@dataclass(frozen=True)
+class Visits:
+    """One h-Shap run a draw: important cells, nodes visited (root included) and model evaluations, each (draws,)."""
+
+    important: np.ndarray
+    nodes: np.ndarray
+    evaluations: np.ndarray
+
+
+def simulate_visits(n: int, gamma: int, rho: float, draws: int = 2000, seed: int = 0) -> Visits:
+    """h-Shap on random OR games, level by level, with exact Shapley values at every node (theorem 3.2, remark 3.1).
+
+    Arguments as in `expected_visited_nodes`. A node costs 2^gamma evaluations, as the paper counts.
+    """
+    levels = _levels("simulate_visits", n, gamma)
+    rng = generator(seed, f"visits {n} {gamma} {rho}")
+    important = rng.random((draws, n)) < rho
+    game, visited = shapley(gamma), np.ones((draws, 1), bool)
+    nodes, evaluations = np.ones(draws, int), np.zeros(draws, int)
+    for level in range(levels):
+        # Outside its node everything is at the reference, so a coalition of children is 1 if one of them is important.
+        children = important.reshape(draws, gamma**level, gamma, -1).any(axis=-1)
+        values = (children[:, :, None, :] & game.masks).any(axis=-1)
+        evaluations += visited.sum(axis=1) * 2**gamma
+        relevant = game.attribute(values) > ROUNDING
+        visited = (relevant & visited[:, :, None]).reshape(draws, -1)
+        nodes += visited.sum(axis=1)
+    return Visits(important.sum(axis=1), nodes, evaluations)
+
+
+def simulate_similarity(n: int, s: int, k: int, draws: int = 300, seed: int = 0) -> np.ndarray:
+    """Cosine between the h-Shap map on leaves of s cells and the Shapley map of random OR games, (draws,).
+
+    Every leaf with an important cell is found, so the h-Shap map is even over those leaves (eq. 5), the Shapley map
+    even over the k important cells (eq. 8). s divides n.
+    """
+    rng = generator(seed, f"similarity {n} {s} {k}")
+    important = rng.permuted(np.tile(np.arange(n) < k, (draws, 1)), axis=1)
+    leaves = np.repeat(important.reshape(draws, n // s, s).any(axis=-1), s, axis=1)
+    exact, map_ = important / k, leaves / leaves.sum(axis=1, keepdims=True)
+    return (exact * map_).sum(axis=1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(map_, axis=1)
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Theorems 3.2 and 3.4 and remark 3.1 against simulation.
+
+    visits: (gamma, rho, expected, mean, standard error); costs: draws and draws above the bound of remark 3.1, and
+    those of them without any important cell; similarity: (leaf cells, important cells, bound, lowest, mean).
+    """
+
+    n: int
+    cells: int
+    visits: list[tuple[int, float, float, float, float]]
+    draws: int
+    costly: int
+    costly_empty: int
+    similarity: list[tuple[int, int, float, float, float]]
+
+
+def hierarchy(n: int = 64, cells: int = 256, draws: int = 2000, seed: int = 0) -> Hierarchy:
+    """h-Shap on random OR games: n cells for the visited nodes (a power of 4), `cells` for the similarity."""
+    visits, costly, empty, total = [], 0, 0, 0
+    for gamma in (2, 4):
+        levels = _levels("hierarchy", n, gamma)
+        for rho in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8):
+            run = simulate_visits(n, gamma, rho, draws, seed)
+            error = run.nodes.std(ddof=1) / draws**0.5
+            visits.append((gamma, rho, expected_visited_nodes(n, gamma, rho), float(run.nodes.mean()), float(error)))
+            over = run.evaluations > 2**gamma * run.important * levels
+            costly, empty, total = costly + int(over.sum()), empty + int((run.important == 0).sum()), total + draws
+    similarity = []
+    for s in (1, 4, 16, 64):
+        for k in 2 ** np.arange(int(np.log2(cells)) + 1):
+            measured = simulate_similarity(cells, s, int(k), 300, seed)
+            bound = similarity_lower_bound(cells, s, int(k))
+            similarity.append((s, int(k), bound, float(measured.min()), float(measured.mean())))
+    return Hierarchy(n, cells, visits, total, costly, empty, similarity)
