@@ -37,13 +37,22 @@ DESIGNS = {
     "kernel_shap whole": designs.kernel_shap(D, 2**D, 0),
     "sample_shapley": designs.sample_shapley(D, 24, 0),
     "sample_shapley antithetic": designs.sample_shapley(D, 24, 0, antithetic=True),
+    "leverage_shap": designs.leverage_shap(D, 24, 0),
+    "leverage_shap least": designs.leverage_shap(D, 12, 0),
+    "unbiased_kernel_shap": designs.unbiased_kernel_shap(D, 24, 0),
+    "stratified_svarm": designs.stratified_svarm(D, 24, 0),
+    "owen_sampling": designs.owen_sampling(D, 24, 0),
+    "beta_shapley": designs.beta_shapley(D, 2**D, 0),
+    "beta_shapley sampled": designs.beta_shapley(D, 24, 0),
+    "weighted_banzhaf": designs.weighted_banzhaf(D, 2**D, 0, 0.3),
+    "weighted_banzhaf sampled": designs.weighted_banzhaf(D, 24, 0),
     "lime without ridge": designs.lime(D, 24, 0, ridge=0),
     "lime shapley": designs.lime(D, 24, 0, "shapley", ridge=0),
     "lime": designs.lime(D, 24, 0),
     "occlusion": designs.occlusion(D),
     "symmetric_least_squares": designs.symmetric_least_squares(D, lambda s: 1 + s),
 }
-NOT_LINEAR = {"c_shapley paper", "runs printed", "lime"}
+NOT_LINEAR = {"c_shapley paper", "runs printed", "unbiased_kernel_shap", "stratified_svarm", "lime"}
 EFFICIENT = {
     "shapley",
     "myerson",  # on a connected graph
@@ -53,6 +62,9 @@ EFFICIENT = {
     "kernel_shap whole",
     "sample_shapley",
     "sample_shapley antithetic",
+    "leverage_shap",
+    "leverage_shap least",
+    "unbiased_kernel_shap",
     "lime shapley",
     "symmetric_least_squares",
 }
@@ -69,6 +81,11 @@ NULL_IS_ZERO = {
     "kernel_shap whole",
     "sample_shapley",
     "sample_shapley antithetic",
+    "owen_sampling",
+    "beta_shapley",
+    "beta_shapley sampled",
+    "weighted_banzhaf",
+    "weighted_banzhaf sampled",
     "occlusion",
 }
 SYMMETRIC = {
@@ -78,6 +95,8 @@ SYMMETRIC = {
     "l_shapley": designs.l_shapley(COMPLETE, 1),
     "c_shapley": designs.c_shapley(COMPLETE, 1),
     "kernel_shap": DESIGNS["kernel_shap whole"],
+    "beta_shapley": DESIGNS["beta_shapley"],
+    "weighted_banzhaf": DESIGNS["weighted_banzhaf"],
     "lime": designs.lime(D, 2**D, 0),
     "occlusion": DESIGNS["occlusion"],
     "symmetric_least_squares": DESIGNS["symmetric_least_squares"],
@@ -165,6 +184,12 @@ def test_one_feature_gets_the_whole_difference():
         designs.c_shapley_regression((1, 1), 4, "printed"),
         designs.kernel_shap(1, 2, 0),
         designs.sample_shapley(1, 2, 0),
+        designs.leverage_shap(1, 2),
+        designs.unbiased_kernel_shap(1, 2),
+        designs.stratified_svarm(1, 2),
+        designs.owen_sampling(1, 2),
+        designs.beta_shapley(1, 2),
+        designs.weighted_banzhaf(1, 2),
         designs.lime(1, 2, 0, ridge=0),
         designs.lime(1, 2, 0, "shapley"),
         designs.occlusion(1),
@@ -175,7 +200,10 @@ def test_one_feature_gets_the_whole_difference():
 
 def test_minimum_budgets_import_neither_scipy_nor_a_framework():
     program = (
-        "import sys; from shapeline.designs import sampled, surrogate;"
+        "import sys; from shapeline.designs import leverage, multilinear, sampled, semivalues, stratified, surrogate;"
+        "from shapeline.designs import unbiased;"
+        "leverage.leverage_shap_minimum(9), unbiased.unbiased_kernel_shap_minimum(9), semivalues.semivalue_minimum(9);"
+        "stratified.stratified_svarm_minimum(9), multilinear.owen_sampling_minimum(9);"
         "sampled.kernel_shap_minimum(9), sampled.sample_shapley_minimum(9), surrogate.lime_minimum(9);"
         "print(sorted({'scipy', 'networkx', 'torch', 'tensorflow', 'pandas', 'sklearn'} & set(sys.modules)))"
     )

@@ -95,6 +95,15 @@ class SampleShapley(Sampled):
     antithetic: bool = Field(False, description="Each permutation is followed by its reverse.")
 
 
+class BetaShapley(Sampled):
+    alpha: float = Field(4.0, gt=0, description="Larger: small coalitions weigh more.")
+    beta: float = Field(1.0, gt=0, description="Larger: large coalitions weigh more.")
+
+
+class WeightedBanzhaf(Sampled):
+    weight: float = Field(0.5, gt=0, lt=1, description="Probability that another feature is there; 0.5 is Banzhaf's.")
+
+
 class Lime(Sampled):
     kernel: Literal["cosine", "fraction", "shapley"] = Field(
         "cosine",

@@ -17,6 +17,7 @@ from shapeline.datasets.sources import names_function
 from shapeline.errors import ShapelineError, nearest
 from shapeline.methods.own import OWN_TAKES, own_arguments
 from shapeline.methods.parameters import (
+    BetaShapley,
     CShapley,
     CShapleyRegression,
     DataLime,
@@ -40,6 +41,7 @@ from shapeline.methods.parameters import (
     Sampled,
     SampleShapley,
     SmoothGrad,
+    WeightedBanzhaf,
 )
 
 
@@ -185,6 +187,59 @@ METHODS = Registry(
             exchangeable=True,
             holds="coalitions",
             reads_stack="shapeline.designs.gaussian_process:read_stack",
+        ),
+        "leverage_shap": Method(
+            "coalitions",
+            "shapeline.designs.leverage:leverage_shap",
+            Sampled,
+            minimum="shapeline.designs.leverage:leverage_shap_minimum",
+            efficient=True,
+            random=True,
+            exchangeable=True,
+            holds="coalitions",
+        ),
+        "unbiased_kernel_shap": Method(
+            "coalitions",
+            "shapeline.designs.unbiased:unbiased_kernel_shap",
+            Sampled,
+            minimum="shapeline.designs.unbiased:unbiased_kernel_shap_minimum",
+            efficient=True,
+            random=True,
+            exchangeable=True,
+            holds="coalitions",
+        ),
+        "stratified_svarm": Method(
+            "coalitions",
+            "shapeline.designs.stratified:stratified_svarm",
+            Sampled,
+            minimum="shapeline.designs.stratified:stratified_svarm_minimum",
+            random=True,
+            exchangeable=True,
+            holds="coalitions",
+        ),
+        "owen_sampling": Method(
+            "coalitions",
+            "shapeline.designs.multilinear:owen_sampling",
+            Sampled,
+            minimum="shapeline.designs.multilinear:owen_sampling_minimum",
+            random=True,
+            exchangeable=True,
+        ),
+        "beta_shapley": Method(
+            "coalitions",
+            "shapeline.designs.semivalues:beta_shapley",
+            BetaShapley,
+            minimum="shapeline.designs.semivalues:semivalue_minimum",
+            random=True,
+            exchangeable=True,
+        ),
+        "weighted_banzhaf": Method(
+            "coalitions",
+            "shapeline.designs.semivalues:weighted_banzhaf",
+            WeightedBanzhaf,
+            minimum="shapeline.designs.semivalues:semivalue_minimum",
+            random=True,
+            exchangeable=True,
         ),
         "lime": Method(
             "coalitions",
