@@ -16,7 +16,7 @@ from shapeline.report import numbers, questions, styling
 from shapeline.report.experiment import near_chance
 from shapeline.report.figures import evidence as figures_evidence
 from shapeline.report.questions import Criterion, Evidence
-from shapeline.report.sections import evidence
+from shapeline.report.sections import evidence, trainings
 from shapeline.statistics import paired, ranking, variance
 
 QUESTION = Criterion("log_odds", "masking_area", "lower", "Faithfulness: area", "masking", "nats")
@@ -462,41 +462,69 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
     assert [text.get_text() for text in axes.get_yticklabels()] == paired.order(means)
     points = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 6.5)
     assert points == pytest.approx(sorted(means.to_numpy().ravel()))
-    page = evidence.over_trainings(one, results, styles(one)).data
+    page = trainings.over_trainings(one, results, styles(one)).data
     assert "Kendall&#x27;s W 1.00 (1: all the same)" in page and "3 trainings" in page and "Left out" not in page
     results = retrained(one, [0.0, 5.0], 0.0)
     ranked = ranking.kendall_w(questions.training_means(one, results).to_numpy())
-    other = evidence.over_trainings(one, results, styles(one)).data
+    other = trainings.over_trainings(one, results, styles(one)).data
     assert 0.1 < ranked < 0.9 and f"Kendall&#x27;s W {ranked:.2f} (1: all the same)" in other
     assert "the leader differs: cheap and dear" in other and "leads in all" not in other
-    assert evidence.over_trainings(one, retrained(one, [0.0]), styles(one)) is None
+    assert trainings.over_trainings(one, retrained(one, [0.0]), styles(one)) is None
+
+
+def test_other_trainings_may_have_fewer_instances(one):
+    results = retrained(one, [0.0, 0.1, -0.1])
+    measured = results.trainings["log_odds"]
+    few = sorted(measured["instance"].unique())[: len(one.values) // 4]
+    results.trainings["log_odds"] = measured[(measured["training"] == 0) | measured["instance"].isin(few)]
+    means = questions.training_means(one, results)
+    expected = measured[measured["instance"].isin(few)].groupby(["training", "label"])["value"].mean().unstack()
+    pd.testing.assert_frame_equal(means, expected[list(means)], check_names=False)
+    page = trainings.over_trainings(one, results, styles(one)).data
+    assert f"the same {len(few)} instances" in page and "Left out" not in page
+
+
+def test_each_training_says_whether_it_bears_the_advice_out(one):
+    taken = one.advice().label
+    steady = trainings.over_trainings(one, retrained(one, [0.0, 0.0, 0.0], 0.001), styles(one)).data
+    assert f"Does {taken} stay within the margin in each training?" in steady
+    body = steady[steady.index("Does ") :]
+    assert body.count(">yes<") == 3 and ">no<" not in body
+    results = retrained(one, [0.0, 0.0, 0.0], 0.001)
+    measured = results.trainings["log_odds"]
+    worse = (measured["label"] == taken) & (measured["training"] == 2)
+    results.trainings["log_odds"] = measured.assign(value=measured["value"] + 3.0 * worse)
+    body = trainings.over_trainings(one, results, styles(one)).data
+    body = body[body.index("Does ") :]
+    assert body.count(">yes<") == 2 and body.count(">no<") == 1
 
 
 def test_a_training_without_a_measurement_is_told(one):
     results = retrained(one, [0.0, 0.1, -0.1])
     measured = results.trainings["log_odds"]
     results.trainings["log_odds"] = measured[measured["training"] < 2]
-    page = evidence.over_trainings(one, results, styles(one)).data
+    page = trainings.over_trainings(one, results, styles(one)).data
     assert "Left out, without a measurement: 1 training." in page and "Not ranked" not in page
     results.trainings["log_odds"] = measured[(measured["training"] < 2) | (measured["label"] != "dear")]
-    page = evidence.over_trainings(one, results, styles(one)).data
+    page = trainings.over_trainings(one, results, styles(one)).data
     assert "Not ranked here, as a training lacks them: dear." in page and "Left out" not in page
     for few in (measured[measured["training"] < 1], measured[measured["label"] == "dear"], measured.head(0)):
         results.trainings["log_odds"] = few
-        page = evidence.over_trainings(one, results, styles(one)).data
+        page = trainings.over_trainings(one, results, styles(one)).data
         assert "3 trainings of the model cannot be compared" in page and "nan" not in page
 
 
 def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
-    page = evidence.variances(retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)).data
+    page = trainings.variances(retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)).data
     assert "between trainings" in page and "between draws" in page
+    assert "between 4 trainings is known to a factor of 0.321 to 13.9" in page  # 3 / chi-square at .975 and .025
     results = retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)
     cheap = results.trainings["log_odds"].query("label == 'cheap'")
     wide = cheap.pivot_table(index="instance", columns=["repeat", "training"], values="value").to_numpy()
     shares = variance.variance_shares(wide.reshape(-1, 3, 4))
     assert shares["trainings"] > 0.5 and numbers.share(shares["trainings"]) in page
     results.trainings = {"own": results.trainings["log_odds"].assign(quantity="spread")}  # a metric of one's own
-    assert ">spread<" in evidence.variances(results).data
-    page = evidence.variances(retrained(one, [0.0], repeats=3)).data
+    assert ">spread<" in trainings.variances(results).data
+    page = trainings.variances(retrained(one, [0.0], repeats=3)).data
     assert "between trainings" not in page and "between draws" in page
-    assert evidence.variances(retrained(one, [0.0])) is None
+    assert trainings.variances(retrained(one, [0.0])) is None

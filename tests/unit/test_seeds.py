@@ -2,13 +2,15 @@
 
 import copy
 
+import pandas as pd
 import pytest
 
+from shapeline.attribution.rows import explained
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.operations import estimates
 from shapeline.plan import jobs, paths
-from shapeline.plan.settings import train_settings
+from shapeline.plan.settings import attribute_settings, train_settings
 from tests.workflow.conftest import TINY
 
 
@@ -49,6 +51,26 @@ def test_trainings_cost_what_they_cost(raw):
     assert validation.load({**raw, "scale": "smoke"}).experiments["tiny"].seeds == 2
 
 
+def test_other_trainings_may_explain_fewer_instances_which_move_no_other_job(raw):
+    one, whole, few = loaded(raw), loaded(raw, seeds=3), loaded(raw, seed_instances=4)
+    before, after = dict(jobs.expected_outputs(whole)), dict(jobs.expected_outputs(few))
+    changed = {path for path, settings in before.items() if after[path] != settings}
+    assert changed and all("/scores/" in path and "@seed" in path for path in changed)
+    assert attribute_settings(few, "tiny", "exact@seed2")["instances"] == 4
+    count = whole.experiments["tiny"].instances.count
+    once, partly = (estimates.of_experiment(config, "tiny").evaluations for config in (one, few))
+    assert partly / once == pytest.approx(1 + 2 * 4 / count)
+
+
+def test_the_instances_of_other_trainings_are_drawn_by_seed_and_more_add_to_fewer():
+    selected = pd.DataFrame({"instance": [3, 3, 7, 7, 8, 8, 9, 9], "target": [0, 1] * 4})  # two labels a picture
+    few, more = (explained(selected, {"seed": 5, "instances": number}) for number in (2, 3))
+    assert len(few) == 4 and set(few["instance"]) < set(more["instance"]) and few["instance"].is_monotonic_increasing
+    assert explained(selected, {"seed": 5}).equals(selected)
+    draws = {tuple(explained(selected, {"seed": seed, "instances": 2})["instance"].unique()) for seed in range(20)}
+    assert len(draws) > 3
+
+
 def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
     def asked(**more) -> float:
         return estimates.of_metrics(loaded(raw, **more), "tiny")
@@ -63,6 +85,15 @@ def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
     ("change", "said"),
     [
         (lambda raw, tiny: tiny.update(seeds=0), "experiments.tiny.seeds: "),
+        (
+            lambda raw, tiny: tiny.update(seeds=1, seed_instances=2),
+            "tiny.seed_instances: it is of the trainings beside the first; give seeds, or remove the key",
+        ),
+        (lambda raw, tiny: tiny.update(seed_instances=99), "instances; lower it, or remove the key"),
+        (
+            lambda raw, tiny: tiny.update(seed_instances=2, shards=3),
+            "tiny.seed_instances: 2 instances for 3 shards; raise it, or lower shards",
+        ),
         (
             lambda raw, tiny: tiny.update(metrics={"cost": {}}),
             "tiny.seeds: no metric compares trainings; add one of decisive, error, localization, log_odds, own",
@@ -80,7 +111,16 @@ def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
             "tiny.seeds: models.cnn is ready and not trained here; remove the key",
         ),
     ],
-    ids=["none", "no metric", "no model", "scores made elsewhere", "a ready model"],
+    ids=[
+        "none",
+        "no others",
+        "too many",
+        "many shards",
+        "no metric",
+        "no model",
+        "scores made elsewhere",
+        "a ready model",
+    ],
 )
 def test_where_seeds_make_no_sense_a_line_says_so(raw, change, said):
     raw["experiments"]["tiny"]["seeds"] = 3

@@ -16,7 +16,7 @@ R = "results/tiny"
 def trained() -> dict:
     raw = copy.deepcopy(TINY)
     tiny = raw["experiments"]["tiny"]
-    tiny |= {"seeds": 2, "instances": {"count": 6}}
+    tiny |= {"seeds": 2, "seed_instances": 4, "instances": {"count": 6}}
     tiny["methods"] = {"exact": {"method": "shapley"}, "occlusion": {"method": "occlusion"}}
     tiny["metrics"] = {"error": {"reference": "exact"}}
     return raw
@@ -33,6 +33,8 @@ def test_trainings_differ_by_their_seed_and_are_explained_alike(fresh):
         for label in ("exact@seed1", "occlusion@seed1")
     )
     chosen = pd.read_parquet(fresh.path / R / "instances.parquet").set_index("instance")
+    assert len(exact) == len(occlusion) == 4 and len(chosen) == 6
+    chosen = chosen.loc[exact.index]
     assert (exact["target"] == chosen["prediction"]).all()  # the class that the first training predicts
     assert (exact["value_full"] - np.log(chosen["probability"])).abs().min() > 1e-4  # and is worth something else here
     measured = pd.read_parquet(fresh.path / R / "metrics/error/occlusion@seed1.parquet")

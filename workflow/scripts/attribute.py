@@ -8,7 +8,7 @@ device = jobs.start(snakemake)
 
 from shapeline import scores
 from shapeline.attribution import provenance, subjects
-from shapeline.attribution.rows import cache_of, explain_rows, shard
+from shapeline.attribution.rows import cache_of, explain_rows, explained, shard
 from shapeline.attribution.run import Options
 from shapeline.plan import runs
 from shapeline.plan.code import value_code
@@ -20,7 +20,9 @@ cache = None
 if subject.model:
     code = value_code(subject.model.architecture, subject.model.framework)
     cache = cache_of(snakemake.resources.values, snakemake.input, code, settings, subject.form, device)
-share = shard(scores.read_table(snakemake.input.instances), int(wildcards.shard), int(wildcards.shards))
+share = shard(
+    explained(scores.read_table(snakemake.input.instances), settings), int(wildcards.shard), int(wildcards.shards)
+)
 progress = jobs.progress(len(share) * settings.get("repeats", 1))
 rows = explain_rows(
     subject,

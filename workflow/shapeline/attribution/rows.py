@@ -39,6 +39,14 @@ def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
     return selected.iloc[np.array_split(np.arange(len(selected)), count)[index]].reset_index(drop=True)
 
 
+def explained(selected: pd.DataFrame, settings: dict) -> pd.DataFrame:
+    """The instances that a job explains: all selected, or so many as its settings say, drawn by seed; a larger number
+    adds to a smaller one."""
+    ids = selected["instance"].unique()  # of several labels an instance has a row for each
+    order = np.random.default_rng(seed_of(settings["seed"], "trainings")).permutation(len(ids))
+    return selected[selected["instance"].isin(ids[order[: settings.get("instances")]])].reset_index(drop=True)
+
+
 def explain_rows(
     subject: Subject,
     share: pd.DataFrame,

@@ -307,6 +307,9 @@ class Experiment(Strict):
     seeds: Annotated[int, Field(ge=1, le=100)] = Field(
         1, description="Trainings of the model, by other seeds alone; every label explains each of them."
     )
+    seed_instances: Positive | None = Field(
+        None, description="Of the instances, how many the trainings beside the first are explained on; all by default."
+    )
     time_limit: float | None = Field(
         None,
         gt=0,

@@ -63,17 +63,17 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
     asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
     slowest, slowest_seconds = "", 0.0
     again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.metric_names(config, name))
-    variants = experiment.seeds + len(runs.variants(config, name))
+    shares, models = of_models(config, name), experiment.seeds + len(runs.variants(config, name))
     for label in runs.labels(config, name):
         evaluations, passes = of_instance(config, name, label)
         seconds = passes / speed + _points(config, name, label)
         if seconds > slowest_seconds:
             slowest, slowest_seconds = label, seconds
         sampled = METHODS[experiment.methods[label].method].sampled
-        each = count * variants * (experiment.repeats if sampled else 1)
+        each = count * shares * (experiment.repeats if sampled else 1)
         each += count * again
         asked += each * evaluations
-        spent += each * seconds + variants * runs.shards(config, name) * start
+        spent += each * seconds + models * runs.shards(config, name) * start
     measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
     jobs = sum(
         len(paths.metric_files(config, name, metric)) * _measured_trainings(experiment, metric) + 1
@@ -89,6 +89,17 @@ def explanations(config: Config, name: str) -> int:
     if chosen.label is not None or (source.task if source else card.get("task")) != "multilabel":
         return count
     return count * len((config.datasets[dataset].classes or source.classes) if source else card["classes"])
+
+
+def of_models(config: Config, name: str) -> float:
+    """Models that an experiment's labels explain: trained, randomised; a training whose instances are fewer counts as
+    their share."""
+    return len(runs.variants(config, name)) + _trainings(config.experiments[name])
+
+
+def _trainings(experiment: Experiment) -> float:
+    count = len(experiment.instances.texts or ()) or experiment.instances.count
+    return 1 + (experiment.seeds - 1) * (experiment.seed_instances or count) / count
 
 
 def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
@@ -119,7 +130,7 @@ def of_metrics(config: Config, name: str) -> float:
     """Rows that an experiment's metrics run the model on, for an instance, label and repeat, in all trainings."""
     experiment = config.experiments[name]
     rows = sum(
-        getattr(experiment.metrics, metric).rows() * _measured_trainings(experiment, metric)
+        getattr(experiment.metrics, metric).rows() * (_trainings(experiment) if METRICS[metric].paired else 1)
         for metric in runs.metric_names(config, name)
     )
     return float(rows) * getattr(experiment.reference, "rows", 1)
@@ -285,7 +296,7 @@ def result_bytes(config: Config, name: str) -> float:
     """Bytes of an experiment's scores, metrics, cached values and pages."""
     experiment = config.experiments[name]
     count = explanations(config, name)
-    variants = experiment.seeds + len(runs.variants(config, name))
+    shares = of_models(config, name)
     total = REPORT_BYTES
     for label in runs.labels(config, name):
         entry = experiment.methods[label]
@@ -293,7 +304,7 @@ def result_bytes(config: Config, name: str) -> float:
         d = math.prod(shape) if shape else _features(config, name, None)
         sampled = METHODS[entry.method].sampled
         rows = count * (experiment.repeats * (1 + len(entry.snapshots or ())) if sampled else 1)
-        total += rows * variants * (4 * d + 100)
+        total += rows * shares * (4 * d + 100)
         if experiment.cache:
             total += 8 * rows * of_instance(config, name, label)[0]
     return total

@@ -4,7 +4,7 @@ from shapeline.config.derived import budget_of, canonical, feature_shape, framew
 from shapeline.config.types import Config
 from shapeline.datasets.registry import remote_files
 from shapeline.methods.registry import METHODS
-from shapeline.plan.runs import labels, split_label
+from shapeline.plan.runs import labels, split_label, trainings
 
 
 def fetch_settings(source: str, file: str) -> dict:
@@ -55,6 +55,8 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         **({"reference": entry.reference, "value": entry.value} if entry.model else {}),
         "dataset": entry.dataset,
     }
+    if variant in trainings(config, experiment):
+        settings["instances"] = entry.seed_instances
     if entry.timing != "batch":
         settings["timing"] = entry.timing
     if entry.precision != "float32":

@@ -1,7 +1,7 @@
 """Numbers and settings as text for reading."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -94,3 +94,18 @@ def probability(p: float) -> str:
 
 def equals(p: float) -> str:
     return probability(p) if p < 0.001 else f"= {probability(p)}"
+
+
+def enumerated(labels: Sequence[str]) -> str:
+    """Labels in a sentence."""
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
+
+
+def ends(low: float, high: float) -> str:
+    """An interval for reading; a dash where there is none."""
+    return f"{number(low, whole=False)} to {number(high, whole=False)}" if np.isfinite(high) else "–"
+
+
+def within(status: str) -> str:
+    """Whether a label is within the margin, by its status in the bounds of a recommendation."""
+    return {"within": "yes", "open": "open"}.get(status, "no")

@@ -228,12 +228,20 @@ def asked(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
 
 def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
     """Means (trainings, labels) over the instances that all labels have in all trainings."""
+    wide = training_values(answer, results)
+    return wide.mean().unstack(0).dropna(axis=1).sort_index() if len(wide) else pd.DataFrame()
+
+
+def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
+    """Values (instances, (label, training)) on the instances that all labels have in all trainings; the other trainings
+    may have been explained on fewer."""
     measured = results.trainings.get(answer.question.metric)
     if measured is None or not len(measured):
         return pd.DataFrame()
     measured = measured[measured["label"].isin(list(answer.values))]
+    common = set.intersection(*(set(own) for _, own in measured.groupby("training")["instance"]))
+    measured = measured[measured["instance"].isin(common)]
     columns = measured["label"] + "@" + measured["training"].astype(str)
     wide = paired.by_label(measured.assign(label=columns), answer.question.quantity)
-    means = wide.mean()
-    means.index = pd.MultiIndex.from_tuples([tuple(name.rsplit("@", 1)) for name in means.index])
-    return means.unstack(0).dropna(axis=1).rename(index=int).sort_index()
+    parts = [name.rsplit("@", 1) for name in wide]
+    return wide.set_axis(pd.MultiIndex.from_tuples([(label, int(number)) for label, number in parts]), axis=1)

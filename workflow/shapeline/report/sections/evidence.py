@@ -1,7 +1,6 @@
 """What to take, and the tests behind it."""
 
 import html
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,11 +11,11 @@ from shapeline.report import styling
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
-from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram, training_plot
-from shapeline.report.numbers import counted, interval, number, probability, share
-from shapeline.report.questions import ANY, PASSES, Evidence, asked, at_budgets, training_means
-from shapeline.report.styling import Style
-from shapeline.statistics import paired, ranking, variance
+from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
+from shapeline.report.numbers import counted, ends, enumerated, interval, number, probability, share, within
+from shapeline.report.questions import ANY, PASSES, Evidence, at_budgets
+from shapeline.report.sections import trainings
+from shapeline.statistics import paired, ranking
 from shapeline.statistics.equal_methods import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
 
@@ -119,8 +118,8 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
         drawn = styling.styles_of(results)
         parts += [heading(answer.question.title), recommendation(answer, results), absence(answer)]
         parts += [against_best(answer, results), choices_table(answer), costs_and_ranks(answer, results)]
-        parts += [over_trainings(answer, results, drawn)]
-    parts += [over_questions(evidence), variances(results)]
+        parts += [trainings.over_trainings(answer, results, drawn)]
+    parts += [over_questions(evidence), trainings.variances(results)]
     return together(*parts)
 
 
@@ -191,7 +190,7 @@ def over_questions(evidence: Sequence[Evidence]) -> HTML | None:
         note(
             f"Kendall's W {agreement:.2f} over {number(len(common))} methods and {number(len(evidence))} questions: 1 "
             f"where all rank the methods alike, {1 / len(evidence):.2f} on average where they have nothing in common."
-            + (f" Not every question ranks {_named(left)}." if left else "")
+            + (f" Not every question ranks {enumerated(left)}." if left else "")
         ),
     )
 
@@ -231,10 +230,11 @@ def _short(answer: Evidence, advice: Recommendation | None, seconds: bool = Fals
     """The advice in a table's cell."""
     if advice is None or advice.label is None:
         return "–" if advice is None else "too few instances"
-    named = f"{advice.label}, {_cost(answer, advice.label, seconds)}"
+    taken = f"{advice.label}, {_cost(answer, advice.label, seconds)}"
     if advice.outcome != "undecided":
-        return named
-    return f"undecided: {_named([advice.label, *advice.rivals])}; {'safe: ' if advice.safe else 'best mean: '}{named}"
+        return taken
+    between, why = enumerated([advice.label, *advice.rivals]), "safe" if advice.safe else "best mean"
+    return f"undecided: {between}; {why}: {taken}"
 
 
 def recommendation(answer: Evidence, results: Results) -> HTML:
@@ -250,7 +250,7 @@ def absence(answer: Evidence) -> HTML | None:
         return None
     verb = "is" if len(answer.absent) == 1 else "are"
     return note(
-        f"Left out: {_named(list(answer.absent))} {verb} measured on fewer than half of the instances, too few to "
+        f"Left out: {enumerated(list(answer.absent))} {verb} measured on fewer than half of the instances, too few to "
         "decide what the others are compared on."
     )
 
@@ -274,7 +274,7 @@ def choices_table(answer: Evidence) -> HTML:
             "best mean": advice.bounds.index[0],
             f"its mean{f' ({answer.unit})' if answer.unit else ''}": number(advice.bounds["mean"].iloc[0], whole=False),
             f"margin{f' ({answer.unit})' if answer.unit else ''}": number(advice.margin, whole=False),
-            "undecided with": _named(list(advice.rivals)) if advice.rivals else "–",
+            "undecided with": enumerated(list(advice.rivals)) if advice.rivals else "–",
             "more instances needed": number(float(f"{advice.needed:.2g}")) if advice.rivals else "–",
         }
         for most, advice in answer.choices
@@ -296,10 +296,8 @@ def against_best(answer: Evidence, results: Results) -> HTML:
             {
                 "label": label,
                 f"behind the best mean{unit}": number(row["behind"], whole=False),
-                "interval, all together": f"{number(row['low'], whole=False)} to {number(row['high'], whole=False)}"
-                if np.isfinite(row["high"])
-                else "–",
-                "within the margin": {"within": "yes", "open": "open"}.get(row["status"], "no"),
+                "interval, all together": ends(row["low"], row["high"]),
+                "within the margin": within(row["status"]),
                 "p (Holm)": probability(test.get("p_holm", np.nan)),
                 "best is ahead on": share(test["wins"]) if len(test) else "–",
             }
@@ -324,75 +322,3 @@ def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
         return None
     label = max(draws, key=lambda name: draws[name].shape[1])
     return note(f"{label} against itself: {rate_of_equal_methods(draws[label].to_numpy()).sentence}")
-
-
-def variances(results: Results) -> HTML | None:
-    """How the variance of each label's metric splits between instances, draws of the design and trainings."""
-    rows = []
-    for question in asked(results.trainings):
-        measured = results.trainings.get(question.metric)
-        if measured is None:
-            continue
-        measured = measured[(measured["quantity"] == question.quantity) & measured["x"].isna()]
-        for label, own in measured.groupby("label"):
-            keys = ["repeat", "training"]
-            wide = own.pivot_table(index="instance", columns=keys, values="value").dropna()
-            sizes = [own[key].nunique() for key in keys]
-            if not len(wide) or wide.shape[1] != math.prod(sizes):  # a draw or a training that failed throughout
-                continue
-            shares = variance.variance_shares(wide.to_numpy().reshape(-1, *sizes))
-            if np.isfinite(shares["instances"]):
-                levels = dict(zip(("draws", "trainings"), map(number, sizes), strict=True))
-                parts = {f"between {name}": share(shares[name]) for name in ("instances", "draws", "trainings")}
-                rows.append({"question": question.short, "label": label, **levels, **parts})
-                rows[-1]["rest"] = share(shares["rest"])
-    if not rows:
-        return None
-    shown = pd.DataFrame(rows)
-    if (shown["trainings"] == "1").all():
-        shown = shown.drop(columns=["trainings", "between trainings"])
-    return together(
-        table(shown, "Where the variance comes from", text=["label"]),
-        note(
-            "Variance components of draws nested in instances, and of trainings of the model that differ by their seed "
-            "alone, crossed with them (analysis of variance); the rest is what a training does to single instances or "
-            "draws."
-        ),
-    )
-
-
-def over_trainings(answer: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
-    """The mean of each label in every training of the model, and how alike the trainings rank the labels; nothing
-    where there is one training."""
-    trainings = results.settings.get("seeds") or 1
-    if trainings < 2:
-        return None
-    means = training_means(answer, results)
-    if len(means) < 2 or means.shape[1] < 2:
-        return note(
-            f"The {number(trainings)} trainings of the model cannot be compared: fewer than two of them, or of the "
-            "methods, were measured on the same instances."
-        )
-    lost = trainings - len(means)
-    partly = [label for label in answer.values if label not in means]
-    agreement = ranking.kendall_w((means if answer.question.better == "lower" else -means).to_numpy())
-    best = {paired.order(means.loc[[training]], answer.question.better)[0] for training in means.index}
-    told = f"{best.pop()} leads in all" if len(best) == 1 else f"the leader differs: {_named(sorted(best))}"
-    return together(
-        figure(
-            training_plot(answer, means, styles),
-            "Means of each method in every training of the model",
-            f"Mean over the same instances in {number(len(means))} trainings that differ by their seed alone, a point "
-            "each; filled is the training that the rest of the page is of.",
-            numbers=means.rename_axis("training").reset_index(),
-        ),
-        note(
-            f"Rankings of the methods by the trainings: Kendall's W {agreement:.2f} (1: all the same); {told}."
-            + (f" Left out, without a measurement: {counted(lost, 'training')}." if lost else "")
-            + (f" Not ranked here, as a training lacks them: {_named(partly)}." if partly else "")
-        ),
-    )
-
-
-def _named(labels: list[str]) -> str:
-    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"

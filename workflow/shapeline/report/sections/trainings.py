@@ -1,0 +1,129 @@
+"""More than one training of the model: does the advice hold in each, and where does the variance come from?"""
+
+import math
+from collections.abc import Mapping
+
+import pandas as pd
+from IPython.display import HTML
+
+from shapeline.report.elements import figure, note, table, together
+from shapeline.report.experiment import Results
+from shapeline.report.figures.evidence import training_plot
+from shapeline.report.numbers import counted, ends, enumerated, number, share, within
+from shapeline.report.questions import Evidence, asked, training_means, training_values
+from shapeline.report.styling import Style
+from shapeline.statistics import paired, ranking, variance
+from shapeline.statistics.recommendation import recommend
+
+
+def over_trainings(answer: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
+    """The mean of each label in every training of the model, whether each bears the advice out, and how alike they rank
+    the labels; nothing where there is one training."""
+    trainings = results.settings.get("seeds") or 1
+    if trainings < 2:
+        return None
+    means, values = training_means(answer, results), training_values(answer, results)
+    if len(means) < 2 or means.shape[1] < 2:
+        return note(
+            f"The {number(trainings)} trainings of the model cannot be compared: fewer than two of them, or of the "
+            "methods, were measured on the same instances."
+        )
+    lost = trainings - len(means)
+    partly = [label for label in answer.values if label not in means]
+    agreement = ranking.kendall_w((means if answer.question.better == "lower" else -means).to_numpy())
+    best = {paired.order(means.loc[[training]], answer.question.better)[0] for training in means.index}
+    told = f"{best.pop()} leads in all" if len(best) == 1 else f"the leader differs: {enumerated(sorted(best))}"
+    return together(
+        figure(
+            training_plot(answer, means, styles),
+            "Means of each method in every training of the model",
+            f"Mean over the same {number(len(values))} instances in {number(len(means))} trainings that differ by "
+            "their seed alone, a point each; filled is the training that the rest of the page is of.",
+            numbers=means.rename_axis("training").reset_index(),
+        ),
+        _borne_out(answer, results, values[list(means)]),
+        note(
+            f"Rankings of the methods by the trainings: Kendall's W {agreement:.2f} (1: all the same); {told}."
+            + (f" Left out, without a measurement: {counted(lost, 'training')}." if lost else "")
+            + (f" Not ranked here, as a training lacks them: {enumerated(partly)}." if partly else "")
+        ),
+    )
+
+
+def _borne_out(answer: Evidence, results: Results, values: pd.DataFrame) -> HTML | None:
+    """The label advised against the best mean of each training; nothing where the advice is of no label measured.
+
+    values: (instances, (label, training)).
+    """
+    taken = (answer.within(results) or answer.last).label
+    if taken not in values:
+        return None
+    rows, unit = [], f" ({answer.unit})" if answer.unit else ""
+    for training in sorted(values.columns.unique(1)):
+        own = values.xs(training, axis=1, level=1)
+        advice = recommend(own, answer.evaluations, answer.margin, answer.random, answer.question.better)
+        row = advice.bounds.loc[taken]
+        rows.append(
+            {
+                "training": number(training),
+                "best mean": advice.bounds.index[0],
+                f"{taken} behind it{unit}": number(row["behind"], whole=False),
+                "interval, all together": ends(row["low"], row["high"]),
+                f"margin{unit}": number(advice.margin, whole=False),
+                "within the margin": within(row["status"]),
+            }
+        )
+    told = f"Does {taken} stay within the margin in each training? {counted(len(values), 'instance')}"
+    return table(pd.DataFrame(rows), told, text=["best mean"])
+
+
+def variances(results: Results) -> HTML | None:
+    """How the variance of each label's metric splits between instances, draws of the design and trainings."""
+    rows = []
+    for question in asked(results.trainings):
+        measured = results.trainings.get(question.metric)
+        if measured is None:
+            continue
+        measured = measured[(measured["quantity"] == question.quantity) & measured["x"].isna()]
+        for label, own in measured.groupby("label"):
+            keys = ["repeat", "training"]
+            wide = own.pivot_table(index="instance", columns=keys, values="value").dropna()
+            sizes = [own[key].nunique() for key in keys]
+            if not len(wide) or wide.shape[1] != math.prod(sizes):  # a draw or a training that failed throughout
+                continue
+            shares = variance.variance_shares(wide.to_numpy().reshape(-1, *sizes))
+            if not math.isnan(shares["instances"]):
+                levels = dict(zip(("draws", "trainings"), map(number, sizes), strict=True))
+                parts = {f"between {name}": share(shares[name]) for name in ("instances", "draws", "trainings")}
+                rows.append(
+                    {"question": question.short, "label": label, "instances": number(len(wide)), **levels, **parts}
+                )
+                rows[-1]["rest"] = share(shares["rest"])
+    if not rows:
+        return None
+    shown = pd.DataFrame(rows)
+    if (shown["trainings"] == "1").all():
+        shown = shown.drop(columns=["trainings", "between trainings"])
+    return together(
+        table(shown, "Where the variance comes from", text=["label"]),
+        note(
+            "Variance components of draws nested in instances, and of trainings of the model that differ by their seed "
+            "alone, crossed with them (analysis of variance); the rest is what a training does to single instances or "
+            f"draws.{_roughness(shown)}"
+        ),
+    )
+
+
+def _roughness(shown: pd.DataFrame) -> str:
+    """How wrong the component of so few trainings may be: the 95 % interval of a variance, by chi-square."""
+    if "trainings" not in shown:
+        return ""
+    from scipy.special import chdtri
+
+    trainings = int(shown["trainings"].astype(int).max())
+    low, high = ((trainings - 1) / chdtri(trainings - 1, tail) for tail in (0.025, 0.975))
+    return (
+        f" A variance between {number(trainings)} trainings is known to a factor of {number(low)} to {number(high)} "
+        "only (95 %, of normal numbers), so that share is rough. Where it moves all methods alike it does not matter "
+        "for the choice: see the trainings above."
+    )
