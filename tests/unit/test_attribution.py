@@ -1,5 +1,6 @@
 """From a method's name to rows: known answers, honest counts, failures as rows, numbers that hang on nothing else."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -256,6 +257,26 @@ OF_EVERY_FAMILY = {
     "data": {"method": "parzen", "sigma": 2.0},
     "control": {"method": "random"},
 }
+
+
+@pytest.mark.parametrize("method", ["expected_gradients", "deep_lift"])
+def test_a_background_of_ones_own_stands_for_the_reference(pictures, method):
+    """The rows are those of the reference of that kind; the ends stay the experiment's game."""
+    subject, selected = pictures
+    share = selected.head(3)
+
+    def rows(subject, **entry):
+        settings = {"method": {"method": method, **entry}, "seed": 5}
+        return questions.explain_rows(subject, share, settings, "label", forms.Form("plain", 64))
+
+    drawn = dataclasses.replace(
+        subject, reference=references.build({"kind": "background", "rows": 9}, subject.dataset, 5)
+    )
+    own, whole, plain = rows(subject, background=9), rows(drawn), rows(subject)
+    assert np.array_equal(np.stack(own["scores"]), np.stack(whole["scores"]))
+    assert np.abs(np.stack(own["scores"]) - np.stack(plain["scores"])).max() > 1e-3
+    assert (own["evaluations"] == whole["evaluations"]).all() and (own["evaluations"] > plain["evaluations"]).all()
+    assert own["value_empty"].equals(plain["value_empty"])
 
 
 @pytest.mark.parametrize("family", OF_EVERY_FAMILY)

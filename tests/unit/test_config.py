@@ -314,7 +314,7 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
     if name == "lime":
         signature |= inspect.signature(lasso.sparse).parameters
     for key, field in method.parameters.model_fields.items():
-        if key not in ("method", "budget", "snapshots", "rival_of", "graph", "keep", "features"):
+        if key not in ("method", "budget", "snapshots", "rival_of", "graph", "keep", "features", "background"):
             required = field.is_required() and signature[key].default is inspect.Parameter.empty
             assert required or signature[key].default == field.default, (name, key)
 

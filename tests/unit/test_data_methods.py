@@ -158,7 +158,7 @@ def test_rows_say_where_no_neighbour_carries_weight():
     subject = Subject(None, CROSS, COLUMNS, None)
     chosen = selection.select(subject, 0, 1)
     assert chosen.to_dict("records") == [{"instance": 87, "row": 3, "label": 1, "prediction": 1}]
-    settings = {"method": {"method": "parzen", "sigma": 0.01}, "features": {"kind": "column"}, "seed": 0}
+    settings = {"method": {"method": "parzen", "sigma": 0.005}, "features": {"kind": "column"}, "seed": 0}
     row = questions.explain_rows(subject, chosen, settings, "parzen", None).iloc[0]
     assert row["flag"] == "no neighbour carries weight" and row["extra"] is None and not row["scores"].any()
     assert row["target"] == 1 and row["status"] == "ok" and pd.isna(row["value_full"]) and pd.isna(row["value_empty"])
@@ -175,6 +175,19 @@ def test_instances_do_not_depend_on_the_others_of_their_shard():
         settings = {"method": {**entry, "dtype": "float64"}, "features": {"kind": "column"}, "seed": 0}
         whole, part = (questions.explain_rows(subject, some, settings, "x", None) for some in (chosen, chosen[7:12]))
         assert np.stack(part["scores"]) == pytest.approx(np.stack(whole["scores"])[7:12], rel=1e-6)
+
+
+@pytest.mark.parametrize("entry", [{"method": "mim", "alpha": "constant"}, {"method": "parzen", "sigma": 1.0}])
+def test_without_a_model_all_records_are_labelled_points(entry):
+    """Those of validation and test, and the point itself, as Sliwinski et al. have it (x is in the data set)."""
+    settings = {"method": {**entry, "dtype": "float64"}, "features": {"kind": "column"}, "seed": 0}
+    chosen = selection.select(Subject(None, CROSS, COLUMNS, None), 0, 1)
+    alone = questions.explain_rows(Subject(None, CROSS, COLUMNS, None), chosen, settings, "x", None)["scores"][0]
+    measure = calling.function_of(registry.METHODS[entry["method"]].measure)
+    rest = {key: value for key, value in entry.items() if key != "method"}
+    assert alone == pytest.approx(measure(CROSS.inputs[-1:], CROSS.inputs, CROSS.labels, **rest)[0], rel=1e-5)
+    few = measure(CROSS.inputs[-1:], CROSS.inputs[:2], CROSS.labels[:2], point_labels=[1], **rest)[0]
+    assert np.abs(alone - few).max() > 0.01
 
 
 def test_texts_and_calls_without_data_are_refused():

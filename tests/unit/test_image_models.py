@@ -408,6 +408,9 @@ def test_the_learning_rate_falls_by_steps():
     settings = training.Settings(epochs=25, learning_rate=1.0, schedule="step")
     rates = [training.learning_rate(settings, epoch, 0.0) for epoch in range(1, 26)]
     np.testing.assert_allclose(rates, [1] * 10 + [0.2] * 10 + [0.04] * 5)
+    settings = training.settings_for("resnet18", {"learning_rate": 1.0, "step": 0.7, "step_epochs": 7})
+    rates = [training.learning_rate(settings, epoch, 0.0) for epoch in (1, 7, 8, 14, 15, 60)]
+    np.testing.assert_allclose(rates, [1, 1, 0.7, 0.7, 0.49, 0.7**8])
 
 
 # --- the configuration ------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
 from shapeline.game import features as feature_kinds
+from shapeline.game import references
 from shapeline.methods.registry import METHODS
 from shapeline.operations.versions import imported
 from shapeline.seeds import seed_of
@@ -92,10 +93,14 @@ def explain_rows(
 
 
 def _options(subject: Subject, settings: dict, options: Options) -> Options:
+    rows = settings["method"].get("background")
+    kind = {"kind": "background", "rows": rows}
     return dataclasses.replace(
         options,
         budgets=[*settings["method"].get("snapshots", ()), settings.get("budget")],
         dataset=subject.dataset,
+        all_points=subject.model is None,  # nothing was trained on some of them
+        background=references.build(kind, subject.dataset, settings["seed"]) if rows else None,
         device=subject.device,
         timing=settings.get("timing", "batch"),
     )

@@ -19,6 +19,7 @@ from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError, about, among
 from shapeline.game import features as feature_kinds
 from shapeline.game.features import Features
+from shapeline.game.references import Reference
 from shapeline.methods import calling, registry
 from shapeline.methods.calling import PLANNED
 from shapeline.methods.design import design_of
@@ -45,7 +46,8 @@ class Options:
     progress: called with the instances done and the evaluations made.
     cache: of this question's model, data, features, reference and value; `evaluations` are what the method asks,
     `seconds` what was spent.
-    dataset: whose training part the methods of labelled points read.
+    dataset: whose training part the methods of labelled points read; all_points: all of it.
+    background: reference of a method that makes scores itself, in place of the question's.
     device: of what is computed beside the model.
     timing: "per_instance" explains and times one instance after another.
     time_limit: seconds after which an instance has failed, all budgets together; then too they are explained one after
@@ -60,6 +62,8 @@ class Options:
     progress: Callable[[int, int], None] | None = None
     cache: Cache | None = None
     dataset: Dataset | None = None
+    all_points: bool = False
+    background: Reference | None = None
     device: str = "cpu"
     timing: str = "batch"
     time_limit: float | None = None
@@ -237,12 +241,13 @@ def _scorer(
     parameters = _parameters(settings)
     return function, {
         **parameters,
-        "question": question,
+        "question": question.having(reference=options.background) if options.background else question,
         "features": question.features,
         "d": question.features.d,
         "seed": options.seed,
         "budget": budget,
         "dataset": options.dataset,
+        "all_points": options.all_points,
         "device": options.device,
         "measure": calling.function_of(method.measure) if method.measure else None,
         "parameters": {key: setting for key, setting in parameters.items() if key != "method"},

@@ -116,7 +116,13 @@ class Dataset(Strict):
     validation: float = Field(
         0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
     )
-    test: float = Field(0.3, gt=0, lt=1, description="Fraction held out, where the source has no official split.")
+    split: Literal["official", "drawn"] = Field(
+        "official", description="drawn: the parts are drawn from all records, whatever split the source has."
+    )
+    test: Annotated[float, Field(gt=0, lt=1)] | Positive = Field(
+        0.3,
+        description="Held out where the parts are drawn: a fraction of each class, or a whole number of its records.",
+    )
 
 
 class Training(Strict):
@@ -129,8 +135,10 @@ class Training(Strict):
     learning_rate: float | None = Field(None, gt=0, description="At the start; by architecture.")
     weight_decay: float | None = Field(None, ge=0, description="Penalty of large weights; by architecture.")
     schedule: Literal[SCHEDULES] | None = Field(
-        None, description="halving: the learning rate halves every 3 epochs; step: it falls to a fifth every 10."
+        None, description="halving: the learning rate halves every 3 epochs; step: it falls every `step_epochs`."
     )
+    step: float | None = Field(None, gt=0, lt=1, description="schedule step: what it is multiplied by, default 0.2.")
+    step_epochs: Positive | None = Field(None, description="schedule step: after so many epochs each, default 10.")
     optimizer: Literal[OPTIMIZERS] | None = Field(None, description="By architecture.")
     augment: list[Literal[AUGMENTATIONS]] | None = Field(
         None, description="Pictures: flips made or not, at random, for every training row in every epoch."

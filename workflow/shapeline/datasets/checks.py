@@ -14,9 +14,10 @@ from shapeline.errors import ShapelineError, nearest
 TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
 COLUMN_SETTINGS = ("target", "text", "task", "columns", "categorical")  # of a file of one's own
 SETTINGS = (
-    *("source", "classes", "path", "validation", "test", "seed", "count"),
+    *("source", "classes", "path", "validation", "split", "test", "seed", "count"),
     *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *pictures.KEYS, *csv_file.KEYS, "limits"),
 )
+SPLITS = ("official", "drawn")
 TASKS = ("classification", "regression", "multilabel")
 
 
@@ -59,10 +60,15 @@ def _check_numbers(source: str, settings: dict) -> None:
     for key, lowest in (("validation", "0 <="), ("test", "0 <")):
         fraction = settings.get(key, 0.5)
         number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
-        if not number or not 0 <= fraction < 1 or (key == "test" and fraction == 0):
+        counted = key == "test" and type(fraction) is int and fraction > 0
+        if not counted and (not number or not 0 <= fraction < 1 or (key == "test" and fraction == 0)):
+            or_count = ", or a whole number of records of each class" if key == "test" else ""
             raise ShapelineError(
-                f"dataset key '{key}': {fraction!r} is not a fraction; write a number, {lowest} {key} < 1."
+                f"dataset key '{key}': {fraction!r} is not a fraction; write a number, {lowest} {key} < 1{or_count}."
             )
+    if settings.get("split", "official") not in SPLITS:
+        hint = nearest(str(settings["split"]), SPLITS)
+        raise ShapelineError(f"dataset key 'split': '{settings['split']}' is unknown.{hint}")
     seed = settings.get("seed", 0)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise ShapelineError(f"dataset key 'seed': {seed!r} is not a whole number.")
@@ -78,8 +84,11 @@ def _check_local(source: str, entry: Source, settings: dict) -> None:
     """Check the keys of parts, tasks and paths against what the source brings itself."""
     local = settings.get("path") is not None
     # A local copy may lack the official training file, and then the rest is split by `test`.
-    if entry.official_test and "test" in settings and not (local and entry.optional):
-        raise ShapelineError(f"dataset key 'test': source '{source}' has an official test part; remove the key.")
+    drawn = settings.get("split") == "drawn"
+    if entry.official_test and not drawn and "test" in settings and not (local and entry.optional):
+        raise ShapelineError(
+            f"dataset key 'test': source '{source}' has an official test part; remove the key, or set split: drawn."
+        )
     if entry.count is not None and "validation" in settings:
         raise ShapelineError(f"dataset key 'validation': source '{source}' makes a validation part; remove the key.")
     if entry.local and not local:

@@ -78,12 +78,16 @@ def _split(source: str, content: dict, settings: dict) -> tuple[np.ndarray, bool
     strata = _patterns(labels) if several else labels
     if content.get("task") == "regression":
         strata = np.zeros(len(labels), np.int64)
+    if settings.get("split") == "drawn":
+        split = None
     own_split = split is not None
     if split is None:
         split = np.zeros(len(labels), np.uint8)
         split[_held_out(strata, split == TRAIN, settings.get("test", TEST_FRACTION), seed, "test")] = TEST
     elif "test" in settings:
-        raise ShapelineError(f"dataset key 'test': source '{source}' returns its own split; remove the key.")
+        raise ShapelineError(
+            f"dataset key 'test': source '{source}' returns its own split; remove the key, or set split: drawn."
+        )
     if not (split == VALIDATION).any():
         fraction = settings.get("validation", VALIDATION_FRACTION)
         split[_held_out(strata, split == TRAIN, fraction, seed, "validation")] = VALIDATION
@@ -243,8 +247,8 @@ def _patterns(labels: np.ndarray) -> np.ndarray:
     return np.where(counts[pattern] < RARE, -1, pattern)
 
 
-def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float, seed: int, part: str) -> np.ndarray:
-    """Indices of a stratified draw of `fraction` of the candidates.
+def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float | int, seed: int, part: str) -> np.ndarray:
+    """Indices of a stratified draw of `fraction` of the candidates, or of so many of each class (a whole number).
 
     Each class has its own draw, seeded by its original index, so a record is in the same part whichever other classes
     are chosen. A class of two or more keeps at least one record on either side.
@@ -252,7 +256,11 @@ def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float, seed:
     held_out = [np.empty(0, np.int64)]
     for label in np.unique(labels[candidates]):
         members = np.flatnonzero(candidates & (labels == label))
-        count = int(fraction * len(members) + 0.5)
+        count = int(fraction * len(members) + 0.5) if fraction < 1 else fraction
+        if count >= len(members) > 1 and fraction >= 1:
+            raise ShapelineError(
+                f"dataset key '{part}': {fraction} records of each class, and one has {len(members)}; ask for fewer."
+            )
         if fraction > 0 and len(members) >= 2:
             count = min(max(count, 1), len(members) - 1)
         generator = np.random.default_rng(seed_of("split", seed, part, int(label)))

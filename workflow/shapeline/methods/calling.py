@@ -10,7 +10,7 @@ from collections.abc import Callable
 from shapeline.datasets.sources import user_function
 
 # Keys of a method entry that say how much to spend, and on what.
-PLANNED = ("budget", "snapshots", "rival_of", "rival", "features")
+PLANNED = ("budget", "snapshots", "rival_of", "rival", "features", "background")
 
 
 def function_of(reference: str) -> Callable:

@@ -1,4 +1,4 @@
-"""Influence measures as attribution methods: they score from the labelled points of the training part (METHODS §7).
+"""Influence measures as attribution methods: they score from labelled points, all where no model was trained on some.
 
 Each is given its `measure`, a function of shapeline.influence that the registry names: were it imported here, an edit
 of one measure would run the labels of all again.
@@ -29,13 +29,14 @@ def around_points(
     features: Features,
     parameters: dict,
     device: str = "cpu",
+    all_points: bool = False,
 ) -> tuple[np.ndarray, int, dict]:
     """`mim`, `parzen` or `data_lime` of the input cells, summed over each feature's; no evaluations.
 
     measure: the influence, from points and labelled data.
     inputs: (n, *input shape).
     instances: their ids in the dataset (n,).
-    dataset: whose training part is the labelled data.
+    dataset: whose training part is the labelled data; all of it, the instances too, with all_points, as in the paper.
     features: that the cells' influence is summed over.
     parameters: of the measure.
     device: that it is computed on.
@@ -43,13 +44,13 @@ def around_points(
     -> scores (n, d). Positive is towards the instance's
     own label, whatever a model predicts; of a regression towards larger labels. {"flag": ...} where a row is all 0.
     """
-    train = _complete(dataset)
+    known = _complete(dataset, all_points)
     if "categorical" in parameters:
         parameters = {**parameters, "categorical": _numbered(parameters["categorical"], dataset.card)}
     influence = measure(
         _rows(inputs),
-        _rows(train.inputs),
-        train.labels,
+        _rows(known.inputs),
+        known.labels,
         regression=_is_regression(dataset),
         point_labels=_labels(dataset, instances),
         device=device,
@@ -81,7 +82,7 @@ def of_outputs(
     -> scores (n, d) and the rows that the model was asked for (n,): m 2^d up to 12 features, with m rows of data, else
     (d + 1) a permutation.
     """
-    train, model, features = _training(dataset), question.model, question.features
+    train, model, features = _points(dataset), question.model, question.features
     m, d = len(train.inputs), features.d
     origins = np.concatenate([_rows(train.inputs), _rows(inputs)])  # what each feature of a row asked is taken from
     owner = features.cells.reshape(-1)
@@ -106,37 +107,42 @@ def of_outputs(
 
 
 def of_pairs(
-    measure: Callable, inputs: np.ndarray, instances: Sequence[int], dataset: Dataset, features: Features
+    measure: Callable,
+    inputs: np.ndarray,
+    instances: Sequence[int],
+    dataset: Dataset,
+    features: Features,
+    all_points: bool = False,
 ) -> tuple[np.ndarray, int, dict]:
     """`counterfactual` of the input cells, summed over each feature's, unsigned; no evaluations.
 
     The same for all instances of a class, (n, d): of more than two classes each against the rest. {"flag": ...} where
     no two rows of the data differ in one cell only.
     """
-    train, own = _complete(dataset), _labels(dataset, instances)
-    X = _rows(train.inputs)
+    known, own = _complete(dataset, all_points), _labels(dataset, instances)
+    X = _rows(known.inputs)
     if _is_regression(dataset):
-        influence = np.tile(measure(X, train.labels), (len(own), 1))
+        influence = np.tile(measure(X, known.labels), (len(own), 1))
     else:
         classes, place = np.unique(own, return_inverse=True)
-        influence = np.stack([measure(X, train.labels == label) for label in classes])[place]
+        influence = np.stack([measure(X, known.labels == label) for label in classes])[place]
     return pooled(influence.reshape(inputs.shape), features), 0, {"flag": _flags(influence, NO_PAIRS)}
 
 
 @lru_cache(maxsize=1)
-def _training(dataset: Dataset) -> Dataset:
+def _points(dataset: Dataset, all_points: bool = False) -> Dataset:
     if dataset.card["kind"] == "text":
         raise ShapelineError("measures of labelled points: the tokens of a text are no points; choose another method")
-    return dataset.part("train")
+    return dataset if all_points else dataset.part("train")
 
 
-def _complete(dataset: Dataset) -> Dataset:
-    """The training part; ShapelineError where cells are missing, which have no distance to others."""
+def _complete(dataset: Dataset, all_points: bool) -> Dataset:
+    """The training part, or all points; ShapelineError where cells are missing, which have no distance to others."""
     if missing := dataset.card.get("missing"):
         raise ShapelineError(
             f"measures of labelled points: cells are missing in {', '.join(missing)}; fill them, or use another method"
         )
-    return _training(dataset)
+    return _points(dataset, all_points)
 
 
 def _rows(inputs: np.ndarray) -> np.ndarray:

@@ -146,7 +146,15 @@ class IntegratedGradients(Parameters):
     steps: int = Field(50, ge=2, description="Points on the path from the reference to the input.")
 
 
-class ExpectedGradients(Parameters):
+class FromBackground(Parameters):
+    background: Positive | None = Field(
+        None,
+        description="So many rows of the training part, drawn by seed, stand for the reference; the experiment's own "
+        "by default.",
+    )
+
+
+class ExpectedGradients(FromBackground):
     samples: int = Field(200, ge=1, description="Points of an instance, at random on paths from random rows.")
 
 

@@ -23,6 +23,7 @@ from shapeline.methods.parameters import (
     DataLime,
     ExpectedGradients,
     External,
+    FromBackground,
     GradCam,
     HShap,
     IntegratedGradients,
@@ -295,6 +296,7 @@ METHODS = Registry(
         "deep_lift": Method(
             "gradients",
             "shapeline.gradients.torch_deep_lift:deep_lift",
+            FromBackground,
             needs=("derivative", "torch"),
             gradients=1,
             refuses=("bilstm", "word_cnn"),  # what an LSTM does inside, and the largest over words, are no modules
@@ -398,6 +400,7 @@ METHODS = Registry(
         "peer_shap_deep": Method(
             "peers",
             "shapeline.peers.shap_networks:deep",
+            FromBackground,
             needs=("derivative", "torch"),
             gradients=1,
             data=("image", "table"),

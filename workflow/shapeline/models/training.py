@@ -26,7 +26,6 @@ from shapeline.models.registry import AUGMENTATIONS, OPTIMIZERS, SCHEDULES
 log = logging.getLogger(__name__)
 
 HALVING_EPOCHS = 3
-STEP_EPOCHS, STEP = 10, 0.2
 MOMENTUM = 0.9  # of sgd
 PREDICTED = 64  # pictures in memory at a time
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone.
@@ -36,7 +35,8 @@ TRAINERS = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline
 @dataclass(frozen=True)
 class Settings:
     """How to train. `schedule` "cosine" lets the learning rate fall to 0 over all steps, "halving" halves it every
-    3 epochs (Zhang et al. 2015), "step" multiplies it by 0.2 every 10 (Teneggi et al. 2021), "none" keeps it.
+    3 epochs (Zhang et al. 2015), "step" multiplies it by `step` every `step_epochs` (Teneggi et al. 2021), "none"
+    keeps it.
     `optimizer`: adam, rmsprop, or sgd with momentum 0.9. `weight_decay` adds that multiple of every weight to its
     gradient. `augment`: the flips of pictures, each made or not at random for every training row in every epoch.
     `patience`: training ends after so many epochs that are not better than the best.
@@ -47,6 +47,8 @@ class Settings:
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     schedule: str = "cosine"
+    step: float = 0.2
+    step_epochs: int = 10
     optimizer: str = "adam"
     augment: tuple[str, ...] = ()
     patience: int | None = None
@@ -86,7 +88,14 @@ def settings_for(architecture: str, given: Mapping[str, Any] | None = None) -> S
     for chosen in settings.augment:
         if chosen not in AUGMENTATIONS:
             raise ShapelineError(f"training: unknown augment '{chosen}'.{nearest(chosen, AUGMENTATIONS)}")
-    for name in ("epochs", "batch", "learning_rate", *(["patience"] if settings.patience is not None else [])):
+    for name in (
+        "epochs",
+        "batch",
+        "learning_rate",
+        "step",
+        "step_epochs",
+        *(["patience"] if settings.patience is not None else []),
+    ):
         if not getattr(settings, name) > 0:
             raise ShapelineError(f"training: {name} is {getattr(settings, name)}; it must be above 0")
     if not settings.weight_decay >= 0:
@@ -101,7 +110,7 @@ def learning_rate(settings: Settings, epoch: int, done: float) -> float:
     if settings.schedule == "halving":
         return settings.learning_rate * 0.5 ** ((epoch - 1) // HALVING_EPOCHS)
     if settings.schedule == "step":
-        return settings.learning_rate * STEP ** ((epoch - 1) // STEP_EPOCHS)
+        return settings.learning_rate * settings.step ** ((epoch - 1) // settings.step_epochs)
     return settings.learning_rate
 
 

@@ -65,8 +65,8 @@ def header(results: Results, answers: Answers = ()) -> HTML:
     answers: which method to take, where a metric can tell.
     """
     headline, card = findings.headline(results), results.model_card
-    counts = results.dataset_card.get("counts") or {}
-    rows = sum(counts.get("train", {}).values())
+    sizes = experiment.part_sizes(results.dataset_card)
+    rows = sizes.get("train", 0) if card else sum(sizes.values())
     key = {
         "points explained": number(headline["instances"]),
         "labelled rows": number(rows),
@@ -93,7 +93,7 @@ def _costs(results: Results) -> list[tuple[str, str]]:
 
 
 def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
-    """What the experiment found, in sentences made from its numbers; rows: of the training part; advised: what to take
+    """What the experiment found, in sentences made from its numbers; rows: that were read; advised: what to take
     is said before."""
     free = [label for label in data_labels(results) if not METHODS[results.labels[label]["method"]].asks_model]
     points = number(len(results.instances))

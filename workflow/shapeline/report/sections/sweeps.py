@@ -64,10 +64,10 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
     picked = experiment.chosen(results.instances, count)
     places = experiment.positions(results.dataset, picked)
     images, own = results.dataset.inputs[places], results.dataset.labels[places]
-    train = results.dataset.part("train")
-    rows = np.unique(np.linspace(0, len(train.inputs) - 1, SWEPT).astype(int))  # evenly through the file
-    flat = train.inputs[rows].reshape(len(rows), -1)
-    sweeps = sweep(images.reshape(len(images), -1), flat, train.labels[rows], own, methods)
+    known = results.dataset.part("train") if results.model_card else results.dataset
+    rows = np.unique(np.linspace(0, len(known.inputs) - 1, SWEPT).astype(int))  # evenly through the file
+    flat = known.inputs[rows].reshape(len(rows), -1)
+    sweeps = sweep(images.reshape(len(images), -1), flat, known.labels[rows], own, methods)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     return together(*(sweep_rows(swept, images, names) for swept in sweeps), note(sweep_times(sweeps, len(flat))))
 

@@ -1,0 +1,97 @@
+"""config.paper.yaml says what the papers say: computed from the file, without a run."""
+
+import numpy as np
+import pytest
+import yaml
+
+from shapeline.config import validation
+from shapeline.datasets import preparation
+from shapeline.hierarchy import exploration
+from tests.fixtures import annotated_files, failures
+
+
+@pytest.fixture(scope="module")
+def paper(root):
+    return yaml.safe_load((root / "config.paper.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def config(root, paper):
+    default = yaml.safe_load((root / "config.yaml").read_text())
+    return validation.load(
+        {key: {**default.get(key, {}), **paper[key]} for key in ("datasets", "models")}
+        | {
+            "experiments": {**default["experiments"], **paper["experiments"]},
+            "run": paper["run"],
+        }
+    )
+
+
+def leaves(sides: tuple[int, int], min_size: int) -> set[tuple[int, int]]:
+    """The sides of the leaves of a picture all of which is relevant."""
+    nodes, found = np.array([[0, sides[0], 0, sides[1]]]), set()
+    while len(nodes):
+        children, players = exploration._quadrants(nodes, min_size)
+        found |= {(int(bottom - top), int(right - left)) for top, bottom, left, right in nodes[players == 1]}
+        nodes = children[(np.arange(4) < players[:, None]) & (players[:, None] > 1)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("experiment", "full", "min_size", "leaf"),
+    [
+        ("crosses_1", (100, 120), 3, {(3, 3), (3, 4), (4, 3), (4, 4)}),
+        ("malaria", (1200, 1600), 75, {(75, 100)}),
+        ("malaria_labels", (1200, 1600), 75, {(75, 100)}),
+        ("lisa", (960, 1280), 30, {(30, 40)}),
+    ],
+)
+def test_leaves_are_those_of_the_paper(paper, experiment, full, min_size, leaf):
+    """Teneggi et al. 2021: at the reduced size a leaf is the same share of the picture, to within a pixel."""
+    assert leaves(full, min_size) == leaf
+    entry = paper["experiments"][experiment]
+    sides = paper["datasets"][paper["models"][entry["model"]]["dataset"]].get("size", full)
+    here = leaves(tuple(sides), entry["methods"]["h_shap"]["min_size"])
+    shrunk = [(height * sides[0] / full[0], width * sides[1] / full[1]) for height, width in leaf]
+    assert all(any(abs(a - h) < 1 and abs(b - w) < 1 for a, b in shrunk) for h, w in here), (here, shrunk)
+
+
+def test_the_recipes_are_those_of_the_paper(config):
+    flips = {name: model.training.augment for name, model in config.models.items() if model.architecture == "resnet18"}
+    assert set(map(tuple, flips.values())) == {("flip_horizontal",)}
+    labels = config.models["malaria_labels_resnet"].training
+    assert (labels.epochs, labels.schedule, labels.step, labels.step_epochs) == (60, "step", 0.7, 7)
+    for name in ("malaria_resnet", "lisa_resnet"):
+        recipe = config.models[name].training
+        assert (recipe.epochs, recipe.schedule, recipe.step, recipe.step_epochs) == (25, "step", None, None)  # 0.2, 10
+    assert (config.datasets["malaria"].split, config.datasets["malaria"].test) == ("drawn", 120)
+    assert (config.datasets["malaria_labels"].split, config.datasets["malaria_labels"].test) == ("drawn", 0.2)
+
+
+def test_the_explainers_with_a_background_have_the_papers(config):
+    for name in ("crosses_1", "crosses_6"):
+        methods = config.experiments[name].methods
+        assert methods["expected_gradients"].background == methods["deep_lift"].background == 100
+        peers = config.experiments[f"{name}_peers"].methods
+        assert peers["peer_shap_gradient"].background == peers["peer_shap_deep"].background == 100
+        assert methods["expected_gradients"].samples == peers["peer_shap_gradient"].samples == 200
+        spent = [int(peers[f"peer_shap_partition_{m}"].budget * 12_000) for m in (500, 64, 32, 16)]
+        assert spent == [500, 64, 32, 16]
+
+
+def test_a_drawn_split_takes_so_many_of_each_class(tmp_path):
+    """The official test part has one slide of each class; the paper draws its own from all of them."""
+    path = annotated_files.write_zip(tmp_path / "malaria.zip", annotated_files.malaria())
+    settings = {"source": "malaria", "path": str(path), "size": [12, 16]}
+    official = preparation.prepare("malaria", settings, [], tmp_path / "official")["counts"]["test"]
+    assert official == {"no trophozoite": 1, "trophozoite": 1}
+    for test, count in ((2, 2), (0.5, 2), (0.75, 3)):
+        card = preparation.prepare("malaria", {**settings, "split": "drawn", "test": test}, [], tmp_path / "drawn")
+        assert card["counts"]["test"] == {"no trophozoite": count, "trophozoite": count}
+    for wrong, words in (
+        ({"split": "drawn", "test": 4}, "4 records of each class, and one has 4; ask for fewer"),
+        ({"split": "drawm"}, "'drawm' is unknown. Did you mean 'drawn'?"),
+        ({"test": 2}, "remove the key, or set split: drawn"),
+        ({"split": "drawn", "test": 1.5}, "or a whole number of records of each class"),
+    ):
+        assert words in failures.failure(preparation.prepare, "malaria", {**settings, **wrong}, [], tmp_path / "wrong")
