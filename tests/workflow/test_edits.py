@@ -246,7 +246,7 @@ def test_a_new_dataset_and_an_edited_loader_are_run_and_nothing_else_is(tiny, tm
     append(other, f"{package}/metrics/loaders.py")
     other.configure(changed(datasets__more={"source": "more_digits", "classes": [3, 8]}))
     made = "data/prepared/more/card.json"
-    done = other.snakemake("all", made, "--cores", "2")
+    done = other.snakemake("all", made, "--cores", "2", "--printshellcmds")  # as Snakemake itself says it
     jobs = Counter(re.findall(r"^(?:local)?rule (\w+):", done.stderr, re.M))
     once = ("prepare_dataset", "compare", "render_report", "render_index")
     assert jobs == {"measure": 3, **dict.fromkeys(once, 1), "all": 1}

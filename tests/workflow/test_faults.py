@@ -43,7 +43,7 @@ def shards(checkout) -> dict:
 
 
 def record(checkout, name: str) -> Path:
-    return checkout.path / records._record(f"{SHARDS}/{name}")
+    return checkout.path / records.record_of(f"{SHARDS}/{name}")
 
 
 def settled(checkout) -> dict:
@@ -122,8 +122,7 @@ def test_a_killed_worker_costs_its_shard_alone(running, undisturbed):
     youngest.send_signal(signal.SIGKILL)
     assert process.wait(timeout=240)
     said = (checkout.path / "said").read_text()
-    assert "Error in rule attribute:" in said
-    assert "died with <Signals.SIGKILL: 9>" in said or "returned non-zero exit status 137" in said
+    assert re.search(r"\[attribute tiny exact \d 5\] error: ended by (SIGKILL|signal 9)\n", said), said
     checkout.snakemake("scores", "--cores", "2")
     after = shards(checkout)
     assert {name: after[name] for name in before} == before
@@ -149,6 +148,36 @@ def test_a_killed_snakemake_takes_its_workers_along_and_the_next_call_resumes(ru
     after = shards(checkout)
     assert {name: after[name] for name in before} == before
     assert_as_undisturbed(checkout, undisturbed)
+
+
+@GROUP
+def test_an_interrupted_rerun_keeps_every_finished_file_and_the_same_command_finishes(done, undisturbed):
+    raw = slow()
+    raw["experiments"]["tiny"]["reference"] = "zero"
+    done.configure(raw)
+    before = shards(done)
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    command = [BIN / "snakemake", "scores", "--cores", "2"]
+    with open(done.path / "said", "w") as said:
+        process = subprocess.Popen(
+            command, cwd=done.path, env=environment, stdout=said, stderr=said, start_new_session=True
+        )
+    try:
+        wait_for(lambda: len(shards(done)) < 5 and workers_in(done))
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    after = shards(done)
+    assert set(after) == set(before)
+    kept = [name for name in before if after[name] == before[name]]
+    assert kept
+    said = (done.path / "said").read_text()
+    assert said.endswith("stopped; the same command goes on\n") and "Traceback" not in said and "Error" not in said
+    done.snakemake(*command[1:])
+    assert not {name for name, time_ns in shards(done).items() if before[name] == time_ns}
+    assert "Nothing to be done" in done.snakemake("-n", "scores").stdout
 
 
 @contextmanager

@@ -147,7 +147,7 @@ def test_all_papers_experiments_are_there_and_none_is_left_out_here(paper):
 
 def test_every_experiment_runs_at_smoke_scale(run, paper):
     checkout, done = run
-    assert "All of run: from the start is" in done.stderr
+    assert " jobs to run, roughly " in done.stderr
     for name in paper["experiments"]:
         selected = pd.read_parquet(checkout.path / f"results/smoke/{name}/instances.parquet")
         assert 1 <= len(selected) <= 16, name

@@ -8,7 +8,15 @@ from shapeline import plan
 from shapeline.config.validation import load
 from shapeline.errors import ShapelineError
 from shapeline.metrics.registry import METRICS
-from shapeline.operations import estimates, made_with, prune
+from shapeline.operations import (
+    estimates,
+    interrupts,
+    kept,
+    made_with,
+    prune,
+    terminal,
+    work,
+)
 from shapeline.operations.devices import visible_devices
 from shapeline.operations.jobs import export_package, release_stale_locks
 
@@ -32,10 +40,19 @@ if workflow.is_main_process and release_stale_locks():
         "The last run was killed; its lock is removed and finished files are kept.",
         file=sys.stderr,
     )
+shell.prefix(interrupts.PREFIX)
+if workflow.is_main_process:
+    interrupts.catch()
+    kept.put_back()
 
 CONFIG = read_config(config)
 RESULTS = CONFIG.results
 GPU = 0 if CONFIG.device == "cpu" else 1
+TERMINAL = (
+    terminal.attach(workflow, CONFIG, lambda: made_with.lines(CONFIG))
+    if workflow.is_main_process
+    else None
+)
 asked_gpus = workflow.global_resources.get("gpu").value
 if asked_gpus and workflow.is_main_process:
     workflow.register_resource("gpu", asked_gpus * CONFIG.jobs_per_gpu)
@@ -55,8 +72,10 @@ wildcard_constraints:
 
 
 onstart:
+    kept.keep(job.output for job in workflow.dag.needrun_jobs())
     print(
-        *estimates.lines(CONFIG),
+        work.line(CONFIG, workflow),
+        *estimates.memory_lines(CONFIG),
         *made_with.lines(CONFIG),
         sep="\n",
         file=sys.stderr,
@@ -70,6 +89,20 @@ onstart:
             "No GPU is visible on this machine: running on the CPU.",
             file=sys.stderr,
         )
+
+
+onsuccess:
+    if TERMINAL:
+        TERMINAL.end(
+            True,
+            f"{RESULTS}/reports/index.html",
+            lambda: made_with.flagged(CONFIG),
+        )
+
+
+onerror:
+    if TERMINAL:
+        TERMINAL.end(False, f"{RESULTS}/reports/index.html", list)
 
 
 def all_scores(experiment):

@@ -164,11 +164,7 @@ def of_training(config: Config, model: str) -> float:
 
 def of_run(config: Config) -> tuple[float, float]:
     """Evaluations, and seconds of one core with training and data, of everything under `run:`, from the start."""
-    return _whole(config, [of_experiment(config, name) for name in config.run])
-
-
-def _whole(config: Config, costs: list[Cost]) -> tuple[float, float]:
-    """As of_run, from what each experiment of `run:` costs."""
+    costs = [of_experiment(config, name) for name in config.run]
     models: dict[str, int] = {}  # how often each is trained
     for entry in (config.experiments[name] for name in config.run):
         if entry.model:
@@ -182,21 +178,6 @@ def _whole(config: Config, costs: list[Cost]) -> tuple[float, float]:
         + prepared
     )
     return sum(cost.evaluations for cost in costs), seconds
-
-
-def lines(config: Config) -> list[str]:
-    """What each experiment of `run:` takes, and all of them with their data and models, a line each."""
-    costs = [of_experiment(config, name) for name in config.run]
-    evaluations, seconds = _whole(config, costs)
-    return [
-        *(
-            f"{name}: {amount(cost.evaluations)} evaluations, {core_time(cost.seconds)}"
-            for name, cost in zip(config.run, costs, strict=True)
-        ),
-        f"All of run: from the start is {amount(evaluations)} evaluations, roughly {core_time(seconds)} without a GPU, "
-        "data and models included; `snakemake doctor` says more.",
-        *memory_lines(config),
-    ]
 
 
 def memory_lines(config: Config) -> list[str]:

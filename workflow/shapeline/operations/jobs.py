@@ -1,22 +1,29 @@
 """The plumbing of a job: its log, its progress line, its device, and an end when Snakemake dies."""
 
 import _thread
+import contextlib
 import logging
 import os
+import re
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
 
 from shapeline.errors import ShapelineError
 from shapeline.memory import keep_freed_memory, ran_out
+from shapeline.operations import interrupts
 from shapeline.operations.devices import acquire_device, usable_device
 
 log = logging.getLogger("shapeline")
+CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on it
+CAUSE = "error: "  # how the last lines of a failed job's log begin
+INSTANCES = re.compile(r"(\d+)/(\d+) instances")
+TOLD_BY_SNAKEMAKE = "SHAPELINE_ERRORS_ARE_TOLD"  # in the environment of a job whose run reads the cause from its log
 
 
 def start(snakemake) -> str:
@@ -26,28 +33,35 @@ def start(snakemake) -> str:
     name = " ".join([snakemake.rule, *map(str, snakemake.wildcards)])
     to_file, to_terminal = logging.FileHandler(path, mode="w", encoding="utf-8"), logging.StreamHandler()
     to_file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    to_terminal.setFormatter(logging.Formatter(f"[{name}] %(message)s"))
-    to_terminal.setLevel(logging.INFO if sys.stderr.isatty() else logging.WARNING)
+    clear = CLEAR if sys.stderr.isatty() else ""
+    to_terminal.setFormatter(logging.Formatter(f"{clear}[{name}] %(message)s"))
+    to_terminal.setLevel(logging.WARNING)
     log.handlers[:] = [to_file, to_terminal]
     log.setLevel(logging.INFO)
 
     def last_words(kind: type[BaseException], error: BaseException, trace) -> None:
         to_file.stream.flush()
-        logging.getLogger("shapeline.failure").propagate = False
+        if issubclass(kind, KeyboardInterrupt):
+            log.info("stopped")
+            return
         to_file.emit(log.makeRecord(log.name, logging.ERROR, "", 0, "failed", (), (kind, error, trace)))
+        cause = f"{kind.__name__}: {error}"
         if ran_out(error):
             told = [line for line in str(error).splitlines() if "memory" in line or "OOM" in line] or [kind.__name__]
-            print(
-                f"[{name}] error: memory ran out ({told[0]}); "
-                "run fewer jobs at a time, or use a device with more memory",
-                file=sys.stderr,
-            )
+            cause = f"memory ran out ({told[0]}); run fewer jobs at a time, or use a device with more memory"
         elif issubclass(kind, ShapelineError | OSError):
-            print(f"[{name}] error: {str(error) or kind.__name__}", file=sys.stderr)
-        else:
+            cause = str(error) or kind.__name__
+        to_file.stream.write(f"{CAUSE}{cause}\n")
+        to_file.stream.flush()
+        if TOLD_BY_SNAKEMAKE in os.environ:
+            return
+        if cause.startswith(f"{kind.__name__}: "):
             sys.__excepthook__(kind, error, trace)
+        else:
+            print(f"[{name}] error: {cause}", file=sys.stderr)
 
     sys.excepthook = last_words
+    interrupts.listen()
     _watch_parents()
     keep_freed_memory()
     # Snakemake sets OMP_NUM_THREADS; TensorFlow asks these instead, and writes to the terminal unless told not to.
@@ -75,6 +89,27 @@ def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
     return tell
 
 
+def instances_done(path: str) -> float | None:
+    """The share of its instances that the job with this log says are done."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(-min(400, os.stat(path).st_size), os.SEEK_END)
+            found = INSTANCES.findall(file.read().decode(errors="replace"))
+    except OSError:
+        return None
+    return int(found[-1][0]) / max(int(found[-1][1]), 1) if found else None
+
+
+def cause_of(logs: Iterable[str]) -> str:
+    """What the logs of a failed job end with as its cause, "" where they have none."""
+    for path in logs:
+        with contextlib.suppress(OSError):
+            _, found, cause = Path(path).read_text(encoding="utf-8", errors="replace").rpartition(f"\n{CAUSE}")
+            if found:
+                return cause.strip()
+    return ""
+
+
 def export_package() -> None:
     """Let the scripts that Snakemake starts import this very package, installed or not."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
@@ -87,26 +122,38 @@ def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
     Every run notes itself under `owners`. The lock goes only when a noted run of this machine is dead and no other
     run is noted alive or, in the last week, on another machine.
     """
-    host, dead, others = socket.gethostname(), [], 0
+    dead, others = [], 0
     owners = folder / "owners"
     owners.mkdir(parents=True, exist_ok=True)
     for note in owners.iterdir():
-        where, pid, born = note.name.rsplit("@", 2)
-        if where == host and not _lives(int(pid), float(born)):
+        if not is_gone(note):
+            others += note.name != owner()
+        elif _is_here(note):
             dead.append(note)
-        elif where != host and time.time() - note.stat().st_mtime > 7 * 86400:  # cannot be asked; few runs last a week
-            note.unlink(missing_ok=True)
         else:
-            others += note.name != _own_note(host)
+            note.unlink(missing_ok=True)
     locks = list((folder / "locks").glob("*")) if dead and not others else []
     for file in [*locks, *dead]:
         file.unlink(missing_ok=True)
-    (owners / _own_note(host)).touch()
+    (owners / owner()).touch()
     return bool(locks)
 
 
-def _own_note(host: str) -> str:
-    return f"{host}@{os.getpid()}@{psutil.Process().create_time():.2f}"
+def owner() -> str:
+    """A name for this process that no other has had."""
+    return f"{socket.gethostname()}@{os.getpid()}@{psutil.Process().create_time():.2f}"
+
+
+def is_gone(note: Path) -> bool:
+    """Whether the process that a note names has ended; of another machine's, whether that is a week old."""
+    _, pid, born = note.name.rsplit("@", 2)
+    if _is_here(note):
+        return not _lives(int(pid), float(born))
+    return time.time() - note.stat().st_mtime > 7 * 86400  # cannot be asked; few runs last a week
+
+
+def _is_here(note: Path) -> bool:
+    return note.name.rsplit("@", 2)[0] == socket.gethostname()
 
 
 def _lives(pid: int, born: float) -> bool:

@@ -1,7 +1,8 @@
-"""What is said at the start of a run of the versions that scores were made with."""
+"""What is said at the start of a run of the versions that scores were made with, and at its end of what failed."""
 
 import contextlib
 import os
+from collections import Counter
 
 from shapeline.config.types import Config
 from shapeline.errors import ShapelineError
@@ -35,4 +36,24 @@ def lines(config: Config) -> list[str]:
             "is here, which may change numbers; `versions: strict` in the configuration makes them anew"
             for (package, theirs, here), names in sorted(labels.items())
         ]
+    return told
+
+
+def flagged(config: Config) -> list[str]:
+    """A line for each label of the experiments under `run` whose instances failed or are flagged, with how many."""
+    from pyarrow import parquet
+
+    told = []
+    for experiment in config.run:
+        for label in runs.labels(config, experiment):
+            rows = [
+                row
+                for path in filter(os.path.exists, paths.score_files(config, experiment, label))
+                for row in parquet.read_table(path, columns=["status", "flag"]).to_pylist()
+            ]
+            failed = sum(row["status"] != "ok" for row in rows)
+            named = Counter(row["flag"] for row in rows if row["status"] == "ok" and row["flag"])
+            what = [f"{failed} failed"] * bool(failed) + [f"{count} {flag}" for flag, count in named.items()]
+            if what:
+                told.append(f"{experiment}: {label}: of {len(rows)} explanations {', '.join(what)}")
     return told

@@ -39,7 +39,7 @@ def _is_recorded(path: str, settings: dict) -> bool:
     It writes its record in the moments after the file; from the times alone a file that came later is known, and then
     the record decides: with other parameters in it the job runs again anyhow.
     """
-    record = _record(path)
+    record = record_of(path)
     try:
         recorded = json.loads(record.read_text(encoding="utf-8")).get("params", [])
     except (FileNotFoundError, ValueError):  # Snakemake passes over a record that it cannot read
@@ -49,12 +49,13 @@ def _is_recorded(path: str, settings: dict) -> bool:
     return repr(settings) not in recorded
 
 
-def _record(path: str) -> Path:
-    """Where Snakemake keeps its record of an output: the path in URL-safe base64, in pieces a file name can hold."""
+def record_of(path: str, kind: str = "metadata") -> Path:
+    """Where Snakemake keeps its record of an output, or its mark of one that is `incomplete`: the path in URL-safe
+    base64, in pieces that a file name can hold."""
     name = urlsafe_b64encode(path.encode()).decode()
     longest = os.pathconf(".", "PC_NAME_MAX") - 1
     pieces = [name[i : i + longest] for i in range(0, len(name), longest)]
-    return Path(".snakemake/metadata", *("@" + piece for piece in pieces[:-1]), pieces[-1])
+    return Path(".snakemake", kind, *("@" + piece for piece in pieces[:-1]), pieces[-1])
 
 
 def _stored_digest(path: str) -> str | None:
