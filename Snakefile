@@ -1,10 +1,17 @@
 # Fetch data, train models, attribute, measure, report. Targets are words, workers are the rules in workflow/rules.
+import sys
+
 from snakemake.utils import min_version
 
 min_version("9.27")
 
-
-configfile: "config.yaml"
+# As `configfile:`, which cannot be tried: YAML's own reader fails on what shapeline/config/limits.py refuses.
+try:
+    workflow.configfile("config.yaml")
+except RecursionError:
+    sys.exit(
+        "config.yaml: hundreds of keys and lists inside one another; no key is that deep"
+    )
 
 
 include: "workflow/rules/common.smk"

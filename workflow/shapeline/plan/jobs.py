@@ -21,10 +21,13 @@ from shapeline.plan.runs import all_labels, metric_names, split_label, trainings
 from shapeline.plan.tracked import sources, with_code
 from shapeline.seeds import digest
 
+READERS = ("pandas", "pillow", "scikit-learn")  # of tables, pictures and the sets that come with a package
+
 
 def prepare_job(config: Config, dataset: str) -> dict:
     files, facts = code.prepare_code(config, dataset), code.prepare_facts(config, dataset)
-    return with_code(settings.prepare_settings(config, dataset), files, facts)
+    job = with_code(settings.prepare_settings(config, dataset), files, facts)
+    return _with_versions(config, job, None, *READERS)
 
 
 def train_job(config: Config, model: str, number: int = 0) -> dict:
@@ -55,11 +58,11 @@ def measure_job(config: Config, experiment: str, metric: str) -> dict:
     return _with_versions(config, job, config.experiments[experiment].model if METRICS[metric].asks_model else None)
 
 
-def _with_versions(config: Config, job: dict, model: str | None, package: str | None = None) -> dict:
+def _with_versions(config: Config, job: dict, model: str | None, *packages: str | None) -> dict:
     """The job, and where the configuration says `versions: strict` the installed packages that it may use."""
     if config.versions != "strict":
         return job
-    return job | {"versions": of_job(framework_of(config.models[model]) if model else None, [package])}
+    return job | {"versions": of_job(framework_of(config.models[model]) if model else None, packages)}
 
 
 def compare_job(config: Config, experiment: str, metric: str) -> dict:
