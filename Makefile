@@ -4,7 +4,7 @@ BIN := .venv/bin
 CORES ?= 2
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup report test test-quick test-real check benchmark docs clean
+.PHONY: setup report test test-quick test-real chaos check benchmark docs clean
 
 # The stamp is newer than the pins once they are installed; then set-up is skipped.
 setup: .venv/installed
@@ -30,6 +30,10 @@ test-quick: setup
 
 test-real: setup
 	python -m pytest -m real
+
+# Faults at random for ten minutes, more on a busy machine; at the end every score is an undisturbed run's.
+chaos: setup
+	OMP_NUM_THREADS=1 python -m pytest -s -m real tests/workflow/test_chaos.py
 
 check: setup
 	ruff check .

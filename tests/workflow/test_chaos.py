@@ -1,0 +1,187 @@
+"""Ten minutes of faults at random, by `make chaos`: at the end every score is what an undisturbed run gives."""
+
+import contextlib
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+
+import numpy as np
+import psutil
+import pytest
+
+from shapeline import scores
+from shapeline.operations import kept
+from tests.workflow.conftest import BIN, Checkout, copy_repository
+from tests.workflow.test_faults import workers_in
+
+pytestmark = pytest.mark.real
+KILLS = 24  # on running jobs, the least number
+MINUTES = float(os.environ.get("CHAOS_MINUTES", "25"))  # after which no fault is begun, on a machine that is slow
+SMALL = 8192  # bytes of the largest file while the disk is full
+# Each sum is of one row alone, without a library's parallel order: the same bits whatever the batch.
+MODEL = """
+import time
+
+import numpy as np
+
+WEIGHTS = np.sin(np.arange(64))
+
+
+def slow(rows):
+    time.sleep(0.2)  # a call takes a while, for faults to come in between, and no processor
+    score = (np.asarray(rows, float).reshape(len(rows), 64) * WEIGHTS).sum(1)
+    probability = 0.5 + 0.5 * score / (1 + np.abs(score))
+    return np.stack([1 - probability, probability], 1)
+"""
+EDITED = ("designs/sampled.py", "metrics/bookkeeping.py", "methods/controls.py", "engine/checks.py")
+
+
+def settings(reference: str) -> dict:
+    """Labels in shards of a function, whose scores have the same bits in every run, and of a trained network."""
+    methods = {name: {"method": name} for name in ("kernel_shap", "sample_shapley", "occlusion", "lime")}
+    shared = {"features": {"kind": "patch", "size": 2}, "reference": reference, "metrics": {"cost": {}}}
+    return {
+        "run": ["function", "network"],
+        "datasets": {"digits38": {"source": "digits", "classes": [3, 8]}},
+        "models": {
+            "slow": {"dataset": "digits38", "source": "slow.py:slow", "framework": "function"},
+            "cnn": {"dataset": "digits38", "architecture": "digits_cnn", "training": {"epochs": 2}},
+        },
+        "experiments": {
+            "function": {"model": "slow", "instances": {"count": 12}, "shards": 4, "methods": methods, **shared},
+            "network": {"model": "cnn", "instances": {"count": 6}, "methods": dict([*methods.items()][:2]), **shared},
+        },
+    }
+
+
+CONFIGURATIONS = ("zero", "mean")
+
+
+def tables(checkout: Checkout) -> dict:
+    """The rows of every label, without the seconds that they took."""
+    return {
+        f"{folder.parent.parent.name}/{folder.name}": scores.read(folder).drop(columns="seconds")
+        for folder in sorted(checkout.path.glob("results/*/scores/*"))
+    }
+
+
+class Chaos:
+    """A checkout and what happens to it; `told` counts."""
+
+    def __init__(self, checkout: Checkout, seed: int):
+        self.checkout, self.random, self.told = checkout, random.Random(seed), Counter()
+
+    def choose(self) -> None:
+        """Something between two runs: another configuration, an edit, the loss of Snakemake's records, or nothing."""
+        what = self.random.choice(("configuration", "configuration", "edit", "lost .snakemake", "nothing"))
+        self.told[what] += what != "nothing"
+        if what == "configuration":
+            self.checkout.configure(settings(CONFIGURATIONS[self.told[what] % 2]))
+        elif what == "edit":
+            file = self.checkout.path / "workflow/shapeline" / self.random.choice(EDITED)
+            file.write_text(file.read_text() + "# edited\n")
+        elif what == "lost .snakemake":
+            shutil.rmtree(self.checkout.path / ".snakemake", ignore_errors=True)
+
+    def run(self) -> None:
+        """Start Snakemake, maybe on a disk that is full, and kill its workers, it, or both until it ends."""
+        full = self.random.random() < 0.2
+        self.told["full disk"] += full
+        with open(self.checkout.path / "said", "w") as said:
+            process = subprocess.Popen(
+                [BIN / "snakemake", "metrics", "--cores", "2"],
+                cwd=self.checkout.path,
+                env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+                preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL, SMALL))) if full else None,
+            )
+        self.told["runs"] += 1
+        try:
+            while process.poll() is None:
+                time.sleep(self.random.uniform(0.2, 4.0))
+                self.strike(process)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.mend((self.checkout.path / "said").read_text())
+
+    def strike(self, process: subprocess.Popen) -> None:
+        workers = workers_in(self.checkout)
+        if not workers:
+            return
+        what = self.random.choices(("worker", "Snakemake", "interrupt", "nothing"), (6, 1, 1, 2))[0]
+        if what == "worker":
+            with contextlib.suppress(psutil.Error):
+                self.random.choice(workers).kill()
+                self.told["kills of a worker"] += 1
+        elif what == "Snakemake":
+            process.kill()
+            self.told["kills of Snakemake at work"] += 1
+            psutil.wait_procs(workers, timeout=60)
+        elif what == "interrupt":
+            os.killpg(process.pid, signal.SIGINT)
+            self.told["interrupts"] += 1
+            process.wait(timeout=120)
+
+    def mend(self, said: str) -> None:
+        """Do what a line says that is to be done, as a person would; anything else is the next run's."""
+        for files in re.findall(r"^  rm (.*) && snakemake", said, re.M):
+            self.told["told to remove"] += 1
+            for name in files.split():
+                (self.checkout.path / name).unlink()
+        for name in re.findall(r"(\S+) is damaged", said):
+            (self.checkout.path / name).unlink(missing_ok=True)
+
+    @property
+    def kills(self) -> int:
+        return self.told["kills of a worker"] + self.told["kills of Snakemake at work"]
+
+
+def finished(checkout: Checkout, reference: str) -> dict:
+    """The scores of a configuration, once a run of it has ended undisturbed."""
+    checkout.configure(settings(reference))
+    ended = checkout.snakemake("metrics", "--cores", "2", check=False, timeout=1200)
+    if "  rm " in ended.stderr:  # what was done without records may ask for this once
+        Chaos.mend(Chaos(checkout, 0), ended.stderr)
+        ended = checkout.snakemake("metrics", "--cores", "2", timeout=1200)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "Nothing to be done" in checkout.snakemake("metrics", "-n").stdout
+    return tables(checkout)
+
+
+def test_after_all_faults_every_score_is_that_of_an_undisturbed_run(root, tmp_path, record_property):
+    places = [copy_repository(root, tmp_path / name) for name in ("chaos", "undisturbed")]
+    for place in places:
+        (place.path / "slow.py").write_text(MODEL)
+        place.configure(settings(CONFIGURATIONS[0]))
+    chaos = Chaos(places[0], seed=int(os.environ.get("CHAOS_SEED", "0")))
+    until = time.monotonic() + 60 * MINUTES
+    while time.monotonic() < until and (chaos.kills < KILLS or not chaos.told["lost .snakemake"]):
+        chaos.run()
+        chaos.choose()
+    for reference in CONFIGURATIONS:
+        ours, theirs = (finished(place, reference) for place in places)
+        assert set(ours) == set(theirs) and len(ours) == 6
+        for label, table in ours.items():
+            other = theirs[label]
+            assert table.drop(columns="scores").equals(other.drop(columns="scores")) or label.startswith("network"), (
+                label
+            )
+            chaos.told["rows compared"] += len(table)
+            tolerance = 0 if label.startswith("function") else 1e-5  # a network's form is the fastest of the day
+            np.testing.assert_allclose(scores.matrix(table), scores.matrix(other), rtol=0, atol=tolerance)
+        chaos.told["score files compared"] += len([*places[0].path.glob("results/*/scores/*/*.parquet")])
+    assert not list((places[0].path / kept.FOLDER).glob("*"))
+    figures = ", ".join(f"{what} {count}" for what, count in chaos.told.items())
+    record_property("told", f"chaos: {figures}")
+    print(f"\nchaos: {figures}")
+    assert chaos.kills >= 20, figures
