@@ -69,6 +69,22 @@ def test_downloads_and_verifies(server, tiny, tmp_path, caplog):
     assert "checksum verified" in caplog.text
 
 
+def test_a_file_without_a_checksum_is_pinned_at_first_use(server, tiny, tmp_path):
+    tiny(md5=None, size=None)
+    place, pin = tmp_path / "data.gz", tmp_path / "data.gz.sha256"
+    fetch("tiny", "data.gz", place)
+    assert pin.read_text().strip() == hashlib.sha256(CONTENT).hexdigest()
+    fetch("tiny", "data.gz", place)  # the same again
+    place.write_bytes(b"another")
+    assert "the file first used here had" in failure("tiny", "data.gz", place)
+    place.unlink()
+    server.content["/a/data.gz"] = b"changed by its host"
+    assert f"to take the new one, delete {pin}" in failure("tiny", "data.gz", place) and not place.exists()
+    pin.unlink()
+    fetch("tiny", "data.gz", place)
+    assert place.read_bytes() == b"changed by its host"
+
+
 def test_sha256_is_preferred_to_md5(server, tiny, tmp_path):
     tiny(sha256=hashlib.sha256(CONTENT).hexdigest(), md5="0" * 32)
     assert fetch("tiny", "data.gz", tmp_path / "data.gz").read_bytes() == CONTENT

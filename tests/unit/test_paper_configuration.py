@@ -7,6 +7,7 @@ import yaml
 from shapeline.config import validation
 from shapeline.datasets import preparation
 from shapeline.hierarchy import exploration
+from shapeline.report import claims
 from tests.fixtures import annotated_files, failures
 
 
@@ -95,3 +96,31 @@ def test_a_drawn_split_takes_so_many_of_each_class(tmp_path):
         ({"split": "drawn", "test": 1.5}, "or a whole number of records of each class"),
     ):
         assert words in failures.failure(preparation.prepare, "malaria", {**settings, **wrong}, [], tmp_path / "wrong")
+
+
+def test_controls_stand_where_the_readme_says(config):
+    """Random scores in every experiment; occlusion and a gradient × input where predictions or maps are judged."""
+    for name, experiment in config.experiments.items():
+        methods = {entry.method for entry in experiment.methods.values()}
+        assert "random" in methods, name
+        if name != "smoke" and experiment.model and (experiment.metrics.log_odds or experiment.metrics.localization):
+            assert "occlusion" in methods and methods & {"gradient_x_input", "gradient_x_difference"}, name
+
+
+def test_the_claims_of_c_shapley_judge_the_printed_form_and_the_named_fit(config):
+    """Never the default, which was chosen by a comparison of our own."""
+    asked = set()
+    for claim in claims.CLAIMS:
+        if claim.paper == claims.CHEN and "C-Shapley" in claim.text:
+            asked |= {cell.cell_contents for cell in claim.check.__closure__ if isinstance(cell.cell_contents, str)}
+            asked |= {
+                one
+                for cell in claim.check.__closure__
+                if isinstance(cell.cell_contents, tuple)
+                for one in cell.cell_contents
+            }
+    fits = {label for label in asked if label.startswith("c_shapley")}
+    assert fits == {"c_shapley_regression_printed", "c_shapley_regression_kernel"} == set(claims.FITS)
+    for name in ("imdb", "agnews", "yahoo", "mnist38", "cifar10dh"):
+        methods = config.experiments[name].methods
+        assert [methods[label].fit for label in claims.FITS] == ["printed", "kernel"], name

@@ -55,7 +55,9 @@ def fetch(
 def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None, offline: bool) -> Path:
     label = f"{source}/{file.name}"
     if destination.exists():
-        problem = file.problem(destination) if destination.is_file() else "is not a file"
+        problem = (
+            (file.problem(destination) or _pinned(file, destination)) if destination.is_file() else "is not a file"
+        )
         if problem:
             raise ShapelineError(f"{destination}: {problem}; delete it, or put the official file there.")
         log.info("%s: already at %s, %s", label, destination, _verified(file, destination))
@@ -101,13 +103,38 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
 
 
 def _finish(label: str, file: RemoteFile, origin: Path | str, part: Path, destination: Path) -> Path:
+    if problem := _pinned(file, part, destination):
+        raise ShapelineError(f"{label}: from {origin}: {problem}.")
     os.replace(part, destination)
     log.info("%s: from %s, %s", label, origin, _verified(file, destination))
     return destination
 
 
+def _pinned(file: RemoteFile, found: Path, destination: Path | None = None) -> str:
+    """What is wrong with a file without a published checksum: it is not the one first used here, "" where it is.
+
+    The first one's sha256 is kept beside its place, as <file>.sha256. destination: the place, where it is not there.
+    """
+    if file.checksum:
+        return ""
+    place = destination or found
+    pin = place.with_name(place.name + ".sha256")
+    digest = file_digest(found, "sha256")
+    if not pin.exists():
+        pin.write_text(digest + "\n", encoding="utf-8")
+        return ""
+    first = pin.read_text(encoding="utf-8").strip()
+    if digest == first:
+        return ""
+    return f"has sha256 {digest}, and the file first used here had {first} (to take the new one, delete {pin})"
+
+
 def _verified(file: RemoteFile, path: Path) -> str:
-    return "checksum verified" if file.checksum else f"no checksum is published; sha256 {file_digest(path, 'sha256')}"
+    return (
+        "checksum verified"
+        if file.checksum
+        else f"no checksum is published; pinned at first use, sha256 {file_digest(path, 'sha256')}"
+    )
 
 
 def _copy(origin: Path, part: Path, file: RemoteFile) -> str:

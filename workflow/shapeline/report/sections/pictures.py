@@ -1,5 +1,7 @@
 """Sections of a report on pictures: masked pictures, the ones that the model gets wrong, mean maps of each class."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
@@ -13,7 +15,7 @@ from shapeline.report.figures import score_maps
 from shapeline.report.numbers import counted, number, share
 from shapeline.report.sections import examples
 
-MASKED = 0.2  # share of the features masked, as in the pictures of Chen et al. (2018)
+MASKED = (0.15, 0.2)  # shares of the features masked, as in the pictures of Chen et al. (2018)
 WRONG = 6  # misclassified pictures shown
 MOST = 10  # classes that have mean maps
 BRIGHT, DARK = (0.86, 0.15, 0.12), (0.16, 0.38, 0.85)
@@ -45,8 +47,9 @@ def masked_section(results: Results) -> HTML:
     picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
     return figure(
         masked_grid(results, picked),
-        "Pictures with the top features of each method masked, a row an instance, a column a method",
-        f"The top {share(MASKED)} of the features by signed score are masked{examples.signless(results)}. "
+        "Pictures with the top features of each method masked, two rows an instance, a column a method",
+        f"The top {' and '.join(map(share, MASKED))} of the features by signed score are masked"
+        f"{examples.signless(results)}. "
         f"{_colours(results)}",
         vector=False,
     )
@@ -67,19 +70,23 @@ def mistakes_section(results: Results) -> HTML:
     return together(
         note(f"The model gets {of_all} wrong.{first} The scores explain the {explained}."),
         figure(
-            masked_grid(results, shown),
+            masked_grid(results, shown, MASKED[-1:]),
             "Misclassified pictures with the top features of each method masked",
-            f"What speaks most for the wrong class: the top {share(MASKED)} of the features"
+            f"What speaks most for the wrong class: the top {share(MASKED[-1])} of the features"
             f"{examples.signless(results)}. {_colours(results)}",
             vector=False,
         ),
     )
 
 
-def masked_grid(results: Results, instances: pd.DataFrame) -> Figure:
-    """A row an instance: the picture, then what each method masks of it."""
+def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[float] = MASKED) -> Figure:
+    """A row an instance and share of the features: the picture, then what each method masks of it."""
+    instances = instances.loc[instances.index.repeat(len(shares))]
     images = results.dataset.inputs[experiment.positions(results.dataset, instances)]
     names = [experiment.instance_name(results, row) for row in instances.to_dict("records")]
+    of_row = list(shares) * (len(instances) // len(shares))
+    if len(shares) > 1:
+        names = [f"{name}\n{share(part)} masked" for name, part in zip(names, of_row, strict=True)]
     values = {label: experiment.scores_of(frame, instances["instance"]) for label, frame in results.scores.items()}
     cells = [results.features_of(image).cells[0] for image in images]
     pictures = [in_colour(image, score_maps.tone_of(results.dataset_card)) for image in images]
@@ -89,20 +96,22 @@ def masked_grid(results: Results, instances: pd.DataFrame) -> Figure:
         if label is not None and scores is None:
             elements.write_failed(axes)
             return
-        shown = pictures[row] if label is None else masked(pictures[row], images[row], scores, cells[row])
+        shown = pictures[row] if label is None else masked(pictures[row], images[row], scores, cells[row], of_row[row])
         axes.imshow(shown, interpolation="nearest")
 
     return score_maps.picture_grid(names, list(values), draw)
 
 
-def masked(picture: np.ndarray, image: np.ndarray, scores: np.ndarray, cells: np.ndarray) -> np.ndarray:
+def masked(
+    picture: np.ndarray, image: np.ndarray, scores: np.ndarray, cells: np.ndarray, part: float = MASKED[-1]
+) -> np.ndarray:
     """The picture (height, width, 3) with the top features red where the image was bright and blue where it was dark.
 
     image: (channels, height, width), bright where the mean of its channels is above one half; scores: (d,), of which
-    the largest 20 % are masked, at least one; cells: (height, width), the feature that owns each pixel. Of equal scores
-    the first are taken.
+    this part of the largest is masked, at least one; cells: (height, width), the feature that owns each pixel. Of equal
+    scores the first are taken.
     """
-    top = np.argsort(-scores, kind="stable")[: max(1, round(MASKED * len(scores)))]
+    top = np.argsort(-scores, kind="stable")[: max(1, round(part * len(scores)))]
     bright = image.mean(0) > 0.5
     hidden = np.isin(cells, top)
     painted = picture.copy()
