@@ -6,13 +6,15 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 
 from shapeline.report import experiment
+from shapeline.report.colours import BRIGHT, DARK
 from shapeline.report.figures import score_maps
 from shapeline.report.sections import examples, pictures
 from tests.fixtures.result_folder import METHODS, build
 
-RED, BLUE = pictures.BRIGHT, pictures.DARK
+RED, BLUE = to_rgb(BRIGHT), to_rgb(DARK)
 
 
 @pytest.fixture(scope="module")

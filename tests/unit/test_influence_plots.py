@@ -19,6 +19,7 @@ from shapeline.game import features as feature_kinds
 from shapeline.gradients.cells import pooled
 from shapeline.influence import axioms
 from shapeline.report import elements, experiment, rendering, tables
+from shapeline.report.colours import AGAINST, FOR
 from shapeline.report.sections import axioms as sections_axioms
 from shapeline.report.sections import influence as sections_influence
 from shapeline.report.sections import points, sweeps
@@ -189,11 +190,11 @@ def test_every_class_has_a_rule(results):
 # --- pictures -----------------------------------------------------------------------------------------------------
 
 
-def test_blue_is_positive_and_red_negative_at_the_scale_of_the_map():
+def test_blue_is_positive_and_orange_negative_at_the_scale_of_the_map():
     phi = np.array([[[3.0, -3.0, 0.0, 1.5]]])
     colours = points.tinted(phi)[0]
-    assert colours[0] == pytest.approx(to_rgb("#053061"), abs=0.01)
-    assert colours[1] == pytest.approx(to_rgb("#67001f"), abs=0.01)
+    assert colours[0] == pytest.approx(to_rgb(FOR), abs=0.01)
+    assert colours[1] == pytest.approx(to_rgb(AGAINST), abs=0.01)
     assert colours[2].min() > 0.95 and colours[3, 2] > colours[3, 0]
     assert points.tinted(1e-9 * phi)[0] == pytest.approx(colours)
     assert points.tinted(0 * phi)[0] == pytest.approx(np.broadcast_to(colours[2], (4, 3)))
@@ -285,7 +286,7 @@ def test_values_of_a_record_name_categories():
     owner = feature_kinds.Features("group", (4,), cells, ("age", "race", "both", "sex"))
     card = {"feature_names": ["age", "white", "black", "other", "u", "v", "sex"], "categories": {"sex": ["m", "f"]}}
     row = np.array([1.8, 0, 1, 0, 0.5, 2, 1])
-    assert tables.record_values(row, owner, card) == ["1.800", "black", "2 columns", "f"]
+    assert tables.record_values(row, owner, card) == ["1.800", "black", "0.5000; 2", "f"]
 
 
 # --- alike --------------------------------------------------------------------------------------------------------

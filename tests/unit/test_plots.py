@@ -502,7 +502,30 @@ def test_a_table_shows_what_the_instance_has_in_each_feature(table_results):
     shown = dataclasses.replace(table_results, features=features, dataset_card=card)
     assert examples.named_values(shown, np.array([39.0, 1, 0.25])) == ["age = 39", "job = clerk", "x = 0.2500"]
     grouped = table_results.dataset.inputs[0]
-    assert examples.named_values(table_results, grouped)[0] == "radius"  # three columns have no one value
+    three = "; ".join(numbers.number(float(value), 4) for value in grouped[[0, 10, 20]])
+    assert examples.named_values(table_results, grouped)[0] == f"radius = {three}"  # mean, error, worst
+    groups = {"job": ["job_clerk", "job_none"], "many": ["a", "b", "c", "d"]}
+    card = {"input_shape": [6], "feature_names": [*groups["job"], *groups["many"]], "groups": groups}
+    shown = dataclasses.replace(shown, features=feature_kinds.build("group", card), dataset_card=card)
+    assert examples.named_values(shown, np.array([0.0, 1, 2, 3, 4, 5])) == ["job = none", "many"]
+
+
+@pytest.mark.parametrize("task, output", [("classification", "nats"), ("regression", "units of the target")])
+def test_the_unit_of_a_score_is_that_of_what_its_method_explains(table_results, task, output):
+    """Gradients are of log p, or of the prediction, whatever the value of a coalition is."""
+    methods = {"a": "kernel_shap", "b": "gradient_x_input", "c": "saliency", "d": "random", "e": "occlusion"}
+    shown = dataclasses.replace(
+        table_results,
+        settings={**table_results.settings, "value": "logit"},
+        labels={label: {"method": method} for label, method in methods.items()},
+        scores=dict.fromkeys(methods),
+        dataset_card={**table_results.dataset_card, "task": task},
+    )
+    slope = f"{output} per unit of the input"
+    assert {label: experiment.unit_of(shown, label) for label in methods} == {
+        "a": "logits", "b": output, "c": slope, "d": "", "e": "logits"
+    }  # fmt: skip
+    assert experiment.units_told(shown) == f"logits; {output}: b; {slope}: c; no unit: d"
 
 
 def test_a_table_experiment_shows_named_features(table_results):

@@ -62,6 +62,9 @@ class Method:
     efficient: bool | str = False  # scores add up to v(all) - v(none)
     unsigned: bool = False  # scores are magnitudes
     one_sided: bool | str = False  # scores are what is positive alone
+    # What the scores are in: the experiment's value; the network's output, which is log p or a prediction; that by unit
+    # of the input; or nothing that has a name.
+    unit: Literal["value", "output", "slope", "none"] = "value"
     random: bool | str = False  # draws by seed, unless it is exact
     exchangeable: bool = False  # a draw with its features permuted is another draw of the same design
     reads: str | None = None  # "module:function" from a design and values to scores and their uncertainty
@@ -253,9 +256,9 @@ METHODS = Registry(
         ),
         "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", OwnFeatures, control=True),
         "random": Method(
-            "coalitions", "shapeline.methods.controls:random", asks_model=False, control=True, random=True
+            "coalitions", "shapeline.methods.controls:random", asks_model=False, control=True, random=True, unit="none"
         ),
-        "h_shap": Method("hierarchical", "shapeline.hierarchy.methods:h_shap", HShap, one_sided=True),
+        "h_shap": Method("hierarchical", "shapeline.hierarchy.methods:h_shap", HShap, one_sided=True, unit="none"),
         "partition": Method("hierarchical", "shapeline.hierarchy.methods:partition", Partition, efficient=True),
         "saliency": Method(
             "gradients",
@@ -263,6 +266,7 @@ METHODS = Registry(
             needs=("derivative",),
             unsigned=True,
             gradients=1,
+            unit="slope",
         ),
         "gradient_x_input": Method(
             "gradients",
@@ -270,6 +274,7 @@ METHODS = Registry(
             needs=("derivative",),
             control=True,
             gradients=1,
+            unit="output",
         ),
         "gradient_x_difference": Method(
             "gradients",
@@ -277,6 +282,7 @@ METHODS = Registry(
             needs=("derivative",),
             control=True,
             gradients=1,
+            unit="output",
         ),
         "integrated_gradients": Method(
             "gradients",
@@ -284,6 +290,7 @@ METHODS = Registry(
             IntegratedGradients,
             needs=("derivative",),
             gradients="steps",
+            unit="output",
         ),
         "expected_gradients": Method(
             "gradients",
@@ -292,6 +299,7 @@ METHODS = Registry(
             needs=("derivative",),
             random=True,
             gradients="samples",
+            unit="output",
         ),
         "deep_lift": Method(
             "gradients",
@@ -300,6 +308,7 @@ METHODS = Registry(
             needs=("derivative", "torch"),
             gradients=1,
             refuses=("bilstm", "word_cnn"),  # what an LSTM does inside, and the largest over words, are no modules
+            unit="output",
         ),
         "grad_cam": Method(
             "gradients",
@@ -309,6 +318,7 @@ METHODS = Registry(
             one_sided="signed",
             gradients=1,
             data=("image",),
+            unit="none",
         ),
         "smooth_grad": Method(
             "gradients",
@@ -318,6 +328,7 @@ METHODS = Registry(
             unsigned=True,
             random=True,
             gradients="samples",
+            unit="slope",
         ),
         "mim": Method(
             "data",
@@ -326,6 +337,7 @@ METHODS = Registry(
             needs=("labelled points",),
             asks_model=False,
             measure="shapeline.influence.mim:mim",
+            unit="none",
         ),
         "parzen": Method(
             "data",
@@ -334,6 +346,7 @@ METHODS = Registry(
             needs=("labelled points",),
             asks_model=False,
             measure="shapeline.influence.parzen:parzen",
+            unit="none",
         ),
         "data_lime": Method(
             "data",
@@ -342,6 +355,7 @@ METHODS = Registry(
             needs=("labelled points",),
             asks_model=False,
             measure="shapeline.influence.local_linear:data_lime",
+            unit="none",
         ),
         "qii": Method(
             "data",
@@ -350,6 +364,7 @@ METHODS = Registry(
             needs=("labelled points",),
             random=True,
             measure="shapeline.influence.qii:qii",
+            unit="none",
         ),
         "counterfactual": Method(
             "data",
@@ -358,6 +373,7 @@ METHODS = Registry(
             asks_model=False,
             unsigned=True,
             measure="shapeline.influence.counterfactual:counterfactual",
+            unit="none",
         ),
         "peer_shap_kernel": Method(
             "peers",
@@ -396,6 +412,7 @@ METHODS = Registry(
             gradients="samples",
             data=("image", "table"),
             package="shap",
+            unit="output",
         ),
         "peer_shap_deep": Method(
             "peers",
@@ -405,6 +422,7 @@ METHODS = Registry(
             gradients=1,
             data=("image", "table"),
             package="shap",
+            unit="output",
         ),
         "peer_captum_kernel_shap": Method(
             "peers",
@@ -443,7 +461,7 @@ METHODS = Registry(
             data=("image",),
             package="lime",
         ),
-        "external": Method("external", "shapeline.methods.external:read", External, asks_model=False),
+        "external": Method("external", "shapeline.methods.external:read", External, asks_model=False, unit="none"),
     }
 )
 

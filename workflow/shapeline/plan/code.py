@@ -62,6 +62,7 @@ SHOWN = {
     "exact",
     "efficient",
     "unsigned",
+    "unit",
     "one_sided",
     "gradients",
     "category",

@@ -10,6 +10,7 @@ from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from shapeline.report.colours import WARNING
 from shapeline.report.styling import PIXELS_PER_INCH, styled
 
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
@@ -91,4 +92,4 @@ def figure(
 
 def write_failed(axes: Axes) -> None:
     """Say in place of a picture that the method failed."""
-    axes.text(0.5, 0.5, "failed", ha="center", va="center", fontsize=8, color="#9a3a00", transform=axes.transAxes)
+    axes.text(0.5, 0.5, "failed", ha="center", va="center", fontsize=8, color=WARNING, transform=axes.transAxes)

@@ -239,6 +239,23 @@ def evaluations(results: Results) -> pd.Series:
     return pd.Series({label: spent.median() for label, spent in known.items()}, dtype=float)
 
 
+def unit_of(results: Results, label: str) -> str:
+    """The unit of a label's scores, "" where they have none: gradients are of log p, or of a regression's prediction,
+    whatever the experiment's value is."""
+    output = UNITS["prediction" if results.dataset_card.get("task") == "regression" else "log_probability"]
+    kinds = {"value": results.value_unit, "output": output, "slope": f"{output} per unit of the input", "none": ""}
+    return kinds[METHODS[results.labels[label]["method"]].unit]
+
+
+def units_told(results: Results) -> str:
+    """The unit of the scores, and in which other units some labels have theirs."""
+    others: dict[str, list[str]] = {}
+    for label in results.scores:
+        if (unit := unit_of(results, label)) != results.value_unit:
+            others.setdefault(unit or "no unit", []).append(label)
+    return "; ".join([results.value_unit, *(f"{unit}: {', '.join(labels)}" for unit, labels in others.items())])
+
+
 def taking_gradients(results: Results) -> list[str]:
     """The labels whose evaluations are gradients."""
     methods = {label: METHODS[entry["method"]] for label, entry in results.labels.items() if label in results.scores}

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from shapeline import files
 from shapeline.errors import ShapelineError
+from shapeline.report import colours
 
 KERNEL = "shapeline"
 # A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
@@ -27,7 +28,7 @@ LAUNCH = (
 @functools.cache
 def style_sheet() -> str:
     """The rules of every page, which stand in it; `plan.code.page_code` counts them among its sources."""
-    return resources.files("shapeline.report").joinpath("page.css").read_text(encoding="utf-8")
+    return colours.style_sheet() + resources.files("shapeline.report").joinpath("page.css").read_text(encoding="utf-8")
 
 
 def page(title: str, body: str) -> str:

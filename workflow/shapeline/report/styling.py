@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import matplotlib
 import numpy as np
 import seaborn
-from matplotlib.colors import rgb_to_hsv
+from matplotlib.colors import LinearSegmentedColormap, rgb_to_hsv
+
+from shapeline.report.colours import AGAINST, AGAINST_TINT, CONTROLS, EDGE, EXACT, FOR, FOR_TINT, GRID, PAPER
 
 PIXELS_PER_INCH = 96  # a browser's inch, so that a font size means the same in the page and in a figure
 WIDTH = 1104 / PIXELS_PER_INCH  # inches: the text column of the page
@@ -21,24 +23,23 @@ STYLE = {
     "axes.labelsize": 9.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": "#666666",
+    "axes.edgecolor": EDGE,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
+    "grid.color": GRID,
     "grid.linewidth": 0.7,
     "legend.frameon": False,
     "svg.fonttype": "path",
     "svg.hashsalt": "shapeline",
 }
 styled = matplotlib.rc_context(STYLE)
-INK = "#1a1a1a"
-POSITIVE, NEGATIVE = matplotlib.colormaps["RdBu"]([0.88, 0.12])[:, :3]  # of maps and bars of influence
+# Of scores from -1 to 1; an odd number of colours, so that 0 is white.
+SIGNS = LinearSegmentedColormap.from_list("signs", [AGAINST, AGAINST_TINT, PAPER, FOR_TINT, FOR], 257)
 FEW = 6  # more curves than this hide each other under their bands
 DARK_INK = ("digits", "mnist")  # sources whose pictures store ink as bright
-CONTROL_GREYS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
 CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
 # A name stays legible where a line runs behind it. An outline of its letters would be a path each, 20 kB a name.
-PLATE = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+PLATE = {"boxstyle": "square,pad=0.05", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.8}
 DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
 
@@ -55,7 +56,7 @@ class Style:
 
     @property
     def face(self) -> str:
-        return "white" if self.control else self.colour
+        return PAPER if self.control else self.colour
 
     @property
     def ink(self) -> tuple[float, float, float]:
@@ -92,11 +93,11 @@ def styles(
     for position, (label, entry) in enumerate(labels.items()):
         marker = MARKERS[position % len(MARKERS)]
         if entry.get("is_control"):
-            turn = controls % len(CONTROL_GREYS)
-            result[label] = Style(CONTROL_GREYS[turn], marker, CONTROL_DASHES[turn], 1.5, control=True)
+            turn = controls % len(CONTROLS)
+            result[label] = Style(CONTROLS[turn], marker, CONTROL_DASHES[turn], 1.5, control=True)
             controls += 1
         elif label == exact:
-            result[label] = Style("#000000", marker, "-", 2.2)
+            result[label] = Style(EXACT, marker, "-", 2.2)
         else:
             turn, place = divmod(coloured, len(wheel))
             result[label] = Style(wheel[place], marker, DASHES[turn % len(DASHES)])

@@ -14,6 +14,7 @@ from shapeline.report.numbers import interval, listed, number, plain, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
 
+FEW = 3  # columns of a group, whose numbers stand in a row; of more their count does
 CUT = 0.2  # the share of features whose choice the health table checks for ties
 
 
@@ -151,7 +152,7 @@ def cost(results: Results) -> pd.DataFrame:
 
 
 def record_values(row: np.ndarray, features: Features, card: Mapping) -> list[str]:
-    """What a record (n,) has in each of its features: a number, the name of a category, or how many columns."""
+    """What a record (n,) has in each of its features: a number, a few, the name of a category, or how many columns."""
     columns = list(card.get("feature_names") or [])
     categories = card.get("categories") or {}
     texts = []
@@ -161,12 +162,16 @@ def record_values(row: np.ndarray, features: Features, card: Mapping) -> list[st
         if len(cells) > 1 and sorted(values) == [0.0] * (len(cells) - 1) + [1.0]:  # a one-hot code
             texts.append(names[int(values.argmax())])
         elif len(cells) > 1:
-            texts.append(f"{len(cells)} columns")
+            texts.append("; ".join(_cell(value) for value in values) if len(cells) <= FEW else f"{len(cells)} columns")
         elif names[0] in categories:
             texts.append("missing" if np.isnan(values[0]) else str(categories[names[0]][int(values[0])]))
         else:
-            texts.append(number(float(values[0]), 4))
+            texts.append(_cell(values[0]))
     return texts
+
+
+def _cell(value: float) -> str:
+    return "missing" if np.isnan(value) else number(float(value), 4)
 
 
 def facts(entries: Mapping[str, object]) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from shapeline.report.colours import MIDDLE, PALE, QUIET
 from shapeline.report.experiment import scalars
 from shapeline.report.numbers import number
 from shapeline.report.styling import PLATE, WIDTH, Style, styled
@@ -78,9 +79,9 @@ def evaluations_axis(axes: Axes, top: float) -> None:
 
 def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
     """A dotted line at a number of evaluations; its name at the top, each in a row of its own as lines may coincide."""
-    axes.axvline(across, color="#8a8a8a", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
+    axes.axvline(across, color=MIDDLE, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
     place = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * row), "textcoords": "offset points"}
-    axes.annotate(text, (across, 1), **place, ha="right", va="top", fontsize=8, color="#5f5f5f")
+    axes.annotate(text, (across, 1), **place, ha="right", va="top", fontsize=8, color=QUIET)
 
 
 def name_points(
@@ -126,5 +127,5 @@ def name_points(
             text.remove()
         taken.append((box.x0, box.y0, box.x1, box.y1))
         if abs(above) > 10:
-            leader = {"arrowstyle": "-", "color": "#b0b0b0", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4}
+            leader = {"arrowstyle": "-", "color": PALE, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4}
             axes.annotate("", point, xytext=(right, above), textcoords="offset points", arrowprops=leader)

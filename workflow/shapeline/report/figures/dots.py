@@ -7,11 +7,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from shapeline.report.colours import INK, QUIET
 from shapeline.report.experiment import scalars
 from shapeline.report.figures.costs import wide
 from shapeline.report.figures.lines import best_first
 from shapeline.report.numbers import number
-from shapeline.report.styling import INK, WIDTH, Style, styled
+from shapeline.report.styling import WIDTH, Style, styled
 
 
 class Panel(NamedTuple):
@@ -91,7 +92,7 @@ def dot_panel(
     controls = rows.loc[[label for label in rows.index if styles[label].control], "mean"]
     if len(controls):
         best = controls.max() if panel.higher else controls.min()
-        axes.axvline(best, color="#5f5f5f", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
+        axes.axvline(best, color=QUIET, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
     if not panel.higher and wide(rows):
         axes.set_xscale("log")
     across = f"{panel.across or unit}, {'higher' if panel.higher else 'lower'} is better"

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
 from shapeline.report.figures import costs
 from shapeline.report.numbers import equals
 from shapeline.report.questions import Evidence
-from shapeline.report.styling import INK, WIDTH, Style, styled
+from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import paired, ranking
 
 
@@ -28,7 +29,7 @@ def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, St
         style = styles[label]
         axes.plot(means[label].agg(["min", "max"]), [place, place], color=style.colour, linewidth=1.2)
         for training, mean in means[label].items():
-            face = style.colour if training == 0 else "white"
+            face = style.colour if training == 0 else PAPER
             axes.plot(mean, place, style.marker, color=style.colour, markerfacecolor=face, markersize=6.5)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
@@ -74,7 +75,7 @@ def cost_plane(
         means = drawn["mean"].to_numpy()
         by_cost = np.lexsort([-sign * means, spent])
         leads = by_cost[sign * means[by_cost] >= np.maximum.accumulate(sign * means[by_cost])]
-        axes.plot(spent[leads], means[leads], color="#b0b0b0", linewidth=1.2, zorder=0)
+        axes.plot(spent[leads], means[leads], color=PALE, linewidth=1.2, zorder=0)
         for across, (label, row) in zip(spent, drawn.iterrows(), strict=True):
             costs.draw_point(axes, across, row, styles[label])
         axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.question.better} is better")
@@ -121,13 +122,13 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
         height = -0.85 - 0.34 * (level + 1)
         axes.plot([average[first] - 0.04, average[last] + 0.04], [height] * 2, color=INK, linewidth=3.2)
     height = -0.85 - 0.34 * (len(groups) + 1)
-    axes.plot([1, 1 + critical], [height] * 2, color="#8a8a8a", linewidth=1.2, marker="|")
+    axes.plot([1, 1 + critical], [height] * 2, color=MIDDLE, linewidth=1.2, marker="|")
     axes.text(
         1 + critical + 0.15,
         height,
         f"critical difference {critical:.2f}; all ranks equal: p {equals(p)} (Friedman)",
         va="center",
         fontsize=8.5,
-        color="#5f5f5f",
+        color=QUIET,
     )
     return drawing

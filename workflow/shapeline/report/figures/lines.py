@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from shapeline.report.colours import FAINT
 from shapeline.report.experiment import scalars
 from shapeline.report.numbers import number
 from shapeline.report.styling import FEW, WIDTH, Style, styled, wrapped
@@ -63,7 +64,7 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
             axes.set_visible(False)
             continue
         for line in lines.values():
-            axes.plot(100 * line["x"], line["mean"], color="#d9d9d9", linewidth=0.8)
+            axes.plot(100 * line["x"], line["mean"], color=FAINT, linewidth=0.8)
         label = labels[place]
         draw_curve(axes, lines[label], styles[label], label, band=0.3)
         axes.set_title(wrapped(label, WIDTH / columns - 0.3), color=styles[label].ink, fontsize=9.5)

@@ -14,6 +14,7 @@ from scipy import ndimage
 
 from shapeline.game import references
 from shapeline.report import elements, experiment
+from shapeline.report.colours import BOXES, FIRST, MIDDLE, QUIET, SECOND
 from shapeline.report.elements import figure, heading, together
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
@@ -33,9 +34,8 @@ from shapeline.report.localization_results import (
     shown_pictures,
 )
 from shapeline.report.numbers import number, share
-from shapeline.report.styling import FEW, WIDTH, Style, styled
+from shapeline.report.styling import FEW, SIGNS, WIDTH, Style, styled
 
-GREEN = "#008a3e"  # of the boxes: in neither half of the maps' colours
 PANELS = {  # quantity -> title and what is across
     "f1": ("F1, as published", "F1 of the pixels above 1e-6"),
     "f1_best": ("F1 at the best threshold", "F1"),
@@ -84,10 +84,10 @@ def draw_map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray) -> None:
         elements.write_failed(axes)
         return
     size = np.abs(scores).max()
-    colours = {"cmap": "RdBu_r", "vmin": -(size or 1.0), "vmax": size or 1.0}
+    colours = {"cmap": SIGNS, "vmin": -(size or 1.0), "vmax": size or 1.0}
     shown = reduced(np.where(cells < 0, np.nan, scores[cells]))
     axes.imshow(shown, interpolation="nearest", extent=_extent(cells.shape), **colours)
-    axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color="#5f5f5f", labelpad=2)
+    axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color=QUIET, labelpad=2)
 
 
 def draw_boxes(axes: Axes, truth: np.ndarray | None) -> None:
@@ -96,7 +96,7 @@ def draw_boxes(axes: Axes, truth: np.ndarray | None) -> None:
         margin = MARGIN * _step(truth.shape)
         place = (left - 0.5 - margin, top - 0.5 - margin)
         size = right - left + 2 * margin, bottom - top + 2 * margin
-        axes.add_patch(Rectangle(place, *size, fill=False, edgecolor=GREEN, linewidth=0.8))
+        axes.add_patch(Rectangle(place, *size, fill=False, edgecolor=BOXES, linewidth=0.8))
 
 
 @styled
@@ -125,7 +125,7 @@ def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
                 tops = scalars(frame, name)["mean"]
                 there = [label for label in labels if label in tops.index]
                 axes.plot(
-                    tops[there], [labels.index(label) for label in there], marker, color="#5f5f5f", markersize=7,
+                    tops[there], [labels.index(label) for label in there], marker, color=QUIET, markersize=7,
                     markerfacecolor="none",
                 )  # fmt: skip
         axes.set_xlim(-0.03 * axes.get_xlim()[1], None)  # a mean of 0 keeps its whole marker
@@ -153,7 +153,7 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
                 label=label,
             )  # fmt: skip
         axes.set(xscale="log", title=OUTPUTS[quantity], xlabel="positive features removed (k)")
-        axes.axhline(0, color="#8a8a8a", linewidth=0.8, zorder=0)
+        axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
     panels[0].set_ylabel("share of the whole picture's")
     drawing.legend(
         *panels[0].get_legend_handles_labels(), loc="outside right upper", title="steepest first", alignment="left",
@@ -183,7 +183,7 @@ def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2)
                 return
             removed = np.append(scores > 0, False)[cells[row]]  # the appended one is what -1 points at
             image = np.where(removed, fill[row if len(fill) > 1 else 0, 0], image)
-            axes.set_xlabel(share(removed.mean()), fontsize=7.5, color="#5f5f5f", labelpad=2)
+            axes.set_xlabel(share(removed.mean()), fontsize=7.5, color=QUIET, labelpad=2)
         draw_picture(axes, image, tone)
         draw_boxes(axes, regions[row])
 
@@ -290,9 +290,9 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     across = np.array(list(sizes))
     drawing = Figure(figsize=(WIDTH, 3.5), layout="constrained")
     left, right = drawing.subplots(1, 2)
-    lines = [("f1", "as published", "#0173b2", "o", "-"), ("f1_best", "best threshold", "#d55e00", "s", "-")]
+    lines = [("f1", "as published", FIRST, "o", "-"), ("f1_best", "best threshold", SECOND, "s", "-")]
     lines += [
-        (name, text, "#8a8a8a", None, dash) for (name, text), dash in zip(CEILINGS.items(), (":", "--"), strict=True)
+        (name, text, MIDDLE, None, dash) for (name, text), dash in zip(CEILINGS.items(), (":", "--"), strict=True)
     ]
     for quantity, name, colour, marker, dash in lines:
         rows = scalars(frame, quantity).reindex(labels)
@@ -306,11 +306,11 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     left.set(title="F1", xlabel="min_size s (pixels)", ylim=(0, None))
     left.legend(fontsize=8.5)
     for name, get, colour, marker in (
-        ("nodes visited", lambda label: said(results.scores[label], "visited_nodes"), "#0173b2", "o"),
+        ("nodes visited", lambda label: said(results.scores[label], "visited_nodes"), FIRST, "o"),
         (
             "evaluations",
             lambda label: experiment.good(results.scores[label]).set_index("instance")["evaluations"],
-            "#d55e00",
+            SECOND,
             "s",
         ),
     ):

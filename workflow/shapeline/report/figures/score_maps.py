@@ -10,9 +10,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET, WARNING
 from shapeline.report.elements import figure, write_failed
 from shapeline.report.numbers import number
-from shapeline.report.styling import DARK_INK, INK, WIDTH, styled, wrapped
+from shapeline.report.styling import DARK_INK, SIGNS, WIDTH, styled, wrapped
 
 LEVEL = 1.96  # half-widths of 95 % intervals to an uncertainty
 
@@ -86,7 +87,7 @@ def picture_grid(
         place = ((left + column * (side + gap)) / WIDTH, bottom / high, side / WIDTH, side / high)
         axes = drawing.add_axes(place)
         axes.set(xticks=[], yticks=[])
-        axes.spines[:].set(visible=True, color="#c4c4c4", linewidth=0.6)
+        axes.spines[:].set(visible=True, color=PALE, linewidth=0.6)
         return axes
 
     for part in range(blocks):
@@ -121,9 +122,9 @@ def _map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray) -> None:
     size = np.abs(scores).max()
     limit = size if size > 0 else 1.0
     axes.imshow(
-        np.where(cells < 0, np.nan, scores[cells]), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest"
+        np.where(cells < 0, np.nan, scores[cells]), cmap=SIGNS, vmin=-limit, vmax=limit, interpolation="nearest"
     )
-    axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color="#5f5f5f", labelpad=2)
+    axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color=QUIET, labelpad=2)
 
 
 @styled
@@ -152,7 +153,7 @@ def score_table(
     known, muted = np.isfinite(ends[order]), np.abs(scores[order]) <= ends[order]
     shades = axes.imshow(
         np.where(muted, 0.0, scores[order]) / limits,
-        cmap="RdBu_r",
+        cmap=SIGNS,
         vmin=-1.15,
         vmax=1.15,
         aspect="auto",
@@ -160,19 +161,19 @@ def score_table(
     )
     colours = shades.to_rgba(shades.get_array())
     for (row, column), score in np.ndenumerate(scores[order]):
-        text, ink = ("failed", "#9a3a00") if np.isnan(score) else (number(score, 2, whole=False), INK)
+        text, ink = ("failed", WARNING) if np.isnan(score) else (number(score, 2, whole=False), INK)
         if known[row, column]:
             text += f" ± {number(ends[order][row, column], 2, whole=False)}"
-        ink = "#8a8a8a" if muted[row, column] else ink
+        ink = MIDDLE if muted[row, column] else ink
         dark = not np.isnan(score) and colours[row, column, :3] @ [0.2126, 0.7152, 0.0722] < 0.45
         axes.text(
-            column, row, text, ha="center", va="center", fontsize=7.5 if half else 8.5, color="white" if dark else ink
+            column, row, text, ha="center", va="center", fontsize=7.5 if half else 8.5, color=PAPER if dark else ink
         )
     axes.set_xticks(range(len(labels)), [wrapped(label, 9.5 / len(labels)) for label in labels])
     axes.set_yticks(range(rows), [names[place] for place in order])
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
-    axes.hlines(np.arange(rows - 1) + 0.5, -0.5, len(labels) - 0.5, color="white", linewidth=1)
-    axes.vlines(np.arange(len(labels) - 1) + 0.5, -0.5, rows - 0.5, color="white", linewidth=2)
+    axes.hlines(np.arange(rows - 1) + 0.5, -0.5, len(labels) - 0.5, color=PAPER, linewidth=1)
+    axes.vlines(np.arange(len(labels) - 1) + 0.5, -0.5, rows - 0.5, color=PAPER, linewidth=2)
     axes.spines[:].set_visible(False)
     axes.grid(False)
     rest = len(names) - rows

@@ -5,8 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline import graphs
+from shapeline.report.colours import INK, PAPER
 from shapeline.report.numbers import number
-from shapeline.report.styling import INK, WIDTH, palette, styled
+from shapeline.report.styling import SIGNS, WIDTH, palette, styled
 from shapeline.theory import visited_nodes
 from shapeline.theory.additivity import linear_share
 from shapeline.theory.checks import Checks
@@ -108,9 +109,9 @@ def shares() -> Figure:
     chain.set_xticks(range(1, 10))
     for axes, order in zip(maps, (1, 2, 6), strict=True):
         share = linear_share(graphs.grid(4, 4), order).reshape(4, 4)
-        axes.imshow(np.log(share), cmap="RdBu_r", vmin=-np.log(25), vmax=np.log(25))
+        axes.imshow(np.log(share), cmap=SIGNS, vmin=-np.log(25), vmax=np.log(25))
         for (row, column), value in np.ndenumerate(share):
-            ink = "white" if value > 8 else INK
+            ink = PAPER if value > 8 else INK
             axes.text(column, row, number(value, 2, whole=False), ha="center", va="center", fontsize=9, color=ink)
         axes.set(title=f"eq. 6 on a grid, order {order}", xticks=[], yticks=[])
         axes.spines[:].set_visible(False)

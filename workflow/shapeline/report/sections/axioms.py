@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from shapeline import influence
 from shapeline.influence import axioms
+from shapeline.report.colours import FOR, INK, MIDDLE, PAPER, QUIET, SECOND
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.numbers import number
-from shapeline.report.styling import INK, NARROW, POSITIVE, styled
+from shapeline.report.styling import NARROW, styled
 
-ADDED = "#d55e00"
 MEASURES = {
     "mim, α = 1": functools.partial(influence.mim, alpha="constant"),
     "mim, gaussian": functools.partial(influence.mim, alpha="gaussian"),
@@ -172,7 +172,7 @@ def _line(axes: Axes, data: axioms.Labelled, expected, scale: float, sigma: floa
         return
     start, end = axes.get_xlim()
     at = np.linspace(start, end, 200)
-    axes.plot(at, potential(data.X, data.labels, sigma, at), color="#8a8a8a", linewidth=1.3, zorder=1)
+    axes.plot(at, potential(data.X, data.labels, sigma, at), color=MIDDLE, linewidth=1.3, zorder=1)
     height = potential(data.X, data.labels, sigma, x)[0]
     for value, dashed in arrows:
         across = min(0.85 * (end - x[0]), 0.5 / max(abs(value), 1e-9))  # a tip outside would hide the arrow
@@ -190,13 +190,13 @@ def _dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, kn
     """Every point by its label; those from `known` on are new, and of `random` labels only the first is certain."""
     axes.plot(across[:1], up[:1], "o", markersize=17, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.2)
     for place, (x, y) in enumerate(zip(across, up, strict=True)):
-        colour = INK if place < known else ADDED
+        colour = INK if place < known else SECOND
         if random and place:
-            axes.plot(x, y, marker="$?$", color="#595959", markersize=9)
+            axes.plot(x, y, marker="$?$", color=QUIET, markersize=9)
         elif labels[place] == labels[0]:
             axes.plot(x, y, "o", color=colour, markersize=7)
         else:
-            axes.plot(x, y, "s", markerfacecolor="white", markeredgecolor=colour, markeredgewidth=1.5, markersize=7.5)
+            axes.plot(x, y, "s", markerfacecolor=PAPER, markeredgecolor=colour, markeredgewidth=1.5, markersize=7.5)
     places, counts = np.unique(np.column_stack([across, up]), axis=0, return_counts=True)
     for place, count in zip(places, counts, strict=True):
         if count > 1 and not random:
@@ -206,7 +206,7 @@ def _dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, kn
 def _arrow(axes: Axes, start: Sequence[float], change: Sequence[float], dashed: bool) -> None:
     if not (np.isfinite(change).all() and np.abs(change).max() > 0.005 * np.ptp(axes.get_xlim())):
         return  # too short to draw, or not a number
-    colour = "#5f5f5f" if dashed else POSITIVE
+    colour = QUIET if dashed else FOR
     shape = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.4 if dashed else 2.2, "shrinkA": 0, "shrinkB": 0}
     shape |= {"linestyle": (0, (3, 2)) if dashed else "-", "mutation_scale": 12}
     axes.annotate("", np.add(start, change), xytext=start, arrowprops=shape, zorder=4 if dashed else 5)

@@ -181,7 +181,20 @@ def error_section(results: Results) -> HTML:
             "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals.",
             numbers=by_cost(scalars(frame, "rmse"), evaluations=experiment.evaluations(results)),
         ),
+        _other_units(results, frame),
         convergence_section(results, frame),
+    )
+
+
+def _other_units(results: Results, frame: pd.DataFrame) -> HTML | None:
+    """Which errors are of scores in another unit than the values; nothing where none is."""
+    measured = [label for label in results.scores if label in set(frame["label"])]
+    others = [label for label in measured if experiment.unit_of(results, label) not in ("", results.value_unit)]
+    if not others:
+        return None
+    return note(
+        f"The scores of {', '.join(others)} are of the network's own output and not in {results.value_unit}: "
+        "their RMSE has the difference of the units in it. Rank correlation and top-k overlap have not."
     )
 
 

@@ -5,6 +5,7 @@ from IPython.display import HTML
 
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
+from shapeline.report.colours import signs
 from shapeline.report.elements import figure
 from shapeline.report.experiment import Results
 from shapeline.report.figures.score_maps import heat_maps, instance_table, tone_of
@@ -33,11 +34,10 @@ def explanations(results: Results) -> HTML:
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
-        signs = f"speaks for {experiment.explained_class(results)}, blue against it"
-        if results.dataset_card.get("task") == "regression":
-            signs = "raises the prediction, blue lowers it"
+        regression = results.dataset_card.get("task") == "regression"
+        told = signs("a larger prediction" if regression else experiment.explained_class(results))
         caption = (
-            f"Red {signs}{signless(results)}. Every map is scaled by its "
+            f"{told}{signless(results)}. Every map is scaled by its "
             "own largest magnitude, written below it: compare places within a map, not colours between maps."
             f"{experiment.rows_shown(results)}"
         )
@@ -50,7 +50,7 @@ def explanations(results: Results) -> HTML:
     rows = results.dataset.inputs[experiment.positions(results.dataset, picked)]
     tables = [
         instance_table(
-            results.value_unit,
+            experiment.units_told(results),
             {label: scores[place] for label, scores in values.items()},
             {label: scores[place] for label, scores in ends.items()},
             named_values(results, row),
@@ -62,11 +62,16 @@ def explanations(results: Results) -> HTML:
 
 
 def named_values(results: Results, row: np.ndarray) -> list[str]:
-    """The features of a record with what it has in each, as age = 39; of a group of columns the name alone."""
+    """The features of a record with what it has in each, as age = 39; of a large group of columns the name alone."""
     names, features = experiment.feature_names(results), results.features_of(row)
     values = record_values(row, features, results.dataset_card)
     several = np.bincount(features.cells[features.cells >= 0], minlength=features.d) > 1
     return [
-        name if many and value.endswith(" columns") else f"{name} = {value.removeprefix(f'{name}=')}"
+        name if many and value.endswith(" columns") else f"{name} = {_category(name, value) if many else value}"
         for name, value, many in zip(names, values, several, strict=True)
     ]
+
+
+def _category(name: str, value: str) -> str:
+    """The category in a column of a one-hot code that is named by both, as job=clerk or job_clerk."""
+    return value.removeprefix(name).lstrip("=_ ") if value.removeprefix(name)[:1] in ("=", "_") else value

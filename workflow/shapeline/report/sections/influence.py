@@ -9,11 +9,12 @@ from matplotlib.figure import Figure
 
 from shapeline.methods.registry import METHODS
 from shapeline.report import elements, experiment, findings, numbers, tables
+from shapeline.report.colours import AGAINST, BARS, INK, QUIET
 from shapeline.report.elements import Answers, figure, heading, missing, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.numbers import number, share
 from shapeline.report.sections import common, method_agreement
-from shapeline.report.styling import INK, NARROW, NEGATIVE, styled
+from shapeline.report.styling import NARROW, styled
 
 POINTWISE = ("mim", "parzen", "data_lime")  # a vector a point, whose picture can be shifted along it
 PAPER_COSINE = 0.94  # between MIM and Parzen, at least, mean over 8,000 points (Sliwinski et al. 2019, §8.2)
@@ -210,12 +211,12 @@ def cosine_histogram(values: np.ndarray, paper: float | None = PAPER_COSINE) -> 
     start = max(-1.0, min(values.min(), paper - 0.02 if paper else 0.9, 0.9))
     drawing = Figure(figsize=(NARROW, 3.3), layout="constrained")
     axes = drawing.subplots()
-    axes.hist(np.clip(values, -1, 1), bins=np.linspace(start, 1, 41), color="#a9bccb")
+    axes.hist(np.clip(values, -1, 1), bins=np.linspace(start, 1, 41), color=BARS)
     axes.axvline(median, color=INK, linewidth=2, label=f"median {_three(median)}")
-    axes.axvline(low, color="#4d4d4d", linestyle=(0, (5, 2)), label=f"5 % {_three(low)}, 95 % {_three(high)}")
-    axes.axvline(high, color="#4d4d4d", linestyle=(0, (5, 2)))
+    axes.axvline(low, color=QUIET, linestyle=(0, (5, 2)), label=f"5 % {_three(low)}, 95 % {_three(high)}")
+    axes.axvline(high, color=QUIET, linestyle=(0, (5, 2)))
     if paper is not None:
-        axes.axvline(paper, color=NEGATIVE, linestyle=(0, (1, 1.4)), linewidth=2, label=f"paper: mean ≥ {paper:g}")
+        axes.axvline(paper, color=AGAINST, linestyle=(0, (1, 1.4)), linewidth=2, label=f"paper: mean ≥ {paper:g}")
     axes.set(xlabel="cosine", ylabel="points", xlim=(start, 1))
     axes.yaxis.get_major_locator().set_params(integer=True)
     drawing.legend(loc="outside upper center", ncols=3, handlelength=1.8, columnspacing=1.2, fontsize=9)

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report import claims, experiment, findings
 from shapeline.report.claims import STAND_INS
+from shapeline.report.colours import signs
 from shapeline.report.elements import Answers, figure, heading, missing, note, table, together
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
@@ -160,8 +161,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
         draw_boxes(axes, regions[row])
 
     caption = (
-        f"Red speaks for {experiment.explained_class(results)}, blue against it"
-        f"{examples.signless(results)}. Every map is "
+        f"{signs(experiment.explained_class(results))}{examples.signless(results)}. Every map is "
         "scaled by its own largest magnitude, written below it: compare places within a map, not colours between maps."
         + (" Green boxes lie around the true regions." if truth is not None else "")
         + experiment.rows_shown(results)

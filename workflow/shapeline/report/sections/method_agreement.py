@@ -8,9 +8,10 @@ import seaborn
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
+from shapeline.report.colours import FAINT, PAPER
 from shapeline.report.elements import figure, note, table, together
 from shapeline.report.numbers import number, two_digit_interval, two_digits
-from shapeline.report.styling import WIDTH, styled
+from shapeline.report.styling import SIGNS, WIDTH, styled
 from shapeline.report.vectors import centred, cosines
 from shapeline.statistics.comparison import compare
 
@@ -67,17 +68,17 @@ def agreement(frame: pd.DataFrame, labels: Sequence[str]) -> Figure | None:
         pd.DataFrame(values, present, present),
         ax=axes,
         mask=np.isnan(values),
-        cmap="RdBu",
+        cmap=SIGNS,
         vmin=-1,
         vmax=1,
         annot=np.vectorize(two_digits)(values),
         fmt="",
         annot_kws={"fontsize": 8.5 if side > 0.5 else 8},
         linewidths=1,
-        linecolor="white",
+        linecolor=PAPER,
         cbar_kws={"label": "mean over instances", "shrink": 0.8},
     )
-    axes.set_facecolor("#ededed")  # the diagonal, and pairs without a common instance
+    axes.set_facecolor(FAINT)  # the diagonal, and pairs without a common instance
     axes.grid(False)
     axes.tick_params(length=0)
     axes.set_xticks(np.arange(len(present)) + 0.5, present, rotation=40, ha="right", rotation_mode="anchor")

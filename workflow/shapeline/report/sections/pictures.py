@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 from IPython.display import HTML
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from shapeline.report import elements, experiment
+from shapeline.report.colours import BRIGHT, DARK, signs
 from shapeline.report.elements import figure, heading, note, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures import score_maps
@@ -18,7 +20,6 @@ from shapeline.report.sections import examples
 MASKED = (0.15, 0.2)  # shares of the features masked, as in the pictures of Chen et al. (2018)
 WRONG = 6  # misclassified pictures shown
 MOST = 10  # classes that have mean maps
-BRIGHT, DARK = (0.86, 0.15, 0.12), (0.16, 0.38, 0.85)
 
 
 def sections(results: Results) -> HTML:
@@ -115,7 +116,7 @@ def masked(
     bright = image.mean(0) > 0.5
     hidden = np.isin(cells, top)
     painted = picture.copy()
-    painted[hidden & bright], painted[hidden & ~bright] = BRIGHT, DARK
+    painted[hidden & bright], painted[hidden & ~bright] = to_rgb(BRIGHT), to_rgb(DARK)
     return painted
 
 
@@ -159,8 +160,8 @@ def mean_section(results: Results) -> HTML:
     return figure(
         drawing,
         "Mean picture and mean score map of every method, a row a class",
-        "Means over the explained instances of the picture and of the scores, where the method did not fail. Red "
-        f"speaks for the class, blue against it{examples.signless(results)}; every map is scaled by its own largest "
+        "Means over the explained instances of the picture and of the scores, where the method did not fail. "
+        f"{signs('the class')}{examples.signless(results)}; every map is scaled by its own largest "
         "magnitude, written below it. Where the things in the pictures do not stand in one place, the mean shows where "
         f"a method tends to look at all.{more}",
         vector=False,

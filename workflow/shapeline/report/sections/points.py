@@ -6,7 +6,6 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
@@ -19,6 +18,7 @@ from shapeline.report.elements import heading, note, together
 from shapeline.report.experiment import Results
 from shapeline.report.numbers import number
 from shapeline.report.sections.influence import POINTWISE, data_labels, sparse_rows
+from shapeline.report.styling import SIGNS
 from shapeline.report.tables import record_values
 
 MOST = 20  # features of a record that are listed
@@ -66,8 +66,8 @@ def faces(results: Results, picked: pd.DataFrame) -> HTML:
 
 READING = (
     "Of each measure: the influence map and the picture shifted along it. Blue: brighter here speaks for the picture's "
-    "own label; red: darker here does. Each map is scaled by its own largest magnitude, written below it. A picture is "
-    "shifted until 5 % of its pixels change by 0.3 or more of the range."
+    "own label; orange: darker here does. Each map is scaled by its own largest magnitude, written below it. A "
+    "picture is shifted until 5 % of its pixels change by 0.3 or more of the range."
 )
 
 
@@ -99,13 +99,13 @@ def shifted(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
 
 
 def tinted(phi: np.ndarray) -> np.ndarray:
-    """An influence map (channels, height, width) as colours (height, width, 3): blue positive, red negative, 0 white.
+    """An influence map (channels, height, width) as colours (height, width, 3), white at 0.
 
     Channels are added, as they belong to one place.
     """
     values = phi.sum(axis=0)
     limit = np.abs(values).max() or 1.0
-    return matplotlib.colormaps["RdBu"](0.5 + 0.5 * values / limit)[..., :3]
+    return SIGNS(0.5 + 0.5 * values / limit)[..., :3]
 
 
 def _grey(image: np.ndarray) -> np.ndarray:
@@ -143,7 +143,7 @@ def records(results: Results, picked: pd.DataFrame) -> HTML:
 
 RECORD_READING = (
     "Blue bars to the right: a larger value speaks for the point's own label (of a regression: for a larger number); "
-    "red to the left: a smaller one does. Bars are scaled within each column, whose units are those of its measure."
+    "orange to the left: a smaller one does. Bars are scaled within each column, whose units are those of its measure."
 )
 
 

@@ -8,6 +8,7 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from shapeline.report import styling
+from shapeline.report.colours import QUIET
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
@@ -181,7 +182,7 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
                     drawn = {"color": style.colour, "alpha": strength}
                     axes.plot([row["low"], row["high"]], [at, at], linewidth=2, solid_capstyle="butt", **drawn)
                     axes.plot(row["mean"], at, style.marker, markerfacecolor=style.face, markersize=5.5, **drawn)
-        axes.axvline(0, color="#5f5f5f", linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
+        axes.axvline(0, color=QUIET, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
         axes.set(title=PANELS[quantity], xlabel="with the trained model's scores")
         axes.set_xlim(min(-0.25, axes.get_xlim()[0]), 1.05)
         axes.grid(axis="y", linewidth=0.4)

@@ -7,7 +7,7 @@ that a grey print tells them apart; both colours are equally light at equal size
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -15,13 +15,13 @@ from IPython.display import HTML
 
 from shapeline.datasets import document_files, text
 from shapeline.report import experiment
+from shapeline.report.colours import LEVELS
 from shapeline.report.elements import note, together
 from shapeline.report.experiment import Results, chosen, scalars, scores_of
 from shapeline.report.numbers import number, two_digits
 from shapeline.report.sections.examples import signless
 from shapeline.report.vectors import centred, cosines
 
-LEVELS = 10  # shades of each colour in page.css; a step is a tenth of the scale
 SHOWN = 5  # labels on a page of documents
 ALIGNED = 12  # more words than this do not stand in columns
 LONG = 120  # more words than this are set small
@@ -39,6 +39,7 @@ class Document:
     probability: float
     unknown: np.ndarray | None = None  # (d,) bool: words the model has no embedding for
     note: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)  # of the scores of labels that are not in the page's own
 
 
 # -------------------------------------------------------------------------------------------------------- words
@@ -119,11 +120,13 @@ def sentence_table(
     evaluations: Mapping[str, float] | None = None,
     unit: str = "nats",
     caption: str = "",
+    units: Mapping[str, str] | None = None,
 ) -> HTML:
     """One sentence explained by every method, a row each, the exact values first (Chen et al. 2018, table 2).
 
     scores_by_label: label -> (d,) or None where it failed; the first is what the others are correlated with. Up to
     ALIGNED words stand in columns with their scores, more of them flow. Full colour is the largest score of a row.
+    units: label -> the unit of its scores, by default `unit`.
     """
     aligned = len(text_words) <= ALIGNED
     exact = next(iter(scores_by_label))
@@ -141,7 +144,8 @@ def sentence_table(
             cells = _aligned(text_words, scores, limit) if aligned else _flowing(text_words, scores, limit)
             same = label == exact
             facts = ["–" if same else two_digits(value) for value in _likeness(scores, scores_by_label[exact])]
-            facts.append("± " + number(limit, 2, whole=False))
+            own = (units or {}).get(label, unit)
+            facts.append("± " + number(limit, 2, whole=False) + (f" {own or '(no unit)'}" if own != unit else ""))
         if evaluations is not None:
             facts.append(number(evaluations.get(label), 6))
         rest = "".join(f'<td class="number">{fact}</td>' for fact in facts)
@@ -182,6 +186,7 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
     known = set(card["vocabulary"]) if card["unit"] == "word" and "words" not in picked else None
     texts = [document_files.words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
     values = {label: scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
+    units = {label: experiment.unit_of(results, label) for label in results.scores}
     return [
         Document(
             name=f"document {row['instance']}",
@@ -192,6 +197,7 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
             probability=row["probability"],
             unknown=None if known is None else np.array([word not in known for word in text], bool),
             note=_cut(row, len(text), card["unit"]),
+            units=units,
         )
         for place, (row, text) in enumerate(zip(picked.to_dict("records"), texts, strict=True))
     ]
@@ -221,9 +227,13 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
     mark = '<span class="flag">⚠ misclassified: </span>' if wrong else ""
     count = f"{number(len(document.words))} word{'s' if len(document.words) != 1 else ''}"
     more = f"; {document.note}" if document.note else ""
+
+    def explained(label: str) -> str:
+        own = document.units.get(label, unit)
+        return words(document.words, document.scores.get(label), own, unknown=document.unknown).data
+
     blocks = "".join(
-        f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b>'
-        f"<div>{words(document.words, document.scores.get(label), unit, unknown=document.unknown).data}</div></div>"
+        f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b><div>{explained(label)}</div></div>'
         for label in labels
     )
     return (
@@ -238,7 +248,10 @@ def explanations(results: Results) -> HTML:
     if len(own):
         spent = experiment.evaluations(results)
         tables = [
-            sentence_table(document.words, _exact_first(results, document.scores), spent, results.value_unit, text)
+            sentence_table(
+                *(document.words, _exact_first(results, document.scores), spent, results.value_unit, text),
+                units=document.units,
+            )
             for document, text in zip(documents_of(results, own), own["text"], strict=True)
         ]
         return together(reading_note(signless(results)), *tables)

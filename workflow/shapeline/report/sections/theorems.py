@@ -16,12 +16,13 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from shapeline.metrics.localization import leaf_edges
 from shapeline.report import experiment
+from shapeline.report.colours import EXACT, FIRST, INK, QUIET, SECOND
 from shapeline.report.elements import figure, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.localization_results import of_method, parameters, said
 from shapeline.report.numbers import number, share, two_digits
 from shapeline.report.sections.localization import on_quadrants
-from shapeline.report.styling import INK, WIDTH, Style, styled, styles_of
+from shapeline.report.styling import WIDTH, Style, styled, styles_of
 from shapeline.theory import visited_nodes
 
 DRAWS, DRAWN_LEAVES = 400, 400_000  # simulated runs of a point of theorem 3.2 at most, and the leaves of all its runs
@@ -148,16 +149,16 @@ def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]
             [nodes.mean() for nodes in runs],
             error,
             fmt="s",
-            color="#5f5f5f",
+            color=QUIET,
             markersize=4.5,
             label="simulated OR games",
         )
-        axes.plot(rho, visited, "o", color="#0173b2", alpha=0.45, markersize=4, label="the trained model")
+        axes.plot(rho, visited, "o", color=FIRST, alpha=0.45, markersize=4, label="the trained model")
         axes.plot(
             rho,
             ideal,
             "o",
-            color="#d55e00",
+            color=SECOND,
             markerfacecolor="none",
             alpha=0.6,
             markersize=4,
@@ -266,9 +267,9 @@ def cosine_strips(by_label: Mapping[str, pd.DataFrame], styles: Mapping[str, Sty
         aside = 0.2 * (np.arange(len(frame)) * 0.618 % 1 - 0.5)
         axes.plot(place - 0.15 + aside, frame["cosine"], "o", color=styles[label].colour, alpha=0.5, markersize=4)
         axes.plot(
-            place + 0.15 + aside, frame["ideal"], "o", color="#5f5f5f", markerfacecolor="none", alpha=0.6, markersize=4
+            place + 0.15 + aside, frame["ideal"], "o", color=QUIET, markerfacecolor="none", alpha=0.6, markersize=4
         )
-        axes.plot([place - 0.36, place + 0.36], [frame["bound"].mean()] * 2, color="#000000", linewidth=1.8)
+        axes.plot([place - 0.36, place + 0.36], [frame["bound"].mean()] * 2, color=EXACT, linewidth=1.8)
     axes.set_xticks(range(len(by_label)), list(by_label))
     axes.set(ylabel="cosine", ylim=(-0.02, 1.02), xlim=(-0.6, len(by_label) - 0.4))
     return drawing

@@ -1,0 +1,77 @@
+"""One palette: what speaks for the class has the same colour everywhere, and one module has every colour."""
+
+import ast
+import json
+import re
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import CSS4_COLORS, to_hex
+
+from shapeline.report import colours, rendering, styling
+from shapeline.report.sections import points, texts
+
+HEX = re.compile(r"#(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6}|[0-9a-fA-F]{3})\b")
+NO_COLOURS = {"gray", "gray_r", "lime", "flag"}  # of grey pictures as they are; a method; a column
+MAP = np.array([[[1.0, -1.0]]])
+GIVEN = {"color", "colors", "c", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor", "ecolor", "palette"}
+
+
+def own_colours(code: str) -> list[str]:
+    """The colours and colour maps that a module names by itself."""
+    tree = ast.parse(code)
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    arguments = [
+        word.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for word in node.keywords
+        if word.arg in GIVEN and isinstance(word.value, ast.Constant)
+    ]
+    named = set(CSS4_COLORS) | set(matplotlib.colormaps)
+    found = [text for text in texts if HEX.search(text) or (text in named and text not in NO_COLOURS)]
+    return found + [text for text in arguments if text not in ("none", "inherit", None)]
+
+
+def test_no_other_module_of_the_report_has_a_colour_of_its_own(root):
+    report = root / "workflow" / "shapeline" / "report"
+    modules = {str(path.relative_to(root)): path.read_text() for path in report.rglob("*.py")}
+    for path in (root / "notebooks").glob("*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        modules[path.name] = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    own = {name: found for name, code in modules.items() if (found := own_colours(code))}
+    assert own.pop("workflow/shapeline/report/colours.py")  # the test reads what it looks for
+    assert own == {}
+    sheet = (report / "page.css").read_text()
+    assert not HEX.findall(sheet) and not re.search(r"rgba?\(|hsl", sheet)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ['f(color="C0")', 'f(cmap="RdBu")', 'INK = "#1a1a1a"', 'colormaps["viridis"]', 'f(color="k")', 'a = "white"'],
+)
+def test_a_colour_in_a_module_is_seen(code):
+    assert own_colours(code)
+
+
+def test_what_speaks_for_the_class_is_blue_in_maps_words_and_bars():
+    ends = [to_hex(styling.SIGNS(end)) for end in (0.0, 0.5, 1.0)]
+    assert ends == [colours.AGAINST, colours.PAPER, colours.FOR]
+    assert [to_hex(colour) for colour in points.tinted(MAP)[0]] == [colours.FOR, colours.AGAINST]
+    sheet = rendering.style_sheet()
+    assert f"--for: {colours.FOR};" in sheet and f"--against: {colours.AGAINST};" in sheet
+    assert re.search(r"\.bar \.p \{[^}]*background: var\(--for\)", sheet) and "p1 { background" in sheet
+    assert "solid var(--for)" in sheet and 'class="p' in texts.words(["one"], MAP[0, 0, :1]).data
+    assert colours.signs("it") == "Blue speaks for it, orange against it"
+
+
+def test_blue_and_orange_of_a_size_are_equally_light():
+    for strength in (0.1, 0.25, 0.5, 0.75, 1.0):
+        light = [_luminance(styling.SIGNS(0.5 + sign * strength / 2)) for sign in (1, -1)]
+        assert abs(light[0] - light[1]) < 0.06
+
+
+def _luminance(colour) -> float:
+    channels = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in colour[:3]]
+    return 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2]

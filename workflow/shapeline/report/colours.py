@@ -1,0 +1,92 @@
+"""Every colour of a page and of its figures; no other module has one of its own. `styling` gives labels theirs.
+
+What speaks for the class explained is blue and what speaks against it orange, in words, maps, tables and bars alike:
+of equal lightness at equal size, and told apart by people who do not see red and green.
+"""
+
+PAPER, INK = "#ffffff", "#1a1a1a"
+QUIET, MIDDLE, PALE, FAINT, GRID = "#595959", "#8a8a8a", "#b0b0b0", "#d9d9d9", "#e4e4e4"  # greys, darkest first
+EXACT = "#000000"  # of the values that others are measured against
+EDGE = "#666666"  # of axes
+WARNING = "#9a3a00"
+FOR, FOR_TINT, AGAINST_TINT, AGAINST = "#0b4f8a", "#67adf0", "#f18f4e", "#a33b00"
+NAMES = {"for": "blue", "against": "orange"}
+FIRST, SECOND = "#0173b2", "#d55e00"  # lines of a figure that are no labels
+BARS = "#a9bccb"  # of a histogram
+BOXES = "#008a3e"  # round true regions: in neither half of the maps' colours
+BRIGHT, DARK = "#db261f", "#2961d9"  # masked pixels that were bright, or dark, as in Chen et al. (2018)
+CONTROLS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
+
+LEVELS = 10  # shades of each sign that a word can have
+LIGHT_PAGE = {
+    "paper": PAPER,
+    "ink": INK,
+    "quiet": QUIET,
+    "rule": "#7a7a7a",
+    "line": "#d4d4d4",
+    "faint": GRID,
+    "middle": MIDDLE,
+    "box": "#f4f6f8",
+    "link": "#0b5394",
+    "warn": WARNING,
+    "shadow": "#00000024",
+    "for": FOR,
+    "against": AGAINST,
+}
+DARK_PAGE = {
+    "paper": "#15181c",
+    "ink": "#e6e6e6",
+    "quiet": "#a9b0b7",
+    "rule": "#8a9199",
+    "line": "#434a52",
+    "faint": "#2c3239",
+    "middle": MIDDLE,
+    "box": "#1e242b",
+    "link": "#7db7f0",
+    "warn": "#ffa366",
+    "shadow": "#ffffff24",
+    "for": "#7db7f0",
+    "against": "#ffa366",
+}
+DARK_TINTS = {"p": "#2160a0", "n": "#8c4a17"}
+TINTS = {"p": FOR_TINT, "n": AGAINST_TINT}
+
+
+def signs(what: str) -> str:
+    """How the colours of a figure are read, without a full stop: "Blue speaks for the class, orange against it"."""
+    return f"{NAMES['for'].capitalize()} speaks for {what}, {NAMES['against']} against it"
+
+
+def tint(level: int, dark: bool = False) -> str:
+    """The colour behind a word of a level from -LEVELS (against) to LEVELS (for): linear from the page's own."""
+    page, tints = (DARK_PAGE, DARK_TINTS) if dark else (LIGHT_PAGE, TINTS)
+    start, end = _channels(page["paper"]), _channels(tints["p" if level > 0 else "n"])
+    mixed = (round(a + abs(level) / LEVELS * (b - a)) for a, b in zip(start, end, strict=True))
+    return "#" + "".join(f"{channel:02x}" for channel in mixed)
+
+
+def _channels(colour: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(colour[1:7]))
+
+
+def style_sheet() -> str:
+    """The variables of both schemes, and the shades of words; thicker lines for larger scores are all that is left
+    without colour: below a word that speaks for the class, above one that speaks against it."""
+    levels = range(1, LEVELS + 1)
+    shades = [
+        f".{sign}{level} {{ background: {tint(way * level)}; border-{side}: {1 + (level > 3) + (level > 6)}px solid "
+        f"var(--{name}); }}"
+        for level in levels
+        for sign, way, side, name in (("p", 1, "bottom", "for"), ("n", -1, "top", "against"))
+    ]
+    dark = [
+        f"  span.{sign}{level} {{ background: {tint(way * level, dark=True)}; }}"
+        for level in levels
+        for sign, way in (("p", 1), ("n", -1))
+    ]
+    own = ["@media screen and (prefers-color-scheme: dark) {", f"  {_variables(DARK_PAGE)}", *dark, "}"]
+    return "\n".join([_variables(LIGHT_PAGE), *shades, *own, ""])
+
+
+def _variables(page: dict[str, str]) -> str:
+    return f":root {{ {' '.join(f'--{name}: {colour};' for name, colour in page.items())} }}"
