@@ -475,6 +475,33 @@ def test_maps_of_many_labels_go_on_in_a_further_block():
     assert not any(overlap(one, other) for place, one in enumerate(boxes) for other in boxes[:place])
 
 
+def with_best_order(results: experiment.Results) -> experiment.Results:
+    """The results with curves and areas of a best order, on 12 instances."""
+    frame = results.metrics["log_odds"]
+    curve = frame[(frame["label"] == "exact") & frame["quantity"].isin(["masking", "insertion"])]
+    best = curve.assign(quantity="best_" + curve["quantity"], mean=-7.0)
+    area = {"label": "exact", "x": np.nan, "mean": -5.0, "low": -6.0, "high": -4.0, "n": 12}
+    both = [{**area, "quantity": f"best_{name}_area"} for name in experiment.DIRECTIONS]
+    known = pd.concat([frame, best, pd.DataFrame(both)])
+    return dataclasses.replace(results, metrics={**results.metrics, "log_odds": known})
+
+
+def test_the_best_order_is_drawn_and_named_where_it_is_known(results):
+    known = with_best_order(results)
+    frame, drawn_in = known.metrics["log_odds"], styling.styles_of(results)
+    lines = {line.get_label(): line for line in curves(frame, drawn_in).axes[0].lines}
+    assert set(lines["the best order there is"].get_ydata()) == {-7.0}
+    dotted = dots.areas(frame, drawn_in).axes[0]
+    assert [-5.0, -5.0] in [list(line.get_xdata()) for line in dotted.lines]
+    assert dotted.patches[0].get_extents().width > 0  # its interval
+    table = tables.area_table(known)
+    assert table["label"][0] == "the best order there is" and len(table) == len(tables.area_table(results)) + 1
+    assert table["masking area (lower is better)"][0] == numbers.interval({"mean": -5.0, "low": -6.0, "high": -4.0})
+    assert "all coalitions of 12 instances" in common.masking_section(known).data
+    page = common.masking_section(results).data
+    assert "cannot be had here" in page and "the best order there is" not in set(tables.area_table(results)["label"])
+
+
 def test_score_table_writes_the_largest_features_first():
     values = {"one": np.array([0.1, -3.0, 1.0]), "two": np.array([0.2, -2.0, 1.5]), "three": None}
     axes = score_maps.score_table(values, ["small", "large", "middle"], most=2).axes[0]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline import statistics
+from shapeline import designs, statistics
 from shapeline.errors import ShapelineError
 from shapeline.statistics import bounds, recommendation
 
@@ -445,7 +445,7 @@ def brute(row, d, insertion=False):
 @pytest.mark.parametrize("insertion", [False, True])
 def test_the_best_order_is_the_best_of_all(d, insertion):
     values = np.random.default_rng(d).normal(size=(4, 2**d))
-    order, area = statistics.optimal_order(values, insertion)
+    order, area = designs.optimal_order(values, insertion)
     for row, own, reached in zip(values, order, area, strict=True):
         best, every = brute(row, d, insertion)
         assert reached == pytest.approx(best) and every[tuple(own)] == pytest.approx(best)
@@ -454,19 +454,19 @@ def test_the_best_order_is_the_best_of_all(d, insertion):
 def test_the_best_order_of_an_additive_game_masks_the_largest_first():
     weights = np.array([0.3, -1.0, 2.0, 0.7])
     values = (np.arange(16)[:, None] >> np.arange(4) & 1) @ weights
-    assert statistics.optimal_order(values[None])[0].tolist() == [[2, 3, 0, 1]]
-    assert statistics.optimal_order(values[None], insertion=True)[0].tolist() == [[2, 3, 0, 1]]
+    assert designs.optimal_order(values[None])[0].tolist() == [[2, 3, 0, 1]]
+    assert designs.optimal_order(values[None], insertion=True)[0].tolist() == [[2, 3, 0, 1]]
 
 
 def test_the_best_order_in_parts_is_that_of_all_at_once(monkeypatch):
     values = np.random.default_rng(14).normal(size=(7, 32))
-    order, area = statistics.optimal_order(values)
-    monkeypatch.setattr("shapeline.statistics.orders.CELLS", 64)
-    again = statistics.optimal_order(values)
+    order, area = designs.optimal_order(values)
+    monkeypatch.setattr("shapeline.designs.orders.CELLS", 64)
+    again = designs.optimal_order(values)
     assert (again[0] == order).all() and (again[1] == area).all()
     for wrong in (values[:, :31], np.zeros((2, 2**17)), np.zeros((2, 1))):
         with pytest.raises(ShapelineError, match="all coalitions"):
-            statistics.optimal_order(wrong)
+            designs.optimal_order(wrong)
 
 
 # Equal methods

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shapeline.attribution.asked import Answer, Asked, Drawn, shared
+from shapeline.attribution.ceiling import best_orders
 from shapeline.attribution.explanation import Explanation, blank
 from shapeline.attribution.time_limit import limited
 from shapeline.datasets.loading import Dataset
@@ -88,6 +89,7 @@ class _Run:
     spent: np.ndarray
     function: Callable | None = None
     given: dict = field(default_factory=dict)
+    complete: bool = False  # the values of all coalitions are asked
 
     @property
     def by_id(self) -> bool:
@@ -121,7 +123,7 @@ def attribute(
     if order is not None:
         inputs, targets, ids, named = inputs[order], targets[order], ids[order], named[order]
         own = [each.at(order) for each in designed]
-    run = _Run(question, inputs, targets, ids, named, options, asks, own, spent, function, given)
+    run = _Run(question, inputs, targets, ids, named, options, asks, own, spent, function, given, method.exact)
     _explain_all(run, _chunk_size(method, designs, inputs, options, order is not None))
     if order is not None:
         for result, in_order in zip(designed, own, strict=True):
@@ -308,7 +310,12 @@ def _explain_part(run: _Run, part: slice, asked: Asked, began: float) -> None:
         else:
             began = time.perf_counter()  # the values of the ends are not the method's
             answers = [_from_scorer(run, part)]
-        run.spent[part] += (time.perf_counter() - began) / len(run.inputs[part])
+        run.spent[part] += (time.perf_counter() - began) / len(run.inputs[part])  # the ceiling is no method's
+        if run.complete:
+            for extra, own in zip(
+                run.results[-1].extra[part], best_orders(asked.masks, values, run.question.value), strict=True
+            ):
+                extra.update(own)
         full, empty = asked.ends(values)
         for result, answer in zip(run.results, answers, strict=True):
             _store(run, part, result, answer, asked)

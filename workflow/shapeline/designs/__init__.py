@@ -37,6 +37,7 @@ __getattr__, __dir__ = names_from(
         "semivalue_minimum": "semivalues",
         "gp_shapley": "gaussian_process",
         "gp_shapley_minimum": "gaussian_pairs",
+        "optimal_order": "orders",
     },
 )
 

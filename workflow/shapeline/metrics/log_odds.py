@@ -1,9 +1,12 @@
 """Faithfulness: how the log-odds of the explained class change as the top features are masked, or alone kept."""
 
+import json
+
 import numpy as np
 import pandas as pd
 
 from shapeline import scores
+from shapeline.attribution.ceiling import INSERTION, MASKING
 from shapeline.engine.question import Question
 from shapeline.errors import about
 from shapeline.game.features import Features
@@ -36,9 +39,13 @@ def measure(
     references: others whose areas are measured too, `masking_area_<name>` and `insertion_area_<name>`.
 
     Quantities: `masking` (top fraction x at the reference; lower is better), `insertion` (all but the top fraction at
-    the reference; higher is better), and their areas over x in [0, 1] by the trapezoidal rule.
+    the reference; higher is better), and their areas over x in [0, 1] by the trapezoidal rule. Of a label with the
+    values of all coalitions also `best_masking`, `best_insertion` and their areas: of the orders that are best
+    (`attribution.ceiling`), whatever its scores are; where every count of features is masked.
     """
     parts = [_measure(rows, question, inputs, buckets, seed, fractions, progress)]
+    if question.features is not None and fractions is None:
+        parts.append(_ceiling(rows, question, inputs))
     for name, other in (references or {}).items():
         areas = _measure(rows, question.having(reference=other), inputs, buckets, seed, fractions, progress)
         areas = areas[areas["quantity"].isin(("masking_area", "insertion_area"))]
@@ -61,27 +68,50 @@ def _measure(rows, question: Question, inputs, buckets, seed, fractions, progres
             counts = np.arange(d + 1) if fractions is None and d <= 20 else _counts(fractions or FRACTIONS, d)
             x = counts / d
         part = rows.iloc[positions].reset_index(drop=True)
+        ranks = ties.positions(scores.matrix(part), part["instance"].to_numpy(), seed)
         tell = progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations))
         asked = question.having(features=features, value="log_odds")
-        curves = _curves(part, asked, inputs[positions], seed, counts, tell)
+        curves = _curves(part, asked, inputs[positions], (ranks, ranks), counts, tell)
         done, made = done + len(part), made + 2 * len(counts) * len(part)
-        keys = part[["instance", "repeat"]]
-        for name, curve in curves.items():
-            along = keys.loc[keys.index.repeat(len(x))]
-            frames.append(along.assign(quantity=name, x=np.tile(x, len(keys)), value=curve.ravel()))
-            frames.append(keys.assign(quantity=f"{name}_area", x=np.nan, value=np.trapezoid(curve, x, axis=1)))
+        frames += _tidy(part[["instance", "repeat"]], x, curves)
     return pd.concat(frames, ignore_index=True)
 
 
-def _curves(rows, question: Question, inputs, seed, counts, progress) -> dict[str, np.ndarray]:
-    """Masking and insertion curves (instances, counts) of instances that share their features."""
-    ranks = ties.positions(scores.matrix(rows), rows["instance"].to_numpy(), seed)
+def _ceiling(rows: pd.DataFrame, question: Question, inputs: np.ndarray) -> pd.DataFrame:
+    """The curves of the best orders, of the rows that say them."""
+    said = [json.loads(extra) if isinstance(extra, str) else {} for extra in rows["extra"]]
+    known = np.flatnonzero([MASKING in each for each in said])
+    if not len(known):
+        return rows.iloc[:0][["instance", "repeat"]].assign(quantity="", x=0.0, value=0.0)
+    part = rows.iloc[known].reset_index(drop=True)
+    # From the features in an order to the place of each.
+    ranks = tuple(np.argsort([said[place][name] for place in known], axis=1) for name in (MASKING, INSERTION))
+    counts = np.arange(question.features.d + 1)
+    curves = _curves(part, question.having(value="log_odds"), inputs[known], ranks, counts, None)
+    named = {f"best_{name}": curve for name, curve in curves.items()}
+    return pd.concat(_tidy(part[["instance", "repeat"]], counts / question.features.d, named))
+
+
+def _tidy(keys: pd.DataFrame, x: np.ndarray, curves: dict[str, np.ndarray]) -> list[pd.DataFrame]:
+    """Curves (instances, x) by name, and their areas, as rows."""
+    along, frames = keys.loc[keys.index.repeat(len(x))], []
+    for name, curve in curves.items():
+        frames.append(along.assign(quantity=name, x=np.tile(x, len(keys)), value=curve.ravel()))
+        frames.append(keys.assign(quantity=f"{name}_area", x=np.nan, value=np.trapezoid(curve, x, axis=1)))
+    return frames
+
+
+def _curves(rows, question: Question, inputs, ranks, counts, progress) -> dict[str, np.ndarray]:
+    """Masking and insertion curves (instances, counts) of instances that share their features.
+
+    ranks: for masking and for insertion, the place (instances, d) of each feature among those taken, the first 0.
+    """
     parts = []
     for start in range(0, len(rows), CHUNK):
         part = slice(start, start + CHUNK)
-        top = ranks[part, None, :] < counts[:, None]  # (instances, counts, d)
+        masked, kept = (each[part, None, :] < counts[:, None] for each in ranks)  # (instances, counts, d)
         targets = rows["target"].to_numpy()[part]
-        masks = np.concatenate([~top, top], 1)
+        masks = np.concatenate([~masked, kept], 1)
         with about(rows["instance"].to_numpy()[part]):
             values = question.values(inputs[part], masks, targets)
         masking, insertion = np.split(values - values[:, :1], 2, axis=1)  # the first mask removes nothing

@@ -224,6 +224,16 @@ def scalars(frame: pd.DataFrame | None, quantity: str) -> pd.DataFrame:
     return rows.drop_duplicates("label", keep="last").set_index("label")
 
 
+def ceiling(frame: pd.DataFrame | None, name: str) -> pd.DataFrame:
+    """What the best order there is reaches, in the row or rows of `compare` for the quantity `best_<name>`; none where
+    no label has the values of all coalitions."""
+    none = pd.DataFrame(columns=["label", "x", "mean", "low", "high", "n"])
+    if frame is None:
+        return none
+    rows = frame[(frame["quantity"] == f"best_{name}") & frame["mean"].notna()]
+    return rows[rows["label"] == rows["label"].iloc[0]].sort_values("x") if len(rows) else none
+
+
 def spent(frame: pd.DataFrame) -> int:
     """Coalitions evaluated for the rows, with those that only snapshots at smaller budgets used."""
     own = frame["evaluations"].to_numpy()

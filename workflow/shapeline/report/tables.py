@@ -9,11 +9,12 @@ import pandas as pd
 from shapeline.game.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.operations.versions import differing
-from shapeline.report.experiment import DIRECTIONS, Results, evaluations, good, part_sizes, scalars, spent
+from shapeline.report.experiment import DIRECTIONS, Results, ceiling, evaluations, good, part_sizes, scalars, spent
 from shapeline.report.numbers import interval, listed, number, plain, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
 
+CEILING = "best order"  # no label has a space
 FEW = 3  # columns of a group, whose numbers stand in a row; of more their count does
 CUT = 0.2  # the share of features whose choice the health table checks for ties
 
@@ -91,31 +92,46 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     positive = curve.columns[curve.columns > 0]
     nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
     ways = {name: _of_the_way(results, f"{name}_area", better) for name, better in DIRECTIONS.items()}
+    tops = {name: ceiling(frame, f"{name}_area") for name in DIRECTIONS}
+    ends = {name: "the best order there is" if len(top) else "the best found" for name, top in tops.items()}
     order = sorted(curve.index.union(masking.index), key=lambda label: masking["mean"].get(label, math.inf))
-    return pd.DataFrame(
+    shown = pd.DataFrame(
         {
             "label": label,
             **{f"top {share(x)} masked": number(curve[x].get(label)) for x in nearest},
             "masking area (lower is better)": interval(masking.loc[label]) if label in masking.index else "–",
             "insertion area (higher is better)": interval(insertion.loc[label]) if label in insertion.index else "–",
             **{
-                f"{name}, from random to the best found": _shares(way.loc[label]) if label in way.index else "–"
+                f"{name}, from random to {ends[name]}": _shares(way.loc[label]) if label in way.index else "–"
                 for name, way in ways.items()
                 if len(way)
             },
         }
         for label in order
     )
+    if not len(tops["masking"]):
+        return shown
+    along = ceiling(frame, "masking").set_index("x")["mean"]
+    best = {"label": "the best order there is"}
+    best |= {f"top {share(x)} masked": number(along.get(x, math.nan)) for x in nearest}
+    best |= {f"{name} area ({way} is better)": interval(tops[name].iloc[0]) for name, way in DIRECTIONS.items()}
+    return pd.concat([pd.DataFrame([best]), shown], ignore_index=True).fillna("–")
 
 
 def _of_the_way(results: Results, quantity: str, better: str) -> pd.DataFrame:
-    """Mean, low and high of each label's area between that of random scores (0) and the best of each instance (1)."""
+    """Mean, low and high of each label's area between that of random scores (0) and the best of each instance (1), that
+    of the best order there is, or where it is not known of the best label."""
     random = next((label for label, entry in results.labels.items() if entry["method"] == "random"), None)
     measured = results.measured.get("log_odds")
     if measured is None or random is None:
         return pd.DataFrame()
     values = paired.by_label(measured, quantity)
-    return intervals(paired.of_the_way(values, random, better)) if random in values else pd.DataFrame()
+    if random not in values:
+        return pd.DataFrame()
+    name = f"best_{quantity}"
+    best = paired.by_label(measured[measured["quantity"] == name], name)  # of the labels that know it the first will do
+    values = values if best.empty else values.assign(**{CEILING: best.iloc[:, 0]})
+    return intervals(paired.of_the_way(values, random, better).drop(columns=CEILING, errors="ignore"))
 
 
 def _shares(row: Mapping) -> str:

@@ -31,7 +31,6 @@ __getattr__, __dir__ = names_from(
         "kendall_w": "ranking",
         "variance_components": "variance",
         "variance_shares": "variance",
-        "optimal_order": "orders",
         "EqualMethods": "equal_methods",
         "rate_of_equal_methods": "equal_methods",
         "signed_rank_rejections": "equal_methods",

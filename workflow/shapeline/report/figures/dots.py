@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, QUIET
-from shapeline.report.experiment import scalars
+from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.figures.costs import wide
-from shapeline.report.figures.lines import best_first
+from shapeline.report.figures.lines import BEST_DASH, best_first
 from shapeline.report.numbers import number
 from shapeline.report.styling import WIDTH, Style, styled
 
@@ -58,6 +58,9 @@ def _dots(
     panels = drawing.subplots(1, len(present), sharey=True, squeeze=False)[0]
     for axes, quantity in zip(panels, present, strict=True):
         dot_panel(axes, scalars(frame, quantity), styles, labels, SCALARS[quantity], unit)
+        for row in ceiling(frame, quantity).itertuples():
+            axes.axvspan(row.low, row.high, color=INK, alpha=0.08, linewidth=0)
+            axes.axvline(row.mean, color=INK, linestyle=BEST_DASH, linewidth=1.2, zorder=0)
     name_rows(panels[0], labels)
     return drawing
 

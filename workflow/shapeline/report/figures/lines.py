@@ -8,11 +8,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from shapeline.report.colours import FAINT
-from shapeline.report.experiment import scalars
+from shapeline.report.colours import FAINT, INK
+from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.numbers import number
 from shapeline.report.styling import FEW, WIDTH, Style, styled, wrapped
 
+BEST = "the best order there is"
+BEST_DASH = (0, (1, 1))
 PANELS = {
     "masking": ("Masking (lower is better)", "top features masked (%)", "change of log-odds (nats)"),
     "insertion": (
@@ -38,6 +40,9 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
             draw_curve(
                 axes, line_of(frame, quantity, label), styles[label], label, band=0.12 if len(labels) <= FEW else 0.0
             )
+        best = ceiling(frame, quantity)
+        if len(best):
+            axes.plot(100 * best["x"], best["mean"], color=INK, linestyle=BEST_DASH, linewidth=1.2, label=BEST)
         axes.set(title=title, xlabel=across, ylabel=up)
         axes.margins(x=0.02)
     handles, names = panels[0].get_legend_handles_labels()

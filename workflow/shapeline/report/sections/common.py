@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 import pandas as pd
 from IPython.display import HTML
 
+from shapeline.designs.orders import MOST
 from shapeline.report import experiment, findings, tables
 from shapeline.report.elements import Answers, figure, heading, missing, note, pair, table, together
-from shapeline.report.experiment import Results, scalars
+from shapeline.report.experiment import Results, ceiling, scalars
 from shapeline.report.figures.costs import by_cost, error_by_cost
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import convergence, curve_panels, curves
@@ -125,7 +126,8 @@ def masking_section(results: Results) -> HTML:
             curves(frame, drawn),
             "Masking and insertion curves of every method",
             f"Means over instances; {bands}. Controls are grey and dashed with hollow markers"
-            + (f"; {results.truth} black." if results.exact else "."),
+            + (f"; {results.truth} black." if results.exact else ".")
+            + f" {_best_order(results, frame)}",
         ),
         heading("One method at a time"),
         figure(
@@ -138,9 +140,26 @@ def masking_section(results: Results) -> HTML:
         figure(
             areas(frame, drawn),
             "Areas under the masking and insertion curves with 95 % intervals",
-            "Mean height of each curve with its 95 % interval. Dotted line: the best control.",
+            "Mean height of each curve with its 95 % interval. Dotted line: the best control."
+            + (" Black dots: the best order there is, its interval grey." if len(ceiling(frame, "masking")) else ""),
         ),
         table(tables.area_table(results)),
+    )
+
+
+def _best_order(results: Results, frame: pd.DataFrame) -> str:
+    """What the line of the best order is, or why there is none."""
+    if len(ceiling(frame, "masking")):
+        rows = number(ceiling(frame, "masking_area")["n"].iloc[0])
+        return (
+            f"Black dots: the best order there is, found exactly from all coalitions of {rows} instances; "
+            "no method can do better. Its cost is charged to none."
+        )
+    if results.features is None or results.d > MOST:
+        return f"The best order there is cannot be had: it takes at most {MOST} features, the same of all instances."
+    return (
+        "The best order there is cannot be had here: it takes a label with the values of all coalitions (shapley), as "
+        "probabilities or their logarithms, and every count of features masked."
     )
 
 

@@ -1,0 +1,94 @@
+"""The best order of masking and insertion: against all orders of a small network, on the page, and where it is not."""
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from shapeline.attribution import ceiling
+from shapeline.attribution.run import Options, attribute
+from shapeline.engine.question import Question
+from shapeline.game import features as feature_kinds
+from shapeline.game import references
+from shapeline.metrics import log_odds
+from shapeline.models import wrapping
+
+D = 4
+FEATURES = feature_kinds.build("column", {"input_shape": [D], "feature_names": list("abcd"), "kind": "table"})
+ZERO = references.Reference(np.zeros((1, D), np.float32))
+X = np.random.default_rng(1).normal(size=(3, D)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def question() -> Question:
+    """Of a network whose features interact, so that scores do not give the best order."""
+    torch.manual_seed(3)
+    network = torch.nn.Sequential(torch.nn.Linear(D, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
+    for layer in (network[0], network[2]):
+        torch.nn.init.normal_(layer.weight, std=1.5)
+    return Question(wrapping.wrap(network, "logits", 3), ZERO, FEATURES)
+
+
+def explained(question: Question, method: str = "shapley") -> pd.DataFrame:
+    [found] = attribute(question, X, np.zeros(3, int), {"method": method}, Options())
+    return pd.DataFrame(
+        {
+            "instance": range(3),
+            "repeat": 0,
+            "target": 0,
+            "scores": list(found.scores.astype(np.float32)),
+            "extra": [json.dumps(extra) if extra else None for extra in found.extra],
+            "evaluations": found.evaluations,
+        }
+    )
+
+
+def measured(question: Question, rows: pd.DataFrame, fractions=None) -> pd.DataFrame:
+    frame = log_odds.measure(rows, question, X, [(FEATURES, np.arange(3))], 0, fractions)
+    return frame.set_index(["quantity", "instance"]).sort_index()
+
+
+def test_the_best_order_has_the_best_area_of_all_orders(question):
+    """Truth by all 4! orders, each masked, and inserted, feature by feature."""
+    rows = explained(question)
+    assert (rows["evaluations"] == 2**D).all()  # it costs the label nothing
+    found = measured(question, rows)
+    odds = question.having(value="log_odds")
+    for instance in range(3):
+        areas = {"masking": [], "insertion": []}
+        for order in itertools.permutations(range(D)):
+            taken = np.argsort(order) < np.arange(D + 1)[:, None]
+            for name, masks in (("masking", ~taken), ("insertion", taken)):
+                values = odds.values(X[[instance]], masks, np.zeros(1, int))[0]
+                whole = odds.values(X[[instance]], np.ones((1, D), bool), np.zeros(1, int))[0]
+                areas[name].append(np.trapezoid(values - whole, dx=1 / D))
+        got = [found.loc[(f"best_{name}_area", instance), "value"] for name in areas]
+        assert got == pytest.approx([min(areas["masking"]), max(areas["insertion"])], abs=1e-5)
+        assert got[0] <= found.loc[("masking_area", instance), "value"] + 1e-9
+        assert got[1] >= found.loc[("insertion_area", instance), "value"] - 1e-9
+    curve = found.loc["best_masking"].reset_index()
+    assert (curve.groupby("instance")["x"].apply(list) == [[0, 0.25, 0.5, 0.75, 1]] * 3).all()
+
+
+def test_it_is_left_out_where_it_would_not_be_exact(question):
+    names = set(measured(question, explained(question)).index.get_level_values(0))
+    assert {"best_masking", "best_insertion", "best_masking_area", "best_insertion_area"} <= names
+    coarse = measured(question, explained(question), [0.5, 1.0])
+    sampled = measured(question, explained(question, "occlusion"))
+    logits = measured(question, explained(question.having(value="logit")))
+    for frame in (coarse, sampled, logits):
+        assert not [name for name in frame.index.get_level_values(0) if name.startswith("best")]
+
+
+def test_a_probability_of_one_has_no_odds_to_order_by():
+    masks = np.array(list(itertools.product([False, True], repeat=2)))
+    values = np.log([[0.2, 0.5, 0.4, 0.9], [0.2, 0.5, 0.4, 1.0]])
+    first, second = ceiling.best_orders(masks, values, "log_probability")
+    assert second == {} and sorted(first[ceiling.MASKING]) == [0, 1]
+    # Masked first is what leaves the lower value: of columns (0, 1) 0.5 has only 1 present, 0.4 only 0.
+    assert first[ceiling.MASKING] == [1, 0] and first[ceiling.INSERTION] == [1, 0]
+    assert ceiling.best_orders(masks, np.exp(values[:1]), "probability") == [first]
+    assert ceiling.best_orders(masks[:3], values[:, :3], "log_probability") == [{}, {}]
