@@ -3,7 +3,12 @@
 import importlib
 
 __version__ = "0.1.0"
-CALLS = {"explain": "shapeline.api", "compare_folders": "shapeline.statistics.folders"}
+CALLS = {
+    "explain": "shapeline.api.call",
+    "compare": "shapeline.api.comparison",
+    "Explanation": "shapeline.api.explanation",
+    "compare_folders": "shapeline.statistics.folders",
+}
 
 
 def __getattr__(name: str):

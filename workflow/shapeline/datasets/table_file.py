@@ -44,7 +44,7 @@ def read(
     names = chosen(path, list(table), target, columns, categorical)
     if not len(table):
         raise ShapelineError(f"{path}: holds a header and no rows.")
-    stored = [_column(f"{path}, column '{name}'", table[name], name in (categorical or ())) for name in names]
+    stored = [coded(f"{path}, column '{name}'", table[name], name in (categorical or ())) for name in names]
     inputs = np.stack([values for values, _ in stored], axis=1)
     described = [{"name": name, **what} for name, (_, what) in zip(names, stored, strict=True)]
     missing = {name: int(count) for name, count in zip(names, np.isnan(inputs).sum(0), strict=True) if count}
@@ -212,8 +212,11 @@ def _complete(path: Path, target: str, values: "pd.Series") -> None:
         )
 
 
-def _column(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarray, dict]:
-    """A column as numbers or codes (n,) float64, NaN where missing, and what the card says of it."""
+def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarray, dict]:
+    """A column as numbers or codes (n,) float64, NaN where missing, and what the card says of it.
+
+    where: how a message begins. Raises ShapelineError for infinite numbers, and what is neither number nor category.
+    """
     import pandas as pd
 
     if values.isna().all():

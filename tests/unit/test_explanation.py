@@ -1,0 +1,424 @@
+"""From Python: what a person gives, against brute force over data frames and texts; what an Explanation knows."""
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+import shapeline
+from shapeline import scores
+from shapeline.api import progress
+from shapeline.errors import ShapelineError
+from shapeline.game.features import Features
+
+RNG = np.random.default_rng(0)
+N = 240
+FRAME = pd.DataFrame(
+    {
+        "sex": RNG.choice(["female", "male"], N),
+        "age": np.where(RNG.random(N) < 0.2, np.nan, RNG.integers(1, 80, N)),
+        "deck": pd.Categorical(RNG.choice(["A", "B", "C"], N), categories=["C", "B", "A"]),
+        "alone": RNG.random(N) < 0.5,
+        "cabin": pd.array(np.where(RNG.random(N) < 0.5, None, RNG.choice(["a1", "b2"], N)), dtype="str"),
+    },
+    index=[f"passenger {place}" for place in range(N)],
+)
+WORDS = {"great": 2.0, "bad": -1.5, "not": -1.0}
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    said = (FRAME["sex"] == "female") * 2.0 + (FRAME["deck"] == "A") - FRAME["alone"] + RNG.normal(size=N)
+    steps = make_column_transformer(
+        (SimpleImputer(), make_column_selector(dtype_include="number")),
+        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude="number")),
+    )
+    return make_pipeline(steps, LogisticRegression()).fit(FRAME, np.where(said > 0.8, "survived", "died"))
+
+
+@pytest.fixture(scope="module")
+def explained(pipeline):
+    return shapeline.explain(pipeline, FRAME[:6], background=FRAME[:30], method="kernel_shap", budget=6)
+
+
+def opinion(texts):
+    said = [sum(WORDS.get(word.strip(",.").lower(), 0.0) for word in text.split()) for text in texts]
+    return 1 / (1 + np.exp(-np.array(said)))
+
+
+def by_hand(value, d):
+    """Shapley values of a function of sets, by their definition."""
+    phi = np.zeros(d)
+    for i in range(d):
+        others = [j for j in range(d) if j != i]
+        for size in range(d):
+            weight = math.factorial(size) * math.factorial(d - size - 1) / math.factorial(d)
+            for kept in itertools.combinations(others, size):
+                phi[i] += weight * (value({*kept, i}) - value({*kept}))
+    return phi
+
+
+# --------------------------------------------------------------------------------------------------------- inputs
+
+
+def test_a_frame_with_texts_categories_and_missing_cells_is_explained_exactly(pipeline):
+    """The value of a coalition: the mean probability of the background's rows with the row's own cells put in."""
+    background = FRAME[:30]
+    found = shapeline.explain(pipeline, FRAME[40:42], "shapley", background=background, target="survived")
+    for place, (_, row) in enumerate(FRAME[40:42].iterrows()):
+
+        def value(kept, row=row):
+            rows = background.copy()
+            for column in (list(FRAME)[i] for i in kept):
+                rows[column] = pd.Series([row[column]] * len(rows), rows.index, dtype=FRAME[column].dtype)
+            return pipeline.predict_proba(rows)[:, 1].mean()
+
+        np.testing.assert_allclose(found.scores[place], by_hand(value, 5), atol=1e-6)
+    assert found.feature_names == tuple(FRAME) and found.target_names == ["survived"] * 2
+    assert found.data.equals(FRAME[40:42]) and found.cost["rows"] == 30
+
+
+def test_one_row_is_what_it_is_among_others(pipeline, explained):
+    """Whatever the codes of categories are: a sampled method draws by what a row holds."""
+    for one in (FRAME[3:4], FRAME.iloc[3]):
+        alone = shapeline.explain(pipeline, one, background=FRAME[:30], budget=6)
+        np.testing.assert_allclose(alone.scores[0], explained.scores[3], atol=1e-9)
+
+
+def test_of_a_large_background_a_hundred_rows_are_drawn_and_told(pipeline):
+    settings = {"method": "occlusion", "background": FRAME}
+    found, again = (shapeline.explain(pipeline, FRAME[:2], **settings, random_state=seed) for seed in (1, 1))
+    other = shapeline.explain(pipeline, FRAME[:2], **settings, seed=2)
+    np.testing.assert_array_equal(found.scores, again.scores)
+    assert np.abs(found.scores - other.scores).max() > 1e-4
+    assert "100 rows of 240 (drawn by seed 1) of the background" in repr(found) and "each of 100 rows" in repr(found)
+
+
+def test_columns_that_the_model_does_not_take_are_left_out(pipeline):
+    more = FRAME.assign(survived="yes", when=pd.Timestamp(0))[["survived", *reversed(list(FRAME)), "when"]]
+    found = shapeline.explain(pipeline, more[:2], "occlusion", background=more[:30])
+    same = shapeline.explain(pipeline, FRAME[:2], "occlusion", background=FRAME[:30])
+    np.testing.assert_array_equal(found.scores, same.scores)
+    assert found.feature_names == tuple(FRAME)
+
+
+def test_a_model_of_arrays_is_given_arrays_and_one_of_frames_frames():
+    seen = []
+    table = pd.DataFrame(RNG.random((6, 3)), columns=["a", "b", "c"])
+
+    def rule(rows):
+        seen.append(rows)
+        return 1 / (1 + np.exp(-rows["a"].to_numpy()))
+
+    shapeline.explain(rule, table, "occlusion")
+    assert all(isinstance(rows, pd.DataFrame) and list(rows) == ["a", "b", "c"] for rows in seen)
+    arrays = LogisticRegression().fit(table.to_numpy(), [0, 1] * 3)
+    found = shapeline.explain(arrays, table, "occlusion")
+    assert found.feature_names == ("a", "b", "c")  # and no warning of scikit-learn's that the names are new
+    objects = np.array([["x", 1.0], ["y", 2.0], ["x", 3.0]], dtype=object)
+    words = shapeline.explain(
+        lambda rows: 0.2 + 0.5 * (rows[:, 0] == "x"), objects, "occlusion", background=objects[1:2]
+    )
+    np.testing.assert_allclose(words.scores, [[0.5, 0], [0, 0], [0.5, 0]], atol=1e-7)
+
+
+def test_texts_are_words_and_an_absent_one_is_deleted():
+    texts = ["A great film.", "not bad, not   great"]
+    found = shapeline.explain(opinion, texts, "shapley", target=1)
+    for place, text in enumerate(texts):
+        pieces = text.split()
+        expected = by_hand(
+            lambda kept, pieces=pieces: opinion([" ".join(pieces[i] for i in sorted(kept))])[0], len(pieces)
+        )
+        np.testing.assert_allclose(found.of(place)[1], expected, atol=1e-6)
+        assert found.of(place)[0] == tuple(pieces)
+    alone = shapeline.explain(opinion, texts[1], "kernel_shap", target=1)
+    together = shapeline.explain(opinion, texts, "kernel_shap", target=1)
+    np.testing.assert_allclose(alone.of(0)[1], together.of(1)[1], atol=1e-7)
+
+
+def test_a_word_may_stand_for_an_absent_one_and_the_text_stays_whole():
+    seen = []
+
+    def model(texts):
+        seen.extend(texts)
+        return opinion(texts)
+
+    shapeline.explain(model, "great  film", "shapley", reference="bad", target=1)
+    assert set(seen) == {"great  film", "bad film", "great  bad", "bad bad"}
+
+
+def test_a_pipeline_of_texts_takes_a_series():
+    model = make_pipeline(CountVectorizer(), LogisticRegression()).fit(
+        ["good", "bad", "so good"], ["pos", "neg", "pos"]
+    )
+    found = shapeline.explain(model, pd.Series(["a good one", "bad"]), "occlusion")
+    assert found.target_names == ["pos", "neg"] and found.of(0)[0] == ("a", "good", "one")
+
+
+def test_features_and_reference_by_kind():
+    def model(rows):
+        return 1 / (1 + np.exp(-rows.reshape(len(rows), -1).mean(1)))
+
+    def settled(inputs, **more):
+        found = shapeline.explain(model, inputs, "occlusion", **more)
+        return found.about.features[0], found.about.reference
+
+    features, told = settled(RNG.random((3, 1, 32, 32)))
+    assert features.kind == "pixel" and features.d == 1024 and told == "the mean of the inputs"
+    features, told = settled(RNG.random((3, 224, 200)))
+    assert features.kind == "patch" and features.shape == (16, 15) and told == "the picture, blurred"
+    features, told = settled(RNG.random((2, 4)), background=RNG.random((5, 4)))
+    assert features.kind == "column" and told == "5 rows of the background"
+    assert settled(RNG.random(4), reference=np.zeros(4))[1] == "the reference given, 1 row"
+
+
+# -------------------------------------------------------------------------------------------------------- targets
+
+
+def test_targets_by_name(pipeline):
+    y = ["died", "survived", "died"]
+    settings = {"inputs": FRAME[:3], "method": "occlusion", "background": FRAME[:30]}
+    each = shapeline.explain(pipeline, **settings, target="each")
+    assert each.target_names == ["died", "survived"] * 3 and each.about.instances[:3] == [
+        *["passenger 0"] * 2,
+        "passenger 1",
+    ]
+    np.testing.assert_allclose(each.scores[::2], -each.scores[1::2], atol=1e-6)  # of two classes
+    for target, expected in (
+        (y, y),
+        ("true", y),
+        ("died", ["died"] * 3),
+        ({"survived"}, ["survived"] * 3),
+        (0, ["died"] * 3),
+    ):
+        found = shapeline.explain(pipeline, **settings, target=target, y=y)
+        assert found.target_names == expected
+        np.testing.assert_allclose(found.scores, each.scores[np.arange(3) * 2 + found.target], atol=1e-9)
+    named = shapeline.explain(
+        lambda rows: np.full(len(rows), 0.3), [[1.0], [2.0]], "occlusion", class_names=["no", "yes"]
+    )
+    assert named.target_names == ["no", "no"]
+
+
+def test_the_draws_of_a_row_are_the_same_for_each_class(pipeline):
+    each = shapeline.explain(pipeline, FRAME[:2], budget=4, background=FRAME[:9], target="each")
+    np.testing.assert_allclose(each.scores[0], -each.scores[1], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"target": "survivd"}, "target 'survivd' is no class. Did you mean 'survived'"),
+        ({"target": "true"}, "target 'true' needs y"),
+        ({"class_names": ["one"]}, "class_names: 1 names, and the model gives 2 classes"),
+        ({"background": FRAME[["sex", "age"]]}, "background: there is no column 'deck'"),
+        ({"inputs": FRAME.drop(columns="sex")[:2]}, "inputs: there is no column 'sex'"),
+        ({"inputs": FRAME[:0]}, "give one or more rows"),
+        ({"inputs": FRAME[:1], "background": None}, "give background, rows of your data, or a reference"),
+        ({"reference": "zero"}, "column 'sex' holds categories"),
+        ({"random_state": 3, "seed": 4}, "seed and random_state are the same thing"),
+        ({"seed": 0.5}, "seed is a float"),
+        ({"feature_names": list("abcde")}, "feature_names: a data frame has its own"),
+        ({"inputs": FRAME.assign(age=pd.Timestamp(0))[:2], "background": None}, "column 'age' holds datetime64 values"),
+        ({"inputs": ["some text"]}, "background: is of tables and pictures"),
+        ({"inputs": ["a b", " "], "background": None}, "the text at position 1 has no words"),
+        ({"inputs": ["a b"], "background": None, "reference": "mean"}, "give the word that stands for an absent one"),
+        ({"inputs": [[1.0, 2.0], [3.0]], "background": None}, "inputs: .*give rows of one shape"),
+    ],
+)
+def test_a_mistake_names_its_argument(pipeline, arguments, words):
+    given = {"inputs": FRAME[:2], "background": FRAME[:9], "method": "occlusion", **arguments}
+    with pytest.raises(ShapelineError, match=words) as failure:
+        shapeline.explain(pipeline, **given)
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (np.zeros((9, 8, 8)), r"give pictures as \(n, channels, height, width\), grey ones as inputs\[:, None\]"),
+        (np.zeros((9, 8, 8, 3)), r"channels last; give np.moveaxis\(inputs, -1, 1\)"),
+        ("some text", "is a network, which takes numbers"),
+        (FRAME[:2], "column 'sex' holds no numbers"),
+    ],
+)
+def test_what_a_network_cannot_take_is_told(inputs, words):
+    import torch
+
+    with pytest.raises(ShapelineError, match=words):
+        shapeline.explain(torch.nn.Flatten(), inputs, "occlusion")
+
+
+# --------------------------------------------------------------------------------------------------- what it knows
+
+
+def test_it_is_told_on_one_screen(explained):
+    for told in (repr(explained), repr(explained[3])):
+        assert len(told.splitlines()) <= 24 and max(map(len, told.splitlines())) <= 100
+    assert "Explanation by kernel_shap of 6 instances, 5 columns" in repr(explained)
+    assert "sex = " in repr(explained[3]) and "±" in repr(explained[3])
+    page = explained._repr_html_()
+    assert "<img" in page and "kernel_shap" in page
+    assert repr(explained[:0]).startswith("Explanation by kernel_shap of 0 instances")
+
+
+def test_instances_and_features_are_picked(explained):
+    np.testing.assert_array_equal(explained[3].scores, explained.scores[3:4])
+    np.testing.assert_array_equal(explained[-1].scores, explained.scores[5:])
+    assert explained[np.arange(6) > 3].about.instances == ["passenger 4", "passenger 5"]
+    some = explained[1:3, ["age", "sex"]]
+    np.testing.assert_array_equal(some.scores, explained.scores[1:3][:, [1, 0]])
+    np.testing.assert_array_equal(some.uncertainty, explained.uncertainty[1:3][:, [1, 0]])
+    assert list(some.data) == ["age", "sex"] and some.feature_names == ("age", "sex")
+    assert explained[:, "age"].scores.shape == (6, 1) and explained[:, 1].feature_names == ("age",)
+    assert len(list(explained)) == 6
+    with pytest.raises(ShapelineError, match=r"no feature 'agee'\. Did you mean 'age'"):
+        explained[:, "agee"]
+    with pytest.raises(ShapelineError, match=r"use e\[:, 'age'\]"):
+        explained["age"]
+
+
+def test_a_frame_has_a_row_an_instance_and_feature(explained):
+    table = explained.to_frame()
+    assert list(table) == ["instance", "target", "feature", "value", "score", "half"] and len(table) == 30
+    wide = table.pivot(index="instance", columns="feature", values="score").loc[explained.about.instances, list(FRAME)]
+    np.testing.assert_array_equal(wide, explained.scores)
+    assert table[table["feature"] == "sex"]["value"].tolist() == FRAME["sex"][:6].tolist()
+    np.testing.assert_allclose(table["half"], 1.96 * explained.uncertainty.ravel())
+    words = shapeline.explain(opinion, ["great film", "bad"], "occlusion").to_frame()
+    assert words["feature"].tolist() == ["great", "film", "bad"] and words["instance"].tolist() == [0, 0, 1]
+
+
+def test_the_summary_is_the_mean_size(explained):
+    table = explained.summary()
+    np.testing.assert_allclose(table["mean |score|"][list(FRAME)], np.abs(explained.scores).mean(0))
+    assert table["mean |score|"].is_monotonic_decreasing
+
+
+@pytest.mark.parametrize("what", ["table", "pictures", "texts"])
+def test_it_is_a_score_file(what, explained, tmp_path):
+    if what == "pictures":
+        pictures = RNG.random((2, 1, 4, 4))
+        explained = shapeline.explain(lambda rows: rows.reshape(len(rows), -1).mean(1), pictures, "sample_shapley")
+    if what == "texts":
+        explained = shapeline.explain(opinion, ["great film", "bad"], "occlusion", class_names=["neg", "pos"])
+    explained.save(tmp_path / "kept.parquet")
+    again = shapeline.Explanation.load(tmp_path / "kept.parquet")
+    np.testing.assert_allclose(again.scores, explained.scores, rtol=1e-6)
+    assert repr(again) == repr(explained) and again.to_frame()["feature"].equals(explained.to_frame()["feature"])
+    assert type(again.plot()) is type(explained.plot())
+    rows = scores.read(tmp_path / "kept.parquet")
+    assert rows["evaluations"].tolist() == explained.evaluations.tolist()
+
+
+def test_a_score_file_of_a_run_is_read(tmp_path):
+    rows = pd.DataFrame(
+        {
+            "instance": [7, 9],
+            "target": 0,
+            "repeat": 0,
+            "scores": [np.float32([1, 2]), None],
+            "status": ["ok", "time limit"],
+        }
+    )
+    told = {
+        "method": "lime",
+        "parameters": {"method": "lime"},
+        "features": {"kind": "column", "shape": [2], "names": ["a", "b"]},
+    }
+    scores.write(tmp_path / "one.parquet", rows, told)
+    found = shapeline.Explanation.load(tmp_path / "one.parquet")
+    assert found.about.instances == [7, 9] and found[0].to_frame()["score"].tolist() == [1, 2]
+    assert np.isnan(found.scores[1]).all() and "failed" in repr(found)
+    scores.write(tmp_path / "two.parquet", pd.concat([rows, rows.assign(repeat=1)]), told)
+    with pytest.raises(ShapelineError, match="holds 2 repeats"):
+        shapeline.Explanation.load(tmp_path / "two.parquet")
+
+
+def test_figures_show_what_is_there(explained):
+    figure = explained[3].plot("waterfall")
+    assert isinstance(figure, Figure)
+    (axes,) = figure.axes
+    ends = sorted(edge for bar in axes.patches for edge in (bar.get_x(), bar.get_x() + bar.get_width()))
+    assert ends[0] == pytest.approx(min(explained.value_empty[3], explained.value_full[3]), abs=0.2)
+    largest = max(axes.patches, key=lambda bar: bar.get_y() * 0 - bar.get_y())
+    assert max(largest.get_x(), largest.get_x() + largest.get_width()) == pytest.approx(
+        explained.value_full[3], abs=1e-6
+    )
+    assert len(explained[3].plot().axes[0].patches) == 5
+    left, right = explained.plot().axes
+    np.testing.assert_allclose([bar.get_width() for bar in left.patches], explained.summary()["mean |score|"])
+    dots = right.collections[0].get_offsets()
+    np.testing.assert_allclose(np.sort(dots[:, 0]), np.sort(explained.scores.ravel()))
+    assert np.abs(dots[:, 1] - np.round(dots[:, 1])).max() <= 0.36
+    with pytest.raises(ShapelineError, match=r"bars are of one instance; pick it, as e\[3\]"):
+        explained.plot("bars")
+    with pytest.raises(ShapelineError, match=r"unknown kind 'bar'\. Did you mean 'bars'"):
+        explained.plot("bar")
+
+
+def test_words_are_coloured_by_sign_and_escaped():
+    found = shapeline.explain(opinion, "great <b> bad", "shapley", target=1)
+    page = found.plot().data
+    styles = {word: style for style, word in re.findall(r'<span style="(.*?)" title=".*?">(.*?)</span>', page)}
+    assert "border-bottom" in styles["great"] and "border-top" in styles["bad"] and styles["&lt;b&gt;"] == ""
+
+
+def test_scores_that_may_be_0_are_left_out_of_a_picture(monkeypatch):
+    pictures = RNG.random((1, 1, 2, 2))
+    found = shapeline.explain(
+        lambda rows: 0.3 + 0.4 * rows[:, 0, 0, 0], pictures, "shapley", reference=np.zeros((1, 2, 2)), target=1
+    )
+    found.uncertainty = np.full_like(found.scores, 1e9)
+    assert "none is sure" in found.plot().axes[0].get_title()
+    found.uncertainty = None
+    assert "none is sure" not in found.plot().axes[0].get_title()
+
+
+def test_to_shap_keeps_values_and_names(explained):
+    pytest.importorskip("shap")
+    theirs = explained.to_shap()
+    np.testing.assert_array_equal(theirs.values, explained.scores)
+    np.testing.assert_array_equal(theirs.base_values, explained.value_empty)
+    assert theirs.feature_names == list(FRAME)
+
+
+def test_a_regression_is_its_prediction():
+    table = FRAME[["age", "alone"]].assign(age=FRAME["age"].fillna(30))
+    model = LinearRegression().fit(table, 2 * table["age"])
+    found = shapeline.explain(model, table[:3], "shapley", background=table[:50])
+    expected = 2 * (table["age"][:3] - table["age"][:50].mean())
+    np.testing.assert_allclose(found.scores[:, 0], expected, rtol=1e-5)
+    assert found.target_names == ["prediction"] * 3 and "the model's prediction" in repr(found)
+
+
+def test_ones_own_features_say_what_one_input_is():
+    features = Features("word", (2,), np.array([0, 0, 1, -1], np.int32), ("lovely", "room"))
+    found = shapeline.explain(opinion_of_ids, np.array([4, 5, 6, 0]), "occlusion", {"kind": "pad"}, features)
+    assert found.scores.shape == (1, 2) and found.feature_names == ("lovely", "room")
+
+
+def opinion_of_ids(ids):
+    return (ids > 0).mean(1)
+
+
+def test_a_bar_only_where_a_person_looks_on(monkeypatch, capsys):
+    shapeline.explain(opinion, ["great film"] * 3, "occlusion")
+    assert capsys.readouterr().err == ""
+    told = []
+    monkeypatch.setattr(progress, "_looked_at", lambda: True)
+    monkeypatch.setattr(progress, "AFTER", 0.0)
+    monkeypatch.setattr(progress.tqdm, "update", lambda self, n: told.append(n))
+    shapeline.explain(opinion, ["great film", "bad"], "occlusion")
+    assert sum(told) >= 2 and "occlusion" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+"""One call from a notebook, `shapeline.explain(model, inputs, ...)`, by the engine and designs of the workflow."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import ValidationError
+
+from shapeline.api.case import Wanted, case_of
+from shapeline.api.explanation import Explanation
+from shapeline.errors import ShapelineError, nearest
+from shapeline.game.features import Features
+from shapeline.methods.calling import PLANNED
+from shapeline.methods.registry import METHODS
+
+
+def explain(
+    model: object,
+    inputs: object,
+    method: str = "kernel_shap",
+    reference: object = None,
+    features: str | dict | Features | None = None,
+    budget: float = 4,
+    target: object = None,
+    seed: int = 0,
+    background: object = None,
+    value: str | None = None,
+    *,
+    y: Sequence | None = None,
+    feature_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    random_state: int | None = None,
+    **parameters: object,
+) -> Explanation:
+    """Explain what a model makes of its inputs, in one call.
+
+    model: a torch module, a Keras model, a predict_proba object or a function -> probabilities. One fitted on a data
+    frame is given data frames, a function as well where the inputs are one; of texts it takes a list of them.
+    inputs: a data frame or one row of it (a Series), an array (n, columns) or (n, channels, height, width) or one row
+    or picture of it, a text or several.
+    method: a name of the registry, or path/to/file.py:function.
+    reference: what stands for an absent feature: a kind as in the configuration ("zero", "mean", {"kind": "background",
+    "rows": 16}, "blur", "pad", ...), one row of the inputs' kind or several to average over, or for texts a word.
+    By default the background's rows, at most 100 of them drawn by seed (each evaluation then is so many rows of the
+    model); without a background the inputs' mean, of a single picture its blur, and of texts the word is deleted.
+    features: "pixel", "column", "word" (texts, or token ids, 0 is padding), "superpixel", {"kind": "patch", "size": 2}
+    or a Features. By default columns, words, pixels of pictures of up to 1,024 and 16 x 16 patches of larger ones.
+    budget: multiple of d, for sampled methods.
+    target: "predicted" (default), "true" (of y), "each" (a row each), a class by name or number, a set of them (a row
+    each), or a list, one an input.
+    seed: of all draws; an instance's own depend on its row too, and on how many equal ones stand before it.
+    background: rows that a reference is made from, else the inputs.
+    value: log-probability for networks, probability for functions by default; a regression model is explained with
+    "prediction", which is the default of an object with `predict` alone.
+    y: the true classes. feature_names: of an array's columns. class_names: those of the model's `classes_` by default.
+    random_state: the seed, by scikit-learn's name.
+    parameters: the method's own.
+
+    Returns an Explanation; where d differs by instance, `scores` is (n, largest d), NaN beyond an instance's own
+    features.
+    """
+    settings = checked_settings(method, parameters, budget)
+    seed = seed_by(seed, random_state)
+    wanted = Wanted(reference, features, target, seed, background, value, y, feature_names, class_names)
+    return case_of(model, inputs, wanted).explained(settings, budget)
+
+
+def seed_by(seed: int, random_state: int | None) -> int:
+    """The seed, by either name."""
+    if random_state is not None and seed != 0:
+        raise ShapelineError("explain: seed and random_state are the same thing; give one of them")
+    seed = seed if random_state is None else random_state
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ShapelineError(f"explain: seed is a {type(seed).__name__}; give a whole number")
+    return int(seed)
+
+
+def checked_settings(method: str, parameters: dict, budget: float) -> dict:
+    """The settings of a method that a call names. Raises ShapelineError."""
+    if method not in METHODS:
+        raise ShapelineError(f"unknown method '{method}'.{nearest(method, METHODS)}")
+    for key in PLANNED:
+        if key in parameters:
+            raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
+    if isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget < math.inf:
+        raise ShapelineError(f"{method}: budget is {budget!r}; give a number above 0, evaluations as a multiple of d")
+    settings = {"method": method, **parameters}
+    try:
+        METHODS[method].parameters.model_validate(settings)
+    except ValidationError as failure:
+        first = failure.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *PLANNED)]
+        hint = nearest(key, allowed) if first["type"] == "extra_forbidden" else ""
+        raise ShapelineError(f"{method}: {key}: {first['msg']}.{hint}") from None
+    return settings

@@ -1,0 +1,245 @@
+"""What is asked of a model about a person's inputs, once for all methods: data, features, reference, targets."""
+
+import dataclasses
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+
+from shapeline.api import given as givens
+from shapeline.api.explanation import About, Explanation
+from shapeline.api.given import Given
+from shapeline.api.progress import bar
+from shapeline.api.targets import chosen_targets, class_names_of
+from shapeline.attribution.explanation import Explanation as Record
+from shapeline.attribution.run import Options, attribute
+from shapeline.engine import calibration
+from shapeline.engine.backends import backend_of
+from shapeline.engine.forms import Form
+from shapeline.engine.question import Question
+from shapeline.engine.scoring import PREDICTION
+from shapeline.errors import ShapelineError
+from shapeline.game import features as feature_kinds
+from shapeline.game import references
+from shapeline.game.features import TEXT_KINDS, Features
+from shapeline.game.references import Reference
+from shapeline.methods.registry import METHODS
+from shapeline.models import wrapping
+from shapeline.models.classifier import Classifier
+from shapeline.seeds import seed_of
+
+MOST_ROWS = 100  # of a background that is taken as it is
+MOST_PIXELS = 1024  # of pictures that are explained pixel by pixel; larger ones by patches,
+PATCHES = 16  # so many along the longer side
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of a model, as `explain` has it."""
+
+    reference: object = None
+    features: str | dict | Features | None = None
+    target: object = None
+    seed: int = 0
+    background: object = None
+    value: str | None = None
+    y: Sequence | None = None
+    feature_names: Sequence[str] | None = None
+    class_names: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A question on the inputs of a person. positions: the input of each explanation, (m,), of which several classes
+    may be explained; targets, draws: (m,) class, and what seeds its draws. buckets: features, and the explanations that
+    have them. reference: in words; classes: names."""
+
+    given: Given
+    question: Question
+    positions: np.ndarray
+    targets: np.ndarray
+    draws: np.ndarray
+    buckets: list[tuple[Features, np.ndarray]]
+    reference: str
+    classes: tuple[str, ...]
+    seed: int
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """The input of each explanation."""
+        return self.given.inputs[self.positions]
+
+    def explained(self, settings: dict, budget: float) -> Explanation:
+        """What a method says: settings, its name and parameters. Raises ShapelineError where it fails."""
+        method = settings["method"]
+        self._check_data(method)
+        budget = budget if METHODS[method].sampled else None
+        options = Options([budget], seed_of(self.seed, method, 0), on_error="fail")
+        parts, inputs = [], self.inputs
+        with bar(method, len(inputs)) as tell:
+            for own, places in self.buckets:
+                few = dataclasses.replace(
+                    options, instances=places, draws=self.draws[places], progress=tell(len(places))
+                )
+                asked = self.question.having(features=own)
+                parts += attribute(asked, inputs[places], self.targets[places], settings, few)
+        record = parts[0] if len(parts) == 1 else _together(parts, [places for _, places in self.buckets])
+        return Explanation(
+            **vars(record), about=self._about(settings if budget is None else settings | {"budget": budget})
+        )
+
+    def _check_data(self, method: str) -> None:
+        """Refuses inputs that the method does not explain."""
+        taken = METHODS[method].data
+        if taken and self.given.kind not in taken:
+            raise ShapelineError(
+                f"explain: {method} explains data of kind {' and '.join(taken)}, not inputs of shape "
+                f"{self.given.inputs.shape}"
+            )
+
+    def _about(self, settings: dict) -> About:
+        """What the explanations are of."""
+        given, question, m = self.given, self.question, len(self.positions)
+        features, names = [None] * m, [()] * m
+        for own, places in self.buckets:
+            shared = names_of(own)
+            for place in places:
+                features[place] = own
+                spoken = given.kind == "text" and given.take
+                names[place] = tuple(given.shown[self.positions[place]]) if spoken else shared
+        rows = 1 if question.reference.own else len(question.reference.rows)
+        inputs = About(features=given.instances, names=given.instances, data=given.shown, instances=given.instances)
+        inputs = inputs.at(self.positions)
+        return About(
+            given.kind, settings, question.value, self.reference, rows, features, names, inputs.data, inputs.instances,
+            self.classes,
+        )  # fmt: skip
+
+
+def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
+    """The question that a call asks. Raises ShapelineError that names the argument."""
+    settled = wanted.features if isinstance(wanted.features, Features) else None
+    kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
+    tokens = (settled.kind if settled else kind) in TEXT_KINDS
+    given = givens.read(model, inputs, wanted.background, wanted.reference, tokens, settled, wanted.feature_names)
+    of_regression = wanted.value == PREDICTION and not hasattr(model, "predict_proba")
+    classifier = given.classifier(wrapping.wrap(model, "regression" if of_regression else None))
+    of_networks = PREDICTION if classifier.task == "regression" else "log_probability"
+    usual = "probability" if of_networks != PREDICTION and classifier.framework == "function" else of_networks
+    chosen = _default_features(given) if wanted.features is None else wanted.features
+    everyone = [(settled, np.arange(len(given.inputs)))] if settled else _buckets(chosen, given)
+    filled, told = reference_of(wanted.reference, given, wanted.seed)
+    classes = class_names_of(model, wanted.class_names)
+    targets, positions = chosen_targets(classifier, given.inputs, wanted.target, classes, wanted.y)
+    backend_of(classifier)  # imported now, which is no instance's time
+    question = Question(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
+    buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
+    draws = _row_names(given)[positions]
+    return Case(given, question, positions, targets, draws, buckets, told, classes, wanted.seed)
+
+
+def _default_features(given: Given) -> str | dict:
+    """Columns, words, pixels of small pictures, and patches of larger ones."""
+    if given.kind != "image":
+        return {"text": "word"}.get(given.kind, "column")
+    _, height, width = given.inputs.shape[1:]
+    return "pixel" if height * width <= MOST_PIXELS else {"kind": "patch", "size": -(-max(height, width) // PATCHES)}
+
+
+def _buckets(kind: str | dict, given: Given) -> list[tuple[Features, np.ndarray]]:
+    settings = {"kind": kind} if isinstance(kind, str) else kind
+    return feature_kinds.buckets(settings, given.card, given.inputs)
+
+
+def names_of(features: Features) -> tuple[str, ...]:
+    """What features are called that have no names."""
+    if features.names:
+        return features.names
+    if features.kind in feature_kinds.IMAGE_KINDS:
+        return tuple(f"row {row}, column {column}" for row, column in np.ndindex(*features.shape))
+    return tuple(f"{features.kind.replace('_', ' ')} {place}" for place in range(features.d))
+
+
+def _row_names(given: Given) -> np.ndarray:
+    """What seeds the draws of each input, (n,) int64: what it is, and how many equal ones stand before it."""
+    before: Counter[str] = Counter()
+    names = []
+    for digest in given.digests():
+        names.append(seed_of(digest, before[digest]))
+        before[digest] += 1
+    return np.array(names, dtype=np.int64)
+
+
+def _together(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Record:
+    """Explanations of groups of instances as one, in the order of the inputs."""
+    order = np.argsort(np.concatenate(positions))
+    widest = max(part.scores.shape[1] for part in parts)
+    columns = {}
+    for field in dataclasses.fields(Record):
+        each = [getattr(part, field.name) for part in parts]
+        if field.name == "uncertainty" and any(values is None for values in each):
+            columns[field.name] = None
+            continue
+        if field.name in ("scores", "uncertainty"):
+            each = [np.pad(s, ((0, 0), (0, widest - s.shape[1])), constant_values=np.nan) for s in each]
+        if isinstance(each[0], list):
+            joined = [item for items in each for item in items]
+            columns[field.name] = [joined[place] for place in order]
+        else:
+            columns[field.name] = np.concatenate(each)[order]
+    return Record(**columns)
+
+
+_FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+    """The calibrated form, once per model object and input shape; a function is called in large batches."""
+    if model.framework == "function":
+        return Form("plain", 4096)
+    kept = _FORMS.setdefault(model.module, {})
+    if inputs.shape[1:] not in kept:
+        kept[inputs.shape[1:]] = calibration.calibrate(model, inputs[:64], reference)
+    return kept[inputs.shape[1:]]
+
+
+def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference, str]:
+    """What stands for an absent feature, and that in words."""
+    tokens = given.inputs.dtype.kind == "i"
+    if given.reference is not None:
+        return Reference(given.reference), f"the reference given, {_counted(len(given.reference), 'row')}"
+    if given.kind == "text" and given.take is not None:
+        filled = np.full((1, *given.inputs.shape[1:]), givens.ABSENT, np.int32)
+        return Reference(filled), f"the word {reference!r}" if reference else "nothing: the word is deleted"
+    whole, rows = "the inputs", given.inputs
+    if given.background is not None:
+        whole, rows = "the background", given.background
+    told = reference
+    if reference is None and given.background is not None:
+        count = min(len(rows), MOST_ROWS)
+        reference = {"kind": "background", "rows": count}
+        of = "" if count == len(rows) else f" of {len(rows):,} (drawn by seed {seed})"
+        told = f"{_counted(count, 'row')}{of} of the background"
+    elif reference is None and not tokens and len(rows) == 1 and given.kind == "image":
+        reference, told = "blur", "the picture, blurred"
+    elif reference is None:
+        reference = "pad" if tokens else "mean"
+        told = "padding" if tokens else f"the mean of {whole}"
+    kind, chosen = references.parse(reference)
+    if kind.startswith("mean") and given.background is None and len(rows) == 1:
+        raise ShapelineError(
+            "explain: the mean of a single input is the input itself; give background, rows of your data, or a "
+            "reference, one row that stands for what is absent"
+        )
+    data = SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card=given.card)
+    if isinstance(told, str | dict) and told is not None and told == reference:
+        told = f"{kind} of {whole}" if kind != "pad" else "padding"
+        told += f", {_counted(chosen['rows'], 'row')}" if "rows" in chosen else ""
+    return references.build(reference, data, seed), told
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

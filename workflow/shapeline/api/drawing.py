@@ -1,0 +1,107 @@
+"""The figures of an Explanation, by the report's own hand; matplotlib is imported when the first is drawn."""
+
+import html
+
+import numpy as np
+import pandas as pd
+
+from shapeline.api import words
+from shapeline.errors import ShapelineError, nearest
+
+KINDS = ("bars", "waterfall", "summary", "overlay", "words")
+PICTURES, TEXTS = 8, 20  # that are drawn at once
+
+
+def plot(explanation, kind: str | None = None):
+    """As `Explanation.plot` has it."""
+    from shapeline.report.figures import explanations as figures
+
+    kind = _fitting(explanation) if kind is None else kind
+    if kind not in KINDS:
+        raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, KINDS)}")
+    across = f"score ({words.VALUES.get(explanation.about.value, explanation.about.value)})"
+    if kind in ("bars", "waterfall"):
+        if len(explanation) != 1:
+            raise ShapelineError(f"plot: {kind} are of one instance; pick it, as e[3].plot('{kind}')")
+        _, scores, half = explanation.of(0)
+        both = (explanation.value_empty[0], explanation.value_full[0])
+        draw = figures.bars if kind == "bars" else figures.waterfall
+        return draw(words.labelled(explanation, 0), scores, half, both, words.ends(explanation, 0), across)
+    if kind == "summary":
+        table = explanation.summary()
+        places = [explanation.about.names[0].index(name) for name in table.index]
+        flat = explanation.scores.reshape(len(explanation), -1)[:, places]
+        return figures.summary(list(table.index), flat, _shades(explanation, list(table.index)), across)
+    if kind == "overlay":
+        return _overlay(explanation, figures)
+    return _texts(explanation, figures)
+
+
+def page(explanation) -> str:
+    """The explanation as HTML for a notebook: what it is, and its figure."""
+    from shapeline.report import elements
+
+    head = f"<p><b>{html.escape(words.headline(explanation))}</b></p>"
+    rows = "".join(
+        f"<tr><td>{html.escape(name)}</td><td style='text-align:left'>{html.escape(text)}</td></tr>"
+        for name, text in words.facts(explanation).items()
+    )
+    if not len(explanation) or not np.isfinite(explanation.scores).any():
+        return f"<div>{head}<table>{rows}</table></div>"
+    drawn = plot(explanation)
+    vector = explanation.about.kind != "image"
+    shown = (
+        drawn.data if hasattr(drawn, "data") else elements.figure(drawn, words.told(explanation), vector=vector).data
+    )
+    return f"<div>{head}<table>{rows}</table>{shown}</div>"
+
+
+def _fitting(explanation) -> str:
+    """The kind of figure that fits what was explained."""
+    kind = explanation.about.kind
+    known = bool(explanation.about.features) and explanation.about.features[0] is not None
+    if kind == "image" and known and explanation.data is not None:
+        return "overlay"
+    if kind == "text":
+        return "words"
+    if len(explanation) == 1:
+        return "bars"
+    if not explanation._shares_names():
+        raise ShapelineError("plot: instances have features of their own; pick one, as e[3].plot()")
+    return "summary"
+
+
+def _shades(explanation, names: list[str]) -> np.ndarray | None:
+    """Where each value lies among those of its column, (n, d) in [0, 1], NaN of what is no number."""
+    values = explanation._values()
+    if values is None:
+        return None
+    numbers = values.set_axis(list(explanation.about.names[0]), axis=1)[names].apply(
+        lambda column: column if pd.api.types.is_numeric_dtype(column) else pd.Series(np.nan, column.index)
+    )
+    return numbers.astype(float).rank(pct=True).to_numpy()
+
+
+def _overlay(explanation, figures):
+    """Maps over pictures; a feature whose interval holds 0 is left out."""
+    if explanation.about.kind != "image" or explanation.data is None or not all(explanation.about.features):
+        raise ShapelineError("plot: an overlay is of pictures whose features are known; use 'bars' or 'summary'")
+    shown = range(min(len(explanation), PICTURES))
+    maps = []
+    for place in shown:
+        _, scores, half = explanation.of(place)
+        surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half), scores, 0.0)
+        cells = explanation.about.features[place].cells[0]
+        maps.append(np.where(cells < 0, 0.0, surely[cells]))
+    names = [f"{explanation.about.instances[place]}: {explanation.target_names[place]}" for place in shown]
+    rest = len(explanation) - len(maps)
+    return figures.overlay(explanation.data[: len(maps)], names, maps, explanation.uncertainty is not None, rest)
+
+
+def _texts(explanation, figures):
+    """Coloured words; those whose interval holds 0 are left plain."""
+    if explanation.about.kind != "text":
+        raise ShapelineError("plot: words are of texts; leave the kind out to get what fits")
+    shown = range(min(len(explanation), TEXTS))
+    each = [(words.ends(explanation, place), *explanation.of(place)) for place in shown]
+    return figures.coloured_words(each, len(explanation) - len(each))

@@ -1,0 +1,158 @@
+"""An Explanation as a score file: its rows, and in the file's metadata what they are of."""
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import shapeline
+from shapeline import scores
+from shapeline.attribution.explanation import Explanation as Record
+from shapeline.errors import ShapelineError
+from shapeline.game.features import Features
+
+PLAIN = ("kind", "method", "value", "reference", "rows")  # of what explanations are of, as JSON has it
+
+
+def write(explanation, path: str | Path) -> None:
+    """Write the rows, and what they are of."""
+    about, n = explanation.about, len(explanation)
+    flat = [explanation.of(place) for place in range(n)]
+    spread = explanation.uncertainty
+    rows = pd.DataFrame(
+        {
+            "instance": np.arange(n),
+            "target": explanation.target,
+            "repeat": 0,
+            "budget": None,
+            "scores": [row.astype(np.float32) for _, row, _ in flat],
+            "uncertainty": [
+                None if spread is None else spread[place].ravel()[: len(names)].astype(np.float32)
+                for place, (names, _, _) in enumerate(flat)
+            ],
+            "evaluations": explanation.evaluations,
+            "seconds": explanation.seconds,
+            "value_full": explanation.value_full,
+            "value_empty": explanation.value_empty,
+            "status": explanation.status,
+            "error": explanation.error,
+            "flag": explanation.flag,
+            "extra": [json.dumps(extra) if extra else None for extra in explanation.extra],
+        }
+    )
+    shared = explanation._shares_names()
+    first = about.features[0] if n else None
+    described = {
+        "kind": first.kind if first else "feature",
+        "shape": list(explanation.scores.shape[1:]) if shared else None,
+        "names": list(about.names[0]) if shared else [],
+    }
+    scores.write(
+        path,
+        rows,
+        {
+            "label": about.method.get("method"),
+            "method": about.method.get("method"),
+            "parameters": dict(about.method),
+            "features": described,
+            "reference": about.reference,
+            "value": about.value,
+            "versions": {"shapeline": shapeline.__version__},
+            "about": {name: getattr(about, name) for name in PLAIN}
+            | {
+                "method": dict(about.method),
+                "classes": list(about.classes),
+                "instances": [one.item() if isinstance(one, np.generic) else one for one in about.instances],
+                "names": None if shared else [list(names) for names in about.names],
+                "data": _packed(about.data),
+                "features": _packed_features(about.features),
+            },
+        },
+    )
+
+
+def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
+    """The rows as a record, and what they are of."""
+    rows = scores.final(scores.read(path))
+    repeats = rows["repeat"].nunique()
+    if repeats > 1:
+        raise ShapelineError(f"{path}: holds {repeats} repeats, and an Explanation is of one; scores.read has them all")
+    file = sorted(Path(path).glob("*.parquet"))[0] if Path(path).is_dir() else path
+    told = scores.metadata(file)
+    about, described = told.get("about"), told.get("features") or {}
+    longest = max((len(row) for row in rows["scores"] if row is not None), default=0)
+    n, shape = len(rows), described.get("shape") or [longest]
+    if about is None:  # of a run, whose data are elsewhere
+        names = described.get("names") or [f"feature {place}" for place in range(longest)]
+        reference = told.get("reference")
+        about = {
+            "method": told.get("parameters") or {},
+            "value": told.get("value"),
+            "reference": reference if isinstance(reference, str) else json.dumps(reference),
+            "instances": rows["instance"].tolist(),
+            "features": [None] * n,
+            "names": [tuple(names[: longest if row is None else len(row)]) for row in rows["scores"]],
+        }
+    else:
+        shared, names = tuple(described["names"]), about["names"]
+        about["names"] = [shared] * n if names is None else [tuple(each) for each in names]
+        about |= {"data": _unpacked(about["data"]), "features": _unpacked_features(about["features"])}
+        about["classes"] = tuple(about["classes"])
+    spread = None if rows["uncertainty"].isna().all() else _stacked(rows["uncertainty"], shape)
+    columns = {name: rows[name].to_numpy() for name in ("evaluations", "seconds", "value_full", "value_empty")}
+    words = {name: [one if isinstance(one, str) else None for one in rows[name]] for name in ("error", "flag")}
+    extra = [json.loads(one) if isinstance(one, str) else {} for one in rows["extra"]]
+    record = Record(
+        _stacked(rows["scores"], shape), **columns, **words, target=rows["target"].to_numpy(np.int64),
+        status=rows["status"].tolist(), extra=extra, uncertainty=spread,
+    )  # fmt: skip
+    return record, about
+
+
+def _stacked(column: pd.Series, shape: list[int]) -> np.ndarray:
+    """Lists of a column as (n, *shape), NaN where there is nothing."""
+    stacked = np.full((len(column), int(np.prod(shape))), np.nan)
+    for row, given in zip(stacked, column, strict=True):
+        if given is not None:
+            row[: len(given)] = given
+    return stacked.reshape(len(column), *shape)
+
+
+def _packed(data: Any) -> Any:
+    """A data frame or array as text, lists as they are."""
+    if data is None or isinstance(data, list):
+        return data
+    buffer = io.BytesIO()
+    if isinstance(data, pd.DataFrame):
+        data.to_parquet(buffer)
+    else:
+        np.save(buffer, data, allow_pickle=False)
+    kind = "frame" if isinstance(data, pd.DataFrame) else "array"
+    return {kind: base64.b64encode(buffer.getvalue()).decode()}
+
+
+def _unpacked(packed: Any) -> Any:
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, text),) = packed.items()
+    buffer = io.BytesIO(base64.b64decode(text))
+    return pd.read_parquet(buffer) if kind == "frame" else np.load(buffer, allow_pickle=False)
+
+
+def _packed_features(features: list) -> dict:
+    """Each distinct one once, and which of them an instance has."""
+    distinct = list({id(one): one for one in features if one is not None}.values())
+    place = {id(one): number for number, one in enumerate(distinct)}
+    packed = [[one.kind, list(one.shape), _packed(one.cells), list(one.names)] for one in distinct]
+    return {"distinct": packed, "each": [place.get(id(one)) for one in features]}
+
+
+def _unpacked_features(packed: dict) -> list:
+    distinct = [
+        Features(kind, tuple(shape), _unpacked(cells), tuple(names)) for kind, shape, cells, names in packed["distinct"]
+    ]
+    return [None if place is None else distinct[place] for place in packed["each"]]

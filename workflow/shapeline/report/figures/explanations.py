@@ -1,0 +1,223 @@
+"""Explanations in a notebook: bars and waterfalls of one instance, a summary of many, maps over pictures, words."""
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+from IPython.display import HTML
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from shapeline.report.figures.score_maps import picture
+from shapeline.report.numbers import number
+from shapeline.report.styling import INK, NEGATIVE, POSITIVE, WIDTH, styled
+
+MOST = 14  # features that have a bar each
+SIDE = 2.3  # inches: of a picture
+STRONGEST = 0.85  # how much of a picture the largest score covers
+
+
+@styled
+def bars(
+    names: Sequence[str],
+    scores: np.ndarray,
+    half: np.ndarray | None,
+    ends: tuple[float, float],
+    title: str,
+    across: str,
+) -> Figure:
+    """One instance: a bar a feature, the largest on top, with its 95 % interval; the smaller ones together below.
+
+    scores (d,), half (d,) or None: half-widths; ends: of the value, not drawn here.
+    """
+    names, scores, half = _largest(names, scores, half)
+    drawing, axes = _rows(names, title, across)
+    axes.barh(range(len(names)), scores, color=_colours(scores), height=0.72)
+    _intervals(axes, scores, half, np.arange(len(names)))
+    axes.axvline(0, color=INK, linewidth=0.8)
+    return drawing
+
+
+@styled
+def waterfall(
+    names: Sequence[str],
+    scores: np.ndarray,
+    half: np.ndarray | None,
+    ends: tuple[float, float],
+    title: str,
+    across: str,
+) -> Figure:
+    """One instance: from the value where all is absent, at the bottom, feature by feature to that of the whole input.
+
+    What the scores of a method that is not efficient do not add up to is the gap between the last bar and its line.
+    """
+    names, scores, half = _largest(names, scores, half)
+    across = f"{across.replace('score', 'value')}; dashed: {number(ends[0])} all absent, {number(ends[1])} whole input"
+    drawing, axes = _rows(names, title, across)
+    stop = ends[0] + np.cumsum(scores[::-1])[::-1]
+    axes.barh(range(len(names)), scores, left=stop - scores, color=_colours(scores), height=0.72)
+    _intervals(axes, stop, half, np.arange(len(names)))
+    right = np.maximum(stop + (0 if half is None else np.nan_to_num(half)), stop - scores)
+    for place, (edge, score) in enumerate(zip(right, scores, strict=True)):
+        text = ("+" if score > 0 else "") + number(score, whole=False)
+        axes.annotate(text, (edge, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    for end in ends:
+        axes.axvline(end, color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
+    axes.margins(x=0.12)
+    return drawing
+
+
+@styled
+def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None, across: str) -> Figure:
+    """Many instances: mean |score| of each feature with its 95 % interval, and beside it a dot an instance.
+
+    names: d, the largest first. scores: (n, d). shades: (n, d) in [0, 1], how high a value is, NaN for grey.
+    """
+    shown = slice(0, MOST)
+    names, scores = names[shown], scores[:, shown]
+    rows = np.arange(len(names))
+    drawing = Figure(figsize=(WIDTH, 1.0 + 0.32 * len(names)), layout="constrained")
+    left, right = drawing.subplots(1, 2, sharey=True, width_ratios=[1, 1.6])
+    means, low, high = _means(np.abs(scores))
+    left.barh(rows, means, color="#8c8c8c", height=0.62)
+    left.errorbar(means, rows, xerr=[means - low, high - means], fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+    left.set(xlabel=f"mean |{across.partition(' ')[0]}|", title="On average")
+    left.set_yticks(rows, names)
+    left.set_ylim(len(names) - 0.4, -0.6)
+    heights = rows + np.stack([_swarm(column) for column in scores.T], axis=1)
+    grey = np.full(scores.shape, np.nan) if shades is None else shades[:, shown]
+    colours = np.where(np.isnan(grey)[..., None], 0.55, _between(np.nan_to_num(grey)))
+    right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), s=9, linewidths=0)
+    right.axvline(0, color=INK, linewidth=0.8)
+    told = "blue: a high value of the column, red: a low one, grey: no number" if shades is not None else ""
+    right.set(xlabel=f"{across}{'; ' + told if told else ''}", title="A dot an instance")
+    for axes in (left, right):
+        axes.tick_params(axis="y", length=0)
+    return drawing
+
+
+@styled
+def overlay(
+    images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool = False, rest: int = 0
+) -> Figure:
+    """Pictures, each with its scores over it: blue speaks for the class, red against it.
+
+    images: (n, channels, height, width); maps: n times (height, width); intervals: whether scores whose interval holds
+    0 were left out; rest: pictures that are not shown.
+    """
+    columns = min(len(names), 4)
+    rows = -(-len(names) // columns)
+    drawing = Figure(figsize=(columns * SIDE, rows * (SIDE + 0.45) + 0.3), layout="constrained")
+    for axes in (panels := drawing.subplots(rows, columns, squeeze=False).ravel()):
+        axes.set_axis_off()
+    for axes, image, name, values in zip(panels, images, names, maps, strict=False):
+        whole = image - image.min()
+        grey = picture(whole / max(float(whole.max()), 1e-12))
+        grey = grey if grey.ndim == 2 else grey[..., :3].mean(-1)
+        largest = float(np.abs(values).max())
+        limit = largest or 1.0
+        share = np.abs(values)[..., None] / limit * STRONGEST
+        paper = np.repeat(0.35 + 0.6 * grey[..., None], 3, axis=-1)
+        tint = np.where(values[..., None] > 0, POSITIVE, NEGATIVE)
+        axes.imshow((1 - share) * paper + share * tint, interpolation="nearest")
+        axes.set_title(
+            f"{name}\n{f'± {number(limit)}' if largest else 'none is sure'}",
+            fontsize=8.5,
+            fontweight="normal",
+            loc="center",
+        )
+    told = ["blue: for the class, red: against it"]
+    told += ["plain: the 95 % interval holds 0"] * intervals + [f"{rest} more not shown"] * bool(rest)
+    drawing.supxlabel("; ".join(told), fontsize=8.5)
+    return drawing
+
+
+def coloured_words(texts: Sequence[tuple[str, Sequence[str], np.ndarray, np.ndarray | None]], rest: int = 0) -> HTML:
+    """Texts as coloured words: blue, line below, speaks for the class, red, line above, against it.
+
+    texts: title, words, scores (d,) and half-widths (d,) or None of each; a word whose interval holds 0 stays plain.
+    rest: texts that are not shown.
+    """
+    parts = [f"<p><b>{html.escape(title)}</b><br>{_words(*rest_of)}</p>" for title, *rest_of in texts]
+    known = any(half is not None for *_, half in texts)
+    note = "Blue, line below: for the class; red, line above: against it. Point at a word for its score."
+    note += " A word whose 95 % interval holds 0 is plain." if known else ""
+    note += f" {rest} more not shown." if rest else ""
+    return HTML(f"<div style='max-width:60em;line-height:2'>{''.join(parts)}<p><small>{note}</small></p></div>")
+
+
+def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None) -> str:
+    limit = float(np.nanmax(np.abs(scores), initial=0.0)) or 1.0
+    spans = []
+    for place, (name, score) in enumerate(zip(names, scores, strict=True)):
+        within = 0.0 if half is None else float(half[place])
+        told = number(score, whole=False) + (f" ± {number(within, 2, whole=False)}" if within else "")
+        strength = 0.0 if np.isnan(score) or abs(score) <= within else abs(score) / limit
+        colour = to_hex(1 - strength * 0.75 * (1 - np.array(POSITIVE if score > 0 else NEGATIVE)))
+        line = f"border-{'bottom' if score > 0 else 'top'}:{1 + 2 * strength:.1f}px solid"
+        look = f"background:{colour};color:{'#fff' if strength > 0.85 else '#1a1a1a'};{line}" if strength > 0.05 else ""
+        spans.append(f'<span style="{look}" title="{told}">{html.escape(name)}</span>')
+    return " ".join(spans)
+
+
+def _largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
+    """The largest scores first, all others together as the last; of these no interval is known."""
+    order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")
+    top, others = order[:MOST], order[MOST:]
+    picked = [names[place] for place in top] + ([f"{len(others)} others together"] if len(others) else [])
+    ends = None if half is None else np.r_[half[top], [np.nan] * bool(len(others))]
+    return picked, np.r_[scores[top], [scores[others].sum()] * bool(len(others))], ends
+
+
+def _rows(names: Sequence[str], title: str, across: str) -> tuple[Figure, Axes]:
+    drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.28 * len(names)), layout="constrained")
+    axes = drawing.subplots()
+    axes.set(title=title, xlabel=across)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    return drawing, axes
+
+
+def _intervals(axes: Axes, centres: np.ndarray, half: np.ndarray | None, rows: np.ndarray) -> None:
+    if half is not None:
+        axes.errorbar(centres, rows, xerr=np.nan_to_num(half), fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+
+
+def _colours(scores: np.ndarray) -> np.ndarray:
+    return np.where(np.asarray(scores)[:, None] > 0, POSITIVE, NEGATIVE)
+
+
+def _between(shares: np.ndarray) -> np.ndarray:
+    """Colours (..., 3) from low to high."""
+    return np.asarray(NEGATIVE) * (1 - shares[..., None]) + np.asarray(POSITIVE) * shares[..., None]
+
+
+def _means(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means (d,) and the ends of their 95 % intervals over instances."""
+    from scipy.stats import t
+
+    mean = np.nanmean(sizes, axis=0)
+    there = np.isfinite(sizes).sum(axis=0)
+    error = np.nanstd(sizes, axis=0, ddof=1) / np.sqrt(there) if len(sizes) > 1 else np.zeros(len(mean))
+    half = error * t.ppf(0.975, np.maximum(there - 1, 1))
+    return mean, np.maximum(mean - half, 0.0), mean + half
+
+
+def _swarm(scores: np.ndarray) -> np.ndarray:
+    """Heights (n,) within ±0.35 at which dots of near scores lie apart, by their places in bins of the range."""
+    span = np.nanmax(scores) - np.nanmin(scores)
+    bins = (
+        np.zeros(len(scores), int)
+        if not span > 0
+        else np.nan_to_num((scores - np.nanmin(scores)) / span * 50).astype(int)
+    )
+    order = np.argsort(bins, kind="stable")
+    first = np.r_[True, np.diff(bins[order]) > 0]
+    rank = np.empty(len(scores), int)
+    rank[order] = np.arange(len(scores)) - np.maximum.accumulate(np.where(first, np.arange(len(scores)), 0))
+    most = max(int(rank.max()), 1)
+    signed = np.where(rank % 2, -(rank + 1) // 2, rank // 2)
+    return 0.7 * signed / max(most, 12)
