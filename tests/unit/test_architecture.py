@@ -17,7 +17,13 @@ FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
 EAGER = {"shapeline", "shapeline.influence"}
 MOST_LINES, MOST_PARAMETERS = 60, 8
 # Public functions, whose parameters are the paper's, and one's own call.
-PUBLIC = {"api.call.explain", "influence.local_linear.data_lime", "influence.mim.mim", "influence.parzen.parzen"}
+PUBLIC = {
+    "api.call.explain",
+    "api.comparison.compare",
+    "influence.local_linear.data_lime",
+    "influence.mim.mim",
+    "influence.parzen.parzen",
+}
 
 
 @cache

@@ -105,3 +105,26 @@ def _texts(explanation, figures):
     shown = range(min(len(explanation), TEXTS))
     each = [(words.ends(explanation, place), *explanation.of(place)) for place in shown]
     return figures.coloured_words(each, len(explanation) - len(each))
+
+
+def comparison(found):
+    """As `Comparison.plot` has it."""
+    from shapeline.report.figures import explanations as figures
+
+    if found.by is None:
+        raise ShapelineError("plot: nothing could be measured, so there is nothing to draw; see what the notes say")
+    labels = [label for label in found.table.index if label in found.values]
+    costs = found.table["evaluations"][labels].to_numpy()
+    likeness = found.agreement.loc[labels, labels].to_numpy()
+    across = f"{found.by} ({'nats, ' if found.by == 'masking' else ''}lower is better)"
+    return figures.trade_off(costs, found.values[labels].to_numpy(), labels, found.recommended, likeness, across)
+
+
+def comparison_page(found) -> str:
+    """A comparison as HTML for a notebook: the table, the advice, and the figure."""
+    from shapeline.report import elements
+
+    said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in found.told())
+    drawn = "" if found.by is None else elements.figure(comparison(found), "cost and quality of each method").data
+    table = found.table.to_html(float_format="{:.4g}".format, na_rep="–")
+    return f"<div>{table}{said}{drawn}</div>"

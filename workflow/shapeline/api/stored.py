@@ -15,35 +15,44 @@ from shapeline.attribution.explanation import Explanation as Record
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 
+AS_THEY_ARE = ("target", "evaluations", "seconds", "value_full", "value_empty", "status", "error", "flag")
 PLAIN = ("kind", "method", "value", "reference", "rows")  # of what explanations are of, as JSON has it
+
+
+def rows_of(explanation) -> pd.DataFrame:
+    """Score rows; an instance goes by its position."""
+    n, spread = len(explanation), explanation.uncertainty
+    sizes = [len(names) for names in explanation.about.names]
+    fine = np.array(explanation.status, dtype=object) == "ok"
+    columns = {name: getattr(explanation, name) for name in AS_THEY_ARE}
+    return pd.DataFrame(
+        {
+            "instance": np.arange(n),
+            "repeat": 0,
+            "budget": explanation.about.method.get("budget") if _is_number(explanation) else None,
+            "scores": _lists(explanation.scores, sizes, fine),
+            "uncertainty": [None] * n
+            if spread is None
+            else _lists(spread, sizes, fine & np.isfinite(spread[fine]).all()),
+            **columns,
+            "extra": [json.dumps(extra) if extra else None for extra in explanation.extra],
+        }
+    )
+
+
+def _is_number(explanation) -> bool:
+    return isinstance(explanation.about.method.get("budget"), int | float)
+
+
+def _lists(scores: np.ndarray, sizes: list[int], there: np.ndarray) -> list[np.ndarray | None]:
+    """The scores of each instance that has some, as long as its features are many."""
+    flat = scores.reshape(len(scores), -1).astype(np.float32)
+    return [row[:size] if is_there else None for row, size, is_there in zip(flat, sizes, there, strict=True)]
 
 
 def write(explanation, path: str | Path) -> None:
     """Write the rows, and what they are of."""
     about, n = explanation.about, len(explanation)
-    flat = [explanation.of(place) for place in range(n)]
-    spread = explanation.uncertainty
-    rows = pd.DataFrame(
-        {
-            "instance": np.arange(n),
-            "target": explanation.target,
-            "repeat": 0,
-            "budget": None,
-            "scores": [row.astype(np.float32) for _, row, _ in flat],
-            "uncertainty": [
-                None if spread is None else spread[place].ravel()[: len(names)].astype(np.float32)
-                for place, (names, _, _) in enumerate(flat)
-            ],
-            "evaluations": explanation.evaluations,
-            "seconds": explanation.seconds,
-            "value_full": explanation.value_full,
-            "value_empty": explanation.value_empty,
-            "status": explanation.status,
-            "error": explanation.error,
-            "flag": explanation.flag,
-            "extra": [json.dumps(extra) if extra else None for extra in explanation.extra],
-        }
-    )
     shared = explanation._shares_names()
     first = about.features[0] if n else None
     described = {
@@ -53,7 +62,7 @@ def write(explanation, path: str | Path) -> None:
     }
     scores.write(
         path,
-        rows,
+        rows_of(explanation),
         {
             "label": about.method.get("method"),
             "method": about.method.get("method"),

@@ -81,7 +81,9 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
     left, right = drawing.subplots(1, 2, sharey=True, width_ratios=[1, 1.6])
     means, low, high = _means(np.abs(scores))
     left.barh(rows, means, color="#8c8c8c", height=0.62)
-    left.errorbar(means, rows, xerr=[means - low, high - means], fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+    left.errorbar(
+        means, rows, xerr=[means - np.maximum(low, 0.0), high - means], fmt="none", ecolor=INK, elinewidth=1, capsize=2
+    )
     left.set(xlabel=f"mean |{across.partition(' ')[0]}|", title="On average")
     left.set_yticks(rows, names)
     left.set_ylim(len(names) - 0.4, -0.6)
@@ -147,6 +149,46 @@ def coloured_words(texts: Sequence[tuple[str, Sequence[str], np.ndarray, np.ndar
     return HTML(f"<div style='max-width:60em;line-height:2'>{''.join(parts)}<p><small>{note}</small></p></div>")
 
 
+@styled
+def trade_off(
+    costs: Sequence[float],
+    values: np.ndarray,
+    labels: Sequence[str],
+    taken: str | None,
+    agreement: np.ndarray,
+    across: str,
+) -> Figure:
+    """Labels by how good they are, with what they cost, the one to take marked; beside it how far they agree.
+
+    costs (labels,): evaluations an instance; values (instances, labels): lower is better, shown as means with 95 %
+    intervals; agreement (labels, labels): rank correlations.
+    """
+    drawing = Figure(figsize=(WIDTH, 1.6 + 0.34 * max(len(labels), 5)), layout="constrained")
+    left, right = drawing.subplots(1, 2, width_ratios=[1.5, 1])
+    means, low, high = _means(values)
+    order = np.argsort(means, kind="stable")
+    for row, place in enumerate(order):
+        best = labels[place] == taken
+        look = {
+            "marker": "*" if best else "o",
+            "markersize": 13 if best else 6,
+            "color": POSITIVE if best else "#7a7a7a",
+        }
+        ends = [[means[place] - low[place]], [high[place] - means[place]]]
+        left.errorbar(means[place], row, xerr=ends, capsize=2, elinewidth=1, **look)
+    left.set_yticks(range(len(labels)), [f"{labels[place]} ({number(costs[place], 6)})" for place in order])
+    left.set_ylim(len(labels) - 0.4, -0.6)
+    left.set(xlabel=across, title="How good it is (evaluations an instance); the star: to take")
+    right.imshow(agreement, cmap="Greys", vmin=-0.2, vmax=2.2, interpolation="nearest")
+    for (row, column), value in np.ndenumerate(agreement):
+        right.text(column, row, number(value, 2, whole=False), ha="center", va="center", fontsize=8)
+    right.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
+    right.set_yticks(range(len(labels)), labels)
+    right.set(title="Agreement: rank correlation")
+    right.grid(False)
+    return drawing
+
+
 def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None) -> str:
     limit = float(np.nanmax(np.abs(scores), initial=0.0)) or 1.0
     spans = []
@@ -203,7 +245,7 @@ def _means(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     there = np.isfinite(sizes).sum(axis=0)
     error = np.nanstd(sizes, axis=0, ddof=1) / np.sqrt(there) if len(sizes) > 1 else np.zeros(len(mean))
     half = error * t.ppf(0.975, np.maximum(there - 1, 1))
-    return mean, np.maximum(mean - half, 0.0), mean + half
+    return mean, mean - half, mean + half
 
 
 def _swarm(scores: np.ndarray) -> np.ndarray:

@@ -1,0 +1,120 @@
+"""Methods compared in one call: what is measured is what the workflow measures, and the advice is by its rule."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression
+
+import shapeline
+from shapeline.api import comparison
+from shapeline.errors import ShapelineError
+from shapeline.statistics.recommendation import recommend
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(24, 5))
+MODEL = LogisticRegression().fit(X, X @ [2.0, -1.0, 0.5, 0.0, 0.0] > 0)
+METHODS = {
+    "kernel": "kernel_shap",
+    "loo": "occlusion",
+    "wide": {"method": "kernel_shap", "budget": 5.5},
+    "grad": "saliency",
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return shapeline.compare(MODEL, X, METHODS, background=X[:8], seed=3)
+
+
+def test_errors_are_those_to_the_exact_values(found):
+    exact = shapeline.explain(MODEL, X, "shapley", background=X[:8])
+    for label in ("kernel", "loo", "random"):
+        error = np.sqrt(((found.explanations[label].scores - exact.scores) ** 2).mean(1))
+        assert found.table["error"][label] == pytest.approx(error.mean(), rel=1e-5)
+        np.testing.assert_allclose(found.values[label], error, rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(found.exact.scores, exact.scores, atol=1e-9)
+
+
+def test_a_label_is_explained_as_alone(found):
+    alone = shapeline.explain(MODEL, X, "kernel_shap", background=X[:8], seed=3, budget=5.5)
+    np.testing.assert_array_equal(found.explanations["wide"].scores, alone.scores)
+    assert found.table["evaluations"]["wide"] == alone.evaluations[0]
+
+
+def test_the_advice_is_that_of_the_reports(found):
+    labels = [label for label in found.values if found.table["evaluations"][label] < 32]
+    expected = recommend(found.values[labels], found.table["evaluations"].to_dict(), 0.05, "random")
+    assert found.recommended == expected.label and found.by == "error"
+    cost = f"{found.table['evaluations'][found.recommended]:.0f} evaluations"
+    assert f"By error: {expected.sentence(cost=cost)}" in repr(found)
+
+
+def test_masking_is_measured_by_the_models_log_odds(found):
+    """Over the counts 0 to d of removed features, by hand for one row of one method."""
+    scores = found.explanations["loo"].scores[0]
+    order = np.argsort(-scores)
+    target = found.explanations["loo"].target[0]
+    curve = []
+    for count in range(6):
+        rows = np.repeat(X[:1], 8, axis=0)
+        rows[:, order[:count]] = X[:8, order[:count]]
+        p = MODEL.predict_proba(rows)[:, target].mean()
+        curve.append(np.log(p / (1 - p)))
+    only = shapeline.compare(MODEL, X[:1], {"loo": "occlusion"}, background=X[:8])
+    assert only.table["masking"]["loo"] == pytest.approx(np.trapezoid(np.array(curve) - curve[0], dx=0.2), abs=1e-5)
+
+
+def test_a_method_that_fails_is_a_note_and_random_stands_beside(found):
+    assert set(found.table.index) == {"kernel", "loo", "wide", "random"}
+    assert any(note.startswith("grad failed: ") for note in found.notes)
+    with pytest.raises(ShapelineError, match="no method works here: grad failed"):
+        shapeline.compare(MODEL, X, {"grad": "saliency"}, background=X[:8])
+
+
+def test_it_is_shown(found):
+    assert "agreement" in repr(found) and "<table" in found._repr_html_()
+    left, right = found.plot().axes
+    assert len(left.get_yticklabels()) == 4 and "kernel (" in " ".join(
+        text.get_text() for text in left.get_yticklabels()
+    )
+    assert len(right.texts) == 16
+    assert np.allclose(found.agreement, found.agreement.T, equal_nan=True)
+
+
+def test_without_exact_values_masking_decides(monkeypatch):
+    monkeypatch.setattr(comparison, "AFFORDABLE", 10)
+    found = shapeline.compare(MODEL, X, ["occlusion", "kernel_shap"], background=X[:8])
+    assert found.by == "masking" and "error" not in found.table and "would cost" in " ".join(found.notes)
+
+
+def test_a_regression_is_compared_by_its_errors():
+    table = pd.DataFrame(X, columns=list("abcde"))
+    model = HistGradientBoostingRegressor(max_iter=5).fit(table, X[:, 0])
+    found = shapeline.compare(model, table, ["occlusion", "sample_shapley"], background=table[:5])
+    assert found.by == "error" and "masking" not in found.table and "regression" in " ".join(found.notes)
+
+
+def test_texts_of_several_lengths_are_compared():
+    def opinion(texts):
+        return 1 / (1 + np.exp([1.0 - 2 * text.count("good") + text.count("bad") for text in texts]))
+
+    texts = ["good", "a good one", "so bad a film", "not good not bad", "bad bad", "good good bad"] * 2
+    found = shapeline.compare(opinion, texts, ["occlusion", "kernel_shap"], target=1)
+    assert found.by == "error" and {"masking", "insertion"} <= set(found.table)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"methods": "lime"}, "give a list of names"),
+        ({"methods": {"mine": {"ridge": 1.0}}}, "'mine' does not say its method"),
+        ({"methods": ["kernel_shp"]}, "Did you mean 'kernel_shap'"),
+        ({"ridge": 1.0}, "'ridge' is no argument; what is a method's own goes with it"),
+        ({"target": "each"}, "several classes of an input"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, words):
+    with pytest.raises(ShapelineError, match=words) as failure:
+        shapeline.compare(MODEL, X, **{"methods": ["occlusion"], "background": X[:8], **arguments})
+    assert "\n" not in str(failure.value)
