@@ -6,12 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 from IPython.display import HTML
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, signs, tint
 from shapeline.report.figures.score_maps import picture
 from shapeline.report.numbers import number
-from shapeline.report.styling import INK, NEGATIVE, POSITIVE, WIDTH, styled
+from shapeline.report.styling import WIDTH, styled
 
 MOST = 14  # features that have a bar each
 SIDE = 2.3  # inches: of a picture
@@ -80,7 +81,7 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
     drawing = Figure(figsize=(WIDTH, 1.0 + 0.32 * len(names)), layout="constrained")
     left, right = drawing.subplots(1, 2, sharey=True, width_ratios=[1, 1.6])
     means, low, high = _means(np.abs(scores))
-    left.barh(rows, means, color="#8c8c8c", height=0.62)
+    left.barh(rows, means, color=MIDDLE, height=0.62)
     left.errorbar(
         means, rows, xerr=[means - np.maximum(low, 0.0), high - means], fmt="none", ecolor=INK, elinewidth=1, capsize=2
     )
@@ -89,10 +90,10 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
     left.set_ylim(len(names) - 0.4, -0.6)
     heights = rows + np.stack([_swarm(column) for column in scores.T], axis=1)
     grey = np.full(scores.shape, np.nan) if shades is None else shades[:, shown]
-    colours = np.where(np.isnan(grey)[..., None], 0.55, _between(np.nan_to_num(grey)))
+    colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), _between(np.nan_to_num(grey)))
     right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), s=9, linewidths=0)
     right.axvline(0, color=INK, linewidth=0.8)
-    told = "blue: a high value of the column, red: a low one, grey: no number" if shades is not None else ""
+    told = f"{NAMES['for']}: a high value of the column, {NAMES['against']}: a low one" if shades is not None else ""
     right.set(xlabel=f"{across}{'; ' + told if told else ''}", title="A dot an instance")
     for axes in (left, right):
         axes.tick_params(axis="y", length=0)
@@ -103,7 +104,7 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
 def overlay(
     images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool = False, rest: int = 0
 ) -> Figure:
-    """Pictures, each with its scores over it: blue speaks for the class, red against it.
+    """Pictures, each with its scores over it.
 
     images: (n, channels, height, width); maps: n times (height, width); intervals: whether scores whose interval holds
     0 were left out; rest: pictures that are not shown.
@@ -121,29 +122,29 @@ def overlay(
         limit = largest or 1.0
         share = np.abs(values)[..., None] / limit * STRONGEST
         paper = np.repeat(0.35 + 0.6 * grey[..., None], 3, axis=-1)
-        tint = np.where(values[..., None] > 0, POSITIVE, NEGATIVE)
-        axes.imshow((1 - share) * paper + share * tint, interpolation="nearest")
+        sign = np.where(values[..., None] > 0, to_rgb(FOR), to_rgb(AGAINST))
+        axes.imshow((1 - share) * paper + share * sign, interpolation="nearest")
         axes.set_title(
             f"{name}\n{f'± {number(limit)}' if largest else 'none is sure'}",
             fontsize=8.5,
             fontweight="normal",
             loc="center",
         )
-    told = ["blue: for the class, red: against it"]
+    told = [signs("the class")]
     told += ["plain: the 95 % interval holds 0"] * intervals + [f"{rest} more not shown"] * bool(rest)
     drawing.supxlabel("; ".join(told), fontsize=8.5)
     return drawing
 
 
 def coloured_words(texts: Sequence[tuple[str, Sequence[str], np.ndarray, np.ndarray | None]], rest: int = 0) -> HTML:
-    """Texts as coloured words: blue, line below, speaks for the class, red, line above, against it.
+    """Texts as coloured words; what speaks for the class has a line below, what speaks against it one above.
 
     texts: title, words, scores (d,) and half-widths (d,) or None of each; a word whose interval holds 0 stays plain.
     rest: texts that are not shown.
     """
     parts = [f"<p><b>{html.escape(title)}</b><br>{_words(*rest_of)}</p>" for title, *rest_of in texts]
     known = any(half is not None for *_, half in texts)
-    note = "Blue, line below: for the class; red, line above: against it. Point at a word for its score."
+    note = f"{signs('the class')}, with a line below or above. Point at a word for its score."
     note += " A word whose 95 % interval holds 0 is plain." if known else ""
     note += f" {rest} more not shown." if rest else ""
     return HTML(f"<div style='max-width:60em;line-height:2'>{''.join(parts)}<p><small>{note}</small></p></div>")
@@ -172,14 +173,14 @@ def trade_off(
         look = {
             "marker": "*" if best else "o",
             "markersize": 13 if best else 6,
-            "color": POSITIVE if best else "#7a7a7a",
+            "color": FOR if best else MIDDLE,
         }
         ends = [[means[place] - low[place]], [high[place] - means[place]]]
         left.errorbar(means[place], row, xerr=ends, capsize=2, elinewidth=1, **look)
     left.set_yticks(range(len(labels)), [f"{labels[place]} ({number(costs[place], 6)})" for place in order])
     left.set_ylim(len(labels) - 0.4, -0.6)
     left.set(xlabel=across, title="How good it is (evaluations an instance); the star: to take")
-    right.imshow(agreement, cmap="Greys", vmin=-0.2, vmax=2.2, interpolation="nearest")
+    right.imshow(agreement, cmap="gray_r", vmin=-0.2, vmax=2.2, interpolation="nearest")
     for (row, column), value in np.ndenumerate(agreement):
         right.text(column, row, number(value, 2, whole=False), ha="center", va="center", fontsize=8)
     right.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
@@ -196,9 +197,11 @@ def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None) ->
         within = 0.0 if half is None else float(half[place])
         told = number(score, whole=False) + (f" ± {number(within, 2, whole=False)}" if within else "")
         strength = 0.0 if np.isnan(score) or abs(score) <= within else abs(score) / limit
-        colour = to_hex(1 - strength * 0.75 * (1 - np.array(POSITIVE if score > 0 else NEGATIVE)))
-        line = f"border-{'bottom' if score > 0 else 'top'}:{1 + 2 * strength:.1f}px solid"
-        look = f"background:{colour};color:{'#fff' if strength > 0.85 else '#1a1a1a'};{line}" if strength > 0.05 else ""
+        level = round(LEVELS * strength) * (1 if score > 0 else -1)
+        line = (
+            f"border-{'bottom' if level > 0 else 'top'}:{1 + 2 * strength:.1f}px solid {FOR if level > 0 else AGAINST}"
+        )
+        look = f"background:{tint(level)};color:{EXACT};{line}" if level else ""
         spans.append(f'<span style="{look}" title="{told}">{html.escape(name)}</span>')
     return " ".join(spans)
 
@@ -229,12 +232,12 @@ def _intervals(axes: Axes, centres: np.ndarray, half: np.ndarray | None, rows: n
 
 
 def _colours(scores: np.ndarray) -> np.ndarray:
-    return np.where(np.asarray(scores)[:, None] > 0, POSITIVE, NEGATIVE)
+    return np.where(np.asarray(scores)[:, None] > 0, to_rgb(FOR), to_rgb(AGAINST))
 
 
 def _between(shares: np.ndarray) -> np.ndarray:
     """Colours (..., 3) from low to high."""
-    return np.asarray(NEGATIVE) * (1 - shares[..., None]) + np.asarray(POSITIVE) * shares[..., None]
+    return np.array(to_rgb(AGAINST)) * (1 - shares[..., None]) + np.array(to_rgb(FOR)) * shares[..., None]
 
 
 def _means(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
