@@ -19,6 +19,7 @@ from shapeline import seeds
 from shapeline.errors import ShapelineError
 from shapeline.plan.code import page_code
 from shapeline.report import elements, experiment, index, rendering
+from shapeline.report.sections import evidence
 from tests.fixtures.result_folder import METHODS, build
 
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
@@ -196,6 +197,23 @@ def test_the_index_folds_costs_ranks_and_health_of_every_experiment(rendered, tm
     ]
     assert "<img" not in image[1] and "memory" in image[1]  # the failure of lime
     assert all(f">{label}<" in image[1] for label in LABELS["image"])
+
+
+def test_the_index_shows_the_figures_that_a_page_has_instead_of_drawing_them(rendered, tmp_path, monkeypatch):
+    monkeypatch.chdir(rendered)
+    notebook = with_measured(rendered, "table", tmp_path)
+    kept = json.loads(notebook.read_text())
+    named = "cancer_groups, masking: average ranks of the methods with the critical difference"
+    shown = elements.figure(
+        Figure(figsize=(2, 1)), named, "as of the page & <b>", numbers=pd.DataFrame({"a": [1]})
+    ).data
+    kept["cells"][1]["outputs"] = [{"output_type": "execute_result", "data": {"text/html": shown.splitlines(True)}}]
+    notebook.write_text(json.dumps(kept))
+    drawn = []
+    monkeypatch.setattr(evidence, "rank_diagram", lambda *given: drawn.append("ranks"))
+    monkeypatch.setattr(evidence, "cost_plane", lambda *given: drawn.append("costs"))
+    index.write_index([notebook], tmp_path / "index.html")
+    assert drawn == ["costs"] and (tmp_path / "index.html").read_text().count(shown) == 1
 
 
 def test_the_index_has_a_digest_of_the_configuration(rendered, tmp_path, monkeypatch):

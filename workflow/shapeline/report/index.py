@@ -3,6 +3,7 @@
 import html as markup
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 from IPython.display import HTML
@@ -53,19 +54,25 @@ def write_index(
 
     pages: link -> title of other pages; digests: experiment -> digest of its settings.
     """
-    kept = {Path(result).stem: document(result)["metadata"]["papermill"] for result in notebooks}
-    results = {name: experiment.load(**papermill["parameters"]) for name, papermill in kept.items()}
+    kept = {Path(result).stem: document(result) for result in notebooks}
+    results = {name: experiment.load(**node["metadata"]["papermill"]["parameters"]) for name, node in kept.items()}
+    drawn = {alt: figure for node in kept.values() for alt, figure in rendering.figures_of(node).items()}
     entries = [{**findings.headline(result), "link": f"{name}.html"} for name, result in results.items()]
     every = list(results.values())
-    write_page(entries, html, pages, above=recommendations(every).data, below=overview(every, digests or {}).data)
+    write_page(
+        entries, html, pages, above=recommendations(every, drawn).data, below=overview(every, digests or {}).data
+    )
 
 
-def recommendations(results: Sequence[Results]) -> HTML:
-    """What to take in which experiment, for which question, at what cost; folded, what each experiment says of it."""
+def recommendations(results: Sequence[Results], shown: Mapping[str, str] = MappingProxyType({})) -> HTML:
+    """What to take in which experiment, for which question, at what cost; folded, what each experiment says of it.
+
+    shown: figures of the experiments' pages, by their description; they are not drawn again.
+    """
     asked = {result.experiment: questions.evidence(result) for result in results}
     parts = [heading("Which method to trust", 2), evidence.overview(results, asked)]
     for result in results:
-        drawn = [evidence.costs_and_ranks(each, result) for each in asked[result.experiment]]
+        drawn = [evidence.costs_and_ranks(each, result, shown) for each in asked[result.experiment]]
         named = "Costs, ranks and health" if drawn else "Health"
         parts.append(
             folded(f"{named}: {result.experiment}", together(*drawn, heading("Health"), common.health(result)))

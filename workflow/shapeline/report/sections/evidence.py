@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -136,28 +137,39 @@ def _rule(evidence: Sequence[Evidence]) -> str:
     return told + weighed * any(answer.gradients for answer in evidence)
 
 
-def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
-    """The answer to a question as two figures: means against costs, and average ranks."""
-    drawn = styling.styles_of(results)
-    means = scalars(results.metrics.get(answer.question.metric), answer.question.quantity)
+def costs_and_ranks(answer: Evidence, results: Results, shown: Mapping[str, str] = MappingProxyType({})) -> HTML:
+    """The answer to a question as two figures: means against costs, and average ranks.
+
+    shown: figures that a page has already, by their description (`rendering.figures_of`); they are not drawn again.
+    """
     named = f"{results.experiment}, {answer.question.short}:"
-    return together(
-        figure(
-            cost_plane(answer, means, drawn, mean_seconds(results)),
-            f"{named} means against evaluations and seconds per instance",
-            f"{answer.question.title}. Means with 95 % intervals against their cost; "
-            f"{'lower' if answer.question.better == 'lower' else 'upper'} left is better. The line joins the methods "
-            "that no cheaper one beats. A gradient counts as three evaluations. Seconds are of the machine that ran, "
-            "means over instances.",
-            numbers=costs.by_cost(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
-        ),
-        figure(
-            rank_diagram(answer, drawn),
-            f"{named} average ranks of the methods with the critical difference",
-            f"Average rank over {number(len(answer.values))} instances, 1 the best. A bar joins methods whose ranks "
-            "differ by less than Nemenyi's critical difference at 5 %, which is stricter than the pairwise tests.",
-            numbers=average_ranks(answer),
-        ),
+    drawn = {
+        f"{named} means against evaluations and seconds per instance": _costs,
+        f"{named} average ranks of the methods with the critical difference": _ranks,
+    }
+    return together(*(HTML(shown[alt]) if alt in shown else draw(answer, results, alt) for alt, draw in drawn.items()))
+
+
+def _costs(answer: Evidence, results: Results, alt: str) -> HTML | None:
+    means = scalars(results.metrics.get(answer.question.metric), answer.question.quantity)
+    return figure(
+        cost_plane(answer, means, styling.styles_of(results), mean_seconds(results)),
+        alt,
+        f"{answer.question.title}. Means with 95 % intervals against their cost; "
+        f"{'lower' if answer.question.better == 'lower' else 'upper'} left is better. The line joins the methods "
+        "that no cheaper one beats. A gradient counts as three evaluations. Seconds are of the machine that ran, "
+        "means over instances.",
+        numbers=costs.by_cost(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
+    )
+
+
+def _ranks(answer: Evidence, results: Results, alt: str) -> HTML | None:
+    return figure(
+        rank_diagram(answer, styling.styles_of(results)),
+        alt,
+        f"Average rank over {number(len(answer.values))} instances, 1 the best. A bar joins methods whose ranks "
+        "differ by less than Nemenyi's critical difference at 5 %, which is stricter than the pairwise tests.",
+        numbers=average_ranks(answer),
     )
 
 
