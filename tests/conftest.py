@@ -16,6 +16,13 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 memory.keep_freed_memory()
 
 
+def pytest_collection_modifyitems(items):
+    """Tests of one file go to one worker, unless they name a group: what a file makes once is made once."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT

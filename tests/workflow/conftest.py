@@ -1,14 +1,19 @@
 """A copy of the repository with a tiny configuration, really run once; tests edit it and ask what would run again."""
 
+import atexit
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.workflow import warm
 
 BIN = Path(sys.executable).parent
 
@@ -48,16 +53,37 @@ atexit.register(note)
 """
 
 
+@functools.cache
+def warm_door() -> Path:
+    """Where the server that forks Snakemake and its jobs is asked; started once in each process of tests."""
+    folder = Path(tempfile.mkdtemp(prefix="shapeline-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    server = subprocess.Popen(
+        [sys.executable, "-P", warm.__file__, "serve", folder / "door"],
+        env={**environment, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdout.readline() == b"ready\n"
+    warm_door.server = server  # which ends with this process, when its input does
+    return folder / "door"
+
+
 class Checkout:
     """A working copy at `path`; `snakemake()` runs there, `pending()` says what would run."""
 
     def __init__(self, path: Path):
         self.path = path
 
-    def snakemake(self, *arguments: str, check: bool = True, **options) -> subprocess.CompletedProcess:
+    def snakemake(
+        self, *arguments: str, check: bool = True, cold: bool = False, **options
+    ) -> subprocess.CompletedProcess:
+        """Run Snakemake; it and its jobs are forks that have their libraries unless `cold`, which starts each anew."""
+        cold = cold or sys.platform != "linux"
         environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **options.pop("env", {})}
         done = subprocess.run(
-            [BIN / "snakemake", *arguments],
+            [BIN / "snakemake", *arguments] if cold else warm.command(warm_door(), BIN / "snakemake", *arguments),
             cwd=self.path,
             env=environment,
             capture_output=True,
@@ -103,7 +129,8 @@ def tiny(root, tmp_path_factory) -> Checkout:
     (folder / "imported").mkdir()
     (folder / "site").mkdir()
     (folder / "site/sitecustomize.py").write_text(IMPORTED)
-    checkout.snakemake("--cores", "2", env={"PYTHONPATH": str(folder / "site"), "IMPORTED": str(folder / "imported")})
+    told = {"PYTHONPATH": str(folder / "site"), "IMPORTED": str(folder / "imported")}
+    checkout.snakemake("--cores", "2", env=told, cold=True)  # what is imported is asked of jobs that start from nothing
     return checkout
 
 

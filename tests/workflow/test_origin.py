@@ -5,11 +5,13 @@ import shutil
 
 import pandas as pd
 import pyarrow.parquet as pq
+import pytest
 
 from shapeline import scores
 
 from .conftest import Checkout
 
+pytestmark = pytest.mark.xdist_group("tiny")  # one run of the tiny configuration serves them all
 R = "results/tiny"
 
 

@@ -133,7 +133,7 @@ def test_the_paper_configuration_resolves_offline_in_seconds(fresh, paper):
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     before = used.ru_utime + used.ru_stime
     closed = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
-    done = fresh.snakemake("-n", "--configfile", "config.paper.yaml", "all.yaml", env=closed)
+    done = fresh.snakemake("-n", "--configfile", "config.paper.yaml", "all.yaml", env=closed, cold=True)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert "fetch_source" in done.stdout and "render_index" in done.stdout
     assert all(f"results/reports/{name}.html" in done.stdout for name in runnable(paper))

@@ -100,7 +100,7 @@ def test_a_cancelled_job_is_submitted_again_and_the_scores_are_those_of_a_local_
     assert 0 < len(before) < 4
     assert not list(fresh.path.glob("results/tiny/scores/*/.*"))
 
-    fresh.snakemake("metrics", *PROFILE, *HASTE)
+    fresh.snakemake("metrics", *PROFILE, *HASTE, cold=True)
     after = finished(fresh)
     assert len(after) == 4
     assert {name: after[name] for name in before} == before
