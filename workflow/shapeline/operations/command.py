@@ -1,0 +1,93 @@
+"""The command `shapeline`: init, run, doctor and open, each a thin call of Snakemake that is printed before it runs."""
+
+import argparse
+import shlex
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+
+from shapeline.errors import ShapelineError
+from shapeline.operations import starting
+
+CONFIG = "shapeline.yaml"  # what init writes, and run and doctor read where it is there
+GET = (
+    "no workflow here: go to a clone (git clone <address of the repository> shapeline), or bring it here by "
+    "snakedeploy deploy-workflow <address of the repository> . --branch main"
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns the exit status. A mistake is one line."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return {"init": _init, "open": _open}.get(asked.action, _snakemake)(asked)
+    except ShapelineError as error:
+        print(f"shapeline: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="shapeline", description="Which attribution to trust, and what it costs.")
+    actions = parser.add_subparsers(dest="action", required=True)
+    init = actions.add_parser("init", help="write a small configuration for your data, by looking at it")
+    init.add_argument(
+        "path", type=Path, help="a CSV or Parquet table, a CSV of texts, or a folder of pictures by class"
+    )
+    init.add_argument("--target", help="the column of classes or numbers; by default guessed, and told")
+    init.add_argument("--model", help="a .skops or .keras file, or path/to/file.py:function; else one is trained")
+    run = actions.add_parser("run", help="make the reports")
+    run.add_argument("targets", nargs="*", help="experiments or steps; by default everything under run:")
+    doctor = actions.add_parser("doctor", help="tell what is there and what a run needs")
+    for one in (run, doctor):
+        one.add_argument("--configfile", action="append", type=Path, help=f"by default {CONFIG}, where it is there")
+        one.add_argument("--cores", default="all")
+    run.add_argument("--dry-run", "-n", action="store_true", help="only say what would run")
+    actions.add_parser("open", help="show the reports in a browser")
+    return parser
+
+
+def root(start: Path | None = None) -> Path:
+    """The folder of the workflow, at or above a folder. Raises ShapelineError where there is none."""
+    start = (start or Path.cwd()).resolve()
+    for folder in (start, *start.parents):
+        if (folder / "Snakefile").is_file() and (folder / "workflow").is_dir():
+            return folder
+        if (folder / "workflow" / "Snakefile").is_file():  # as snakedeploy lays it
+            return folder
+    raise ShapelineError(GET)
+
+
+def _init(asked: argparse.Namespace) -> int:
+    file = Path(CONFIG)
+    if file.exists():
+        raise ShapelineError(f"{file} is there; remove or rename it first")
+    text = starting.configuration(asked.path, asked.target, asked.model)
+    file.write_text(text, encoding="utf-8")
+    print(text, f"\nWrote {file}; read it, then: shapeline run --dry-run, and shapeline run", sep="")
+    return 0
+
+
+def _snakemake(asked: argparse.Namespace) -> int:
+    """The profile in profiles/default is loaded by Snakemake itself."""
+    folder = root()
+    named = asked.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])
+    words = ["snakemake", *(getattr(asked, "targets", None) or (["doctor"] if asked.action == "doctor" else []))]
+    words += ["--cores", asked.cores]
+    words += ["--dry-run"] if getattr(asked, "dry_run", False) else []
+    words += ["--configfile", *(str(file.resolve()) for file in named)] if named else []
+    print(f"cd {shlex.quote(str(folder))} && {shlex.join(words)}", flush=True)
+    return subprocess.run([sys.executable, "-m", *words], cwd=folder, check=False).returncode
+
+
+def _open(asked: argparse.Namespace) -> int:
+    page = root() / "results" / "reports" / "index.html"
+    if not page.is_file():
+        raise ShapelineError(f"{page} is not there; make it by: shapeline run")
+    print(page)
+    webbrowser.open(page.as_uri())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

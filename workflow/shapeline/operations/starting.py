@@ -1,0 +1,151 @@
+"""A small configuration to begin with, made by looking at one's own file or folder."""
+
+from pathlib import Path
+
+from shapeline.errors import ShapelineError
+
+TARGETS = ("target", "label", "class", "y", "outcome", "survived", "income", "sentiment", "opinion", "quality", "price")
+LONG = 4  # words a cell on average, from which a column is one of texts
+FEW = 20  # different numbers of a target that are classes
+PICTURES = (".jpg", ".jpeg", ".png")
+MOST_EXACT = 13  # columns, with the target, up to which all coalitions are asked
+LARGEST = 64  # pixels a side that pictures are shrunk to
+
+
+def configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
+    """The text of a configuration for a table, a CSV of texts or a folder of pictures by class.
+
+    target: the column explained, by default a guess. model: a file or function, by default one that is trained. Raises
+    ShapelineError for anything else.
+    """
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            raise ShapelineError(f"{path} is a folder of a model; name the data, and give the model by --model")
+        return _pictures(path, model)
+    if path.suffix not in (".csv", ".parquet"):
+        raise ShapelineError(f"{path} is no .csv or .parquet file and no folder of pictures; give one of these")
+    if not path.is_file():
+        raise ShapelineError(f"{path}: there is no such file")
+    return _columns(path, target, model)
+
+
+def _columns(path: Path, target: str | None, model: str | None) -> str:
+    """Of a table, or of texts where a column holds sentences."""
+    from shapeline.datasets import table_file
+
+    table = table_file.frame(path)
+    names = list(table)
+    target = _target(names) if target is None else target
+    table_file.named(path, names, "target", target)
+    texts = {
+        name: float(table[name].dropna().str.split().str.len().mean())
+        for name in names
+        if name != target and not table[name].isna().all() and _is_text(table[name])
+    }
+    longest = max(texts, key=texts.get, default=None)
+    if longest is not None and texts[longest] >= LONG:
+        return _texts(path, target, longest, table[longest], model)
+    regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
+    features = table.drop(columns=target)
+    plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
+    how = f"source: {model}" if model else "architecture: mlp" if plain else "source: pipeline.skops"
+    exact = len(names) <= MOST_EXACT
+    return _text(
+        ["source: table_file", _path(path), f"target: {target}    # guessed, unless you said it"]
+        + ["task: regression"] * regression,
+        ["# texts or missing cells need a pipeline of yours, saved by skops.io.dump: docs/own_data.md"]
+        * (not plain and not model)
+        + [f"mine: {{dataset: mine, {how}}}"],
+        ["features: {kind: column}", "reference: {kind: background, rows: 16}    # fills what is absent"]
+        + ["value: prediction"] * regression,
+        ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
+    )
+
+
+def _texts(path: Path, target: str, column: str, texts, model: str | None) -> str:
+    length = int(min(400, max(8, texts.dropna().str.split().str.len().quantile(0.95))))
+    return _text(
+        [
+            "source: text_file",
+            _path(path),
+            f"text: {column}",
+            f"target: {target}    # guessed, unless you said it",
+            f"length: {length}    # tokens; longer texts are cut",
+            "vocabulary: 5000",
+        ],
+        [f"mine: {{dataset: mine, {f'source: {model}' if model else 'architecture: word_cnn'}}}"],
+        ["features: {kind: word}", "reference: pad    # an absent word"],
+        ["log_odds: {}"],
+    )
+
+
+def _pictures(path: Path, model: str | None) -> str:
+    from PIL import Image
+
+    classes = sorted(folder for folder in path.iterdir() if folder.is_dir())
+    files = [file for folder in classes for file in sorted(folder.rglob("*")) if file.suffix.lower() in PICTURES]
+    if len(classes) < 2 or not files:
+        raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders, one a class")
+    with Image.open(files[0]) as picture:
+        side, grey = max(8, min(LARGEST, *picture.size) // 4 * 4), picture.mode in ("1", "L", "I;16")
+    built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
+    return _text(
+        [
+            "source: image_folder",
+            _path(path),
+            f"size: [{side}, {side}]    # pictures are made so large",
+            f"color: {'grey' if grey else 'rgb'}",
+        ],
+        [f"mine: {{dataset: mine, {f'source: {model}' if model else f'architecture: {built}'}}}"],
+        [f"features: {{kind: patch, size: {side // 4}}}    # sixteen patches", "reference: mean"],
+        ["log_odds: {}"],
+    )
+
+
+def _text(dataset: list[str], models: list[str], experiment: list[str], metrics: list[str]) -> str:
+    """The configuration; the lines of each part."""
+    truth = ["exact: {method: shapley}    # all 2^d coalitions: what the others are measured against"]
+    methods = [
+        *truth * ("error: {reference: exact}" in metrics),
+        "kernel_shap: {method: kernel_shap}",
+        "sample_shapley: {method: sample_shapley}",
+        "occlusion: {method: occlusion}    # the cheap one",
+        "random: {method: random}    # what every method has to beat",
+    ]
+    lines = [
+        "# Merged over config.yaml. Every key: docs/configuration.md. Run: shapeline run, or",
+        "# snakemake mine --cores all --configfile shapeline.yaml",
+        "run: [mine]",
+        "datasets:",
+        "  mine:",
+        *(f"    {line}" for line in dataset),
+        "models:",
+        *(f"  {line}" for line in models),
+        "experiments:",
+        "  mine:",
+        "    model: mine",
+        *(f"    {line}" for line in experiment),
+        "    instances: {count: 50}    # of the test part, drawn by seed",
+        "    budget: 4    # evaluations of a sampled method, as a multiple of the number of features",
+        "    methods:",
+        *(f"      {line}" for line in methods),
+        f"    metrics: {{{', '.join([*metrics, 'cost: {}'])}}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _target(names: list[str]) -> str:
+    """The column that is called like a target, else the last."""
+    by_name = {name.strip().lower(): name for name in names}
+    return next((by_name[word] for word in TARGETS if word in by_name), names[-1])
+
+
+def _is_text(values) -> bool:
+    import pandas as pd
+
+    return pd.api.types.infer_dtype(values, skipna=True) == "string"
+
+
+def _path(path: Path) -> str:
+    """Whole, since paths of a configuration start at the root of the workflow."""
+    return f'path: "{path.resolve()}"'
