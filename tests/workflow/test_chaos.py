@@ -44,7 +44,7 @@ EDITED = ("designs/sampled.py", "metrics/bookkeeping.py", "methods/controls.py",
 
 def settings(reference: str) -> dict:
     """Labels in shards of a function, whose scores have the same bits in every run, and of a trained network."""
-    methods = {name: {"method": name} for name in ("kernel_shap", "sample_shapley", "occlusion", "lime")}
+    methods = {name: {"method": name} for name in ("kernel_shap", "sample_shapley", "occlusion")}
     shared = {"features": {"kind": "patch", "size": 2}, "reference": reference, "metrics": {"cost": {}}}
     return {
         "run": ["function", "network"],
@@ -54,8 +54,8 @@ def settings(reference: str) -> dict:
             "cnn": {"dataset": "digits38", "architecture": "digits_cnn", "training": {"epochs": 2}},
         },
         "experiments": {
-            "function": {"model": "slow", "instances": {"count": 12}, "shards": 4, "methods": methods, **shared},
-            "network": {"model": "cnn", "instances": {"count": 6}, "methods": dict([*methods.items()][:2]), **shared},
+            "function": {"model": "slow", "instances": {"count": 12}, "shards": 3, "methods": methods, **shared},
+            "network": {"model": "cnn", "instances": {"count": 6}, "methods": dict([*methods.items()][:1]), **shared},
         },
     }
 
@@ -72,10 +72,10 @@ def tables(checkout: Checkout) -> dict:
 
 
 class Chaos:
-    """A checkout and what happens to it; `told` counts."""
+    """A checkout and what happens to it; `told` counts. job: seconds that a job takes here, as a measure of time."""
 
-    def __init__(self, checkout: Checkout, seed: int):
-        self.checkout, self.random, self.told = checkout, random.Random(seed), Counter()
+    def __init__(self, checkout: Checkout, seed: int, job: float = 4.0):
+        self.checkout, self.random, self.told, self.job = checkout, random.Random(seed), Counter(), job
 
     def choose(self) -> None:
         """Something between two runs: another configuration, an edit, the loss of Snakemake's records, or nothing."""
@@ -106,7 +106,7 @@ class Chaos:
         self.told["runs"] += 1
         try:
             while process.poll() is None:
-                time.sleep(self.random.uniform(0.2, 4.0))
+                time.sleep(self.random.uniform(0.1, 1.2) * self.job)
                 self.strike(process)
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -163,14 +163,18 @@ def test_after_all_faults_every_score_is_that_of_an_undisturbed_run(root, tmp_pa
     for place in places:
         (place.path / "slow.py").write_text(MODEL)
         place.configure(settings(CONFIGURATIONS[0]))
-    chaos = Chaos(places[0], seed=int(os.environ.get("CHAOS_SEED", "0")))
+    began = time.monotonic()
+    undisturbed = {CONFIGURATIONS[0]: finished(places[1], CONFIGURATIONS[0])}
+    job = 2 * (time.monotonic() - began) / len([*places[1].path.glob("results/benchmarks/**/*.tsv")])  # two at a time
+    chaos = Chaos(places[0], int(os.environ.get("CHAOS_SEED", "0")), job)
     until = time.monotonic() + 60 * MINUTES
     while time.monotonic() < until and (chaos.kills < KILLS or not chaos.told["lost .snakemake"]):
         chaos.run()
         chaos.choose()
-    for reference in CONFIGURATIONS:
-        ours, theirs = (finished(place, reference) for place in places)
-        assert set(ours) == set(theirs) and len(ours) == 6
+    undisturbed[CONFIGURATIONS[1]] = finished(places[1], CONFIGURATIONS[1])
+    for reference, theirs in undisturbed.items():
+        ours = finished(places[0], reference)
+        assert set(ours) == set(theirs) and len(ours) == 4
         for label, table in ours.items():
             other = theirs[label]
             assert table.drop(columns="scores").equals(other.drop(columns="scores")) or label.startswith("network"), (

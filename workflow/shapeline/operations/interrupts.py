@@ -17,8 +17,13 @@ def listen() -> None:
 
 
 def catch() -> None:
-    """In Snakemake's process: an interrupt ends the jobs that do not listen yet, and is noted."""
-    signal.signal(signal.SIGINT, _interrupted)
+    """In Snakemake's process: an interrupt ends the jobs that do not listen yet, and is noted.
+
+    Not where interrupts are ignored, as in a script's background, or where another thread than the first runs it.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGINT, _interrupted)
 
 
 def _interrupted(number, frame) -> None:

@@ -23,6 +23,7 @@ from shapeline.operations.work import Work, planned
 PAGES = ("render_report", "render_theory", "render_index")
 SHOWN = ("Nothing to be done", "Will exit after", "Trying to restart", "Reasons:", "This was a dry-run")
 HIDDEN = ("At least one job did not complete", "Exiting because a job execution failed")
+ABOVE = "(check individual jobs above for details)"
 DIED = re.compile(r"died with <Signals\.(\w+)|exit status (1[3-9]\d)\b")
 PLAIN_EVERY = 30.0  # seconds between two lines of progress where the output is no terminal
 
@@ -151,7 +152,7 @@ class Terminal(logging.Handler):
                 self._as_before(record)
         elif text.startswith(SHOWN):
             self._tell_listed()
-            self._as_before(record)
+            self._line(text.replace(ABOVE, "(`snakemake -n -p` has them of each job)"))
             if text.startswith("Nothing") and not self.workflow.dryrun:
                 for line in self.nothing_to_do():
                     self._line(line)
@@ -159,19 +160,22 @@ class Terminal(logging.Handler):
     def _list(self, record) -> None:
         """Note a job of a dry run."""
         words = dict(record.wildcards)
-        group = " ".join(filter(None, [words.pop("experiment", ""), words.get("metric", "")]))
+        group = words.pop("experiment", "")
         if record.rule_name in PAGES:
             group, item = "", record.output[0]
+        elif "label" in words:
+            group, item = " ".join(filter(None, [group, words.get("metric")])), words["label"]
         else:
-            item = words.get("label") or " ".join(words.values())
+            item = " ".join(words.values())
         if record.output:
             self.listed.setdefault(record.rule_name, {}).setdefault(group, []).append(item)
 
     def _tell_listed(self) -> None:
         for rule, groups in self.listed.items():
             self._line(f"{rule} ({sum(map(len, groups.values()))})")
-            for group, items in groups.items():
-                told = [f"{item} in {number} shards" if number > 1 else item for item, number in Counter(items).items()]
+            for group, items in sorted(groups.items()):
+                counted = sorted(Counter(items).items())
+                told = [f"{item} in {number} shards" if number > 1 else item for item, number in counted]
                 self._line("  " + ": ".join(filter(None, [group, ", ".join(told)])))
         self.listed = {}
 
