@@ -31,7 +31,7 @@ def said(default, monkeypatch, tmp_path):
     monkeypatch.setattr(SNAKEMAKE, "handlers", [before])
     monkeypatch.setattr(SNAKEMAKE, "propagate", False)
     SNAKEMAKE.setLevel(logging.INFO)
-    settings = SimpleNamespace(quiet={"progress"}, verbose=False, debug_dag=False, printshellcmds=False)
+    settings = SimpleNamespace(quiet={"host"}, verbose=False, debug_dag=False, printshellcmds=False)
     needrun = [
         job(1, "attribute", "a.parquet", experiment="digits", label="exact", shard="0", shards="1"),
         job(2, "render_report", "results/reports/digits.html", experiment="digits"),
@@ -175,7 +175,8 @@ def test_a_fault_of_its_own_hands_back_to_snakemake(said):
 
 
 @pytest.mark.parametrize(
-    "asked", [{"verbose": True}, {"printshellcmds": True}, {"quiet": {"all"}}, {"quiet": {"rules"}}]
+    "asked",
+    [{"verbose": True}, {"printshellcmds": True}, {"quiet": {"all"}}, {"quiet": {"rules"}}, {"quiet": {"progress"}}],
 )
 def test_where_snakemake_is_asked_for_more_or_less_it_speaks_itself(said, asked):
     SNAKEMAKE.handlers[:] = [said.before]

@@ -361,6 +361,9 @@ def test_without_a_gpu_the_run_says_that_it_uses_the_cpu(tiny):
         "all", "--cores", "2", "--resources", "gpu=2", "--forcerun", "attribute", env={"CUDA_VISIBLE_DEVICES": ""}
     )
     assert "running on the CPU" in told.stderr
+    for page in ("tiny", "index"):
+        assert f"\npage: results/reports/{page}.html\n" in told.stderr
+    assert re.search(r"\n\d+ jobs done; open results/reports/index.html\n$", told.stderr)
 
 
 @pytest.mark.xdist_group("tiny")

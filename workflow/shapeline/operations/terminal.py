@@ -35,7 +35,7 @@ def attach(workflow, config, nothing_to_do: Callable[[], list[str]]) -> "Termina
     """
     try:
         asked = workflow.output_settings
-        wanted = {str(one).rpartition(".")[2].lower() for one in asked.quiet or ()} <= {"progress", "host", "reason"}
+        wanted = {str(one).rpartition(".")[2].lower() for one in asked.quiet or ()} <= {"host", "reason"}
         ours = wanted and not (asked.verbose or asked.debug_dag or asked.printshellcmds)
         handlers = logging.getLogger("snakemake.logging").handlers
         for place, default in enumerate(handlers):
