@@ -14,7 +14,8 @@ from IPython.display import HTML
 
 from shapeline import designs, graphs, seeds
 from shapeline.errors import ShapelineError
-from shapeline.theory import additivity, least_squares, visited_nodes, windows
+from shapeline.influence.mim import mim
+from shapeline.theory import additivity, identities, least_squares, visited_nodes, windows
 from shapeline.theory import games as theory_games
 from shapeline.theory.checks import Checks, check_all
 
@@ -377,3 +378,30 @@ def test_every_cell_of_the_notebook_shows_something(root):
     text = re.sub(r'src="[^"]*"', "", shown)
     assert not any(absent in text for absent in ("nan", "None", "inf<", "np.float64"))
     assert "hold as printed" in shown and shown.count("⚠ violated in") == 1
+
+
+def test_short_statements_hold_and_their_conditions_matter():
+    found = identities.identities(seed=3)
+    assert found.lemma_5_2 < 1e-13 and found.theorem_5_1 == 0 and found.remark_3_3 < 1e-13 and found.monotonicity == 0
+    apart = found.expectations
+    assert max(apart.independent, apart.linear, apart.both) < 1e-13 < 0.01 < min(apart.dependent, apart.curved)
+
+
+def test_values_as_expectations_by_hand():
+    """Two features: z = (1, 1) with .5, (0, 0) with .3, (1, 0) with .2; f = z_0 + 2 z_1, at x = (1, 1)."""
+    points = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], float)
+    law, model = np.array([0.3, 0.2, 0, 0.5]), lambda z: z @ np.array([1.0, 2.0])
+    mean = [0.7 + 1.0, 1 + 1.0, 0.7 + 2, 3]
+    np.testing.assert_allclose(identities._marginal(points, law, model), mean)
+    np.testing.assert_allclose(identities._plug_in(points, law, model), mean)
+    np.testing.assert_allclose(identities._conditional(points, law, model), [1.7, (0.2 * 1 + 0.5 * 3) / 0.7, 3, 3])
+
+
+def test_the_best_direction_is_that_of_mim_and_another_is_below_it(monkeypatch):
+    random = np.random.default_rng(0)
+    X, labels = random.normal(size=(9, 3)), random.integers(0, 2, 9)
+    away = X[1:] - X[0]
+    weights = np.where(labels[1:] == labels[0], 1, -1) / (away**2).sum(1)
+    np.testing.assert_allclose(identities.influence(away, weights), mim(X[:1], X, labels, dtype="float64")[0])
+    monkeypatch.setattr(identities, "influence", lambda away, weights: np.eye(away.shape[1])[0])
+    assert identities.optimum() > 0.1

@@ -22,6 +22,7 @@ KEPT = {
     "cifar10dh": ["deep_lift"],
     "imdb": ["l_shapley"],
     "imdb_sentence": ["exact", "c_shapley"],
+    "imdb_lasso": ["lime_lasso"],
     "agnews": ["kernel_shap"],
     "yahoo": ["integrated_gradients"],
     "crosses_1": ["h_shap"],

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from shapeline.theory.additivity import BanzhafIdentity, Efficiency, banzhaf_identity, efficiency
+from shapeline.theory.identities import Identities, identities
 from shapeline.theory.least_squares import KernelProof, SymmetricWeight, charnes, kernel_proof
 from shapeline.theory.myerson import MyersonGap, myerson_gaps
 from shapeline.theory.visited_nodes import Hierarchy, hierarchy
@@ -22,6 +23,7 @@ class Checks:
     efficiency: list[Efficiency]
     banzhaf: list[BanzhafIdentity]
     hierarchy: Hierarchy
+    identities: Identities
 
 
 def check_all(seed: int = 0) -> Checks:
@@ -36,4 +38,5 @@ def check_all(seed: int = 0) -> Checks:
         efficiency(seed=seed),
         banzhaf_identity(seed=seed),
         hierarchy(seed=seed),
+        identities(seed=seed),
     )

@@ -12,6 +12,7 @@ from shapeline.report.sections.common import top
 from shapeline.theory.additivity import linear_share
 from shapeline.theory.checks import Checks
 from shapeline.theory.games import ROUNDING
+from shapeline.theory.identities import Identities
 from shapeline.theory.visited_nodes import Hierarchy
 from shapeline.theory.windows import ESTIMATORS, Approximation
 
@@ -68,13 +69,15 @@ def _uncoupled(runs: dict[int, list[Approximation]], key: str) -> float:
 
 def summary(checks: Checks) -> HTML:
     """One row a statement: as printed, and as corrected where that is needed."""
-    frame = pd.DataFrame(_statements(checks))
+    frame, apart = pd.DataFrame(_statements(checks)), checks.identities.expectations
     return together(
         table(frame, text=list(frame.columns)),
         note(
             "In brackets the largest discrepancy found; the values of the random games are of order 1. A ⚠ marks a "
             "statement that fails as its source prints it. Where a bound is meant, the number is the largest share of "
-            "the bound that an error used up."
+            "the bound that an error used up. (7), (8) and (9) are the conditional, the marginal and the plug-in value "
+            f"of a coalition: where features depend on each other (7) and (8) are {number(apart.dependent, 2)} apart "
+            f"here, and where the model is not linear (8) and (9) are {number(apart.curved, 2)}."
         ),
     )
 
@@ -127,9 +130,24 @@ def _statements(checks: Checks) -> list[dict[str, str]]:
             "holds" if below < ROUNDING else f"⚠ below by {number(below, 2)}",
             "",
         ),
+        *_short_statements(checks.identities),
     ]
     names = ("statement", "source", "as printed", "corrected")
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _short_statements(found: Identities) -> list[tuple[str, str, str, str]]:
+    """Statements without a section of their own: source, as printed, corrected."""
+    expected = found.expectations
+    return [
+        ("Monotonicity of the Shapley value (Young 1985)", "Chen et al. 2018", verdict(found.monotonicity), ""),
+        ("Lemma 5.2: a sum of cosines is one cosine", "Sliwinski et al. 2019", verdict(found.lemma_5_2), ""),
+        ("Theorem 5.1: MIM is the best direction", "Sliwinski et al. 2019", verdict(found.theorem_5_1), ""),
+        ("Remark 3.3: k equal features share 1/k", "Teneggi et al. 2021", verdict(found.remark_3_3), ""),
+        ("(7) = (8): features are independent", "Pei 2018", verdict(expected.independent), ""),
+        ("(8) = (9): the model is linear", "Pei 2018", verdict(expected.linear), ""),
+        ("(7) = (9): both", "Pei 2018", verdict(expected.both), ""),
+    ]
 
 
 def _bounded(cases: tuple[float, int, int]) -> str:

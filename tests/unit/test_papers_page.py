@@ -1,0 +1,127 @@
+"""docs/papers.md is whole, and names nothing that does not exist: experiments, labels, sections, files, commands."""
+
+import json
+import re
+import shlex
+
+import pytest
+import yaml
+
+from shapeline.config import types
+from shapeline.datasets import registry as datasets
+from shapeline.methods import registry as methods
+from tests.conftest import ROOT
+
+COLUMNS = ["item", "where", "how", "paper", "ours", "verdict", "remark"]
+VERDICTS = {"holds", "fails", "partly", "open", "shown", "corrected"}
+# What the sources number: every one has a row.
+NUMBERED = {
+    "Chen": [
+        "Table 1",
+        "Table 2",
+        *(f"Figure {number}" for number in range(1, 6)),
+        "theorem 1",
+        "theorem 2",
+        "lemma 1",
+    ],
+    "Lundberg": ["XᵀWX", "inverse", "j ∈ S", "j ∉ S"],
+    "Pei": ["LIME's problem", "lasso", "Gaussian kernel", "Charnes", "(7)", "(8)", "(9)"],
+    "Sliwinski": [
+        *(f"Table {number}" for number in range(1, 5)),
+        *("figure 1", "Lemma 4.1", "Theorem 4.2", "Theorem 5.1", "Lemma 5.2", "Theorem 6.1"),
+        *(f"§7.{number}" for number in range(1, 6)),
+    ],
+    "Teneggi": [
+        *("Remark 3.1", "Theorem 3.2, figure 1", "Remark 3.3", "Theorem 3.4", "Figure 2a", "Figure 3", "Figure 4a"),
+        *("Figure 4b", "Figure 4c", "Figure 5", "figure 6", "Figure C.1", "Figure E.2", "F.1", "Figure F.2", "table 1"),
+    ],
+}
+
+
+def rows() -> list[tuple[str, dict]]:
+    """(paper, row) of every table of the page."""
+    found, paper = [], ""
+    for line in (ROOT / "docs/papers.md").read_text().splitlines():
+        if line.startswith("## "):
+            paper = line.removeprefix("## ").split()[0].strip(",")
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells != COLUMNS and not set(line) <= set("|-"):
+            assert len(cells) == len(COLUMNS), line
+            found.append((paper, dict(zip(COLUMNS, cells, strict=True))))
+    return found
+
+
+ROWS = rows()
+
+
+@pytest.fixture(scope="module")
+def experiments() -> dict:
+    files = (ROOT / name for name in ("config.yaml", "config.paper.yaml"))
+    return {name: entry for file in files for name, entry in yaml.safe_load(file.read_text())["experiments"].items()}
+
+
+@pytest.fixture(scope="module")
+def sections() -> set[str]:
+    """What pages have as headings: those of the notebooks, and those that sections write."""
+    found = set()
+    for file in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(file.read_text())["cells"]:
+            found |= set(re.findall(r"^##+ (.+)$", "".join(cell["source"]), re.M))
+    for file in (ROOT / "workflow/shapeline/report").rglob("*.py"):
+        found |= set(re.findall(r'heading\(\s*"([^"]+)"', file.read_text()))
+    return found
+
+
+def test_every_numbered_item_has_a_row_with_a_verdict():
+    for paper, items in NUMBERED.items():
+        told = [row["item"] for name, row in ROWS if name.startswith(paper)]
+        for item in items:
+            assert any(item.lower() in one.lower() for one in told), (paper, item)
+    assert {row["verdict"] for _, row in ROWS} <= VERDICTS and len(ROWS) > 90
+
+
+def test_pages_and_sections_exist(experiments, sections):
+    for _, row in ROWS:
+        for part in row["where"].split(";"):
+            page, _, section = (text.strip() for text in part.partition("›"))
+            names = re.findall(r"`(\w+)`", page)
+            assert names or page in ("–", "theory") or page.startswith("[cards]"), row
+            assert set(names) <= set(experiments), row
+            assert not section or section in sections, row
+
+
+def test_names_are_those_of_something(experiments):
+    """Of what stands in code: a label, a method or its key, a file that a source has or that is in the repository."""
+    labels = {label for entry in experiments.values() for label in entry["methods"]}
+    keys = {key for one in methods.METHODS.values() for key in one.parameters.model_fields}
+    official = {file.name for source in datasets.SOURCES.values() for file in source.files}
+    more = {"log_probability", "pad", "mean", "default", "paper", "experiment", "examples", "peers", "instances_shown"}
+    more |= {"regression", "set_influence", "weights", "training", "malaria", "uniform", "printed", "kernel", "product"}
+    keys |= {*types.Experiment.model_fields, *types.Training.model_fields}
+    known = {*experiments, *labels, *methods.METHODS, *keys, *official, *more}
+    for _, row in ROWS:
+        for name in re.findall(r"`([^`]+)`", " ".join(row.values())):
+            if name.startswith("snakemake"):
+                continue
+            first = re.split(r"[:\s{]", name)[0]
+            there = first in known or (ROOT / name).exists() or name.startswith(("{kind:", "shapeline."))
+            assert there, (name, row["item"])
+
+
+def test_what_is_not_run_says_what_is_missing_and_how_to_run_it(experiments):
+    for _, row in ROWS:
+        told = " ".join(row.values())
+        commands = re.findall(r"`(snakemake [^`]+)`", told)
+        for command in commands:
+            words = shlex.split(command)
+            files = [word for word in words if word.endswith(".yaml")]
+            targets = {word for word in words[1:] if re.fullmatch(r"[a-z]\w+", word)}
+            assert all((ROOT / file).exists() for file in files) and targets <= set(experiments), command
+            paper = yaml.safe_load((ROOT / "config.paper.yaml").read_text())["experiments"]
+            assert not targets & set(paper) or files == ["config.paper.yaml"], command
+        if re.search(r"\bnot run\b", told):
+            missing = re.search(
+                r"not run[^;]*?(needs|nobody|in no experiment|no kernel|is not written|is a function)", told
+            )
+            assert missing or "needs" in told, row
+            assert commands or "no command" in told or "no key of a configuration" in told or "fer_model" in told, row
