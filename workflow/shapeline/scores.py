@@ -21,7 +21,7 @@ SCHEMA = pa.schema(
         ("instance", pa.int64()),
         ("target", pa.int32()),
         ("repeat", pa.int16()),
-        ("budget", pa.float32()),  # multiple of d; null for a fixed-cost design, and where a tolerance decided
+        ("budget", pa.float32()),  # multiple of d; null for a fixed-cost design, and where a row ends when good enough
         ("scores", pa.list_(pa.float32())),
         ("uncertainty", pa.list_(pa.float32())),  # 95 % half-width / 1.96 of each score; null where a method has none
         ("evaluations", pa.int64()),

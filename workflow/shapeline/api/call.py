@@ -11,7 +11,8 @@ from shapeline.api.explanation import Explanation
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import Features
 from shapeline.methods.calling import PLANNED
-from shapeline.methods.registry import METHODS
+from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.registry import METHODS, stopping_problem
 
 
 def explain(
@@ -20,7 +21,7 @@ def explain(
     method: str = "kernel_shap",
     reference: object = None,
     features: str | dict | Features | None = None,
-    budget: float = 4,
+    budget: float | dict = 4,
     target: object = None,
     seed: int = 0,
     background: object = None,
@@ -45,7 +46,8 @@ def explain(
     model); without a background the inputs' mean, of a single picture its blur, and of texts the word is deleted.
     features: "pixel", "column", "word" (texts, or token ids, 0 is padding), "superpixel", {"kind": "patch", "size": 2}
     or a Features. By default columns, words, pixels of pictures of up to 1,024 and 16 x 16 patches of larger ones.
-    budget: multiple of d, for sampled methods.
+    budget: multiple of d, for sampled methods; or until it is good enough: {"error": 0.05}, {"error": "5%"} or
+    {"top": 5}, with "at_most" beside it.
     target: "predicted" (default), "true" (of y), "each" (a row each), a class by name or number, a set of them (a row
     each), or a list, one an input.
     seed: of all draws; an instance's own depend on its row too, and on how many equal ones stand before it.
@@ -75,14 +77,16 @@ def seed_by(seed: int, random_state: int | None) -> int:
     return int(seed)
 
 
-def checked_settings(method: str, parameters: dict, budget: float) -> dict:
+def checked_settings(method: str, parameters: dict, budget: float | dict) -> dict:
     """The settings of a method that a call names. Raises ShapelineError."""
     if method not in METHODS:
         raise ShapelineError(f"unknown method '{method}'.{nearest(method, METHODS)}")
     for key in PLANNED:
         if key in parameters:
             raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
-    if isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget < math.inf:
+    if isinstance(budget, dict):
+        _check_good_enough(method, budget)
+    elif isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget < math.inf:
         raise ShapelineError(f"{method}: budget is {budget!r}; give a number above 0, evaluations as a multiple of d")
     settings = {"method": method, **parameters}
     try:
@@ -94,3 +98,15 @@ def checked_settings(method: str, parameters: dict, budget: float) -> dict:
         hint = nearest(key, allowed) if first["type"] == "extra_forbidden" else ""
         raise ShapelineError(f"{method}: {key}: {first['msg']}.{hint}") from None
     return settings
+
+
+def _check_good_enough(method: str, budget: dict) -> None:
+    try:
+        problem = stopping_problem(method, GoodEnough.model_validate(budget))
+    except ValidationError as failure:
+        problem = (
+            f'budget is {budget}: {failure.errors()[0]["msg"]}; give {{"error": 0.05}}, {{"error": "5%"}} or '
+            '{"top": 5}, with "at_most" beside it'
+        )
+    if problem:
+        raise ShapelineError(f"explain: {problem}")

@@ -16,6 +16,7 @@ from shapeline.api.progress import bar
 from shapeline.api.targets import chosen_targets, class_names_of
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
+from shapeline.designs.stopping import Until
 from shapeline.engine import calibration
 from shapeline.engine.backends import backend_of
 from shapeline.engine.forms import Form
@@ -26,6 +27,7 @@ from shapeline.game import features as feature_kinds
 from shapeline.game import references
 from shapeline.game.features import TEXT_KINDS, Features
 from shapeline.game.references import Reference
+from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.models import wrapping
 from shapeline.models.classifier import Classifier
@@ -72,12 +74,13 @@ class Case:
         """The input of each explanation."""
         return self.given.inputs[self.positions]
 
-    def explained(self, settings: dict, budget: float) -> Explanation:
+    def explained(self, settings: dict, budget: float | dict) -> Explanation:
         """What a method says: settings, its name and parameters. Raises ShapelineError where it fails."""
         method = settings["method"]
         self._check_data(method)
         budget = budget if METHODS[method].sampled else None
-        options = Options([budget], seed_of(self.seed, method, 0), on_error="fail")
+        until = Until(**GoodEnough.model_validate(budget).model_dump()) if isinstance(budget, dict) else None
+        options = Options([until or budget], seed_of(self.seed, method, 0), on_error="fail")
         parts, inputs = [], self.inputs
         with bar(method, len(inputs)) as tell:
             for own, places in self.buckets:

@@ -90,10 +90,9 @@ class Drawn:
     stack_reader: StackReader | None = None
     held: dict[int, Together] = field(default_factory=dict)
 
-    def asked(self, part: slice) -> Asked:
-        """The coalitions (m, K, d) of the instances at `part`; where a draw has fewer, its first is there again."""
-        places = np.arange(part.start, part.stop)
-        numbers = [int(number) for number in self.draws.numbers[part]]
+    def asked(self, places: np.ndarray) -> Asked:
+        """The coalitions (m, K, d) of the instances at `places`; where a draw has fewer, its first is there again."""
+        numbers = [int(number) for number in self.draws.numbers[places]]
         self.held = {
             number: self.held.get(number) or together(self.make(number), self.d) for number in dict.fromkeys(numbers)
         }

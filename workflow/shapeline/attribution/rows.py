@@ -12,6 +12,7 @@ from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.run import Options, attribute, warm_up
 from shapeline.attribution.subjects import Subject
 from shapeline.designs.design import openblas
+from shapeline.designs.stopping import Until
 from shapeline.engine.cache import Cache, key_of
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
@@ -95,9 +96,10 @@ def explain_rows(
 def _options(subject: Subject, settings: dict, options: Options) -> Options:
     rows = settings["method"].get("background")
     kind = {"kind": "background", "rows": rows}
+    budget = settings.get("budget")
     return dataclasses.replace(
         options,
-        budgets=[*settings["method"].get("snapshots", ()), settings.get("budget")],
+        budgets=[*settings["method"].get("snapshots", ()), Until(**budget) if isinstance(budget, dict) else budget],
         dataset=subject.dataset,
         all_points=subject.model is None,  # nothing was trained on some of them
         background=references.build(kind, subject.dataset, settings["seed"]) if rows else None,
@@ -148,14 +150,14 @@ def _uncertainty(share: pd.DataFrame, explanation: Explanation) -> list[np.ndarr
     ]
 
 
-def _rows(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
+def _rows(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | Until | None) -> pd.DataFrame:
     flat = explanation.scores.reshape(len(share), -1).astype(np.float32)
     return pd.DataFrame(
         {
             "instance": share["instance"],
             "target": explanation.target,
             "repeat": repeat,
-            "budget": budget,
+            "budget": None if isinstance(budget, Until) else budget,
             "scores": [row if status == "ok" else None for row, status in zip(flat, explanation.status, strict=True)],
             "uncertainty": _uncertainty(share, explanation),
             "evaluations": explanation.evaluations,

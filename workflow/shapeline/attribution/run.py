@@ -10,11 +10,13 @@ import numpy as np
 from shapeline.attribution.asked import Answer, Asked, Drawn, shared
 from shapeline.attribution.ceiling import best_orders
 from shapeline.attribution.explanation import Explanation, blank
+from shapeline.attribution.rounds import Rounds
 from shapeline.attribution.time_limit import limited
 from shapeline.datasets.loading import Dataset
 from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.draws import Draws, at_a_time, draws
+from shapeline.designs.stopping import Until
 from shapeline.engine.cache import Cache
 from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError, about, among
@@ -38,8 +40,8 @@ CHUNK_BYTES = 1 << 28  # of its inputs: some methods hold them all on the device
 class Options:
     """How a method is run.
 
-    budgets: multiples of d, for sampled methods; an Explanation for each. A coalition that several budgets use is
-    evaluated once, and `seconds` are shared out by evaluations.
+    budgets: multiples of d, for sampled methods, or one Until; an Explanation for each. A coalition that several
+    budgets use is evaluated once, and `seconds` are shared out by evaluations.
     seed: of this label and repeat.
     instances: ids, positions by default.
     draws: what seeds each instance's own draws with the seed; the ids by default.
@@ -55,7 +57,7 @@ class Options:
     another, and in the main thread.
     """
 
-    budgets: Sequence[float | None] = (None,)
+    budgets: Sequence[float | Until | None] = (None,)
     seed: int = 0
     instances: Sequence[int] | None = None
     draws: Sequence[object] | None = None
@@ -84,7 +86,7 @@ class _Run:
     ids: np.ndarray
     draws: np.ndarray
     options: Options
-    asks: Callable[[slice], Asked]
+    asks: Callable[[slice], Asked | Rounds]
     results: list[Explanation]
     spent: np.ndarray
     function: Callable | None = None
@@ -138,7 +140,7 @@ def warm_up(question: Question, settings: dict, options: Options) -> None:
         return
     with contextlib.suppress(ShapelineError):  # what this raises, the method will too
         spend = _spend(settings, features, options.budgets[-1])
-        design = design_of(_parameters(settings), features, spend, options.seed, keep=False)
+        design = design_of(_parameters(settings, options), features, spend, options.seed, keep=False)
         values = np.random.default_rng(0).random((1, design.evaluations))
         if method.reads_stack:
             calling.function_of(method.reads_stack)(design.masks[None], values)
@@ -154,8 +156,9 @@ def _explain_all(run: _Run, step: int) -> None:
         part = slice(start, min(start + step, len(run.inputs)))
         asked = _explain(run, part)
         if run.options.progress:
-            made += asked.masks.shape[-2] * (part.stop - part.start)
-            run.options.progress(part.stop, made if run.function is None else _evaluations(run.results, part.stop))
+            planned = run.function is None and isinstance(asked, Asked)
+            made += asked.masks.shape[-2] * (part.stop - part.start) if planned else 0
+            run.options.progress(part.stop, made if planned else _evaluations(run.results, part.stop))
 
 
 def _check_method(name: str, question: Question, options: Options) -> None:
@@ -186,7 +189,7 @@ def _designs(
                 raise NO_FEATURES
             spend = _spend(settings, features, budget)
             if METHODS[settings["method"]].is_design:
-                designs.append((spend, design_of(_parameters(settings), features, spend, options.seed)))
+                designs.append((spend, design_of(_parameters(settings, options), features, spend, options.seed)))
             elif spend:
                 count = evaluations_of(spend, features.d)
             designed.append(result)
@@ -201,7 +204,7 @@ def _designs(
 
 def _asks(
     settings: dict, features: Features, options: Options, designs: list[tuple[float | None, Design]], named: np.ndarray
-) -> tuple[Callable[[slice], Asked], np.ndarray | None]:
+) -> tuple[Callable[[slice], Asked | Rounds], np.ndarray | None]:
     """What a chunk is asked, and an order of the instances in which those of one design follow each other; None where
     a design serves all. A sampled design is drawn for every instance."""
     method = METHODS[settings["method"]]
@@ -213,26 +216,46 @@ def _asks(
     drawn = draws(options.seed, named.tolist(), features.d, most, method.exchangeable)
     order = np.argsort(drawn.numbers.astype(object), kind="stable")
     drawn = Draws(drawn.numbers[order], None if drawn.orders is None else drawn.orders[order])
-    parameters = _parameters(settings)
+    parameters = _parameters(settings, options)
 
-    def make(number: int) -> list[Design]:
-        seed = number if drawn.orders is None else seed_of(options.seed, "pool", number)
-        return [design_of(parameters, features, spend, seed, keep=False) for spend, _ in designs]
+    def asks(spends: Sequence[float | None]) -> Callable[[np.ndarray], Asked]:
+        def make(number: int) -> list[Design]:
+            seed = number if drawn.orders is None else seed_of(options.seed, "pool", number)
+            return [design_of(parameters, features, spend, seed, keep=False) for spend in spends]
+
+        return Drawn(features.d, drawn, make, reader, stack).asked
 
     stack = calling.function_of(method.reads_stack) if method.reads_stack else None
-    return Drawn(features.d, drawn, make, reader, stack).asked, order
+    if until := _until(options):
+        rounds = [asks([spent / features.d]) for spent in _rounds(until, method, features.d)]
+        return lambda part: Rounds(np.arange(part.start, part.stop), rounds, until), order
+    every = asks([spend for spend, _ in designs])
+    return lambda part: every(np.arange(part.start, part.stop)), order
 
 
-def _spend(settings: dict, features: Features, budget: float | None) -> float | None:
-    """The budget as a multiple of d: that of the entry, or what its rival of fixed cost spends on these features."""
+def _spend(settings: dict, features: Features, budget: float | Until | None) -> float | None:
+    """The budget as a multiple of d: that of the entry, what its rival of fixed cost spends on these features, or that
+    of the first round."""
+    if isinstance(budget, Until):
+        return _rounds(budget, METHODS[settings["method"]], features.d)[0] / features.d
     if "rival" not in settings:
         return budget
     return design_of(settings["rival"], features, None, 0).evaluations / features.d
 
 
-def _parameters(settings: dict) -> dict:
-    """The settings without what the workflow plans with."""
-    return {key: setting for key, setting in settings.items() if key not in PLANNED}
+def _until(options: Options) -> Until | None:
+    """What ends the rounds, where the budget is none that is fixed."""
+    return options.budgets[-1] if isinstance(options.budgets[-1], Until) else None
+
+
+def _rounds(until: Until, method: Method, d: int) -> list[int]:
+    return until.rounds(d, method.first_round, method.largest)
+
+
+def _parameters(settings: dict, options: Options) -> dict:
+    """The settings without what the workflow plans with; and that the design is to grow, where it is made in rounds."""
+    own = {key: setting for key, setting in settings.items() if key not in PLANNED}
+    return {**own, "grows": True} if _until(options) else own
 
 
 def _scorer(
@@ -240,7 +263,7 @@ def _scorer(
 ) -> tuple[Callable, dict]:
     """The function of a method that makes scores itself, and what it may name beside what differs by chunk."""
     function = calling.function_of(method.function_for(question.model and question.model.framework))
-    parameters = _parameters(settings)
+    parameters = _parameters(settings, options)
     return function, {
         **parameters,
         "question": question.having(reference=options.background) if options.background else question,
@@ -264,6 +287,8 @@ def _chunk_size(
         return 1
     most = DATA_CHUNK if method.measure else CHUNK
     masks = sum(design.evaluations for _, design in designs) + 2
+    if until := _until(options):
+        masks = _rounds(until, method, designs[0][1].d)[-1]
     sizes = [most, CHUNK_VALUES // masks, CHUNK_BYTES // max(1, inputs[:1].nbytes)]
     if drawn:  # masks of each instance, and designs for some of them
         d = designs[0][1].d
@@ -271,7 +296,7 @@ def _chunk_size(
     return max(1, min(sizes))
 
 
-def _explain(run: _Run, part: slice) -> Asked:
+def _explain(run: _Run, part: slice) -> Asked | Rounds:
     """Explain a chunk; where the method fails, find out which of its instances do."""
     began = time.perf_counter()
     asked = run.asks(part)
@@ -290,6 +315,7 @@ def _explain(run: _Run, part: slice) -> Asked:
 
 def _retry_alone(run: _Run, part: slice) -> None:
     for i in range(part.start, part.stop):
+        run.results[-1].extra[i].pop("reused", None)
         began, alone = time.perf_counter(), slice(i, i + 1)
         try:
             _explain_part(run, alone, run.asks(alone), began)
@@ -302,21 +328,25 @@ def _failed(run: _Run, i: int, failure: MethodFailure) -> None:
         result.status[i], result.error[i] = failure.status, str(failure)
 
 
-def _explain_part(run: _Run, part: slice, asked: Asked, began: float) -> None:
+def _explain_part(run: _Run, part: slice, asked: Asked | Rounds, began: float) -> None:
     with about(run.ids[part]):
-        values = _values(run, part, asked)
-        if run.function is None:
-            answers = asked.read(values)
+        if isinstance(asked, Rounds):
+            answer, full, empty = _in_rounds(run, part, asked)
+            answers = [answer]
         else:
-            began = time.perf_counter()  # the values of the ends are not the method's
-            answers = [_from_scorer(run, part)]
+            values = _values(run, part, asked.masks)
+            full, empty = asked.ends(values)
+            if run.function is None:
+                answers = asked.read(values)
+            else:
+                began = time.perf_counter()  # the values of the ends are not the method's
+                answers = [_from_scorer(run, part)]
         run.spent[part] += (time.perf_counter() - began) / len(run.inputs[part])  # the ceiling is no method's
         if run.complete:
             for extra, own in zip(
                 run.results[-1].extra[part], best_orders(asked.masks, values, run.question.value), strict=True
             ):
                 extra.update(own)
-        full, empty = asked.ends(values)
         for result, answer in zip(run.results, answers, strict=True):
             _store(run, part, result, answer, asked)
             result.value_full[part], result.value_empty[part] = full, empty
@@ -326,26 +356,35 @@ def _explain_part(run: _Run, part: slice, asked: Asked, began: float) -> None:
             extra["evaluated"] = int(number)  # coalitions of all budgets together
 
 
-def _values(run: _Run, part: slice, asked: Asked) -> np.ndarray:
-    """Values (m, K) of the coalitions asked on a chunk; NaN without a model."""
-    inputs, targets, ids = run.inputs[part], run.targets[part], run.ids[part]
+def _in_rounds(run: _Run, part: slice, asked: Rounds) -> tuple[Answer, np.ndarray, np.ndarray]:
+    def evaluate(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+        with among(rows):
+            return _values(run, part.start + rows, masks)
+
+    return asked.explain(evaluate)
+
+
+def _values(run: _Run, places: slice | np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """Values (m, K) of the coalitions asked (K, d) or (m, K, d) on instances; NaN without a model."""
+    inputs, targets, ids = run.inputs[places], run.targets[places], run.ids[places]
     if run.question.model is None:
-        return np.full((part.stop - part.start, asked.masks.shape[-2]), np.nan)
+        return np.full((len(inputs), asked.shape[-2]), np.nan)
     if run.options.cache is None or run.function is not None:
-        return run.question.values(inputs, asked.masks, targets)
+        return run.question.values(inputs, asked, targets)
 
     def evaluate(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
         with among(rows):
             return run.question.values(inputs[rows], masks, targets[rows])
 
-    if asked.masks.ndim == 3:
-        values, reused = run.options.cache.drawn(ids, targets, asked.masks, evaluate)
+    if asked.ndim == 3:
+        values, reused = run.options.cache.drawn(ids, targets, asked, evaluate)
     else:
         values, reused = run.options.cache.values(
-            ids, targets, asked.masks, lambda rows, columns: evaluate(rows, asked.masks[columns])
+            ids, targets, asked, lambda rows, columns: evaluate(rows, asked[columns])
         )
-    for extra, number in zip(run.results[-1].extra[part], reused, strict=True):
-        extra["reused"] = int(number)  # of all budgets together
+    for i, number in zip(np.arange(len(run.ids))[places], reused, strict=True):
+        extra = run.results[-1].extra[i]
+        extra["reused"] = extra.get("reused", 0) + int(number)  # of all budgets, or rounds, together
     return values
 
 
@@ -360,7 +399,7 @@ def _from_scorer(run: _Run, part: slice) -> Answer:
     return Answer(scores, evaluations, *(said or [{}]))
 
 
-def _store(run: _Run, part: slice, result: Explanation, answer: Answer, asked: Asked) -> None:
+def _store(run: _Run, part: slice, result: Explanation, answer: Answer, asked: Asked | Rounds) -> None:
     """Put what a method said of a chunk into its columns of the result."""
     result.scores[part] = np.reshape(answer.scores, (-1, *run.question.features.shape))
     result.evaluations[part] = answer.evaluations

@@ -74,12 +74,12 @@ def feature_shape(config: Config, experiment: Experiment, entry: Any = None) -> 
 
 
 def budget_of(config: Config, name: str, label: str) -> float:
-    """The budget of a sampled label as a multiple of d: its own, that of the method it is the rival of, or the
+    """The budget of a sampled label as a multiple of d, at most: its own, that of the method it is the rival of, or the
     experiment's."""
     experiment = config.experiments[name]
     entry = experiment.methods[label]
     if entry.rival_of is None:
-        return float(entry.budget or experiment.budget)
+        return float(entry.most or experiment.budget)
     shape = feature_shape(config, experiment)
     settings = json.dumps(canonical(experiment.methods[entry.rival_of]))
     return fixed_cost(settings, shape) / math.prod(shape)

@@ -111,7 +111,7 @@ def _member(kind: Any, value: Any) -> Any:
         kind = get_args(kind)[0]
     if get_origin(kind) not in (Union, UnionType):
         return kind
-    members = [get_args(m)[0] if get_origin(m) is Annotated else m for m in get_args(kind)]
+    members = [part for m in get_args(kind) for part in _parts(m)]
     models = [m for m in members if isinstance(m, type) and issubclass(m, BaseModel)]
     tag = value.get("method", value.get("kind")) if isinstance(value, dict) else None
     if Own in models and re.match(USER_FILE, str(tag)):
@@ -124,3 +124,9 @@ def _member(kind: Any, value: Any) -> Any:
         ):
             return member
     return models[0] if models else kind
+
+
+def _parts(kind: Any) -> list[Any]:
+    """A type without what is annotated to it, or the members of a union."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return [part for member in get_args(kind) for part in _parts(member)] if get_origin(kind) is Union else [kind]

@@ -22,7 +22,7 @@ from shapeline.config.types import (
     Report,
     Training,
 )
-from shapeline.methods.parameters import Own, Sampled
+from shapeline.methods.parameters import GoodEnough, Own, Sampled
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 
@@ -68,6 +68,8 @@ def page() -> str:
         "Each label is a key under `methods:`, its value `{method: name, ...}` with the keys below; cards: "
         "[Methods](methods.md). Keys that several methods share:\n",
         table(SHARED),
+        "A budget that ends when the explanation is good enough (`kernel_shap`, `sample_shapley`, `gp_shapley`):\n",
+        table(GoodEnough),
     ]
     for family, title in FAMILIES.items():
         parts.append(f"### {title}\n")
@@ -135,9 +137,8 @@ def of_type(annotation: Any, metadata: Any = ()) -> str:
     limits = f" ({', '.join(dict.fromkeys(told)).replace('2 or more, up to 2', '2 of them')})" if told else ""
     if origin in (Union, UnionType):
         chosen = [member for member in inner if member is not NoneType]
-        if any(isinstance(member, type) and issubclass(member, BaseModel) for member in map(bare, chosen)):
-            return "a mapping, below"
-        return " or ".join(of_type(member, metadata if len(chosen) == 1 else ()) for member in chosen)
+        told_of = [of_type(member, metadata if len(chosen) == 1 else ()) for member in chosen]
+        return " or ".join(dict.fromkeys(told_of))
     if origin is Literal:
         return ", ".join(f"`{name}`" for name in inner)
     if origin is list:

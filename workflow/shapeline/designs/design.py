@@ -17,6 +17,7 @@ from shapeline.errors import ShapelineError, nearest
 
 MAX_D = 20  # 2^20 coalitions: the most that is enumerated
 MAX_COALITIONS = 2**MAX_D
+FIRST_ROUND = 4  # evaluations a feature before an estimate that grows is looked at: with fewer no error is known
 MOMENT = 1e9  # multiplications that one thread makes in a tenth of a second
 ONE_AT_A_TIME = threading.RLock()
 MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory while a design is built
@@ -27,7 +28,8 @@ class Design:
     """Coalitions to evaluate and the linear map from their values to the scores.
 
     masks: (K, d) bool, unique rows, True where a feature is kept. readout: (d, K) float64, dense or scipy.sparse.
-    draw: what a standard error must know of a sampled design: the weights of its pairs, or its permutations.
+    draw: what a standard error must know of a sampled design: the weights of its pairs (of one that grows also which
+    of them are drawn), or its permutations.
     """
 
     masks: np.ndarray

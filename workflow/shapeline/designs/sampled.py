@@ -85,8 +85,12 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
         from shapeline.designs.exact import shapley
 
         return shapley(d)
-    order = _orders(d, budget - 2, np.random.default_rng(seed), antithetic)
-    count = len(order)
+    return of_orders(_orders(d, budget - 2, np.random.default_rng(seed), antithetic))
+
+
+def of_orders(order: np.ndarray) -> Design:
+    """The mean of the marginal contributions along permutations (count, d) of the features; their prefixes merged."""
+    count, d = order.shape
     rank = order.argsort(axis=1)
     # Row p*(d-1) + j - 1 holds the first j features of permutation p; the two ends follow.
     inner = (rank[:, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)
@@ -103,8 +107,7 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
 
 def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> np.ndarray:
     """Permutations (count, d) whose distinct prefixes, but for the ends, are at most `budget` and as many as can be."""
-    # A prefix is known by the exclusive or of its features' random numbers: 64 bits, so that no two are taken for one.
-    numbers = rng.integers(1 << 63, size=d, dtype=np.uint64) << np.uint64(1) | rng.integers(2, size=d, dtype=np.uint64)
+    numbers = feature_numbers(d, rng)
     kept, seen = np.zeros((0, d), int), np.zeros(0, np.uint64)
     for runs in (2, 1) if antithetic else (1,):  # permutations taken together: a pair, then one alone
         tries = max(1, min(TRIES, TRIED_CELLS // (runs * d)))
@@ -112,7 +115,7 @@ def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> 
             fitting = (budget - len(seen)) // (runs * (d - 1))  # so many fit whatever they share
             drawn = rng.permuted(np.tile(np.arange(d), (fitting or tries, 1)), axis=1)
             drawn = drawn[:, None] if runs == 1 else np.stack([drawn, drawn[:, ::-1]], axis=1)
-            prefixes = np.bitwise_xor.accumulate(numbers[drawn], axis=2)[:, :, :-1].reshape(len(drawn), -1)
+            prefixes = prefix_keys(numbers, drawn)
             if not fitting:
                 new = _new(prefixes, seen)
                 best = int(np.where(new <= budget - len(seen), new, 0).argmax())
@@ -123,6 +126,16 @@ def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> 
             if antithetic and runs == 1:
                 break
     return kept
+
+
+def feature_numbers(d: int, rng: np.random.Generator) -> np.ndarray:
+    """A random number of 64 bits for each feature, (d,): a coalition is known by the exclusive or of its own."""
+    return rng.integers(1 << 63, size=d, dtype=np.uint64) << np.uint64(1) | rng.integers(2, size=d, dtype=np.uint64)
+
+
+def prefix_keys(numbers: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """What the prefixes of permutations (count, runs, d) are known by, (count, runs x (d - 1)): all but both ends."""
+    return np.bitwise_xor.accumulate(numbers[orders], axis=2)[:, :, :-1].reshape(len(orders), -1)
 
 
 def _new(prefixes: np.ndarray, seen: np.ndarray) -> np.ndarray:

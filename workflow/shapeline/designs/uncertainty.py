@@ -40,8 +40,11 @@ def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
     if count < 2 * d + 2:
         return nothing
     inner, readout = design.masks[1 : 1 + half], design.readout[:, 1 : 1 + half]
-    weights = _weights(inner, readout) if design.draw is None else design.draw
-    sampled = _sampled(d, inner)
+    if design.draw is not None and design.draw.ndim == 2:
+        weights, sampled = design.draw[0], design.draw[1] > 0
+    else:
+        weights = _weights(inner, readout) if design.draw is None else design.draw
+        sampled = _sampled(d, inner)
     if sampled.sum() < 2:
         return nothing
     rows = inner - inner.mean(axis=1, keepdims=True)
@@ -135,7 +138,7 @@ def _with_quantile(variance: np.ndarray, free: float) -> Uncertainty:
 
 def read_kernel_shap(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores (n, d) of a `kernel_shap` design and their uncertainty; None where the draw leaves no freedom to tell."""
-    return design.attribute(values), _known(kernel_shap_uncertainty(design, values).uncertainty)
+    return design.attribute(values), known(kernel_shap_uncertainty(design, values).uncertainty)
 
 
 def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -145,10 +148,11 @@ def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray,
     if order is None:
         return scores, np.zeros(scores.shape)
     antithetic = len(order) > 1 and bool((order[1] == order[0][::-1]).all()) and design.d > 2
-    return scores, _known(sample_shapley_uncertainty(design.masks, order, values, antithetic).uncertainty)
+    return scores, known(sample_shapley_uncertainty(design.masks, order, values, antithetic).uncertainty)
 
 
-def _known(uncertainty: np.ndarray) -> np.ndarray | None:
+def known(uncertainty: np.ndarray) -> np.ndarray | None:
+    """The uncertainty, or None where no draw says anything."""
     return None if np.isnan(uncertainty).all() else uncertainty
 
 

@@ -65,7 +65,7 @@ def _build(settings: dict, shape: tuple[int, ...], budget: float | None, seed: i
         "budget": None if budget is None else evaluations(budget, d),
     }
     method = METHODS[settings["method"]]
-    function = calling.function_of(method.function)
+    function = calling.function_of(method.grows if settings.get("grows") else method.function)
     if "graph" in inspect.signature(function).parameters:
         available["graph"] = graph if laid == "features" and graph is not None else shape_graph(laid, shape)
     design = calling.call(function, available)

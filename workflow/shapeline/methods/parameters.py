@@ -5,11 +5,12 @@ The registry says which methods take which, and gives each the key `method` with
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from shapeline.datasets.sources import USER_FILE
 
 Positive = Annotated[int, Field(ge=1)]
+PERCENT = r"^\d+(\.\d+)? ?%$"
 Plain = bool | int | float | str
 
 
@@ -47,14 +48,39 @@ class OwnFeatures(Parameters):
     )
 
 
+class GoodEnough(Parameters):
+    error: Annotated[float, Field(gt=0)] | Annotated[str, Field(pattern=PERCENT)] | None = Field(
+        None,
+        description="Its root mean square error, predicted from its own draw: in units of the value, or as 5% of the "
+        "difference between the full and the empty input.",
+    )
+    top: Positive | None = Field(None, description="So many features with the largest scores are told from the others.")
+    at_most: float = Field(32, gt=0, description="Evaluations after which an instance is left, as a multiple of d.")
+
+
+Budget = Annotated[
+    Annotated[float, Field(gt=0), Tag("number")] | Annotated[GoodEnough, Tag("good enough")],
+    Discriminator(lambda value: "good enough" if isinstance(value, dict | GoodEnough) else "number"),
+]
+
+
 class Sampled(OwnFeatures):
-    budget: float | None = Field(None, gt=0, description="Evaluations as a multiple of d; the experiment's by default.")
+    budget: Budget | None = Field(
+        None,
+        description="Evaluations as a multiple of d; the experiment's by default. Or a mapping: an explanation is made "
+        "in rounds until it is good enough.",
+    )
     snapshots: list[Annotated[float, Field(gt=0)]] | None = Field(
         None, min_length=1, description="Smaller budgets whose estimates are kept too; no coalition is evaluated twice."
     )
     rival_of: str | None = Field(
         None, description="Label of a fixed-cost method: the budget is the number of evaluations that it spends."
     )
+
+    @property
+    def most(self) -> float | None:
+        """The most evaluations of an instance that its own budget allows, as a multiple of d."""
+        return self.budget.at_most if isinstance(self.budget, GoodEnough) else self.budget
 
 
 class OnGraph(Parameters):

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import create_model
 
 from shapeline.datasets.sources import names_function
+from shapeline.designs.design import FIRST_ROUND
 from shapeline.errors import ShapelineError, nearest
 from shapeline.methods.own import OWN_TAKES, own_arguments
 from shapeline.methods.parameters import (
@@ -24,6 +25,7 @@ from shapeline.methods.parameters import (
     ExpectedGradients,
     External,
     FromBackground,
+    GoodEnough,
     GradCam,
     HShap,
     IntegratedGradients,
@@ -67,6 +69,9 @@ class Method:
     unit: Literal["value", "output", "slope", "none"] = "value"
     random: bool | str = False  # draws by seed, unless it is exact
     exchangeable: bool = False  # a draw with its features permuted is another draw of the same design
+    grows: str | None = None  # "module:function" of a design whose coalitions a larger budget of it asks too
+    first_round: int = FIRST_ROUND  # of it, in evaluations a feature
+    largest: int | None = None  # evaluations that can be read out
     reads: str | None = None  # "module:function" from a design and values to scores and their uncertainty
     reads_stack: str | None = None  # the same from masks and values of each instance
     holds: Literal["coalitions", "permutations"] | None = None  # what a budget buys, distinct; None: unknown
@@ -164,6 +169,7 @@ METHODS = Registry(
             "shapeline.designs.sampled:kernel_shap",
             Sampled,
             minimum="shapeline.designs.sampled:kernel_shap_minimum",
+            grows="shapeline.designs.growing:kernel_shap",
             efficient=True,
             random=True,
             exchangeable=True,
@@ -175,6 +181,8 @@ METHODS = Registry(
             "shapeline.designs.sampled:sample_shapley",
             SampleShapley,
             minimum="shapeline.designs.sampled:sample_shapley_minimum",
+            grows="shapeline.designs.growing:sample_shapley",
+            first_round=12,  # the spread of fewer orders misses rare jumps
             efficient=True,
             random=True,
             exchangeable=True,
@@ -186,6 +194,8 @@ METHODS = Registry(
             "shapeline.designs.gaussian_process:gp_pairs",
             Sampled,
             minimum="shapeline.designs.gaussian_pairs:gp_shapley_minimum",
+            grows="shapeline.designs.gaussian_process:gp_pairs",
+            largest=2**14,
             efficient=True,
             random=True,
             exchangeable=True,
@@ -481,6 +491,18 @@ def own_problem(entry: Own) -> str | None:
     for key in ("budget", "snapshots", "rival_of"):
         if key in entry.model_fields_set and "budget" not in takes:
             return f"{key}: {entry.method} takes no budget; remove the key"
+    return None
+
+
+def stopping_problem(name: str, budget: GoodEnough) -> str | None:
+    """What is wrong with a budget that ends when it is good enough, in a line; None where nothing is."""
+    if not METHODS[name].grows:
+        able = ", ".join(other for other, method in METHODS.items() if method.grows)
+        return f"budget: {name} cannot stop when good enough; give a number, or use one of {able}"
+    if budget.error is None and budget.top is None:
+        return "budget: nothing says when it is good enough; give error, or top"
+    if budget.at_most < (first := METHODS[name].first_round):
+        return f"budget.at_most: the first round of {name} takes {first} x d evaluations; set {first} or more"
     return None
 
 

@@ -120,7 +120,7 @@ def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
     elif method.takes is not None and not method.sampled:  # one's own is not run to be counted
         evaluations = experiment.budget * d
     elif method.sampled and (shape or not entry.rival_of):
-        evaluations = (budget_of(config, name, label) if shape else entry.budget or experiment.budget) * d
+        evaluations = (budget_of(config, name, label) if shape else entry.most or experiment.budget) * d
     else:
         evaluations = _fixed(experiment.methods[entry.rival_of] if method.sampled else entry, shape, d)
     return evaluations, evaluations * getattr(experiment.reference, "rows", 1)

@@ -3,6 +3,7 @@
 from shapeline.config.derived import budget_of, canonical, feature_shape, framework_of
 from shapeline.config.types import Config
 from shapeline.datasets.registry import remote_files
+from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.plan.runs import labels, split_label, trainings
 
@@ -70,8 +71,16 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         if method.rival_of and feature_shape(config, entry) is None:  # known when the instance is seen
             settings["method"] = {**canonical(method), "rival": canonical(entry.methods[method.rival_of])}
         else:
-            settings["budget"] = budget_of(config, experiment, label)
+            settings["budget"] = _budget(config, experiment, label)
     return canonical(settings)
+
+
+def _budget(config: Config, experiment: str, label: str) -> float | dict:
+    """A multiple of d; or what has to hold before an instance is left, with the most that it may take."""
+    budget = config.experiments[experiment].methods[label].budget
+    if isinstance(budget, GoodEnough):
+        return budget.model_dump(exclude_none=True)
+    return budget_of(config, experiment, label)
 
 
 def measure_settings(config: Config, experiment: str, metric: str) -> dict:

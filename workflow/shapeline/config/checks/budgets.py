@@ -9,6 +9,7 @@ from shapeline.config.limits import MOST_BUDGET, MOST_HELD, in_words
 from shapeline.designs.design import evaluations
 from shapeline.errors import ShapelineError
 from shapeline.methods import calling, registry
+from shapeline.methods.parameters import GoodEnough
 
 LARGE, FEW = 1000, 50  # features, for what can be said of instances before they are seen: at least, and at most
 
@@ -25,8 +26,8 @@ def too_large(label: Label) -> Iterator[str]:
     if entry.rival_of:  # as many as a design has that is counted elsewhere
         return
     features, d = f"d = {label.d:,}" if label.d else f"about {FEW} features", label.d or FEW
-    own, default = entry.budget, label.place.experiment.budget
-    asked = [(f"{label.where}.budget", own) if own else (f"{label.place.where}.budget", default)]
+    own, default = entry.most, label.place.experiment.budget
+    asked = [(own_place(label), own) if own else (f"{label.place.where}.budget", default)]
     for where, multiple in [*asked, *((f"{label.where}.snapshots", smaller) for smaller in entry.snapshots or ())]:
         if (needed := held(method, multiple, d)) > MOST_HELD:
             yield (
@@ -37,6 +38,22 @@ def too_large(label: Label) -> Iterator[str]:
         if multiple > MOST_BUDGET:
             yield f"{where}: {_beyond(multiple)}"
             return
+
+
+def own_place(label: Label) -> str:
+    """Where a label's own budget says how much it spends at most."""
+    return f"{label.where}.budget{'.at_most' if isinstance(label.entry.budget, GoodEnough) else ''}"
+
+
+def good_enough(label: Label) -> Iterator[str]:
+    """A label whose budget is an error can stop by it, and spends it on nothing else."""
+    budget = getattr(label.entry, "budget", None)
+    if not isinstance(budget, GoodEnough):
+        return
+    if problem := registry.stopping_problem(label.entry.method, budget):
+        yield f"{label.where}.{problem}"
+    if label.entry.snapshots:
+        yield f"{label.where}.snapshots: a budget that ends when it is good enough has none; remove the key"
 
 
 def held(method: str, multiple: float, d: int) -> float:
@@ -73,7 +90,8 @@ def budget(label: Label) -> Iterator[str]:
     if len(set(entry.snapshots or ())) < len(entry.snapshots or ()):
         yield f"{where}.snapshots: a budget is listed twice"
     key = "rival_of" if entry.rival_of else "budget"
-    asked = [(f"{where}.{key}" if entry.rival_of or entry.budget else f"{label.place.where}.budget", most)]
+    own = own_place(label) if key == "budget" else f"{where}.{key}"
+    asked = [(own if entry.rival_of or entry.budget else f"{label.place.where}.budget", most)]
     for smaller in entry.snapshots or ():
         asked.append((f"{where}.snapshots", smaller))
         if smaller >= most:

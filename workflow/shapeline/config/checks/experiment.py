@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shapeline.config.checks import datasets, instances, methods, metrics, models
-from shapeline.config.checks.budgets import budget, budget_in_reach, too_large
+from shapeline.config.checks.budgets import budget, budget_in_reach, good_enough, too_large
 from shapeline.config.checks.place import Label, Place, Rule
 from shapeline.config.derived import canonical, feature_shape, framework_of, shards_of, source_of
 from shapeline.config.limits import long_name
@@ -208,7 +208,7 @@ def labels(place: Place) -> Iterator[str]:
             yield f"{place.where}.methods.{name}.features: {shape}"
             continue
         label = Label(place, name, entry, shape)
-        mistakes = [line for rule in methods.RULES for line in rule(label)]
+        mistakes = [line for rule in (*methods.RULES, good_enough) for line in rule(label)]
         if label.method.sampled and not mistakes:
             mistakes = list(too_large(label))
         yield from mistakes
