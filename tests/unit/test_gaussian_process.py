@@ -3,6 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from benchmarks import accuracy_games
 from shapeline import designs
 from shapeline.designs import gaussian_extras as extras
 from shapeline.designs import gaussian_fit as fit
@@ -358,3 +359,32 @@ def test_what_cannot_be_used_is_refused_in_one_line():
         with pytest.raises(ShapelineError, match=message) as failure:
             make()
         assert "\n" not in str(failure.value)
+
+
+def test_left_out_errors_are_those_of_fits_without_each_pair():
+    d = 6
+    masks, values = drawn([smooth_game(d, 3)], 30)
+    pairs = find_pairs(masks)
+    odd, noise = pairs.odd(values)
+    data = fit.Data.of(pairs.rows, odd, noise)
+    relevance, rest = np.full((1, d), 0.2), np.array([0.01])
+    matrix = fit.with_rest(moments.correlation(pairs.rows, relevance), data, rest)[0]
+    scale = odd[0] @ np.linalg.solve(matrix, odd[0]) / len(matrix)
+    squares = []
+    for pair in range(1, len(matrix)):
+        others = np.delete(np.arange(len(matrix)), pair)
+        weight = np.linalg.solve(matrix[np.ix_(others, others)], matrix[others, pair])
+        spread = matrix[pair, pair] - matrix[pair, others] @ weight
+        squares.append((odd[0, pair] - odd[0, others] @ weight) ** 2 / (spread * scale))
+    found = fit.left_out(data, relevance, rest)[0]
+    assert found == pytest.approx(np.mean(squares), rel=1e3 * EPS * np.linalg.cond(matrix))
+
+
+@pytest.mark.parametrize(("name", "times"), [("diabetes", 24), ("digits", 8)])
+def test_intervals_hold_where_the_rest_is_much_and_where_it_is_little(name, times):
+    played = accuracy_games.game(name, 12)
+    masks = np.array([draw_pairs(played.d, times * played.d, seed) for seed in range(12)])
+    found = read_out(masks, played.value(masks))
+    errors = found.scores - played.exact
+    assert 0.92 <= (np.abs(errors) <= 1.96 * found.uncertainty).mean() <= 0.985
+    assert 0.8 <= np.sqrt((found.uncertainty**2).mean() / (errors**2).mean()) <= 1.3

@@ -15,12 +15,14 @@ from shapeline.designs.gaussian_fit import (
     MOST_FREEDOM,
     NEARBY,
     STEPS,
+    WIDER,
     Data,
     Fit,
     ascend,
     best_of,
     even_relevance,
     fits,
+    left_out,
     mixture,
     over_reaches,
     relevance_of,
@@ -131,7 +133,8 @@ def learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndar
         fitted += fits(data, np.clip(relevance * more, LEAST, MOST), rests, [None, *extras])
     _, m, d = data.shape
     freedom = m / max(m - d, m / MOST_FREEDOM)  # the learned relevances took as many from the scale
-    return [Fit(fit.criterion + LEARNED * d, fit.scores, fit.variance * freedom) for fit in fitted]
+    factor = (freedom * WIDER * np.sqrt(left_out(data, relevance, rest)))[:, None]
+    return [Fit(fit.criterion + LEARNED * d, fit.scores, fit.variance * factor) for fit in fitted]
 
 
 def with_linear(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
