@@ -4,24 +4,31 @@ import copy
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import shapeline
 from shapeline import designs
 from shapeline.attribution import run
-from shapeline.attribution.rounds import AT_THE_CAP
 from shapeline.attribution.run import Options, attribute
 from shapeline.config import validation
 from shapeline.config.derived import budget_of
 from shapeline.config.scales import SMOKE
 from shapeline.designs import gaussian_process, growing
-from shapeline.designs.stopping import Until
-from shapeline.designs.uncertainty import kernel_shap_uncertainty, predicted_error
+from shapeline.designs.stopping import AT_THE_CAP, Until
+from shapeline.designs.uncertainty import kernel_shap_uncertainty, predicted_error, settled_places
 from shapeline.errors import ShapelineError
 from shapeline.game import features as feature_kinds
 from shapeline.methods.registry import METHODS
+from shapeline.metrics import error
 from shapeline.operations import estimates
 from shapeline.plan import settings as plan_settings
+from shapeline.report import experiment
+from shapeline.report.figures import score_maps
+from shapeline.report.figures.lines import calibration
+from shapeline.report.numbers import number, share
+from shapeline.report.sections import stopping, texts
+from shapeline.report.styling import styles
 
 from . import games, value_tables
 
@@ -107,14 +114,14 @@ def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing
     rounds = Until(16, error=0.05).rounds(D, METHODS[method].first_round)
     assert rounds == ([120, 150, 160] if method == "sample_shapley" else [40, 50, 62, 78, 97, 122, 152, 160])
     assert rounds[0] - D < found.evaluations.min() < found.evaluations.max() <= 16 * D
-    numbers = [int(extra["rounds"]) for extra in found.extra]
-    for row, number in enumerate(numbers):
+    for row, extra in enumerate(found.extra):
+        taken = int(extra["rounds"])
         assert len(set(asked[row])) == found.evaluations[row]
         if method != "sample_shapley":  # whose draws differ in length, so that some are filled up
             assert len(asked[row]) == found.evaluations[row]
-            assert found.evaluations[row] == rounds[number - 1] // 2 * 2
-        if number > 1:  # one round less would not have been enough
-            earlier = explained(method, tables, Until(rounds[number - 2] / D, error=1e-9), places=[row])
+            assert found.evaluations[row] == rounds[taken - 1] // 2 * 2
+        if taken > 1:  # one round less would not have been enough
+            earlier = explained(method, tables, Until(rounds[taken - 2] / D, error=1e-9), places=[row])
             assert predicted_error(earlier.uncertainty)[0] > 0.05
 
 
@@ -239,3 +246,94 @@ def test_a_mistake_in_it_is_one_clear_line(entry, words):
     assert any(
         words in line and line.startswith("experiments.own.methods.own") for line in str(told.value).splitlines()
     )
+
+
+def scored(found, places):
+    """The rows of a score file."""
+    return pd.DataFrame(
+        {
+            "instance": places,
+            "target": 0,
+            "repeat": 0,
+            "budget": np.nan,
+            "scores": list(found.scores.astype(np.float32)),
+            "uncertainty": list(found.uncertainty.astype(np.float32)),
+            "evaluations": found.evaluations,
+            "seconds": 0.01,
+            "value_full": 1.0,
+            "value_empty": 0.0,
+            "status": "ok",
+            "flag": found.flag,
+        }
+    )
+
+
+def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
+    tables = tables_of(12)
+    found = explained("gp_shapley", tables, Until(8, error=0.02))
+    curve = [("fixed", "rmse_by_budget", x, 0.08 / x) for x in (2.0, 4.0, 8.0)]
+    compared = [*curve, ("close", "rmse", np.nan, 0.02)]
+    frame = pd.DataFrame(compared, columns=["label", "quantity", "x", "mean"]).assign(low=0.0, high=1.0, n=12)
+    entry = {"method": "gp_shapley", "parameters": {"budget": {"error": 0.02, "at_most": 8}}}
+    results = SimpleNamespace(
+        labels={"close": entry, "fixed": {"method": "gp_shapley"}, "exact": {"method": "shapley"}},
+        scores={"close": scored(found, np.arange(12))},
+        metrics={"error": frame},
+        exact="exact",
+        value_unit="nats",
+        settings={},
+        d=D,
+    )
+    row = stopping._row(results, "close", experiment.stopping(results)["close"])
+    spent = found.evaluations
+    assert row["until"] == "predicted RMSE ≤ 0.02"
+    assert row["evaluations, mean"] == number(spent.mean(), 4) and row["most"] == number(spent.max())
+    assert row["at the cap"] == share(np.mean(np.array(found.flag) == AT_THE_CAP)) != "0 %"
+    assert row["same RMSE at"] == "4 d (fixed)"  # half way between 0.04 at 2 d and 0.01 at 8 d
+    assert row["saved"] == share(1 - spent.mean() / spent.max())
+    page = stopping.section(results).data
+    assert "Until it is good enough" in page and "predicted RMSE ≤ 0.02" in page
+    assert experiment.evaluations(results)["close"] == pytest.approx(spent.mean())
+    assert stopping.words({"error": "5%", "top": 3}) == "predicted RMSE ≤ 5% of |v(N) − v(∅)| and the top 3 settled"
+    results.labels = {"fixed": {"method": "gp_shapley"}}
+    assert stopping.section(results).data == ""
+
+
+def test_the_error_metric_measures_what_was_predicted():
+    truth = pd.DataFrame({"instance": [0], "target": 0, "repeat": 0, "budget": np.nan, "scores": [np.zeros(4)]})
+    rows = pd.concat([truth.assign(scores=[np.array([1, 2, 0, 0.0])], budget=budget) for budget in (2.0, 4.0)])
+    rows["uncertainty"] = [np.array([0.6, 0.6, 0.0, 1.0]), np.array([1.1, 1.1, 0.0, 0.0])]
+    found = error.measure(rows, truth).set_index(["quantity", "x"])["value"]
+    assert found["coverage_by_budget"].to_dict() == {2.0: 0.75, 4.0: 1.0}
+    assert found["predicted_rmse_by_budget"][2.0] == pytest.approx(np.sqrt((0.72 + 1) / 4))
+    assert found["coverage"].tolist() == [1.0] and found["predicted_rmse"].iloc[0] == pytest.approx(np.sqrt(2.42 / 4))
+    assert "coverage" not in error.measure(rows.assign(uncertainty=None), truth)["quantity"].tolist()
+    drawn = calibration(
+        error.measure(rows, truth).rename(columns={"value": "mean"}).assign(label="a", low=0.0, high=1.0),
+        styles({"a": {}}),
+    )
+    held, predicted = drawn.axes[1], drawn.axes[0]
+    assert held.containers[0].lines[0].get_ydata().tolist() == [75, 100]
+    assert len(predicted.lines) == 2
+
+
+def test_an_order_is_settled_as_far_as_each_is_told_from_all_below():
+    scores = np.array([[5.0, 1.0, 3.0, 2.9], [1.0, 5.0, 4.9, 0.0]])
+    assert settled_places(scores, np.full((2, 4), 0.2)).tolist() == [1, 0]
+    assert settled_places(scores, np.full((2, 4), 0.01)).tolist() == [3, 3]
+    assert settled_places(scores, np.zeros((2, 4))).tolist() == [3, 3]
+
+
+def test_a_score_whose_interval_holds_0_has_no_colour():
+    cells = np.arange(4).reshape(2, 2)
+    values = {"a": [np.array([1.0, -0.5, 0.2, 0.0])]}
+    half = {"a": [np.array([0.5, 0.6, 0.1, 0.3])]}
+    drawn = score_maps.heat_maps(np.zeros((1, 1, 2, 2)), ["one"], values, [cells], half=half)
+    assert drawn.axes[1].images[0].get_array().tolist() == [[1.0, 0.0], [0.2, 0.0]]
+    table = score_maps.score_table({"a": values["a"][0]}, list("wxyz"), half={"a": half["a"][0]})
+    whiskers = [line.get_xdata() for line in table.axes[0].lines if len(line.get_xdata()) == 2]
+    np.testing.assert_allclose(whiskers[0], [0.45 * 0.5, 0.48])  # of 1 ± 0.5, cut at the cell's edge
+    document = texts.Document(
+        "d", ["a", "b"], {"a": np.array([1.0, -0.5])}, None, "p", 1.0, unsure={"a": [False, True]}
+    )
+    assert document.shown("a").tolist() == [1.0, 0.0] and document.shown("b") is None

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.attribution.asked import Answer, Asked
-from shapeline.designs.stopping import Until
-
-AT_THE_CAP = "stopped at the cap"
+from shapeline.designs.stopping import AT_THE_CAP, Until
 
 
 @dataclass(frozen=True, eq=False)

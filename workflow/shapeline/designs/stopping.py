@@ -7,6 +7,7 @@ import numpy as np
 from shapeline.designs.design import FIRST_ROUND, evaluations
 from shapeline.designs.uncertainty import predicted_error, settled
 
+AT_THE_CAP = "stopped at the cap"  # the flag of an explanation that was left before it was good enough
 GROWTH = 1.25  # of the evaluations from a round to the next
 
 

@@ -161,6 +161,16 @@ def predicted_error(uncertainty: np.ndarray) -> np.ndarray:
     return np.sqrt((np.asarray(uncertainty, dtype=np.float64) ** 2).mean(axis=1))
 
 
+def settled_places(scores: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
+    """How many of the largest scores stand in a settled order (n,): each is told from all below it, at 95 %."""
+    order = np.argsort(-np.asarray(scores, dtype=np.float64), axis=1, kind="stable")
+    ranked, spread = (np.take_along_axis(np.asarray(a, dtype=np.float64), order, axis=1) for a in (scores, uncertainty))
+    d = ranked.shape[1]
+    wide = 1.96 * np.sqrt((spread[:, :, None] ** 2 + spread[:, None, :] ** 2) * d / max(d - 1, 1))
+    apart = ranked[:, :, None] - ranked[:, None, :] > wide
+    return (apart | ~np.triu(np.ones((d, d), bool), 1)).all(axis=2)[:, : d - 1].cumprod(axis=1).sum(axis=1)
+
+
 def settled(scores: np.ndarray, uncertainty: np.ndarray, top: int) -> np.ndarray:
     """Which features (n, d) bool are settled as inside or outside of the `top` largest scores, at 95 %.
 

@@ -7,6 +7,9 @@ from shapeline import scores
 from shapeline.metrics import ties
 from shapeline.seeds import seed_of
 
+HALF_WIDTH = 1.96  # of a 95 % interval, in uncertainties
+SINGLE = 1e-6  # share of the largest score that single precision may hide
+
 
 def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int = 0) -> pd.DataFrame:
     """RMSE (units of the value), Spearman correlation and top-k overlap with the truth, per instance and repeat.
@@ -16,6 +19,8 @@ def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int
     and a side, so that they agree by chance. Spearman is NaN where either side is constant. A label with snapshots
     also has `rmse_by_budget` (x = budget as a multiple of d) and, with repeats, `bias_squared_by_budget` and
     `variance_by_budget` (per instance, mean over features; unbiased, so that a squared bias may come out below 0).
+    Scores with an uncertainty have `predicted_rmse` and `coverage`, the share of true ones inside of the 95 %
+    intervals, and with snapshots `predicted_rmse_by_budget` and `coverage_by_budget`.
     """
     truth = scores.final(truth).drop_duplicates(["instance", "target"])
     both = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
@@ -39,6 +44,7 @@ def _of_equal_length(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:
     }
     keys = last[["instance", "repeat"]]
     frames = [keys.assign(quantity=name, x=np.nan, value=value) for name, value in quantities.items()]
+    frames += [part.assign(x=np.nan) for part in _predicted(last)]
     if both["budget"].nunique() > 1:
         frames += _by_budget(both)
     return pd.concat(frames, ignore_index=True)
@@ -49,6 +55,7 @@ def _by_budget(both: pd.DataFrame) -> list[pd.DataFrame]:
     errors = scores.matrix(both) - _true(both)
     keys = both[["instance", "repeat"]].assign(x=both["budget"].astype(float))
     frames = [keys.assign(quantity="rmse_by_budget", value=np.sqrt((errors**2).mean(1)))]
+    frames += [part.assign(quantity=part["quantity"] + "_by_budget") for part in _predicted(both)]
     repeats = both["repeat"].nunique()
     if repeats > 1:
         groups = pd.DataFrame(errors).groupby([keys["instance"], both["target"], keys["x"]])
@@ -58,6 +65,20 @@ def _by_budget(both: pd.DataFrame) -> list[pd.DataFrame]:
             told = values.rename("value").reset_index().drop(columns="target")
             frames.append(told.assign(quantity=name, repeat=0))
     return frames
+
+
+def _predicted(both: pd.DataFrame) -> list[pd.DataFrame]:
+    """The predicted RMSE and the coverage of the rows that have an uncertainty; x: their budgets."""
+    if "uncertainty" not in both or not (known := both["uncertainty"].notna()).any():
+        return []
+    rows = both[known]
+    spread = np.stack(rows["uncertainty"].to_list()).astype(float)
+    true = _true(rows)
+    rounding = SINGLE * np.abs(true).max(axis=1, keepdims=True)
+    inside = np.abs(scores.matrix(rows) - true) <= HALF_WIDTH * spread + rounding
+    keys = rows[["instance", "repeat"]].assign(x=rows["budget"].astype(float))
+    found = {"predicted_rmse": np.sqrt((spread**2).mean(axis=1)), "coverage": inside.mean(axis=1)}
+    return [keys.assign(quantity=name, value=value) for name, value in found.items()]
 
 
 def _true(both: pd.DataFrame) -> np.ndarray:

@@ -242,11 +242,19 @@ def spent(frame: pd.DataFrame) -> int:
 
 
 def evaluations(results: Results) -> pd.Series:
-    """Model evaluations per instance and repeat (median of the rows that did not fail), by label; NaN where scores
-    made elsewhere do not say."""
+    """Model evaluations per instance and repeat, by label: median of the rows that did not fail, mean of those that end
+    when they are good enough; NaN where scores made elsewhere do not say."""
     known = {label: good(frame) for label, frame in results.scores.items()}
     known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
-    return pd.Series({label: spent.median() for label, spent in known.items()}, dtype=float)
+    varied = stopping(results)  # where a few instances may take most of it
+    each = {label: spent.mean() if label in varied else spent.median() for label, spent in known.items()}
+    return pd.Series(each, dtype=float)
+
+
+def stopping(results: Results) -> dict[str, dict]:
+    """The labels whose explanations end when they are good enough, and what has to hold."""
+    budgets = {label: (entry.get("parameters") or {}).get("budget") for label, entry in results.labels.items()}
+    return {label: budget for label, budget in budgets.items() if isinstance(budget, dict) and label in results.scores}
 
 
 def unit_of(results: Results, label: str) -> str:

@@ -9,7 +9,17 @@ import pandas as pd
 from shapeline.game.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.operations.versions import differing
-from shapeline.report.experiment import DIRECTIONS, Results, ceiling, evaluations, good, part_sizes, scalars, spent
+from shapeline.report.experiment import (
+    DIRECTIONS,
+    Results,
+    ceiling,
+    evaluations,
+    good,
+    part_sizes,
+    scalars,
+    spent,
+    stopping,
+)
 from shapeline.report.numbers import interval, listed, number, plain, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
@@ -146,6 +156,7 @@ def cost(results: Results) -> pd.DataFrame:
     The empty and the full coalition are allowed on top of the budget.
     """
     each, budget, d = evaluations(results), results.settings.get("budget"), results.d
+    varied = stopping(results)
     alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
     timed = 1000 * scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
     seconds = pd.Series({label: frame["seconds"].sum() for label, frame in results.scores.items()}, dtype=float)
@@ -158,13 +169,19 @@ def cost(results: Results) -> pd.DataFrame:
                 "label": label,
                 "evaluations per instance": number(each[label], digits=6),
                 "multiple of d": number(each[label] / d) if d else "–",
-                "budget": ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–",
+                "budget": _of_budget(above, budget, varied.get(label)),
                 "ms per instance": interval(timed.loc[label]) if alone and label in timed.index else number(mean),
                 "seconds, total": number(seconds[label]),
                 "share of time": share(seconds[label] / seconds.sum()) if seconds.sum() > 0 else "–",
             }
         )
     return pd.DataFrame(rows)
+
+
+def _of_budget(above: bool, budget: float | None, until: Mapping | None) -> str:
+    if until:
+        return "until good enough"
+    return ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–"
 
 
 def record_values(row: np.ndarray, features: Features, card: Mapping) -> list[str]:

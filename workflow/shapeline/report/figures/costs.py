@@ -30,6 +30,28 @@ def wide(rows: pd.DataFrame) -> bool:
 
 
 @styled
+def done_by_evaluations(spent: Mapping[str, np.ndarray], d: int, styles: Mapping[str, Style]) -> Figure:
+    """The share of the explanations that took at most so many evaluations, a step curve a label, their mean a dot."""
+    drawing = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    axes = drawing.subplots()
+    for label, numbers in spent.items():
+        across = np.sort(numbers) / d
+        share = 100 * np.arange(1, len(across) + 1) / len(across)
+        style = styles[label]
+        axes.step(np.r_[across[0], across], np.r_[0, share], where="post", color=style.colour, label=label)
+        mean = across.mean()
+        up = 100 * (across <= mean).mean()
+        axes.plot(mean, up, style.marker, color=style.colour, markerfacecolor=style.face, markersize=7)
+    axes.set(xscale="log", ylim=(0, 103), xlabel="evaluations / d", ylabel="explanations that took no more (%)")
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if low <= tick <= high]
+    axes.set_xticks(ticks, [number(tick) for tick in ticks])
+    axes.minorticks_off()
+    drawing.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+    return drawing
+
+
+@styled
 def error_by_cost(
     frame: pd.DataFrame,
     styles: Mapping[str, Style],

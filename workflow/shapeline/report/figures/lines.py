@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -151,6 +152,39 @@ BUDGET_PANELS = {  # quantity -> title, whether it is a square whose root is dra
     "bias_squared_by_budget": ("Bias", True),
     "variance_by_budget": ("Standard deviation over repeats", True),
 }
+
+
+@styled
+def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "nats") -> Figure | None:
+    """What methods predict of their error beside the error itself, and how many true scores their intervals hold, both
+    against the budget; None where no method that has snapshots says how wrong it is."""
+    if not (frame["quantity"] == "predicted_rmse_by_budget").any():
+        return None
+    drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
+    error, coverage = drawing.subplots(1, 2)
+    for label, style in styles.items():
+        predicted, held = (line_of(frame, f"{name}_by_budget", label) for name in ("predicted_rmse", "coverage"))
+        if predicted.empty:
+            continue
+        actual = line_of(frame, "rmse_by_budget", label)
+        error.plot(actual["x"], actual["mean"], style.marker, linestyle="-", color=style.colour, label=label)
+        dashes = {"linestyle": (0, (4, 2)), "markerfacecolor": "none", "color": style.colour}
+        error.plot(predicted["x"], predicted["mean"], style.marker, label=f"{label}, predicted", **dashes)
+        bars = np.abs(100 * held[["low", "high"]].T.to_numpy() - 100 * held["mean"].to_numpy())
+        coverage.errorbar(
+            held["x"], 100 * held["mean"], bars, color=style.colour, marker=style.marker, capsize=2, linewidth=1.2
+        )
+    coverage.axhspan(92, 98, color=matplotlib.rcParams["grid.color"], zorder=0)
+    coverage.axhline(95, color=matplotlib.rcParams["axes.edgecolor"], linewidth=1, linestyle=(0, (1, 2)))
+    error.set(yscale="log", title="Predicted and actual RMSE", ylabel=unit)
+    coverage.set(title="True scores inside of 95 % intervals (%)", ylim=(min(70.0, coverage.get_ylim()[0]), 101))
+    ticks = sorted(frame.loc[frame["quantity"] == "predicted_rmse_by_budget", "x"].unique())
+    for axes in (error, coverage):
+        axes.set(xscale="log", xlabel="budget (evaluations / d)")
+        axes.set_xticks(ticks, [number(tick) for tick in ticks])
+        axes.set_xticks([], minor=True)
+    drawing.legend(*error.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
+    return drawing
 
 
 @styled

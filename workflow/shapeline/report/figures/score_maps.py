@@ -31,7 +31,12 @@ def instance_table(
     title = html.escape(name.replace("\n", ", "))
     ends = {f"{label} ±": row for label, row in half.items()}
     numbers = pd.DataFrame({**values, **ends}, columns).rename_axis("feature").reset_index()
-    caption = "Behind ±: the half of the 95 % interval of a sampled score. Grey: the interval holds 0." if half else ""
+    caption = (
+        "Behind ±, and as a line below: the 95 % interval of a sampled score; 0 is in the middle of a cell. Grey: the "
+        "interval holds 0."
+        if half
+        else ""
+    )
     return (
         f"<h3>{title}</h3>"
         + figure(drawing, f"Scores of every feature by every method: {title}", caption, numbers=numbers).data
@@ -46,19 +51,22 @@ def heat_maps(
     cells: Sequence[np.ndarray],
     columns: int = 9,
     tone: str = "gray",
+    half: Mapping[str, Sequence[np.ndarray | None]] | None = None,
 ) -> Figure:
     """Score maps of a few instances: a row an instance, the image first, then a column a label.
 
     images: (n, channels, height, width) in [0, 1]; names: n texts; values: label -> n arrays (d,) or None for a
     failure; cells: n times (height, width), the feature that owns each pixel, -1 for none; tone: of grey images. More
-    labels than `columns` go on in a further block of rows.
+    labels than `columns` go on in a further block of rows. half: of the 95 % intervals, as values; a score whose
+    interval holds 0 has no colour.
     """
+    ends = half or {}
 
     def draw(axes: Axes, row: int, label: str | None) -> None:
         if label is None:
             axes.imshow(picture(images[row]), cmap=tone, vmin=0, vmax=1, interpolation="nearest")
         else:
-            _map(axes, values[label][row], cells[row])
+            _map(axes, values[label][row], cells[row], ends[label][row] if label in ends else None)
 
     return picture_grid(names, list(values), draw, columns)
 
@@ -115,15 +123,14 @@ def picture(image: np.ndarray) -> np.ndarray:
     return image[0] if len(image) == 1 else np.moveaxis(image, 0, -1).clip(0, 1)
 
 
-def _map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray) -> None:
+def _map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray, half: np.ndarray | None) -> None:
     if scores is None:
         write_failed(axes)
         return
     size = np.abs(scores).max()
     limit = size if size > 0 else 1.0
-    axes.imshow(
-        np.where(cells < 0, np.nan, scores[cells]), cmap=SIGNS, vmin=-limit, vmax=limit, interpolation="nearest"
-    )
+    shown = scores if half is None else np.where(np.abs(scores) <= half, 0.0, scores)
+    axes.imshow(np.where(cells < 0, np.nan, shown[cells]), cmap=SIGNS, vmin=-limit, vmax=limit, interpolation="nearest")
     axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color=QUIET, labelpad=2)
 
 
@@ -167,8 +174,16 @@ def score_table(
         ink = MIDDLE if muted[row, column] else ink
         dark = not np.isnan(score) and colours[row, column, :3] @ [0.2126, 0.7152, 0.0722] < 0.45
         axes.text(
-            column, row, text, ha="center", va="center", fontsize=7.5 if half else 8.5, color=PAPER if dark else ink
+            column,
+            row - 0.1 * known[row, column],
+            text,
+            ha="center",
+            va="center",
+            fontsize=7.5 if half else 8.5,
+            color=PAPER if dark else ink,
         )
+        if known[row, column]:
+            _whisker(axes, row, column, score / limits[column], ends[order][row, column] / limits[column])
     axes.set_xticks(range(len(labels)), [wrapped(label, 9.5 / len(labels)) for label in labels])
     axes.set_yticks(range(rows), [names[place] for place in order])
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
@@ -180,3 +195,11 @@ def score_table(
     more = f"; {rest} smaller features not shown" if rest > 0 else ""
     axes.set_xlabel(f"score ({unit}); colours are scaled within each column{more}", fontsize=8.5, loc="left")
     return drawing
+
+
+def _whisker(axes: Axes, row: int, column: int, score: float, half: float) -> None:
+    """A score with its interval below the number of its cell, whose width is twice the column's largest score."""
+    ink, below = axes.texts[-1].get_color(), row + 0.32
+    ends = np.clip(0.45 * np.array([score - half, score + half]), -0.48, 0.48)
+    axes.plot(column + ends, [below, below], color=ink, linewidth=0.9, solid_capstyle="butt")
+    axes.plot(column + 0.45 * score, below, "|", color=ink, markersize=4, markeredgewidth=1.2)

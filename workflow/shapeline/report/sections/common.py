@@ -12,7 +12,7 @@ from shapeline.report.elements import Answers, figure, heading, missing, note, p
 from shapeline.report.experiment import Results, ceiling, scalars
 from shapeline.report.figures.costs import by_cost, error_by_cost
 from shapeline.report.figures.dots import areas, errors
-from shapeline.report.figures.lines import convergence, curve_panels, curves
+from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves
 from shapeline.report.numbers import number, share
 from shapeline.report.styling import FEW, styles_of
 from shapeline.report.tables import CUT
@@ -230,5 +230,11 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
     return together(
         HTML("<h3>Convergence</h3>"),
         figure(drawing, f"Error to {results.truth} against the budget, bias and standard deviation apart", caption),
+        figure(
+            calibration(frame, styles_of(results), results.value_unit),
+            f"Predicted and actual error to {results.truth}, and coverage of intervals, against the budget",
+            "Left: means over instances of the RMSE that a method predicts from its own draw (hollow, dashed), and of "
+            "its actual one. Right: how many of the true scores lie inside of its 95 % intervals; grey is 92 to 98 %.",
+        ),
         table(findings.best_by_budget(results), "Best at each budget", text=["smallest error", "next", "told apart"]),
     )

@@ -1,14 +1,18 @@
 """The scores of a few instances."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from IPython.display import HTML
 
+from shapeline.designs.uncertainty import settled_places
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.colours import signs
-from shapeline.report.elements import figure
+from shapeline.report.elements import figure, note, together
 from shapeline.report.experiment import Results
-from shapeline.report.figures.score_maps import heat_maps, instance_table, tone_of
+from shapeline.report.figures.score_maps import LEVEL, heat_maps, instance_table, tone_of
+from shapeline.report.numbers import number, share
 from shapeline.report.tables import record_values
 
 
@@ -42,8 +46,11 @@ def explanations(results: Results) -> HTML:
             f"{experiment.rows_shown(results)}"
         )
         cells = [results.features_of(image).cells[0] for image in images]
-        drawing = heat_maps(images, names, values, cells, tone=tone_of(results.dataset_card))
-        return figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
+        half = intervals(results, picked["instance"])
+        caption += " No colour: the 95 % interval of a sampled score holds 0." * bool(half)
+        drawing = heat_maps(images, names, values, cells, tone=tone_of(results.dataset_card), half=half)
+        maps = figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
+        return together(maps, order_note(results))
     ends = {
         label: experiment.scores_of(each, picked["instance"], "uncertainty") for label, each in results.scores.items()
     }
@@ -58,7 +65,31 @@ def explanations(results: Results) -> HTML:
         )
         for place, (row, name) in enumerate(zip(rows, names, strict=True))
     ]
-    return HTML("".join(tables))
+    return together(HTML("".join(tables)), order_note(results))
+
+
+def intervals(results: Results, instances: Sequence[int]) -> dict[str, list[np.ndarray | None]]:
+    """Half of the 95 % intervals of the labels that know any: (d,) of each instance, None where it is not known."""
+    found = {label: experiment.scores_of(frame, instances, "uncertainty") for label, frame in results.scores.items()}
+    known = {label: rows for label, rows in found.items() if any(row is not None for row in rows)}
+    return {label: [None if row is None else LEVEL * row for row in rows] for label, rows in known.items()}
+
+
+def order_note(results: Results) -> HTML | None:
+    """How far the order of the largest scores is settled, by label; None where no label says how wrong it is."""
+    told = []
+    for label, frame in results.scores.items():
+        rows = experiment.good(frame).reindex(columns=["scores", "uncertainty"]).dropna()
+        pairs = [(np.asarray(one)[None], np.asarray(spread)[None]) for one, spread in rows.itertuples(index=False)]
+        places = np.array([settled_places(*pair)[0] for pair in pairs])
+        if len(places):
+            told.append(f"{label} {number(np.median(places))} ({share((places > 0).mean())} settle the first)")
+    if not told:
+        return None
+    return note(
+        "Settled order: how many of an explanation's largest scores are each told from all below them, at 95 %, median "
+        f"over explanations: {'; '.join(told)}. Below these the order may be chance."
+    )
 
 
 def named_values(results: Results, row: np.ndarray) -> list[str]:

@@ -19,7 +19,7 @@ from shapeline.report.colours import LEVELS
 from shapeline.report.elements import note, together
 from shapeline.report.experiment import Results, chosen, scalars, scores_of
 from shapeline.report.numbers import number, two_digits
-from shapeline.report.sections.examples import signless
+from shapeline.report.sections.examples import intervals, order_note, signless
 from shapeline.report.vectors import centred, cosines
 
 SHOWN = 5  # labels on a page of documents
@@ -40,6 +40,12 @@ class Document:
     unknown: np.ndarray | None = None  # (d,) bool: words the model has no embedding for
     note: str = ""
     units: Mapping[str, str] = field(default_factory=dict)  # of the scores of labels that are not in the page's own
+    unsure: Mapping[str, np.ndarray] = field(default_factory=dict)  # (d,) bool by label: the score's interval holds 0
+
+    def shown(self, label: str) -> np.ndarray | None:
+        """A label's scores, 0 where their intervals hold it."""
+        scores = self.scores.get(label)
+        return np.where(self.unsure[label], 0.0, scores) if label in self.unsure else scores
 
 
 # -------------------------------------------------------------------------------------------------------- words
@@ -52,7 +58,8 @@ def reading_note(without: str = "") -> HTML:
         'class; <span class="n6">orange, line above</span>: against it'
         f"{html.escape(without)}. Stronger colours and thicker lines are larger "
         "scores, linear on the scale beside each method, which runs to its own largest score unless the same scale "
-        'stands beside all. <span class="unknown">Dotted</span>: a word the model does not know.</p>'
+        "stands beside all. In documents a word has no colour where the interval of a sampled score holds 0. "
+        '<span class="unknown">Dotted</span>: a word the model does not know.</p>'
     )
 
 
@@ -187,6 +194,7 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
     texts = [document_files.words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
     values = {label: scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
     units = {label: experiment.unit_of(results, label) for label in results.scores}
+    half = intervals(results, picked["instance"])
     return [
         Document(
             name=f"document {row['instance']}",
@@ -198,6 +206,11 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
             unknown=None if known is None else np.array([word not in known for word in text], bool),
             note=_cut(row, len(text), card["unit"]),
             units=units,
+            unsure={
+                label: np.abs(values[label][place]) <= ends[place]
+                for label, ends in half.items()
+                if ends[place] is not None
+            },
         )
         for place, (row, text) in enumerate(zip(picked.to_dict("records"), texts, strict=True))
     ]
@@ -230,7 +243,7 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
 
     def explained(label: str) -> str:
         own = document.units.get(label, unit)
-        return words(document.words, document.scores.get(label), own, unknown=document.unknown).data
+        return words(document.words, document.shown(label), own, unknown=document.unknown).data
 
     blocks = "".join(
         f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b><div>{explained(label)}</div></div>'
@@ -254,7 +267,7 @@ def explanations(results: Results) -> HTML:
             )
             for document, text in zip(documents_of(results, own), own["text"], strict=True)
         ]
-        return together(reading_note(signless(results)), *tables)
+        return together(reading_note(signless(results)), *tables, order_note(results))
     picked = documents_shown(results.instances, int(results.settings.get("instances_shown") or 4) + 2)
     labels = _few(results)
     more = note(f"Shown are {', '.join(labels)}: the best masking areas, and the best control.") if labels else None
@@ -262,6 +275,7 @@ def explanations(results: Results) -> HTML:
         reading_note(signless(results)),
         more,
         document_page(documents_of(results, picked), results.value_unit, labels),
+        order_note(results),
     )
 
 

@@ -1,0 +1,99 @@
+"""Labels whose budget ends when an explanation is good enough: what each instance took, and what it came to."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+
+from shapeline.designs.stopping import AT_THE_CAP
+from shapeline.designs.uncertainty import predicted_error
+from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.experiment import Results, good, scalars, stopping
+from shapeline.report.figures.costs import done_by_evaluations
+from shapeline.report.numbers import number, share
+from shapeline.report.styling import styles_of
+
+
+def section(results: Results) -> HTML:
+    """The distribution of evaluations, the error that they came to, and the fixed budget that would do the same; empty
+    where no label stops by its error."""
+    labels = stopping(results)
+    spent = {label: good(results.scores[label])["evaluations"].to_numpy() for label in labels}
+    spent = {label: row for label, row in spent.items() if len(row)}
+    if not spent:
+        return HTML("")
+    shown = pd.concat([pd.DataFrame({"label": label, "evaluations": row}) for label, row in spent.items()])
+    return together(
+        heading("Until it is good enough", 2),
+        figure(
+            done_by_evaluations(spent, results.d, styles_of(results)),
+            "Share of the explanations that were good enough, against evaluations",
+            "Each explanation goes on in rounds until its predicted error is small enough, or its top features are "
+            "settled. Dots: means.",
+            numbers=shown,
+        ),
+        table(pd.DataFrame([_row(results, label, labels[label]) for label in spent]), text=["until"]),
+        note(_words(results)),
+    )
+
+
+def words(budget: Mapping) -> str:
+    """What has to hold, in words."""
+    error, top = budget.get("error"), budget.get("top")
+    parts = []
+    if error is not None:
+        of_whole = " of |v(N) − v(∅)|" if isinstance(error, str) else ""
+        parts.append(f"predicted RMSE ≤ {error}{of_whole}")
+    if top is not None:
+        parts.append(f"the top {top} settled")
+    return " and ".join(parts)
+
+
+def _words(results: Results) -> str:
+    told = (
+        "At the cap: left before it was good enough, and flagged. The same for all: what every explanation would need "
+        "under one fixed budget that makes each as good, the most that any took; saved is the share of it that was not "
+        "spent."
+    )
+    if results.exact:
+        told += (
+            " Same RMSE at: where the curve of a label of the same method with snapshots has that mean error, between "
+            "budgets on logarithmic axes; a dash where no such label was run, or its curve lies to one side."
+        )
+    return told
+
+
+def _row(results: Results, label: str, budget: Mapping) -> dict:
+    rows = good(results.scores[label])
+    spent, d = rows["evaluations"].to_numpy(), results.d
+    known = [row for row in rows["uncertainty"] if row is not None]
+    predicted = np.mean([predicted_error(np.asarray(row)[None])[0] for row in known]) if known else np.nan
+    row = {
+        "label": label,
+        "until": words(budget),
+        "evaluations, mean": number(spent.mean(), 4),
+        "median": number(np.median(spent), 4),
+        "most": number(spent.max()),
+        "at the cap": share((rows["flag"] == AT_THE_CAP).mean()),
+        f"RMSE, predicted ({results.value_unit})": number(predicted),
+    }
+    if results.exact:
+        errors = scalars(results.metrics.get("error"), "rmse")["mean"]
+        row["actual"] = number(errors.get(label, np.nan))
+        row["same RMSE at"] = same_error(results, label, errors.get(label, np.nan))
+    return {**row, "the same for all": f"{number(spent.max() / d)} d", "saved": share(1 - spent.mean() / spent.max())}
+
+
+def same_error(results: Results, label: str, error: float) -> str:
+    """The fixed budget at which the same method has this mean RMSE, by the curve of a label with snapshots."""
+    curves = results.metrics.get("error")
+    method = results.labels[label]["method"]
+    for other, entry in results.labels.items():
+        if other == label or entry["method"] != method or curves is None:
+            continue
+        curve = curves[(curves["quantity"] == "rmse_by_budget") & (curves["label"] == other)].sort_values("mean")
+        if len(curve) > 1 and curve["mean"].min() <= error <= curve["mean"].max() and curve["mean"].min() > 0:
+            budget = np.exp(np.interp(np.log(error), np.log(curve["mean"]), np.log(curve["x"])))
+            return f"{number(budget)} d ({other})"
+    return "–"
