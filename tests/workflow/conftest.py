@@ -88,7 +88,7 @@ class Checkout:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=options.pop("timeout", 400),
+            timeout=options.pop("timeout", 1800),
             **options,
         )
         if check and done.returncode:

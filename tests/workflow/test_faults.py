@@ -51,7 +51,7 @@ def settled(checkout) -> dict:
     return {name: time_ns for name, time_ns in shards(checkout).items() if record(checkout, name).exists()}
 
 
-def wait_for(what, seconds: float = 120):
+def wait_for(what, seconds: float = 600):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := what():
