@@ -23,7 +23,7 @@ test: setup
 	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadgroup -m "not real"
 
 # Under 90 s on two cores: no framework's models, no run of Snakemake.
-QUICK := architecture config designs_connected designs_exact designs_local designs_properties designs_sampled \
+QUICK := architecture config designs_connected designs_estimators designs_exact designs_local designs_properties designs_sampled \
 	designs_surrogate features graphs hierarchy influence lasso plan prune repository scores statistics theory
 test-quick: setup
 	OMP_NUM_THREADS=1 python -m pytest -n 2 $(QUICK:%=tests/unit/test_%.py)

@@ -22,10 +22,11 @@ from tests.unit import questions, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
 
-INSTALLED = {name: importlib.util.find_spec(name) for name in ("shap", "lime")}
+INSTALLED = {name: importlib.util.find_spec(name) for name in ("shap", "lime", "shapiq")}
 needs_shap = pytest.mark.skipif(INSTALLED["shap"] is None, reason="shap is not installed: pip install .[peers]")
 needs_lime = pytest.mark.skipif(INSTALLED["lime"] is None, reason="lime is not installed: pip install .[peers]")
-MARKS = {"shap": needs_shap, "lime": needs_lime, "captum": ()}
+needs_shapiq = pytest.mark.skipif(INSTALLED["shapiq"] is None, reason="shapiq is not installed: pip install .[peers]")
+MARKS = {"shap": needs_shap, "lime": needs_lime, "shapiq": needs_shapiq, "captum": ()}
 PEERS = {name: method for name, method in registry.METHODS.items() if method.family == "peers"}
 SAMPLED = [pytest.param(name, marks=MARKS[peer.package]) for name, peer in PEERS.items() if peer.sampled]
 OF_PIXELS = [one for one in SAMPLED if one.values[0] != "peer_lime_text"]
@@ -104,6 +105,44 @@ def test_draws_are_an_instances_own_and_global_generators_stay(model, name):
     np.testing.assert_allclose(part.scores, whole.scores[1:], atol=1e-6)
     if name != "peer_shap_partition":  # it draws only to break ties
         assert np.abs(explain(model, name, 4, seed=4).scores - whole.scores).max() > 1e-4
+
+
+@needs_shapiq
+def test_every_approximator_of_shapiq_explains_within_its_budget(model, exact):
+    from shapeline.peers import shapiq_methods
+
+    scale = np.abs(exact).mean()
+    slow = {"SPEX", "ProxySPEX"}
+    enumerate_all = {"KernelSHAP", "kADDSHAP", "UnbiasedKernelSHAP", "SVARM"}
+    assert enumerate_all < set(shapiq_methods.names())
+    for name in set(shapiq_methods.names()) - slow:
+        few, every = (
+            explain(model, "peer_shapiq", budget, approximator=name, part=slice(1)) for budget in (6, 256 / 8)
+        )
+        assert few.evaluations[0] <= 48 and every.evaluations[0] <= 256, name
+        bound = 1e-5 if name in enumerate_all else 0.4 * scale
+        assert np.abs(every.scores - exact[:1]).mean() < bound, name
+
+
+@needs_shapiq
+def test_what_shapiq_lacks_or_gives_up_is_told_in_a_line(model):
+    with pytest.raises(
+        ShapelineError, match=r"^peer_shapiq: shapiq \S+ has no approximator 'Odd'.* KernelSHAP,"
+    ) as caught:
+        explain(model, "peer_shapiq", 4, approximator="Odd")
+    assert not isinstance(caught.value, MethodFailure) and "\n" not in str(caught.value)
+    (found,) = questions.attribute(
+        *(model, IMAGES, TARGETS, {"method": "peer_shapiq", "approximator": "SPEX"}, PATCHES, ROWS, "probability"),
+        budgets=[4.0],
+    )
+    assert found.status == ["no design"] * 3 and "SPEX of 32 evaluations: " in found.error[0]
+
+
+@needs_shapiq
+@pytest.mark.skipif(importlib.util.find_spec("lightgbm") is None, reason="lightgbm is not installed")
+def test_shapiq_by_boosted_trees(model, exact):
+    found = explain(model, "peer_shapiq", 20, approximator="ProxySPEX", part=slice(1))
+    assert np.abs(found.scores - exact[:1]).mean() < 0.5 * np.abs(exact).mean() and found.evaluations[0] <= 160
 
 
 @needs_shap

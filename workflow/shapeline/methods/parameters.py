@@ -232,6 +232,13 @@ class PeerShapPartition(Sampled):
     )
 
 
+class PeerShapiq(Sampled):
+    approximator: Literal[
+        *("KernelSHAP", "kADDSHAP", "UnbiasedKernelSHAP", "SVARM", "OwenSamplingSV", "StratifiedSamplingSV"),
+        *("PermutationSamplingSV", "SPEX", "ProxySPEX", "OddSHAP", "RegressionMSR", "ProxySHAP", "ShaplEIG"),
+    ] = Field("KernelSHAP", description="The library's name; not every release has each.")
+
+
 class External(Parameters):
     path: str = Field(description="Parquet or CSV file of scores made elsewhere; $VARIABLES expand.")
 

@@ -39,6 +39,7 @@ from shapeline.methods.parameters import (
     Parameters,
     Partition,
     Parzen,
+    PeerShapiq,
     PeerShapPartition,
     Qii,
     Sampled,
@@ -452,6 +453,14 @@ METHODS = Registry(
             efficient=True,
             random=True,
             package="captum",
+        ),
+        "peer_shapiq": Method(
+            "peers",
+            "shapeline.peers.shapiq_methods:approximate",
+            PeerShapiq,
+            minimum="shapeline.peers.budgets:kernel_minimum",
+            random=True,
+            package="shapiq",
         ),
         "peer_lime_text": Method(
             "peers",

@@ -12,6 +12,7 @@ PACKAGES = {
     "keras": "keras",
     "lightgbm": "lightgbm",
     "lime": "lime",
+    "shapiq": "shapiq",
     "numpy": "numpy",
     "onnxruntime": "onnxruntime",
     "scikit-learn": "sklearn",
