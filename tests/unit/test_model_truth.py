@@ -1,0 +1,153 @@
+"""Shapley values that are read from a model, against all coalitions of the same value and reference."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from sklearn import ensemble, linear_model, tree
+from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVR
+
+from shapeline.errors import ShapelineError
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.models import wrapping
+from shapeline.models.classifier import Classifier
+from shapeline.models.pipeline_file import Pipeline, frame
+from tests.unit import questions
+
+D = 6
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(160, D)).astype(np.float32)
+LABELS = ((X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 0.5)).astype(int)  # three classes
+BINARY, TARGET = (LABELS > 0).astype(int), X[:, 0] * X[:, 1] + np.sin(2 * X[:, 3]) + X[:, 5]
+COLUMNS = Features("column", (D,), np.arange(D, dtype=np.int32))
+CASES = {
+    "tree": (tree.DecisionTreeClassifier(max_depth=6, random_state=0), LABELS, "tree_shap", "probability", 3),
+    "forest": (ensemble.RandomForestClassifier(7, random_state=0), LABELS, "tree_shap", "probability", 3),
+    "extra": (ensemble.ExtraTreesRegressor(5, max_depth=5, random_state=0), TARGET, "tree_shap", "prediction", 4),
+    "boosted": (ensemble.GradientBoostingClassifier(n_estimators=20), BINARY, "tree_shap", "log_odds", 1),
+    "boosted numbers": (ensemble.GradientBoostingRegressor(n_estimators=20), TARGET, "tree_shap", "prediction", 3),
+    "histograms": (ensemble.HistGradientBoostingClassifier(max_iter=15), BINARY, "tree_shap", "log_odds", 1),
+    "histogram numbers": (ensemble.HistGradientBoostingRegressor(max_iter=15), TARGET, "tree_shap", "prediction", 3),
+    "logistic": (linear_model.LogisticRegression(), BINARY, "linear_shap", "log_odds", 1),
+    "linear": (linear_model.Ridge(), TARGET, "linear_shap", "prediction", 3),
+    "a stump": (tree.DecisionTreeRegressor(max_depth=1), TARGET, "tree_shap", "prediction", 2),
+    "a leaf": (tree.DecisionTreeRegressor(max_depth=1, min_samples_leaf=160), TARGET, "tree_shap", "prediction", 2),
+}
+
+
+def explain(model, method, value, rows, inputs=None, features=COLUMNS, targets=None):
+    inputs = X[:5] if inputs is None else inputs
+    targets = np.zeros(len(inputs), int) if targets is None else targets
+    (found,) = questions.attribute(
+        *(model, inputs, targets, {"method": method}, features, Reference(rows), value), on_error="fail"
+    )
+    return found
+
+
+def check(model, method, value, rows, **asked):
+    found = explain(model, method, value, rows, **asked)
+    exact = explain(model, "shapley", value, rows, **asked).scores
+    np.testing.assert_allclose(found.scores, exact, atol=3e-6 * (1 + np.abs(exact).max()))
+    assert (found.evaluations == 2).all()
+    np.testing.assert_allclose(found.scores.sum(axis=1), found.value_full - found.value_empty, atol=1e-4)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_scores_are_those_of_all_coalitions(name):
+    estimator, labels, method, value, rows = CASES[name]
+    model = wrapping.wrap(estimator.fit(X, labels))
+    for target in range(model.n_classes or 1):
+        check(model, method, value, X[50 : 50 + rows], targets=np.full(5, target))
+
+
+@pytest.mark.parametrize("name", ["forest", "histograms"])
+def test_missing_cells_go_where_the_trees_send_them(name):
+    estimator, labels, method, value, rows = CASES[name]
+    holes = np.where(RNG.random(X.shape) < 0.3, np.float32(np.nan), X)
+    check(wrapping.wrap(estimator.fit(holes, labels)), method, value, holes[40 : 40 + rows], inputs=holes[:5])
+
+
+def test_players_are_groups_and_what_is_never_removed_stays():
+    model = wrapping.wrap(ensemble.RandomForestClassifier(5, random_state=0).fit(X, LABELS))
+    groups = Features("group", (3,), np.array([0, 1, 0, 2, -1, 1], dtype=np.int32))
+    check(model, "tree_shap", "probability", X[50:53], features=groups)
+    regression = wrapping.wrap(linear_model.LinearRegression().fit(X, TARGET))
+    found = explain(regression, "linear_shap", "prediction", X[50:51], features=groups)
+    exact = explain(regression, "shapley", "prediction", X[50:51], features=groups)
+    np.testing.assert_allclose(found.scores, exact.scores, atol=1e-5)
+
+
+def piped(last, labels, value_classes):
+    """A pipeline on a data frame of three numbers and a text column with four values, as one from a file."""
+    columns = [{"name": f"x{i}", "type": "number"} for i in range(3)]
+    columns.append({"name": "town", "type": "text", "values": ["Bern", "Genf", "Ulm", "Wien"]})
+    rows = np.column_stack([X[:, :3], RNG.integers(0, 4, len(X))]).astype(np.float32)
+    table = frame(rows, columns)
+    steps = make_column_transformer(
+        (StandardScaler(), ["x0", "x1", "x2"]), (OneHotEncoder(handle_unknown="ignore"), ["town"])
+    )
+    estimator = make_pipeline(steps, last).fit(table, labels + (rows[:, 3] == 2) * (0 if value_classes else 1.0))
+    ask = estimator.predict_proba if value_classes else estimator.predict
+    task = "classification" if value_classes else "regression"
+    outputs = len(estimator.classes_) if value_classes else 1
+    model = Classifier("function", "pipeline", Pipeline(b"", columns, estimator, ask), outputs, task=task)
+    return model, rows, Features("column", (4,), np.arange(4, dtype=np.int32))
+
+
+@pytest.mark.parametrize(
+    ("last", "labels", "method", "value"),
+    [
+        (ensemble.RandomForestClassifier(6, random_state=0), LABELS, "tree_shap", "probability"),
+        (ensemble.GradientBoostingRegressor(n_estimators=10), TARGET, "tree_shap", "prediction"),
+        (linear_model.Ridge(), TARGET, "linear_shap", "prediction"),
+        (linear_model.LogisticRegression(), BINARY, "linear_shap", "log_odds"),
+    ],
+)
+def test_a_one_hot_code_is_its_column(last, labels, method, value):
+    model, rows, features = piped(last, labels, value != "prediction")
+    check(model, method, value, rows[40 : 41 if value == "log_odds" else 43], inputs=rows[:5], features=features)
+
+
+def test_many_columns_in_a_moment():
+    wide = RNG.normal(size=(300, 120)).astype(np.float32)
+    labels = wide[:, :4].sum(axis=1) * wide[:, 5] + wide[:, 60]
+    model = wrapping.wrap(ensemble.GradientBoostingRegressor(n_estimators=60, max_depth=4).fit(wide, labels))
+    features = Features("column", (120,), np.arange(120, dtype=np.int32))
+    found = explain(model, "tree_shap", "prediction", wide[100:110], inputs=wide[:10], features=features)
+    np.testing.assert_allclose(found.scores.sum(axis=1), found.value_full - found.value_empty, atol=1e-4)
+    if importlib.util.find_spec("shap"):
+        import shap
+
+        explainer = shap.TreeExplainer(model.module.__self__, wide[100:110], feature_perturbation="interventional")
+        np.testing.assert_allclose(found.scores, explainer.shap_values(wide[:10]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "labels", "method", "value", "rows", "said"),
+    [
+        (*CASES["boosted"][:3], "log_probability", 1, "add up to its log_odds, not to log_probability"),
+        (*CASES["boosted"][:3], "log_odds", 2, "with 2 reference rows the probability is averaged"),
+        (CASES["boosted"][0], LABELS, "tree_shap", "log_odds", 1, "log_odds of 3 classes are no sum"),
+        (linear_model.Ridge(), TARGET, "tree_shap", "prediction", 1, "Ridge is no trees of scikit-learn's"),
+        (SVR(), TARGET, "linear_shap", "prediction", 1, "SVR has no weight for each input"),
+        (linear_model.PoissonRegressor(), TARGET**2, "linear_shap", "prediction", 1, "is not the sum that its scores"),
+        (make_pipeline(PCA(3), linear_model.Ridge()), TARGET, "linear_shap", "prediction", 1, "Ridge mixes columns"),
+    ],
+)
+def test_what_is_no_sum_is_refused_in_a_line(estimator, labels, method, value, rows, said):
+    model = wrapping.wrap(estimator.fit(X, labels))
+    with pytest.raises(ShapelineError, match=said) as caught:
+        explain(model, method, value, X[50 : 50 + rows])
+    assert "\n" not in str(caught.value) and "gp_shapley or kernel_shap" in str(caught.value)
+
+
+def test_a_function_is_refused():
+    model = wrapping.wrap(lambda rows: np.full((len(rows), 2), 0.5))
+    with pytest.raises(ShapelineError, match="tree_shap reads scikit-learn's models, and this one is none"):
+        explain(model, "tree_shap", "probability", X[:1])

@@ -1,0 +1,128 @@
+"""A scikit-learn model as its last step and what comes before it, and which feature each input of that step is of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shapeline.datasets.table_file import class_name
+from shapeline.engine.question import Question
+from shapeline.errors import ShapelineError
+from shapeline.models.pipeline_file import Pipeline, frame
+
+if TYPE_CHECKING:
+    from shapeline.datasets.loading import Dataset
+
+OTHERS = "use gp_shapley or kernel_shap"
+UNSEEN = -2
+NEAR = 1e-4  # share of the values within which scores must add up: functions are asked in single precision
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """last: the final estimator; prepare: from rows (n, columns) to what it is given (n, k); outputs (classes,): its
+    own number of each class of the dataset, None of a regression."""
+
+    last: Any
+    prepare: Callable[[np.ndarray], np.ndarray]
+    outputs: np.ndarray | None
+
+
+def shapley(
+    where: str,
+    question: Question,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    dataset: "Dataset | None",
+    explain: Callable,
+) -> tuple[np.ndarray, int]:
+    """Shapley values (n, d) that `explain` reads from the model itself, checked to add up; both ends are evaluated.
+
+    explain: from a Fitted, prepared inputs (n, k) and reference rows (M, k), the feature of each of the k (-1: never
+    removed), d and the outputs (n,) asked, to scores. Raises ShapelineError where it cannot be read so.
+    """
+    fitted, features = opened(where, question.model.module, dataset), question.features
+    rows = question.reference.of(inputs)[0]
+    given, absent = fitted.prepare(inputs), fitted.prepare(rows)
+    owners = owners_of(where, fitted, inputs, rows, features.cells)
+    outputs = np.zeros(len(inputs), int) if fitted.outputs is None else fitted.outputs[targets]
+    scores = explain(fitted, (given, absent), owners, features.d, outputs)
+    ends = question.values(inputs, np.array([[True], [False]]).repeat(features.d, axis=1), targets)
+    gap = np.abs(scores.sum(axis=1) - (ends[:, 0] - ends[:, 1]))
+    if (gap > NEAR * (1 + np.abs(ends).sum(axis=1))).any():
+        raise ShapelineError(
+            f"{where}: what the {type(fitted.last).__name__} says is not the sum that its scores are of (they miss "
+            f"{question.value} by {gap.max():.2g}); {OTHERS}"
+        )
+    return scores, 2
+
+
+def opened(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
+    """The estimator behind a model: a pipeline from a file, or the bound method of an object."""
+    estimator = module.estimator if isinstance(module, Pipeline) else getattr(module, "__self__", None)
+    if not hasattr(estimator, "get_params"):
+        raise ShapelineError(f"{where} reads scikit-learn's models, and this one is none; {OTHERS}")
+    classes, outputs = getattr(estimator, "classes_", None), None
+    if classes is not None:
+        own = [class_name(label) for label in classes]
+        named = dataset.card["classes"] if isinstance(module, Pipeline) and dataset is not None else own
+        outputs = np.array([own.index(name) for name in named])
+    steps = []
+    last = estimator
+    while hasattr(last, "steps"):
+        steps += [step for _, step in last.steps[:-1] if step not in (None, "passthrough")]
+        last = last.steps[-1][1]
+
+    def prepare(rows: np.ndarray) -> np.ndarray:
+        named = getattr(estimator, "feature_names_in_", None)
+        columns = module.columns if isinstance(module, Pipeline) else None
+        made = np.asarray(rows, np.float64) if named is None or columns is None else frame(rows, columns)[list(named)]
+        for step in steps:
+            made = step.transform(made)
+        return np.asarray(made.toarray() if hasattr(made, "toarray") else made, np.float64)
+
+    return Fitted(last, prepare, outputs)
+
+
+def owners_of(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """The feature (k,) of each input of the last step, found by moving a column at a time from one row to the others'.
+
+    Raises ShapelineError where one hangs on two features: then steps mix columns, and no sum over splits is the game's.
+    """
+    base, donors = rows[:1], np.concatenate([inputs, rows])
+    start = fitted.prepare(base)
+    owners = np.full(start.shape[1], UNSEEN)
+    for column in range(base.shape[1]):
+        moved = np.repeat(base, len(donors), axis=0)
+        moved[:, column] = donors[:, column]
+        changed = ~same(fitted.prepare(moved), start).all(axis=0)
+        if (changed & (owners != UNSEEN) & (owners != cells[column])).any():
+            raise ShapelineError(f"{where}: a step before the {type(fitted.last).__name__} mixes columns; {OTHERS}")
+        owners[changed] = cells[column]
+    return np.maximum(owners, -1)  # what no column changes is equal in all rows
+
+
+def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where numbers are equal, or both missing."""
+    return (one == other) | (np.isnan(one) & np.isnan(other))
+
+
+def refuse_unless_additive(where: str, question: Question, additive: str, estimator: Any) -> None:
+    """Refuse a value that the parts of this estimator do not add up to."""
+    rows = 1 if question.reference.rows is None else len(question.reference.rows)
+    if question.value != additive:
+        raise ShapelineError(
+            f"{where}: the parts of a {type(estimator).__name__} add up to its {additive}, not to {question.value}; "
+            f"set value: {additive}, or {OTHERS}"
+        )
+    if additive == "log_odds" and rows > 1:
+        raise ShapelineError(
+            f"{where}: with {rows} reference rows the probability is averaged before log_odds is taken, and no sum is "
+            f"left; give a reference of one row, or {OTHERS}"
+        )
+    if additive == "log_odds" and len(estimator.classes_) != 2:
+        raise ShapelineError(
+            f"{where}: log_odds of {len(estimator.classes_)} classes are no sum over the parts of a "
+            f"{type(estimator).__name__}; {OTHERS}"
+        )

@@ -1,0 +1,189 @@
+"""Interventional TreeSHAP: exact Shapley values of scikit-learn's trees for any number of columns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shapeline.designs.design import log_factorial
+from shapeline.engine.question import Question
+from shapeline.errors import ShapelineError
+from shapeline.methods import fitted
+from shapeline.methods.fitted import Fitted
+
+if TYPE_CHECKING:
+    from shapeline.datasets.loading import Dataset
+
+CELLS = 1 << 22  # instances times reference rows times conditions of a tree that are held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Nodes of a tree, the root first: children (-1 at a leaf), the split x[feature] <= threshold, where a missing cell
+    goes, and what a leaf adds, value (nodes, outputs)."""
+
+    left: np.ndarray
+    right: np.ndarray
+    feature: np.ndarray
+    threshold: np.ndarray
+    missing_left: np.ndarray
+    value: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Conditions on the ways to the leaves: those of one player on one way are a slot, and slots of one leaf adjoin.
+
+    node, is_left (E,): conditions; slots, leaves: where each slot and each leaf begins, among conditions and slots;
+    player, leaf (slots,); value (leaves, outputs).
+    """
+
+    node: np.ndarray
+    is_left: np.ndarray
+    slots: np.ndarray
+    leaves: np.ndarray
+    player: np.ndarray
+    leaf: np.ndarray
+    value: np.ndarray
+
+
+def tree_shap(
+    question: Question, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
+) -> tuple[np.ndarray, int]:
+    """Interventional TreeSHAP (Lundberg et al. 2020, algorithm 3), the mean over the reference rows; scores (n, d).
+
+    On the way to a leaf a feature that x alone satisfies must be present, one that the reference row alone satisfies
+    absent: the leaf's value times that game's Shapley value. Of a forest or tree the value is the probability, of
+    boosted trees of two classes log_odds with one reference row, of a regression the prediction. Evaluates both ends,
+    which the scores must add up to. Raises ShapelineError for other values and models.
+    """
+
+    def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
+        additive = value_of(model.last)
+        fitted.refuse_unless_additive("tree_shap", question, additive, model.last)
+        single = not type(model.last).__name__.startswith("Hist")  # the others' splits compare single precision
+        given, absent = (part.astype(np.float32) if single else part for part in rows)
+        return sum(shapley(tree, given, absent, owners, d, outputs) for tree in trees_of(model.last))
+
+    return fitted.shapley("tree_shap", question, inputs, targets, dataset, explain)
+
+
+def value_of(model: Any) -> str:
+    """What the trees of a model add up to: probability, log_odds or prediction. ShapelineError of one without trees."""
+    from sklearn import ensemble, tree
+
+    forests = (tree.BaseDecisionTree, ensemble.RandomForestClassifier, ensemble.RandomForestRegressor)
+    forests += (ensemble.ExtraTreesClassifier, ensemble.ExtraTreesRegressor)
+    boosted = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegressor)
+    boosted += (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
+    if not isinstance(model, (*forests, *boosted)) or getattr(model, "n_outputs_", 1) != 1:
+        raise ShapelineError(f"tree_shap: {type(model).__name__} is no trees of scikit-learn's; {fitted.OTHERS}")
+    if not hasattr(model, "classes_"):
+        return "prediction"
+    return "probability" if isinstance(model, forests) else "log_odds"
+
+
+def trees_of(model: Any) -> Iterator[Tree]:
+    """The trees whose values, one a class or one of a regression, add up to what the model says, but for a constant."""
+    if hasattr(model, "_predictors"):
+        for (predictor,) in model._predictors:
+            nodes = predictor.nodes
+            if nodes["is_categorical"].any():
+                raise ShapelineError(f"tree_shap: {type(model).__name__} splits by categories; {fitted.OTHERS}")
+            inner = ~nodes["is_leaf"].astype(bool)
+            left, right = (np.where(inner, nodes[side].astype(int), -1) for side in ("left", "right"))
+            split = nodes["feature_idx"].astype(int), nodes["num_threshold"], nodes["missing_go_to_left"].astype(bool)
+            yield Tree(left, right, *split, _by_class(model, nodes["value"][:, None]))
+        return
+    members = np.ravel(getattr(model, "estimators_", [model]))
+    for member in members:
+        tree, value = member.tree_, member.tree_.value[:, 0]
+        if hasattr(model, "learning_rate"):
+            value = _by_class(model, model.learning_rate * value)
+        else:
+            value = (value / value.sum(axis=1, keepdims=True) if hasattr(model, "classes_") else value) / len(members)
+        missing = np.asarray(tree.missing_go_to_left, bool)
+        yield Tree(tree.children_left, tree.children_right, tree.feature, tree.threshold, missing, value)
+
+
+def _by_class(model: Any, value: np.ndarray) -> np.ndarray:
+    """The margin of the second of two classes, (nodes, 1), as what it adds to each; of a regression as it is."""
+    return np.column_stack([-value, value]) if hasattr(model, "classes_") else value
+
+
+def shapley(
+    tree: Tree, given: np.ndarray, absent: np.ndarray, owners: np.ndarray, d: int, outputs: np.ndarray
+) -> np.ndarray:
+    """Shapley values (n, d) of a tree's `outputs` (n,), rows given (n, k) against absent (M, k), mean over these.
+
+    owners (k,): the feature 0..d-1 that an input is of, -1 where it is never removed.
+    """
+    from scipy.sparse import csr_array
+
+    paths, n = paths_of(tree, owners), len(given)
+    if not len(paths.node):  # a single leaf
+        return np.zeros((n, d))
+    ours, theirs = (_kept(tree, paths, rows) for rows in (given, absent))
+    value = paths.value[:, outputs].T
+    free = paths.player < 0
+    played = np.flatnonzero(~free)
+    total = csr_array((np.ones(len(played)), (played, paths.player[played])), shape=(len(free), d))
+    inside, outside = _weights(np.diff(np.append(paths.leaves, len(free))).max())
+    scores, step = np.zeros((n, d)), max(1, CELLS // (n * len(free)))
+    for start in range(0, len(absent), step):
+        other = theirs[None, start : start + step] | free
+        mine = ours[:, None] | np.zeros_like(other)
+        present, away = mine & ~other, other & ~mine & ~free
+        possible = ~np.logical_or.reduceat(~mine & (~other | free), paths.leaves, axis=2)
+        a, b = (np.add.reduceat(side, paths.leaves, axis=2, dtype=np.int32) for side in (present, away))
+        reach = value[:, None] * possible
+        each = present * (reach * inside[a, b])[..., paths.leaf] - away * (reach * outside[a, b])[..., paths.leaf]
+        scores += (total.T @ each.sum(axis=1).T).T
+    return scores / len(absent)
+
+
+def paths_of(tree: Tree, owners: np.ndarray) -> Paths:
+    """The conditions of a tree's leaves, by leaf and player."""
+    inner = np.flatnonzero(tree.left >= 0)
+    parent, is_left = np.full(len(tree.left), -1), np.zeros(len(tree.left), bool)
+    parent[tree.left[inner]], parent[tree.right[inner]], is_left[tree.left[inner]] = inner, inner, True
+    leaves = np.flatnonzero(tree.left < 0)
+    steps, at = [], leaves
+    while (above := parent[at]).max() >= 0:
+        climbing = np.flatnonzero(above >= 0)
+        steps.append(np.stack([climbing, above[climbing], is_left[at[climbing]]]))
+        at = np.where(above >= 0, above, at)
+    leaf, node, left = np.concatenate(steps, axis=1) if steps else np.zeros((3, 0), int)
+    player = owners[tree.feature[node]]
+    order = np.lexsort([player, leaf])
+    leaf, node, left, player = leaf[order], node[order], left[order].astype(bool), player[order]
+    new = np.ones(len(leaf), bool)
+    new[1:] = (leaf[1:] != leaf[:-1]) | (player[1:] != player[:-1])
+    slots = np.flatnonzero(new)
+    return Paths(
+        node,
+        left,
+        slots,
+        np.searchsorted(leaf[slots], np.arange(len(leaves))),
+        player[slots],
+        leaf[slots],
+        tree.value[leaves],
+    )
+
+
+def _kept(tree: Tree, paths: Paths, rows: np.ndarray) -> np.ndarray:
+    """Whether rows (n, k) keep all conditions of each slot, (n, slots)."""
+    cells = rows[:, np.maximum(tree.feature, 0)]
+    left = np.where(np.isnan(cells), tree.missing_left, cells <= tree.threshold)
+    return np.logical_and.reduceat(left[:, paths.node] == paths.is_left, paths.slots, axis=1)
+
+
+def _weights(most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shapley values (most + 1, most + 1) of the game that wants a features present and b absent: of one of the former,
+    (a-1)! b!/(a+b)!, and less that of one of the latter, a! (b-1)!/(a+b)!; 0 where there is none."""
+    a, b = np.ogrid[: most + 1, : most + 1]
+    whole = log_factorial(a + b)
+    inside = np.exp(log_factorial(np.maximum(a - 1, 0)) + log_factorial(b) - whole) * (a > 0)
+    outside = np.exp(log_factorial(a) + log_factorial(np.maximum(b - 1, 0)) - whole) * (b > 0)
+    return inside, outside
