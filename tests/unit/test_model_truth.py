@@ -14,6 +14,7 @@ from sklearn.svm import SVR
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
+from shapeline.methods import tree_shap
 from shapeline.models import wrapping
 from shapeline.models.classifier import Classifier
 from shapeline.models.pipeline_file import Pipeline, frame
@@ -151,3 +152,19 @@ def test_a_function_is_refused():
     model = wrapping.wrap(lambda rows: np.full((len(rows), 2), 0.5))
     with pytest.raises(ShapelineError, match="tree_shap reads scikit-learn's models, and this one is none"):
         explain(model, "tree_shap", "probability", X[:1])
+
+
+def test_a_tree_by_hand():
+    """x0 <= 1 ? (x1 <= 2 ? 10 : 20) : 30, at its thresholds: equality goes left."""
+    by_hand = tree_shap.Tree(
+        left=np.array([1, 2, -1, -1, -1]),
+        right=np.array([4, 3, -1, -1, -1]),
+        feature=np.array([0, 1, -2, -2, -2]),
+        threshold=np.array([1.0, 2.0, 0, 0, 0]),
+        missing_left=np.zeros(5, bool),
+        value=np.array([[0.0], [0.0], [10.0], [20.0], [30.0]]),
+    )
+    given, absent = np.array([[1.0, 2.0], [9.0, 2.0]]), np.array([[9.0, 9.0]])
+    found = tree_shap.shapley(by_hand, given, absent, np.arange(2), 2, np.zeros(2, int))
+    # v: none 30, x1 alone 30, x0 alone 20, both 10.
+    np.testing.assert_allclose(found, [[-15.0, -5.0], [0.0, 0.0]], atol=1e-12)
