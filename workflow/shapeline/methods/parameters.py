@@ -141,6 +141,11 @@ class Lime(Sampled):
     selection: Literal["lasso", "forward"] = Field("lasso", description="How the features kept are chosen.")
 
 
+class ReadsModel(Parameters):
+    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+        return 2  # both ends, which the scores must add up to
+
+
 class HShap(OwnFeatures):
     min_size: int = Field(1, ge=1, description="Cells that a side of a leaf keeps at least (s).")
     threshold: float = Field(
