@@ -42,6 +42,7 @@ from shapeline.methods.parameters import (
     PeerShapiq,
     PeerShapPartition,
     Qii,
+    ReadsModel,
     Sampled,
     SampleShapley,
     SmoothGrad,
@@ -269,9 +270,11 @@ METHODS = Registry(
         "random": Method(
             "coalitions", "shapeline.methods.controls:random", asks_model=False, control=True, random=True, unit="none"
         ),
-        "tree_shap": Method("coalitions", "shapeline.methods.tree_shap:tree_shap", efficient=True, data=("table",)),
+        "tree_shap": Method(
+            "coalitions", "shapeline.methods.tree_shap:tree_shap", ReadsModel, efficient=True, data=("table",)
+        ),
         "linear_shap": Method(
-            "coalitions", "shapeline.methods.linear_shap:linear_shap", efficient=True, data=("table",)
+            "coalitions", "shapeline.methods.linear_shap:linear_shap", ReadsModel, efficient=True, data=("table",)
         ),
         "h_shap": Method("hierarchical", "shapeline.hierarchy.methods:h_shap", HShap, one_sided=True, unit="none"),
         "partition": Method("hierarchical", "shapeline.hierarchy.methods:partition", Partition, efficient=True),
