@@ -86,7 +86,8 @@ def small(paper: dict, folder) -> dict:
     raw = {"scale": "smoke", "run": list(paper["experiments"]), "datasets": {}, "models": {}, "experiments": {}}
     for name, entry in paper["datasets"].items():
         path = {"path": str(files[entry["source"]])} if entry["source"] in files else {}
-        path |= {"test": 1} if isinstance(entry.get("test"), int) else {}
+        if "test" in entry:  # of eight slides: one of each class, or one in all, so that a ring is left to train on
+            path["test"] = 1 if isinstance(entry["test"], int) else 0.1
         raw["datasets"][name] = {**path, **sizes.get(entry["source"], {})}
     for name, entry in paper["models"].items():
         raw["models"][name] = {"weights": None, "sizes": networks.get(entry["architecture"], {})}
