@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
@@ -362,6 +363,8 @@ def test_figures_show_what_is_there(explained):
     dots = right.collections[0].get_offsets()
     np.testing.assert_allclose(np.sort(dots[:, 0]), np.sort(explained.scores.ravel()))
     assert np.abs(dots[:, 1] - np.round(dots[:, 1])).max() <= 0.36
+    formats, _ = DisplayFormatter().format(figure)  # as a notebook asks for it
+    assert formats["image/png"].startswith(b"\x89PNG")
     with pytest.raises(ShapelineError, match=r"bars are of one instance; pick it, as e\[3\]"):
         explained.plot("bars")
     with pytest.raises(ShapelineError, match=r"unknown kind 'bar'\. Did you mean 'bars'"):

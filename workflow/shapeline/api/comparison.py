@@ -63,7 +63,7 @@ class Comparison:
 
     def plot(self) -> "Figure":
         """What each label costs against how good it is, the recommended one marked, and how far they agree."""
-        return drawing.comparison(self)
+        return drawing.shown(drawing.comparison(self))
 
     def __repr__(self) -> str:
         return "\n".join([self.table.to_string(float_format="{:.4g}".format, na_rep="–"), "", *self.told()])

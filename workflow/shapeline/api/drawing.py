@@ -1,6 +1,8 @@
 """The figures of an Explanation, by the report's own hand; matplotlib is imported when the first is drawn."""
 
+import functools
 import html
+import io
 
 import numpy as np
 import pandas as pd
@@ -10,6 +12,19 @@ from shapeline.errors import ShapelineError, nearest
 
 KINDS = ("bars", "waterfall", "summary", "overlay", "words")
 PICTURES, TEXTS = 8, 20  # that are drawn at once
+
+
+def shown(drawn):
+    """A figure that a notebook shows: IPython knows only those that pyplot made, unless they bring their picture."""
+    if not hasattr(drawn, "data"):  # that of words is HTML
+        drawn._repr_png_ = functools.partial(_png, drawn)
+    return drawn
+
+
+def _png(drawn) -> bytes:
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
 
 
 def plot(explanation, kind: str | None = None):

@@ -195,7 +195,7 @@ class Explanation(Record):
         kind: of one instance "bars" or "waterfall"; of several with the same features "summary" (mean |score| and a
         dot an instance); "overlay" of pictures, "words" of texts. None: what fits.
         """
-        return drawing.plot(self, kind)
+        return drawing.shown(drawing.plot(self, kind))
 
     def __repr__(self) -> str:
         return words.told(self)
