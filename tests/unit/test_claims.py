@@ -58,6 +58,30 @@ def test_accuracy_holds_where_its_interval_lies_above_the_claim(results):
     assert "90 % (88" in claim_checks.accuracy(0.91)(results).found
 
 
+def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
+    """Errors 1/K against 2/K at 4, 8 and 16 d of d = 10: the second ends at 2/160, the first is there with 80."""
+    hard, budgets = np.linspace(1, 2, 30), (4.0, 8.0, 16.0)
+    rows = [
+        (label, i, 0, "rmse_by_budget", x, factor * each / (10 * x))
+        for label, factor in (("good", 1), ("poor", 2))
+        for x in budgets
+        for i, each in enumerate(hard)
+    ]
+    results.measured["error"] = pd.DataFrame(rows, columns=measured(a=[1.0]).columns)
+    results.scores = {label: scored(np.ones((30, 2)), evaluations=160).assign(flag=None) for label in ("good", "poor")}
+    earlier = [scored(np.ones((30, 2)), evaluations=int(10 * x)).assign(budget=x) for x in budgets[:-1]]
+    results.labels, results.snapshots = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
+    told = claim_checks.fewer("good", "poor")(results)
+    assert told.verdict == "holds" and told.found.startswith("2.00 times as many (2.00 to 2.00)")
+    assert "80.0 evaluations against 160" in told.found
+    assert claim_checks.fewer("good", "poor", 3)(results).verdict == "fails"
+    assert claim_checks.fewer("poor", "good")(results).verdict == "fails"
+    assert claim_checks.fewer("good", "absent")(results).found == "absent did not run here"
+    results.snapshots = {}
+    results.measured["error"] = results.measured["error"].query("x == 16")
+    assert claim_checks.fewer("good", "poor")(results).verdict == "not testable here"
+
+
 def test_parameters_are_counted_exactly(results):
     assert claim_checks.parameters(351_002)(results).verdict == "holds"
     assert claim_checks.parameters(351_003)(results).verdict == "fails"

@@ -9,6 +9,7 @@ from scipy import stats
 
 from shapeline.report import experiment
 from shapeline.report.experiment import Results
+from shapeline.report.findings import equal_error
 from shapeline.report.numbers import interval, number, share
 from shapeline.statistics import claimed, paired
 from shapeline.statistics.bounds import LEAST_INSTANCES, enough, intervals
@@ -78,6 +79,30 @@ def beats(
         claim = ahead_of(values[[first, *others]], first, better)
         ahead = "; ".join(f"{label} {interval(row)}" for label, row in claim.table.iterrows())
         return Finding(f"ahead of: {ahead}", VERDICTS[claim.verdict])
+
+    return check
+
+
+def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
+    """How many times the first label's evaluations the second takes to the same error, at least so often: at the least
+    error that both reach, between their snapshots."""
+
+    def check(results: Results) -> Finding:
+        if "error" not in results.measured:
+            return Finding("metric error was not measured", UNTESTABLE)
+        if absent := [label for label in (first, second) if label not in results.scores]:
+            return Finding(f"{', '.join(absent)} did not run here", UNTESTABLE)
+        found = equal_error(results, first, second)
+        if found is None:
+            return Finding("no error that both cross between two of their snapshots", UNTESTABLE)
+        if not np.isfinite(found.low):
+            return Finding(f"{number(found.n)} instances, or snapshots, are too few for a verdict", UNTESTABLE)
+        at = (
+            f"RMSE {number(found.error, whole=False)}: {number(found.first)} evaluations against {number(found.second)}"
+        )
+        mean, low, high = (number(side, whole=False) for side in (found.ratio, found.low, found.high))
+        told = verdict(math.log(found.low), math.log(found.high), bar=math.log(least))
+        return Finding(f"{mean} times as many ({low} to {high}); {at}", VERDICTS[told])
 
     return check
 

@@ -17,6 +17,7 @@ from shapeline.report.claim_checks import (
     at_most,
     beats,
     faster,
+    fewer,
     parameters,
     takes_at_most,
 )
@@ -129,7 +130,7 @@ CLAIMS = (
         "5.1",
         "Least squares with the Shapley kernel needs fewer evaluations than sampled permutations",
         ("digits_convergence", "cancer_convergence"),
-        beats("kernel_shap", "sample_shapley", metric="error", quantity="rmse"),
+        fewer("kernel_shap", "sample_shapley"),
     ),
     Claim(
         SLIWINSKI,

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from shapeline.report.experiment import Results, evaluations, ids, other_data, scalars, spent
+from shapeline.report.experiment import Results, evaluations, evaluations_at_budgets, ids, other_data, scalars, spent
 from shapeline.report.numbers import counted, interval, number, share
 from shapeline.statistics import paired
+from shapeline.statistics.equal_error import EqualError, at_equal_error
 
 
 def headline(results: Results) -> dict:
@@ -150,6 +151,47 @@ def _error_sentences(results: Results, facts: dict) -> list[str]:
         f"RMSE {interval(error)} {results.value_unit}, "
         f"with {number(error['evaluations'])} evaluations per instance{against}."
     ]
+
+
+def equal_error(results: Results, first: str, second: str) -> EqualError | None:
+    """Evaluations of two labels at the least error that both reach, between their snapshots; None where one has none,
+    or does not cross it."""
+    measured = results.measured.get("error")
+    if measured is None:
+        return None
+    last, earlier = evaluations(results), evaluations_at_budgets(results)
+    curves, costs = [], []
+    for label in (first, second):
+        rows = measured[(measured["quantity"] == "rmse_by_budget") & (measured["label"] == label)]
+        curve = rows.pivot_table(index="instance", columns="x", values="value")
+        if len(curve.columns) < 2:
+            return None
+        spent = {x: earlier.get((label, x), last.get(label, math.nan)) for x in curve}
+        costs.append(pd.Series(spent, dtype=float))
+        curves.append(curve)
+    return at_equal_error(*curves, tuple(costs))
+
+
+def at_equal_error_table(results: Results) -> pd.DataFrame:
+    """What every label with snapshots takes to reach the error of the one that ends nearest, or as near as it gets."""
+    frame = results.metrics["error"]
+    ends = frame[frame["quantity"] == "rmse_by_budget"].sort_values("x").drop_duplicates("label", keep="last")
+    best, *others = ends.sort_values("mean", kind="stable")["label"]
+    rows = []
+    for label in others:
+        found = equal_error(results, best, label)
+        if found is None:
+            told = dict.fromkeys(("error", best, "its own", "times as many"), "–")
+        else:
+            sides = {"mean": found.ratio, "low": found.low, "high": found.high}
+            told = {
+                "error": number(found.error, whole=False),
+                best: number(found.first),
+                "its own": number(found.second),
+            }
+            told["times as many"] = interval(sides)
+        rows.append({"label": label, **told})
+    return pd.DataFrame(rows)
 
 
 def best_by_budget(results: Results) -> pd.DataFrame:

@@ -22,6 +22,7 @@ __getattr__, __dir__ = names_from(
         "Recommendation": "recommendation",
         "recommend": "recommendation",
         "behind_best": "recommendation",
+        "at_equal_error": "equal_error",
         "Claim": "claimed",
         "verdict": "claimed",
         "ahead_of": "claimed",

@@ -217,6 +217,21 @@ def _other_units(results: Results, frame: pd.DataFrame) -> HTML | None:
     )
 
 
+def _at_equal_error(results: Results) -> list[HTML]:
+    """Evaluations that methods take to the same error; nothing where fewer than two have snapshots."""
+    shown = findings.at_equal_error_table(results)
+    if shown.empty:
+        return []
+    told = "Evaluations at equal error: of the label that ends nearest, and of each other"
+    return [
+        table(shown, told),
+        note(
+            "At the least error that both reach, log-log linear between neighbouring budgets; – where one does not "
+            "cross it between two of its own, since nothing is extrapolated. 95 % intervals by resampling instances."
+        ),
+    ]
+
+
 def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
     """Error against the budget, bias and spread apart, and the best label at each budget; None without snapshots."""
     drawing = convergence(frame, styles_of(results), results.value_unit)
@@ -237,4 +252,5 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
             "its actual one. Right: how many of the true scores lie inside of its 95 % intervals; grey is 92 to 98 %.",
         ),
         table(findings.best_by_budget(results), "Best at each budget", text=["smallest error", "next", "told apart"]),
+        *_at_equal_error(results),
     )
