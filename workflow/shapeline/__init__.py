@@ -4,9 +4,9 @@ import importlib
 
 __version__ = "0.1.0"
 CALLS = {
-    "explain": "shapeline.api.call",
-    "compare": "shapeline.api.comparison",
-    "Explanation": "shapeline.api.explanation",
+    "explain": "shapeline.report.python.call",
+    "compare": "shapeline.report.python.comparison",
+    "Explanation": "shapeline.report.python.explanation",
     "compare_folders": "shapeline.statistics.folders",
 }
 

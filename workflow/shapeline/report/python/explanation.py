@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from shapeline.api import drawing, stored, words
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import Features
+from shapeline.report.python import drawing, stored, words
 
 if TYPE_CHECKING:
     import shap

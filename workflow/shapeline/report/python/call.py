@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import ValidationError
 
-from shapeline.api.case import Wanted, case_of
-from shapeline.api.explanation import Explanation
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import Features
 from shapeline.methods.calling import PLANNED
 from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS, stopping_problem
+from shapeline.report.python.case import Wanted, case_of
+from shapeline.report.python.explanation import Explanation
 
 
 def explain(

@@ -3,6 +3,6 @@
 from shapeline.lazy import names_from
 
 __getattr__, __dir__ = names_from(
-    "shapeline.api",
+    "shapeline.report.python",
     {"explain": "call", "Explanation": "explanation", "compare": "comparison", "Comparison": "comparison"},
 )

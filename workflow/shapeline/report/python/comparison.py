@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from shapeline.api import drawing, stored
-from shapeline.api.call import checked_settings, seed_by
-from shapeline.api.case import Case, Wanted, case_of
-from shapeline.api.explanation import Explanation
 from shapeline.errors import ShapelineError
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
+from shapeline.report.python import drawing, stored
+from shapeline.report.python.call import checked_settings, seed_by
+from shapeline.report.python.case import Case, Wanted, case_of
+from shapeline.report.python.explanation import Explanation
 from shapeline.statistics.paired import by_label
 from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
 

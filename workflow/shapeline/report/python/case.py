@@ -9,11 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from shapeline.api import given as givens
-from shapeline.api.explanation import About, Explanation
-from shapeline.api.given import Given
-from shapeline.api.progress import bar
-from shapeline.api.targets import chosen_targets, class_names_of
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
 from shapeline.designs.stopping import Until
@@ -31,6 +26,11 @@ from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.models import wrapping
 from shapeline.models.classifier import Classifier
+from shapeline.report.python import given as givens
+from shapeline.report.python.explanation import About, Explanation
+from shapeline.report.python.given import Given
+from shapeline.report.python.progress import bar
+from shapeline.report.python.targets import chosen_targets, class_names_of
 from shapeline.seeds import seed_of
 
 MOST_ROWS = 100  # of a background that is taken as it is

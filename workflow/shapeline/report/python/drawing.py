@@ -7,8 +7,8 @@ import io
 import numpy as np
 import pandas as pd
 
-from shapeline.api import words
 from shapeline.errors import ShapelineError, nearest
+from shapeline.report.python import words
 
 KINDS = ("bars", "waterfall", "summary", "overlay", "words")
 PICTURES, TEXTS = 8, 20  # that are drawn at once
