@@ -236,7 +236,9 @@ def test_beyond_the_papers_there_are_more_instances_and_repeats(default):
     large = validation.load({**default, "scale": "beyond"})
     assert large.results == "results/beyond"
     assert derived.canonical(large.experiments["digits"].instances) == {"count": 321, "or_all": True}
-    assert [large.experiments[name].repeats for name in ("digits", "digits_convergence")] == [3, 5]
+    assert [large.experiments[name].repeats for name in ("digits", "crosses")] == [3, 3]
+    default["experiments"]["digits"]["repeats"] = 5
+    assert validation.load({**default, "scale": "beyond"}).experiments["digits"].repeats == 5
     assert large.experiments["reviews"].instances.texts == ["a warm film"]
     assert large.models == validation.load(default).models
 
@@ -274,7 +276,7 @@ def test_unset_variable_and_missing_local_path(default, monkeypatch):
 def test_canonical_settings_ignore_order_numbers_written_two_ways_and_defaults(default):
     def settings(entry: dict) -> dict:
         default["experiments"]["digits"]["methods"] = {"k": entry}
-        default["experiments"]["digits"]["metrics"] = {}
+        default["experiments"]["digits"] |= {"metrics": {}, "seeds": 1}
         return derived.canonical(validation.load(default).experiments["digits"].methods["k"])
 
     first = settings({"method": "lime", "budget": 4, "kernel": "cosine"})

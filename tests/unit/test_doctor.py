@@ -179,7 +179,8 @@ def test_evaluations_are_those_of_the_designs(default):
     assert estimates.of_instance(loaded, "reviews", "l_shapley")[0] == on_words
     assert estimates.of_instance(loaded, "reviews", "integrated_gradients") == (50, 150)
     cost = estimates.of_experiment(loaded, "digits")
-    assert 107 * 2**16 < cost.evaluations < 107 * 2 * 2**16 and cost.slowest == "exact"
+    explained = 107 + 2 * 30  # by the first training, and by two others
+    assert explained * 2**16 < cost.evaluations < explained * 1.5 * 2**16 and cost.slowest == "exact"
 
 
 def test_the_cost_of_every_experiment_of_the_papers_is_told(paper):

@@ -16,7 +16,7 @@ from shapeline.report import numbers, questions, styling
 from shapeline.report.experiment import near_chance
 from shapeline.report.figures import evidence as figures_evidence
 from shapeline.report.questions import Criterion, Evidence
-from shapeline.report.sections import evidence, trainings
+from shapeline.report.sections import evidence, pooled, robustness
 from shapeline.statistics import paired, ranking, variance
 
 QUESTION = Criterion("log_odds", "masking_area", "lower", "Faithfulness: area", "masking", "nats")
@@ -305,11 +305,11 @@ def test_the_table_holds_every_method_against_the_best_by_the_bounds_of_the_advi
 
 def test_a_method_with_repeats_is_tried_against_itself(one):
     results = experiment(one)
-    assert evidence.equal_methods_note(one, results) is None
+    assert "was not tried on two draws of one method" in evidence.equal_methods_note(one, results).data
     results.measured = {"log_odds": repeated(one.values, repeats=3)}
     assert "against itself" in evidence.equal_methods_note(one, results).data
     results.measured = {"log_odds": pd.DataFrame(columns=["label", "instance", "repeat", "quantity", "x", "value"])}
-    assert evidence.equal_methods_note(one, results) is None
+    assert "was not tried" in evidence.equal_methods_note(one, results).data
 
 
 CHANCE = {"model_card": {"test_accuracy": 0.48}, "dataset_card": {"counts": {"test": {"0": 50, "1": 50}}}}
@@ -462,14 +462,14 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
     assert [text.get_text() for text in axes.get_yticklabels()] == paired.order(means)
     points = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 6.5)
     assert points == pytest.approx(sorted(means.to_numpy().ravel()))
-    page = trainings.over_trainings(one, results, styles(one)).data
+    page = robustness.over_trainings(one, results, styles(one)).data
     assert "Kendall&#x27;s W 1.00 (1: all the same)" in page and "3 trainings" in page and "Left out" not in page
     results = retrained(one, [0.0, 5.0], 0.0)
     ranked = ranking.kendall_w(questions.training_means(one, results).to_numpy())
-    other = trainings.over_trainings(one, results, styles(one)).data
+    other = robustness.over_trainings(one, results, styles(one)).data
     assert 0.1 < ranked < 0.9 and f"Kendall&#x27;s W {ranked:.2f} (1: all the same)" in other
     assert "the leader differs: cheap and dear" in other and "leads in all" not in other
-    assert trainings.over_trainings(one, retrained(one, [0.0]), styles(one)) is None
+    assert robustness.over_trainings(one, retrained(one, [0.0]), styles(one)) is None
 
 
 def test_other_trainings_may_have_fewer_instances(one):
@@ -480,42 +480,98 @@ def test_other_trainings_may_have_fewer_instances(one):
     means = questions.training_means(one, results)
     expected = measured[measured["instance"].isin(few)].groupby(["training", "label"])["value"].mean().unstack()
     pd.testing.assert_frame_equal(means, expected[list(means)], check_names=False)
-    page = trainings.over_trainings(one, results, styles(one)).data
+    page = robustness.over_trainings(one, results, styles(one)).data
     assert f"the same {len(few)} instances" in page and "Left out" not in page
 
 
 def test_each_training_says_whether_it_bears_the_advice_out(one):
     taken = one.advice().label
-    steady = trainings.over_trainings(one, retrained(one, [0.0, 0.0, 0.0], 0.001), styles(one)).data
-    assert f"Does {taken} stay within the margin in each training?" in steady
+    steady = robustness.over_trainings(one, retrained(one, [0.0, 0.0, 0.0], 0.001), styles(one)).data
+    assert f"Does {taken} stay within the margin in each training, on 40 instances?" in steady
     body = steady[steady.index("Does ") :]
     assert body.count(">yes<") == 3 and ">no<" not in body
     results = retrained(one, [0.0, 0.0, 0.0], 0.001)
     measured = results.trainings["log_odds"]
     worse = (measured["label"] == taken) & (measured["training"] == 2)
     results.trainings["log_odds"] = measured.assign(value=measured["value"] + 3.0 * worse)
-    body = trainings.over_trainings(one, results, styles(one)).data
+    body = robustness.over_trainings(one, results, styles(one)).data
     body = body[body.index("Does ") :]
     assert body.count(">yes<") == 2 and body.count(">no<") == 1
+
+
+def judged_by(one: Evidence, **moved: dict[str, float]) -> SimpleNamespace:
+    """Results with other references, under each of which some labels are worse by as much."""
+    results = experiment(one, budget=None)
+    rows = [results.measured["log_odds"]]
+    for name, by in moved.items():
+        added = rows[0]["label"].map(by).fillna(0.0)
+        rows.append(rows[0].assign(quantity=f"masking_area_{name}", value=rows[0]["value"] + added))
+    results.measured = {"log_odds": pd.concat(rows, ignore_index=True)}
+    return results
+
+
+def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
+    assert one.advice().label == "cheap"
+    same = judged_by(one, zero={}, blur={"poor": 1.0})
+    told = robustness.reference_change(one, same)
+    assert told == "With zero and blur in place of mean cheap stays within the margin too."
+    page = robustness.over_references(one, same).data
+    assert page.count(">yes<") == 3 and "stays within the margin too" in page
+    changed = judged_by(one, zero={}, blur={"cheap": 3.0})
+    said = robustness.reference_change(one, changed)
+    assert said.startswith("⚠ The advice changes with what fills absent features: cheap is shown to be behind dear (")
+    assert robustness.over_references(one, changed).data.count(">no<") == 1
+    [(_, more)] = evidence.answers([one], changed)
+    assert said in more  # at the top of the page too
+    unsure = judged_by(one, blur={})
+    rows = unsure.measured["log_odds"]
+    moved = (rows["label"] == "cheap") & (rows["quantity"] == "masking_area_blur")
+    noise = np.random.default_rng(0).normal(0, 2, len(rows))
+    unsure.measured["log_odds"] = rows.assign(value=rows["value"] + moved * noise)
+    assert "With blur in place of mean it is open whether cheap" in robustness.reference_change(one, unsure)
+    assert robustness.over_references(one, judged_by(one)) is None
+
+
+def of_data(one: Evidence, name: str, trainings: int = 1) -> SimpleNamespace:
+    """Results of an experiment on a dataset of that name."""
+    several = retrained(one, [0.0] * trainings, 0.001)
+    facts = {"dataset_card": {"name": name}, "model_card": {"name": "m"}, "experiment": name}
+    return SimpleNamespace(**{**vars(experiment(one)), "trainings": several.trainings, **facts})
+
+
+def test_the_index_ranks_shared_methods_over_datasets_and_models(one):
+    turned = answer({"dear": one.values["cheap"], "cheap": one.values["dear"], "poor": one.values["poor"]}, {"dear": 9})
+    results = [of_data(one, "d", trainings=3), of_data(turned, "e")]
+    page = pooled.section(results, {"d": [one], "e": [turned]}).data
+    assert "ranks of 3 methods" in page and "budget 4 d" in page and "free" not in page  # which one of them lacks
+    assert ">1, 1, 1<" in page and ">2, 2, 2<" in page and ">1.5<" in page
+    assert "Over 2 pairs of dataset and model no two intervals lie apart" in page
+    assert pooled.section(results[:1], {"d": [one]}) is None  # one dataset alone
+    other = of_data(turned, "e")
+    other.labels = {label: {**entry, "parameters": {"order": 2}} for label, entry in other.labels.items()}
+    assert pooled.section([results[0], other], {"d": [one], "e": [turned]}) is None  # not the same methods
+    many = [of_data(one, name) for name in "abcdefghijkl"]
+    told = pooled.section(many, {result.experiment: [one] for result in many}).data
+    assert "intervals lie apart" in told and "dear before free" in told
 
 
 def test_a_training_without_a_measurement_is_told(one):
     results = retrained(one, [0.0, 0.1, -0.1])
     measured = results.trainings["log_odds"]
     results.trainings["log_odds"] = measured[measured["training"] < 2]
-    page = trainings.over_trainings(one, results, styles(one)).data
+    page = robustness.over_trainings(one, results, styles(one)).data
     assert "Left out, without a measurement: 1 training." in page and "Not ranked" not in page
     results.trainings["log_odds"] = measured[(measured["training"] < 2) | (measured["label"] != "dear")]
-    page = trainings.over_trainings(one, results, styles(one)).data
+    page = robustness.over_trainings(one, results, styles(one)).data
     assert "Not ranked here, as a training lacks them: dear." in page and "Left out" not in page
     for few in (measured[measured["training"] < 1], measured[measured["label"] == "dear"], measured.head(0)):
         results.trainings["log_odds"] = few
-        page = trainings.over_trainings(one, results, styles(one)).data
+        page = robustness.over_trainings(one, results, styles(one)).data
         assert "3 trainings of the model cannot be compared" in page and "nan" not in page
 
 
 def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
-    page = trainings.variances(retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)).data
+    page = robustness.variances(retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)).data
     assert "between trainings" in page and "between draws" in page
     assert "between 4 trainings is known to a factor of 0.321 to 13.9" in page  # 3 / chi-square at .975 and .025
     results = retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)
@@ -524,7 +580,7 @@ def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
     shares = variance.variance_shares(wide.reshape(-1, 3, 4))
     assert shares["trainings"] > 0.5 and numbers.share(shares["trainings"]) in page
     results.trainings = {"own": results.trainings["log_odds"].assign(quantity="spread")}  # a metric of one's own
-    assert ">spread<" in trainings.variances(results).data
-    page = trainings.variances(retrained(one, [0.0], repeats=3)).data
+    assert ">spread<" in robustness.variances(results).data
+    page = robustness.variances(retrained(one, [0.0], repeats=3)).data
     assert "between trainings" not in page and "between draws" in page
-    assert trainings.variances(retrained(one, [0.0])) is None
+    assert robustness.variances(retrained(one, [0.0])) is None

@@ -112,7 +112,7 @@ def test_cached_values_go_when_no_score_was_read_from_them(made, default):
 
 def test_cached_values_of_derived_models_stay(made, default):
     one, two = (f"results/digits/values/{key}/16-1f.parquet" for key in ("a" * 16, "b" * 16))
-    default["experiments"]["digits"] |= {"cache": True, "seeds": 2}
+    default["experiments"]["digits"] |= {"cache": True, "seeds": 3}
     cached = validation.load(default)
     for file in (path for path in jobs.outputs(cached) if path.startswith("results/digits/scores/")):
         scores.write(file, pd.DataFrame({"instance": [1]}), {"cache": ("b" if "@seed1" in file else "a") * 16})

@@ -185,3 +185,33 @@ def test_variance_shares_are_those_of_the_components_that_there_are():
     assert shares == pytest.approx({name: part / sum(parts.values()) for name, part in parts.items()})
     alone = variance_shares(values[:, :, :1])
     assert math.isnan(alone["trainings"]) and alone["instances"] + alone["draws"] == pytest.approx(1)
+
+
+def test_pooled_ranks_take_datasets_and_models_as_units_and_agreement_does_not_make_them_exact():
+    cells = pd.DataFrame({"a": [1.0, 1, 2, 1, 1, 1], "b": [2.0, 2, 1, 3, 2, 2], "c": [3.0, 3, 3, 2, 3, 3]})
+    found = ranking.pooled_ranks(cells, ["d", "d", "d", "e", "f", "f"])
+    assert found["mean"].to_dict() == pytest.approx({"a": (4 / 3 + 1 + 1) / 3, "b": (5 / 3 + 3 + 2) / 3, "c": 8 / 3})
+    chance = stats.norm.ppf(1 - 0.05 / 6) * math.sqrt(8 / 12 / 3)  # three labels share the 5 %
+    assert found["low"].eq(1).all() and found["high"].tolist() == pytest.approx([10 / 9 + chance, 3, 3])
+    turned = pd.DataFrame([np.roll(np.arange(9), shift) for shift in (0, 0, 0, 3) * 5])
+    units = np.array([9, 9, 9, 6] * 5)  # of the last
+    seen, chance = stats.t.ppf(1 - 0.05 / 18, 19) * units.std(ddof=1), stats.norm.ppf(1 - 0.05 / 18)
+    last, half = ranking.pooled_ranks(turned, range(20)).loc[8], max(seen, chance * math.sqrt(80 / 12)) / math.sqrt(20)
+    assert last.tolist() == pytest.approx([units.mean(), units.mean() - half, 9])
+    agreed = ranking.pooled_ranks(pd.DataFrame([list(range(9))] * 4), list("wxyz"))
+    assert agreed["high"][0] == pytest.approx(1 + stats.norm.ppf(1 - 0.05 / 18) * math.sqrt(80 / 12 / 4))
+    more = ranking.pooled_ranks(pd.DataFrame([list(range(9))] * 40), list("wxyz") * 10)
+    assert more["high"].equals(agreed["high"])  # more trainings of the same models are no more units
+    assert ranking.pooled_ranks(cells, ["d"] * 6)["low"].isna().all()
+
+
+def test_pooled_intervals_hold_together():
+    random, missed = np.random.default_rng(0), 0
+    true = stats.rankdata([0.0, 0.4, 0.8, 1.2, 1.6])
+    quality = random.normal(np.arange(5) * 0.4, 1.0, (60_000, 5))
+    expected = stats.rankdata(quality, axis=1).mean(0)
+    assert (np.argsort(expected) == np.argsort(true)).all()
+    for trial in range(400):
+        found = ranking.pooled_ranks(pd.DataFrame(quality[6 * trial : 6 * trial + 6]), range(6)).sort_index()
+        missed += ((found["low"] > expected) | (found["high"] < expected)).any()
+    assert missed <= 33  # 5 % of 400, and three standard deviations

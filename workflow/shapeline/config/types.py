@@ -316,7 +316,8 @@ class Experiment(Strict):
         1, description="Trainings of the model, by other seeds alone; every label explains each of them."
     )
     seed_instances: Positive | None = Field(
-        None, description="Of the instances, how many the trainings beside the first are explained on; all by default."
+        None,
+        description="Instances that the other trainings are explained on, drawn by seed; all by default.",
     )
     time_limit: float | None = Field(
         None,

@@ -99,7 +99,7 @@ def of_models(config: Config, name: str) -> float:
 
 def _trainings(experiment: Experiment) -> float:
     count = len(experiment.instances.texts or ()) or experiment.instances.count
-    return 1 + (experiment.seeds - 1) * (experiment.seed_instances or count) / count
+    return 1 + (experiment.seeds - 1) * min(1, (experiment.seed_instances or count) / count)
 
 
 def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from shapeline.config.types import Config
 from shapeline.datasets.registry import remote_files
 from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
-from shapeline.plan.runs import labels, split_label, trainings
+from shapeline.plan.runs import labels, shards, split_label, trainings
 
 
 def fetch_settings(source: str, file: str) -> dict:
@@ -56,8 +56,8 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         **({"reference": entry.reference, "value": entry.value} if entry.model else {}),
         "dataset": entry.dataset,
     }
-    if variant in trainings(config, experiment):
-        settings["instances"] = entry.seed_instances
+    if entry.seed_instances and variant in trainings(config, experiment):
+        settings["instances"] = max(entry.seed_instances, shards(config, experiment))  # one a file at least
     if entry.timing != "batch":
         settings["timing"] = entry.timing
     if entry.precision != "float32":

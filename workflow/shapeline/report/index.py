@@ -16,7 +16,7 @@ from shapeline.report.elements import figure, folded, heading, note, table, toge
 from shapeline.report.experiment import Results
 from shapeline.report.figures import lines
 from shapeline.report.numbers import interval, number
-from shapeline.report.sections import common, evidence, text_experiments
+from shapeline.report.sections import common, evidence, pooled, text_experiments
 from shapeline.report.styling import Style
 from shapeline.seeds import digest
 
@@ -71,6 +71,7 @@ def recommendations(results: Sequence[Results], shown: Mapping[str, str] = Mappi
     """
     asked = {result.experiment: questions.evidence(result) for result in results}
     parts = [heading("Which method to trust", 2), evidence.overview(results, asked)]
+    parts += [pooled.section(results, asked)]
     for result in results:
         drawn = [evidence.costs_and_ranks(each, result, shown) for each in asked[result.experiment]]
         named = "Costs, ranks and health" if drawn else "Health"

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -224,6 +224,27 @@ def asked(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
     names = [] if own is None else sorted(own["quantity"].unique())
     more = (Criterion("own", name, "lower", f"A metric of one's own: {name}", name, "") for name in names)
     return [*QUESTIONS, *more]
+
+
+def reference_name(results: Results) -> str:
+    """What the experiment itself puts in the place of absent features, in a word."""
+    reference = results.settings.get("reference")
+    return reference if isinstance(reference, str) else (reference or {}).get("kind", "mean")
+
+
+def by_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
+    """The same question with other references in masked features, of the metric's `references`, by name."""
+    measured = results.measured.get(answer.question.metric)
+    if measured is None:
+        return {}
+    found, start = {}, f"{answer.question.quantity}_"
+    for quantity in measured["quantity"].unique():
+        if quantity.startswith(start):
+            values = paired.by_label(measured, quantity)
+            kept = [label for label in answer.values if label in values]
+            if len(kept) > 1 and len(values) >= ENOUGH:
+                found[quantity.removeprefix(start)] = replace(answer, values=values[kept])
+    return found
 
 
 def training_means(answer: Evidence, results: Results) -> pd.DataFrame:

@@ -29,6 +29,7 @@ __getattr__, __dir__ = names_from(
         "ranks": "ranking",
         "critical_difference": "ranking",
         "cliques": "ranking",
+        "pooled_ranks": "ranking",
         "kendall_w": "ranking",
         "variance_components": "variance",
         "variance_shares": "variance",

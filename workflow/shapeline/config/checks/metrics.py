@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from shapeline.config.checks.place import Place
-from shapeline.config.derived import canonical, shards_of
+from shapeline.config.derived import canonical
 from shapeline.datasets.registry import SOURCES
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game import features, references
@@ -145,15 +145,8 @@ def of_a_truth(place: Place) -> Iterator[str]:
 def of_trainings(place: Place) -> Iterator[str]:
     """The model can be trained again by other seeds, and a metric compares its trainings."""
     where, experiment, model = place.where, place.experiment, place.model
-    few, count = experiment.seed_instances, len(experiment.instances.texts or ()) or experiment.instances.count
     if experiment.seeds == 1:
-        if few:
-            yield f"{where}.seed_instances: it is of the trainings beside the first; give seeds, or remove the key"
         return
-    if few and few > count:
-        yield f"{where}.seed_instances: {few} of {count} instances; lower it, or remove the key"
-    elif few and few < (files := shards_of(place.config, experiment)):
-        yield f"{where}.seed_instances: {few} instances for {files} shards; raise it, or lower shards"
     if place.without_model:
         yield f"{where}.seeds: without a model nothing is trained; remove the key"
     elif model and (ready_kinds.kind_of(model.source, model.framework) or model.training.epochs == 0):

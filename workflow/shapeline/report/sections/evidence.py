@@ -15,7 +15,7 @@ from shapeline.report.figures import costs
 from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
 from shapeline.report.numbers import counted, ends, enumerated, interval, number, probability, share, within
 from shapeline.report.questions import ANY, PASSES, Evidence, at_budgets
-from shapeline.report.sections import trainings
+from shapeline.report.sections import robustness
 from shapeline.statistics import paired, ranking
 from shapeline.statistics.equal_methods import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
@@ -49,6 +49,7 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
         told = taken.outcome != "undecided" and stays
         earned = ": on this question no dearer method earns its cost" if told else ""
         more.append(f"{taken.label} is a control{earned}.")
+    more += [judged] if (judged := robustness.reference_change(answer, results)) else []
     again = answer.limit if stays else None  # the section says it in full
     more += [f"{_capital(scope)}: {told}" for scope, told in others if told != SAME and scope != again]
     return short, " ".join(more)
@@ -119,8 +120,8 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
         drawn = styling.styles_of(results)
         parts += [heading(answer.question.title), recommendation(answer, results), absence(answer)]
         parts += [against_best(answer, results), choices_table(answer), costs_and_ranks(answer, results)]
-        parts += [trainings.over_trainings(answer, results, drawn)]
-    parts += [over_questions(evidence), trainings.variances(results)]
+        parts += [robustness.over_references(answer, results), robustness.over_trainings(answer, results, drawn)]
+    parts += [over_questions(evidence), robustness.variances(results)]
     return together(*parts)
 
 
@@ -327,10 +328,13 @@ def against_best(answer: Evidence, results: Results) -> HTML:
 
 
 def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
-    """How often the test tells a method from itself, from the label with most repeats; nothing without repeats."""
+    """How often the test tells a method from itself, from the label with most repeats; or that it was not tried."""
     draws = paired.by_draw(results.measured[answer.question.metric], answer.question.quantity)
     draws = {label: table for label, table in draws.items() if label in answer.values}
     if not draws:
-        return None
+        return note(
+            "No label has repeats here (`repeats: 2`), so the test was not tried on two draws of one method; docs/"
+            "statistics.md says how it did on others."
+        )
     label = max(draws, key=lambda name: draws[name].shape[1])
     return note(f"{label} against itself: {rate_of_equal_methods(draws[label].to_numpy()).sentence}")

@@ -13,6 +13,7 @@ from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
 from shapeline.report.numbers import number, two_digit_interval, two_digits
+from shapeline.report.questions import reference_name
 from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import ranking
 
@@ -44,8 +45,7 @@ def sections(results: Results) -> HTML:
 def reference_areas(results: Results) -> pd.DataFrame:
     """Mean masking area (nats) of every label under each reference, the experiment's own first; a row a label."""
     frame = results.metrics.get("log_odds")
-    own = results.settings.get("reference")
-    own = own if isinstance(own, str) else (own or {}).get("kind", "mean")
+    own = reference_name(results)
     columns = {f"{own} (own)": scalars(frame, AREA)["mean"]}
     names = [] if frame is None else frame["quantity"].unique()
     for quantity in names:

@@ -1,0 +1,112 @@
+"""Over experiments: how the methods that several share rank, over datasets, models and their trainings."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+
+from shapeline.report.elements import heading, note, table, together
+from shapeline.report.experiment import Results, near_chance
+from shapeline.report.numbers import ends, enumerated, number
+from shapeline.report.questions import Evidence, training_means
+from shapeline.statistics import ranking
+
+LEAST = 3  # labels that are ranked
+
+
+def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
+    """A table of ranks for each question that two datasets or models or more were asked at one budget; nothing where
+    there is none. evidence: of each experiment, by its name."""
+    groups: dict[tuple, list[tuple[Results, Evidence]]] = {}
+    for result in results:
+        for answer in () if near_chance(result) else evidence[result.experiment]:
+            question, budget = answer.question, result.settings.get("budget")
+            groups.setdefault((question.metric, question.quantity, budget), []).append((result, answer))
+    parts = [part for members in groups.values() if (part := _ranked(members)) is not None]
+    if not parts:
+        return None
+    return together(
+        heading("Over the experiments", 2),
+        *parts,
+        note(
+            "Ranks, 1 the best, are of the means over instances, among the methods that all these experiments have "
+            "with the same parameters and budget; a number a training of the model. The intervals hold together at "
+            "95 %: Student's t over the pairs of dataset and model, whose trainings are averaged first, since they are "
+            "no further datasets. Where the pairs are few they are wide, and the winner of one experiment says little "
+            "about another."
+        ),
+    )
+
+
+def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
+    """The ranks of the labels that all members share; nothing where that are too few, or one dataset and model."""
+    [_, first] = members[0]
+    labels = _shared(members)
+    pairs = [_pair(result) for result, _ in members]
+    if len(labels) < LEAST or len(set(pairs)) < 2:
+        return None
+    cells = [_means(answer, result, labels) for result, answer in members]
+    cluster = [pair for pair, means in zip(pairs, cells, strict=True) for _ in range(len(means))]
+    sign = 1 if first.question.better == "lower" else -1
+    means = pd.concat(cells, ignore_index=True) * sign
+    pooled, each = ranking.pooled_ranks(means, cluster), ranking.ranks(means)
+    shown = pd.DataFrame(
+        {
+            "label": label,
+            "mean rank": number(row["mean"], 2, whole=False),
+            "interval, all together": ends(row["low"], row["high"]),
+            **{pair: _listed(each.loc[np.array(cluster) == pair, label]) for pair in dict.fromkeys(pairs)},
+        }
+        for label, row in pooled.iterrows()
+    )
+    budget = members[0][0].settings.get("budget")
+    at = "" if budget is None else f", budget {number(budget)} d"
+    return together(
+        table(shown, f"{first.question.title.split(': ')[0]}{at}: ranks of {number(len(labels))} methods"),
+        note(_said(pooled, len(set(pairs)))),
+    )
+
+
+def _shared(members: Sequence[tuple[Results, Evidence]]) -> list[str]:
+    """Labels of all members that are the same method with the same parameters everywhere."""
+
+    def entry(result: Results, label: str) -> tuple:
+        return result.labels[label]["method"], result.labels[label].get("parameters")
+
+    first, answer = members[0]
+    return [
+        label
+        for label in answer.values
+        if all(label in other.values and entry(of, label) == entry(first, label) for of, other in members)
+    ]
+
+
+def _pair(result: Results) -> str:
+    return f"{result.dataset_card.get('name')}, {result.model_card.get('name')}"
+
+
+def _means(answer: Evidence, result: Results, labels: list[str]) -> pd.DataFrame:
+    """Means (trainings, labels), the first over all its instances; a training that lacks a label is left out."""
+    others = training_means(answer, result)
+    others = others.loc[others.index > 0, labels] if set(labels) <= set(others) else pd.DataFrame(columns=labels)
+    return pd.concat([answer.values[labels].mean().to_frame().T, others.astype(float)], ignore_index=True)
+
+
+def _listed(ranks: pd.Series) -> str:
+    return ", ".join(number(rank) for rank in ranks)
+
+
+def _said(pooled: pd.DataFrame, pairs: int) -> str:
+    """Which labels' intervals lie apart, in a sentence."""
+    apart = [
+        f"{better} before {worse}"
+        for better, worse in itertools.combinations(pooled.index, 2)
+        if pooled["high"][better] < pooled["low"][worse]
+    ]
+    over = f"Over {number(pairs)} pairs of dataset and model"
+    if not apart:
+        return f"{over} no two intervals lie apart: no method is shown to rank before another."
+    told = enumerated(apart) if len(apart) < 4 else f"{number(len(apart))} of the pairs of methods, first {apart[0]}"
+    return f"{over} intervals lie apart: {told}; all others overlap."
