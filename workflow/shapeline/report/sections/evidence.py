@@ -202,7 +202,8 @@ def over_questions(evidence: Sequence[Evidence]) -> HTML | None:
         table(shown, "Rank by the mean (the mean), a column a question"),
         note(
             f"Kendall's W {agreement:.2f} over {number(len(common))} methods and {number(len(evidence))} questions: 1 "
-            f"where all rank the methods alike, {1 / len(evidence):.2f} on average where they have nothing in common."
+            f"where all rank the methods alike, {1 / len(evidence):.2f} on average where they have nothing in common. "
+            "Ranks of means: neighbours whose intervals overlap may change places by chance."
             + (f" Not every question ranks {enumerated(left)}." if left else "")
         ),
     )
