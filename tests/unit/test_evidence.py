@@ -519,7 +519,8 @@ def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
     assert page.count(">yes<") == 3 and "stays within the margin too" in page
     changed = judged_by(one, zero={}, blur={"cheap": 3.0})
     said = robustness.reference_change(one, changed)
-    assert said.startswith("⚠ The advice changes with what fills absent features: cheap is shown to be behind dear (")
+    assert said.startswith("⚠ The advice changes with what fills absent features: cheap is shown to be behind dear by ")
+    assert said.endswith(" nats (with blur).")
     assert robustness.over_references(one, changed).data.count(">no<") == 1
     [(_, more)] = evidence.answers([one], changed)
     assert said in more  # at the top of the page too

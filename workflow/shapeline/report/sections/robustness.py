@@ -73,8 +73,9 @@ def _borne_out(
     answer: Evidence, results: Results, each: Mapping[str, Recommendation], what: str, told: str
 ) -> HTML | None:
     """The label advised against the best mean of each variation; nothing where the advice is of no label in it."""
-    taken = _advised(answer, results).label
+    taken, limited = _advised(answer, results).label, results.settings.get("budget") is not None
     rows, unit = [], f" ({answer.unit})" if answer.unit else ""
+    best = "best mean within the budget" if limited and answer.within(results) else "best mean"
     for name, advice in each.items():
         if taken not in advice.bounds.index:
             return None
@@ -82,14 +83,14 @@ def _borne_out(
         rows.append(
             {
                 what: name,
-                "best mean": advice.bounds.index[0],
+                best: advice.bounds.index[0],
                 f"{taken} behind it{unit}": number(row["behind"], whole=False),
                 "interval, all together": ends(row["low"], row["high"]),
                 f"margin{unit}": number(advice.margin, whole=False),
                 "within the margin": within(row["status"]),
             }
         )
-    return table(pd.DataFrame(rows), f"Does {taken} stay within the margin {told}", text=["best mean"])
+    return table(pd.DataFrame(rows), f"Does {taken} stay within the margin {told}", text=[best])
 
 
 def over_references(answer: Evidence, results: Results) -> HTML | None:
@@ -118,11 +119,17 @@ def reference_change(answer: Evidence, results: Results) -> str | None:
     own = reference_name(results)
     worse = [name for name in status if status[name] in ("worse", "plainly worse")]
     if worse:
-        ahead = enumerated([f"{others[name].bounds.index[0]} (with {name})" for name in worse])
+        ahead = enumerated([_behind(others[name], taken, answer.unit, name) for name in worse])
         return f"⚠ The advice changes with what fills absent features: {taken} is shown to be behind {ahead}."
     if unsure := [name for name in status if status[name] == "open"]:
         return f"With {enumerated(unsure)} in place of {own} it is open whether {taken} stays within the margin."
     return f"With {enumerated(list(status))} in place of {own} {taken} stays within the margin too."
+
+
+def _behind(advice: Recommendation, taken: str, unit: str, name: str) -> str:
+    """The best mean with another reference, and by how much a label is behind it."""
+    row = advice.bounds.loc[taken]
+    return f"{advice.bounds.index[0]} by {ends(row['low'], row['high'])} {unit} (with {name})".replace("  ", " ")
 
 
 def variances(results: Results) -> HTML | None:
