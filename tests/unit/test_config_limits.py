@@ -152,7 +152,7 @@ def test_a_design_that_no_memory_holds_is_refused_with_what_it_takes(default, me
 
 def test_a_budget_beyond_all_coalitions_is_bounded_too(default):
     default["experiments"]["digits"] |= {"methods": {"whole": {"method": "kernel_shap", "budget": 1e7}}}
-    default["experiments"]["digits"]["metrics"] = {"cost": {}}
+    default["experiments"]["digits"] |= {"metrics": {"cost": {}}, "seeds": 1}
     validation.load(default)  # 2^16 coalitions are all that there are
     (line,) = refused(put(default, "experiments.digits.methods.whole.budget", 1e308))
     assert line.endswith("whole.budget: 1e+308 x d evaluations are more than any run makes; set 1e+08 or less")

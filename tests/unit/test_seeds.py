@@ -65,6 +65,14 @@ def test_other_trainings_may_explain_fewer_instances_which_move_no_other_job(raw
     assert partly / once == pytest.approx(1 + 2 * 4 / count)
 
 
+def test_scores_made_elsewhere_are_of_the_first_training_alone(raw, tmp_path):
+    made = tmp_path / "scores.csv"
+    made.write_text("instance\n")
+    raw["experiments"]["tiny"]["methods"]["mine"] = {"method": "external", "path": str(made)}
+    found = [path for path in jobs.outputs(loaded(raw, seeds=3)) if "/mine" in path]
+    assert found and not [path for path in found if "@" in path]
+
+
 def test_the_instances_of_other_trainings_are_drawn_by_seed_and_more_add_to_fewer():
     selected = pd.DataFrame({"instance": [3, 3, 7, 7, 8, 8, 9, 9], "target": [0, 1] * 4})  # two labels a picture
     few, more = (explained(selected, {"seed": 5, "instances": number}) for number in (2, 3))
@@ -97,8 +105,11 @@ def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
             "tiny.seeds: without a model nothing is trained; remove the key",
         ),
         (
-            lambda raw, tiny: tiny["methods"].update(mine={"method": "external", "path": "setup.cfg"}),
-            "tiny.seeds: the scores of 'mine' are of one model; remove the key, or the label",
+            lambda raw, tiny: (
+                tiny["methods"].update(mine={"method": "external", "path": "setup.cfg"}),
+                tiny.update(metrics={"error": {"reference": "mine"}}),
+            ),
+            "tiny.seeds: the scores of 'mine' are of one model, and no truth of another; remove the key",
         ),
         (
             lambda raw, tiny: raw["models"]["cnn"].update(source="my.keras", architecture=None),

@@ -59,7 +59,8 @@ def paired_files(config: Config, experiment: str) -> list[str]:
 
 def of_trainings(config: Config, experiment: str, file: str) -> list[str]:
     """The measurements of the model's other trainings beside those of one label."""
-    return [f"{file.removesuffix('.parquet')}@{training}.parquet" for training in trainings(config, experiment)]
+    name = file.removesuffix(".parquet")
+    return [f"{name}@{training}.parquet" for training in trainings(config, experiment, name.rpartition("/")[2])]
 
 
 def randomised_files(config: Config, experiment: str, label: str) -> dict[str, list[str]]:

@@ -25,15 +25,24 @@ def variants(config: Config, experiment: str) -> list[str]:
     return [layers if layers == "full" else f"top{layers}" for layers in asked.layers] if asked else []
 
 
-def trainings(config: Config, experiment: str) -> list[str]:
-    """The model's trainings beside the first, by what stands after the @ of their names: seed1, seed2, ..."""
+def trainings(config: Config, experiment: str, label: str | None = None) -> list[str]:
+    """The model's trainings beside the first, by what stands after the @ of their names: seed1, seed2, ...
+
+    label: those that it explains; scores made elsewhere are of the first training alone.
+    """
+    if label and config.experiments[experiment].methods[label].method == "external":
+        return []
     return [f"seed{number}" for number in range(1, config.experiments[experiment].seeds)]
 
 
 def all_labels(config: Config, experiment: str) -> list[str]:
     """Every label, followed by those of the derived models: label@variant."""
-    derived = [*variants(config, experiment), *trainings(config, experiment)]
-    return [name for own in labels(config, experiment) for name in (own, *(f"{own}@{model}" for model in derived))]
+    randomised = variants(config, experiment)
+    return [
+        name
+        for own in labels(config, experiment)
+        for name in (own, *(f"{own}@{model}" for model in [*randomised, *trainings(config, experiment, own)]))
+    ]
 
 
 def split_label(label: str) -> tuple[str, str | None]:

@@ -151,8 +151,8 @@ def of_trainings(place: Place) -> Iterator[str]:
         yield f"{where}.seeds: without a model nothing is trained; remove the key"
     elif model and (ready_kinds.kind_of(model.source, model.framework) or model.training.epochs == 0):
         yield f"{where}.seeds: models.{experiment.model} is ready and not trained here; remove the key"
-    for label, entry in experiment.methods.items():
-        if entry.method == "external":
-            yield f"{where}.seeds: the scores of '{label}' are of one model; remove the key, or the label"
+    truth = getattr(experiment.metrics.error, "reference", None)
+    if truth in experiment.methods and experiment.methods[truth].method == "external":
+        yield f"{where}.seeds: the scores of '{truth}' are of one model, and no truth of another; remove the key"
     if not any(metric.paired for _, metric in place.metrics()):
         yield f"{where}.seeds: no metric compares trainings; add one of {', '.join(PAIRED)}"
