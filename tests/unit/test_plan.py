@@ -216,7 +216,8 @@ def test_a_method_tracks_its_own_entry(root, monkeypatch, default):
         patch.setitem(code.METHODS, "banzhaf", entry)
         after = every_setting(loaded)
     changed = {path for path in before if before[path] != after[path]}
-    assert changed == {"results/cancer/scores/banzhaf/0-of-1.parquet", "results/reports/cancer.ipynb"}
+    files = {f"results/cancer/scores/banzhaf{training}/0-of-1.parquet" for training in ("", "@seed1", "@seed2")}
+    assert changed == {*files, "results/reports/cancer.ipynb"}
     entry = dataclasses.replace(code.METRICS["cost"], quantities={"evaluations": "higher", "seconds": "lower"})
     with monkeypatch.context() as patch:
         patch.setitem(code.METRICS, "cost", entry)
@@ -301,8 +302,8 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
     changed = {path for path in before if after[path] != before[path] and "/digits/" in path}
     assert changed == {
         f"results/digits/scores/{label}/0-of-1.parquet"
-        for label in runs.labels(loaded, "digits")
-        if loaded.experiments["digits"].methods[label].method in ("kernel_shap", "sample_shapley")
+        for label in runs.all_labels(loaded, "digits")
+        if loaded.experiments["digits"].methods[label.partition("@")[0]].method in ("kernel_shap", "sample_shapley")
     }
     assert jobs.digests(loaded) == pages  # of the settings, which are the same
     assert tracked.own(code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
