@@ -10,7 +10,8 @@ from matplotlib.ticker import NullLocator
 
 from benchmarks.scaling import exponent
 from shapeline.report import styling
-from shapeline.report.styling import INK, STYLE, WIDTH
+from shapeline.report.colours import INK
+from shapeline.report.styling import STYLE, WIDTH
 
 
 def near_raw(table: pd.DataFrame) -> Figure:

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ DATA = Path(os.environ.get("SHAPELINE_DATA", ROOT.parent / "shared" / "data"))
 # shap's loops, compiled anew in each process for many seconds: a test is faster without.
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 memory.keep_freed_memory()
+# Where the suite is started in the background interrupts are ignored, and so they would be in all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

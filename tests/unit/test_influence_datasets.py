@@ -319,7 +319,7 @@ def test_a_file_without_a_published_checksum(tmp_path, monkeypatch, caplog):
         server.cut["/a.csv"] = [100]
         assert fetch("compas", file.name, place).read_bytes() == content
         assert all(asked is None for _, asked in server.requests)
-    assert "no checksum is published; sha256" in caplog.text
+    assert "no checksum is published; pinned at first use, sha256" in caplog.text
     card = preparation.prepare("compas", {}, [place], tmp_path / "prepared")
     assert card["records"]["read"] == 30 and card["urls"] == list(file.urls)
 

@@ -56,7 +56,7 @@ def test_the_jobs_of_an_experiment_add_up_to_its_estimate(default):
         labels = runs.labels(loaded, name)
         told = sum(
             seconds_of(loaded, "attribute", {"experiment": name, "label": label, "shards": f"{shards}"}) * shards
-            for label in labels
+            for label in runs.all_labels(loaded, name)
             for shards in [runs.shards(loaded, name)]
         )
         for metric in runs.metric_names(loaded, name):

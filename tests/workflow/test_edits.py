@@ -216,7 +216,7 @@ NO_NUMBER = (
     *("methods/registry.py", "methods/parameters.py", "metrics/registry.py", "datasets/registry.py"),
     *("datasets/mnist.py", "datasets/imdb.py", "datasets/fits.py"),  # other datasets' readers, and a refusal
     *("engine/tf_backend.py", "models/keras_models.py", "gradients/torch_gradients.py"),  # of no label here
-    *("report/sections/influence.py", "designs/__init__.py", "api.py"),
+    *("report/sections/influence.py", "designs/__init__.py", "report/python/call.py"),
 )
 
 

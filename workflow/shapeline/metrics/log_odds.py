@@ -79,7 +79,8 @@ def _measure(rows, question: Question, inputs, buckets, seed, fractions, progres
 
 def _ceiling(rows: pd.DataFrame, question: Question, inputs: np.ndarray) -> pd.DataFrame:
     """The curves of the best orders, of the rows that say them."""
-    said = [json.loads(extra) if isinstance(extra, str) else {} for extra in rows["extra"]]
+    told = rows["extra"] if "extra" in rows else [None] * len(rows)
+    said = [json.loads(extra) if isinstance(extra, str) else {} for extra in told]
     known = np.flatnonzero([MASKING in each for each in said])
     if not len(known):
         return rows.iloc[:0][["instance", "repeat"]].assign(quantity="", x=0.0, value=0.0)
