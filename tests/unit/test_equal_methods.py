@@ -13,6 +13,7 @@ from scipy import stats
 
 from shapeline import designs, statistics
 from shapeline.designs.draws import draws
+from shapeline.statistics import equal_methods
 from shapeline.statistics.recommendation import FINAL, MARGIN
 from tests.unit import value_tables
 from tests.unit.value_tables import DRAWS, GAMES, INSTANCES, METHODS
@@ -238,3 +239,11 @@ def test_draws_of_a_pool_permuted_for_each_instance_do_not_move_them_together():
 
     most = stats.binom.ppf(0.999, 100, 0.05) / 100
     assert rejections(by_pool) <= most < 0.2 < rejections(by_one)
+
+
+def test_draws_are_said_to_move_instances_together_at_the_level_of_all_a_pages_tests():
+    repeats = np.random.default_rng(0).normal(size=(60, 2))
+    said = statistics.rate_of_equal_methods(repeats + [0.0, 1.0], trials=500)
+    assert said.together < 0.01 and "seem to move instances together" in said.sentence
+    for together, accused in ((0.005, True), (0.03, False)):
+        assert ("seem to move" in equal_methods._sentence(0.05, together)) is accused

@@ -9,6 +9,7 @@ from shapeline.statistics.bounds import enough
 from shapeline.statistics.paired import SURE
 
 TRIALS = 2000
+TOGETHER = SURE / 5  # a page has up to five such tests, one a question
 CELLS = 1 << 20  # numbers shuffled at a time
 
 
@@ -78,7 +79,7 @@ def _sentence(rate: float, together: float) -> str:
     tried = (
         f"Of two draws of one method, which do not differ, the test tells apart {100 * rate:.1f} % (5 % is its level)"
     )
-    if together < SURE:
-        chance = f"p = {together:.3f}; by chance so small in one of {1 / SURE:.0f} such tests"
+    if together < TOGETHER:
+        chance = f"p = {together:.3f}; by chance so small in one of {1 / TOGETHER:.0f} such tests"
         return f"{tried}; but its draws seem to move instances together ({chance}): then its p-values are too small."
     return f"{tried}, and its draws do not show that they move instances together (p = {together:.2f})."
