@@ -48,9 +48,8 @@ def test_labelled_points_are_scored_without_a_model_and_shown(fresh):
         assert frame["value_full"].isna().all() and frame["value_empty"].isna().all()
         assert frame["target"].tolist() == chosen["label"].tolist()
     data = loading.load(fresh.path / "data/prepared/breast_cancer")
-    train = data.part("train")
     points, known = data.inputs[chosen["row"]], data.labels[chosen["row"]]
-    expected = mim(points, train.inputs, train.labels, point_labels=known)
+    expected = mim(points, data.inputs, data.labels, point_labels=known)  # all records: no model has a test part
     np.testing.assert_allclose(scores.matrix(rows["mim"]), expected, rtol=1e-5)
     about = scores.metadata(results / "cancer/scores/mim/0-of-1.parquet")
     assert about["framework"] is None and about["form"] is None and "torch" not in about["versions"]
