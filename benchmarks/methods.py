@@ -78,7 +78,7 @@ def _unfit(name: str, case: Case) -> str | None:
     method = METHODS[name]
     kind = "text" if case.words else "image" if len(case.shape) == 3 else "table"
     checks: list[tuple[Callable[[], bool], str]] = [
-        (lambda: method.exact and case.features.d > MAX_D, f"2^{case.features.d} coalitions"),
+        (lambda: method.exact and case.features.d > (method.pairs or MAX_D), f"2^{case.features.d} coalitions"),
         (lambda: name == "myerson" and len(case.features.shape) == 2, "too many connected coalitions on a grid"),
         (lambda: bool(method.data) and kind not in method.data, f"not for a {kind}"),
         (lambda: method.torch_only and case.framework != "torch", "for torch alone"),

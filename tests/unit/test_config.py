@@ -91,6 +91,22 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.digits.methods.k", {"method": "lime", "rival_of": "lime"}, ["no fixed number of evaluations"]),
         ("experiments.digits.methods.k", {"method": "lime", "rival_of": "exact", "budget": 4}, ["remove budget"]),
         ("experiments.digits.features", {"kind": "pixel"}, ["shapley enumerates 2^d", "d = 64", "d <= 20"]),
+        ("experiments.digits.methods.k", {"method": "sample_interactions"}, ["at least 242", "set 15.13 or more"]),
+        (
+            "experiments.crosses.methods.k",
+            {"method": "sample_interactions", "budget": 300, "features": {"kind": "patch", "size": 10}},
+            ["methods.k.features: sample_interactions scores pairs of the experiment's features; remove the key"],
+        ),
+        (
+            "experiments.crosses.methods.k",
+            {"method": "sample_interactions"},
+            ["scores all pairs of d =", "it takes d <= 256"],
+        ),
+        (
+            "experiments.crosses.methods.k",
+            {"method": "shapley_interactions"},
+            ["shapley_interactions enumerates 2^d", "it takes d <= 16"],
+        ),
         (
             "experiments.digits.features",
             {"kind": "column"},

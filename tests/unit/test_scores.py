@@ -39,12 +39,14 @@ def test_round_trip_keeps_schema_and_metadata(tmp_path):
     assert found["error"].isna().all()
 
 
-def test_a_file_of_version_1_is_read(tmp_path):
-    old = pa.schema([field for field in scores.SCHEMA if field.name != "uncertainty"])
-    table = pa.Table.from_pandas(rows([2]).assign(error=None, flag=None, extra=None), old, preserve_index=False)
-    scores.write_table(tmp_path / "0-of-1.parquet", table, {"schema_version": 1})
+@pytest.mark.parametrize(("version", "lacking"), [(1, ["uncertainty", "pairs"]), (2, ["pairs"])])
+def test_a_file_from_before_a_column_is_read(tmp_path, version, lacking):
+    old = pa.schema([field for field in scores.SCHEMA if field.name not in lacking])
+    absent = {name: None for name in old.names if name not in rows([2])}
+    table = pa.Table.from_pandas(rows([2]).assign(**absent), old, preserve_index=False)
+    scores.write_table(tmp_path / "0-of-1.parquet", table, {"schema_version": version})
     found = scores.read(tmp_path)
-    assert list(found) == scores.SCHEMA.names and found["uncertainty"].isna().all()
+    assert list(found) == scores.SCHEMA.names and found[lacking].isna().all(axis=None)
     assert scores.matrix(found).tolist() == [[2, -2]]
 
 

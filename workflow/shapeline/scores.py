@@ -24,6 +24,7 @@ SCHEMA = pa.schema(
         ("budget", pa.float32()),  # multiple of d; null for a fixed-cost design, and where a row ends when good enough
         ("scores", pa.list_(pa.float32())),
         ("uncertainty", pa.list_(pa.float32())),  # 95 % half-width / 1.96 of each score; null where a method has none
+        ("pairs", pa.list_(pa.float32())),  # interactions, row-major upper triangle; null where a method has none
         ("evaluations", pa.int64()),
         ("seconds", pa.float64()),
         ("value_full", pa.float64()),
@@ -105,9 +106,11 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
 
 
 def _of_this_version(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the columns of SCHEMA, where they have those of version 1, which had no uncertainty."""
-    if list(rows) == [name for name in SCHEMA.names if name != "uncertainty"]:
-        rows.insert(SCHEMA.names.index("uncertainty"), "uncertainty", None)
+    """The rows with the columns of SCHEMA, where they lack one that came later: pairs, and before that uncertainty."""
+    for later in (("pairs",), ("uncertainty", "pairs")):
+        if list(rows) == [name for name in SCHEMA.names if name not in later]:
+            for name in later:
+                rows.insert(SCHEMA.names.index(name), name, None)
     return rows
 
 
@@ -152,7 +155,7 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
     widest = max(map(len, kept), default=0)
     names = names if len(names) == widest else [f"feature {place}" for place in range(widest)]
     wide = np.stack([np.pad(row, (0, widest - len(row)), constant_values=np.nan) for row in kept.map(np.asarray)])
-    told = rows.drop(columns=["scores", "uncertainty"], errors="ignore")
+    told = rows.drop(columns=["scores", "uncertainty", "pairs"], errors="ignore")
     table = told.join(pd.DataFrame(wide, columns=names, index=rows.index))
     with atomic(path) as partial:
         table.to_csv(partial, index=False)

@@ -11,8 +11,8 @@ from shapeline.designs.draws import Draws
 
 # From a design and the values (m, K) of its masks to scores (m, d) and their uncertainty (m, d), or None.
 Reader = Callable[[Design, np.ndarray], tuple[np.ndarray, np.ndarray | None]]
-# The same from masks of each instance (m, K, d), for what reads all of a chunk together.
-StackReader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+# The same from masks of each instance (m, K, d), for what reads all of a chunk together; and perhaps pairs.
+StackReader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray | None, ...]]
 
 
 class Answer(NamedTuple):
@@ -22,6 +22,7 @@ class Answer(NamedTuple):
     evaluations: np.ndarray | int
     said: dict[str, Sequence]
     uncertainty: np.ndarray | None = None
+    pairs: np.ndarray | None = None  # (m, d (d-1) / 2)
 
 
 @dataclass(frozen=True)
@@ -117,29 +118,35 @@ class Drawn:
     ) -> Answer:
         """Each design reads the instances that have it; what it says is of its features, and is put on theirs."""
         scores, uncertainty = np.empty((len(own), self.d)), np.full((len(own), self.d), np.nan)
-        known = False
+        pairs, known = None, False
         for number, each in self.held.items():
             rows = np.flatnonzero(np.array(numbers, dtype=object) == number)
             answer = _answer(self.reader, each.designs[budget], values[np.ix_(rows, each.columns[budget])])
             scores[rows] = answer.scores
             if answer.uncertainty is not None:
                 uncertainty[rows], known = answer.uncertainty, True
+            if answer.pairs is not None:
+                pairs = np.empty((len(own), answer.pairs.shape[1])) if pairs is None else pairs
+                pairs[rows] = answer.pairs
         spent = np.array([each.designs[budget].evaluations for each in own])
-        said = self.draws.scores(scores, places), spent, {}
-        return Answer(*said, self.draws.scores(uncertainty, places) if known else None)
+        return Answer(
+            *(self.draws.scores(scores, places), spent, {}),
+            self.draws.scores(uncertainty, places) if known else None,
+            None if pairs is None else self.draws.pairs(pairs, places),
+        )
 
     def _by_stack(self, own: list[Together], masks: np.ndarray, values: np.ndarray, budget: int) -> Answer:
         """All instances at once, each by its own masks; designs of one budget have as many."""
         columns = np.stack([each.columns[budget] for each in own])
-        scores, uncertainty = self.stack_reader(
+        scores, *more = self.stack_reader(
             np.take_along_axis(masks, columns[:, :, None], axis=1), np.take_along_axis(values, columns, axis=1)
         )
-        return Answer(scores, np.array([each.designs[budget].evaluations for each in own]), {}, uncertainty)
+        return Answer(scores, np.array([each.designs[budget].evaluations for each in own]), {}, *more)
 
 
 def _answer(reader: Reader | None, design: Design, values: np.ndarray) -> Answer:
     scores, uncertainty = reader(design, values) if reader else (design.attribute(values), None)
-    return Answer(scores, design.evaluations, {}, uncertainty)
+    return Answer(scores, design.evaluations, {}, uncertainty, design.attribute_pairs(values))
 
 
 def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -84,7 +84,7 @@ def explain_rows(
             explanations = _explain(question, inputs[positions], part, method, seeded)
             if own:
                 for explanation in explanations:
-                    explanation.uncertainty = None  # of a cell's equal share there is none of its own
+                    explanation.uncertainty = explanation.pairs = None  # of a cell's equal share there are none
                     explanation.scores = feature_kinds.spread(explanation.scores, features, subject.features)
             for explanation, budget in zip(explanations, options.budgets, strict=True):
                 frames.append(_rows(part, explanation, repeat, budget))
@@ -139,11 +139,11 @@ def _warm_up(question: Question, inputs: np.ndarray, part: pd.DataFrame, method:
         _explain(question, inputs, part, method, dataclasses.replace(options, progress=None))
 
 
-def _uncertainty(share: pd.DataFrame, explanation: Explanation) -> list[np.ndarray | None]:
-    """That of each row; None where the method has none, failed, or cannot tell."""
-    if explanation.uncertainty is None:
-        return [None] * len(share)
-    flat = explanation.uncertainty.reshape(len(share), -1).astype(np.float32)
+def _known(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndarray | None]:
+    """Those of each row, flat; None where the method has none, failed, or cannot tell."""
+    if numbers is None:
+        return [None] * len(explanation.status)
+    flat = numbers.reshape(len(numbers), -1).astype(np.float32)
     return [
         row if status == "ok" and np.isfinite(row).all() else None
         for row, status in zip(flat, explanation.status, strict=True)
@@ -159,7 +159,8 @@ def _rows(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: fl
             "repeat": repeat,
             "budget": None if isinstance(budget, Until) else budget,
             "scores": [row if status == "ok" else None for row, status in zip(flat, explanation.status, strict=True)],
-            "uncertainty": _uncertainty(share, explanation),
+            "uncertainty": _known(explanation.uncertainty, explanation),
+            "pairs": _known(explanation.pairs, explanation),
             "evaluations": explanation.evaluations,
             "seconds": explanation.seconds,
             "value_full": explanation.value_full,

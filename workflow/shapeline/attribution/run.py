@@ -407,6 +407,10 @@ def _store(run: _Run, part: slice, result: Explanation, answer: Answer, asked: A
         if result.uncertainty is None:
             result.uncertainty = np.full(result.scores.shape, np.nan)
         result.uncertainty[part] = np.reshape(answer.uncertainty, (-1, *run.question.features.shape))
+    if answer.pairs is not None:
+        if result.pairs is None:
+            result.pairs = np.full((len(result.scores), answer.pairs.shape[1]), np.nan)
+        result.pairs[part] = answer.pairs
     share = answer.evaluations / asked.masks.shape[-2] if asked.several else 1.0
     result.seconds[part] = answer.said["seconds"] if "seconds" in answer.said else run.spent[part] * share
     for name, numbers in answer.said.items():

@@ -29,12 +29,14 @@ class Design:
 
     masks: (K, d) bool, unique rows, True where a feature is kept. readout: (d, K) float64, dense or scipy.sparse.
     draw: what a standard error must know of a sampled design: the weights of its pairs (of one that grows also which
-    of them are drawn), or its permutations.
+    of them are drawn), or its permutations. pairs: (d (d-1) / 2, K) float64, dense or sparse: the readout of the pairs'
+    interactions, in row-major upper-triangle order, of a design that has them.
     """
 
     masks: np.ndarray
     readout: object
     draw: np.ndarray | None = None
+    pairs: object = None
 
     def __post_init__(self):
         if self.masks.ndim != 2 or self.masks.dtype != bool:
@@ -62,10 +64,20 @@ class Design:
             raise ShapelineError(
                 f"design: values of shape {values.shape} for {self.evaluations} coalitions; give (..., K)."
             )
-        if hasattr(self.readout, "tocsr"):
-            return (self.readout @ values.reshape(-1, self.evaluations).T).T.reshape(*values.shape[:-1], self.d)
-        with one_thread(values.size * self.d):
-            return values @ self.readout.T
+        return _read(self.readout, values)
+
+    def attribute_pairs(self, values: np.ndarray) -> np.ndarray | None:
+        """Interactions (..., d (d-1) / 2) float64 from the same values; None of a design without pairs."""
+        return None if self.pairs is None else _read(self.pairs, np.asarray(values, dtype=np.float64))
+
+
+def _read(readout, values: np.ndarray) -> np.ndarray:
+    """Values (..., K) by a readout (rows, K), dense or sparse: (..., rows)."""
+    rows, count = readout.shape
+    if hasattr(readout, "tocsr"):
+        return (readout @ values.reshape(-1, count).T).T.reshape(*values.shape[:-1], rows)
+    with one_thread(values.size * rows):
+        return values @ readout.T
 
 
 @contextlib.contextmanager

@@ -44,6 +44,15 @@ class Draws:
         np.put_along_axis(own, self.orders[part], of_designs, axis=1)
         return own
 
+    def pairs(self, of_designs: np.ndarray, part: np.ndarray) -> np.ndarray:
+        """Interactions (a, d (d-1) / 2) of the instances' own pairs, from those of their designs'."""
+        if self.orders is None:
+            return of_designs
+        d = self.orders.shape[1]
+        of_feature = self.orders[part].argsort(axis=1)  # the design's feature that is an instance's
+        a, b = np.sort(of_feature[:, np.triu_indices(d, 1)], axis=1).swapaxes(0, 1)
+        return np.take_along_axis(of_designs, a * (2 * d - a - 1) // 2 + b - a - 1, axis=1)
+
 
 def draws(seed: int, instances: Sequence[Hashable], d: int, evaluations: int, exchangeable: bool = True) -> Draws:
     """The draws of instances, by a seed of (seed, instance) each, so that none depends on the others.

@@ -121,6 +121,12 @@ class SampleShapley(Sampled):
     antithetic: bool = Field(False, description="Each permutation is followed by its reverse.")
 
 
+class Interactions(Parameters):
+    index: Literal["k_sii", "stii", "fsii"] = Field(
+        "k_sii", description="How a pair's derivatives are weighed by the size of the coalition they are at."
+    )
+
+
 class BetaShapley(Sampled):
     alpha: float = Field(4.0, gt=0, description="Larger: small coalitions weigh more.")
     beta: float = Field(1.0, gt=0, description="Larger: large coalitions weigh more.")

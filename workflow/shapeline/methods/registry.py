@@ -29,6 +29,7 @@ from shapeline.methods.parameters import (
     GradCam,
     HShap,
     IntegratedGradients,
+    Interactions,
     Lime,
     LShapley,
     Mim,
@@ -78,6 +79,7 @@ class Method:
     reads_stack: str | None = None  # the same from masks and values of each instance
     holds: Literal["coalitions", "permutations"] | None = None  # what a budget buys, distinct; None: unknown
     exact: bool = False  # enumerates 2^d coalitions
+    pairs: int | None = None  # features of which it scores the pairs too, at most; scores add up with these alone
     control: bool = False  # what a method has to beat
     gradients: int | str = 0  # of an instance
     minimum: str | None = None  # "module:function" of d: the smallest budget in evaluations
@@ -256,6 +258,19 @@ METHODS = Registry(
             minimum="shapeline.designs.semivalues:semivalue_minimum",
             random=True,
             exchangeable=True,
+        ),
+        "shapley_interactions": Method(
+            "coalitions", "shapeline.designs.interactions:shapley_interactions", Interactions, exact=True, pairs=16
+        ),
+        "sample_interactions": Method(
+            "coalitions",
+            "shapeline.designs.interactions:sample_interactions",
+            Sampled,
+            minimum="shapeline.designs.interactions:sample_interactions_minimum",
+            pairs=256,
+            random=True,
+            exchangeable=True,
+            holds="permutations",
         ),
         "lime": Method(
             "coalitions",

@@ -61,6 +61,7 @@ TOLD = {
 SHOWN = {
     "control",
     "exact",
+    "pairs",
     "efficient",
     "unsigned",
     "unit",

@@ -61,9 +61,11 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     failed = frame.loc[frame["status"] != "ok", "status"].value_counts()
     flagged = fine["flag"].value_counts()
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
-    gap = float(np.median(np.abs([row.sum() for row in values] - total))) if len(fine) else math.nan
+    sums = np.array([row.sum() for row in values]) + _of_pairs(fine)
+    gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan
     entry = results.labels[label]
-    promised = METHODS[entry["method"]].is_efficient(entry.get("parameters", {}))
+    method = METHODS[entry["method"]]
+    promised = bool(method.pairs) or method.is_efficient(entry.get("parameters", {}))
     broken = promised and gap > 1e-4 * np.median(np.abs(total)) + 1e-6
     return {
         "label": label,
@@ -77,6 +79,12 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
         "ties at the cut": share(np.mean([ties(row) for row in values])) if values else "–",
         "evaluations, total": number(spent(frame)),
     }
+
+
+def _of_pairs(rows: pd.DataFrame) -> np.ndarray:
+    """The sum of each row's interactions, 0 where it has none."""
+    there = rows["pairs"] if "pairs" in rows else [None] * len(rows)
+    return np.array([0.0 if pairs is None else np.sum(pairs, dtype=float) for pairs in there])
 
 
 def ties(values: np.ndarray, cut: float = CUT) -> np.ndarray:

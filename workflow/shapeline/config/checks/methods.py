@@ -58,10 +58,23 @@ def own_file(place: Place, entry: Any) -> str | None:
 
 def enumeration(label: Label) -> Iterator[str]:
     """Every coalition is evaluated, of features that are few enough."""
-    if label.method.exact and label.d and label.d > MAX_D:
+    most = label.method.pairs or MAX_D
+    if label.method.exact and label.d and label.d > most:
         yield (
-            f"{label.where}: {label.entry.method} enumerates 2^d coalitions and d = {label.d}; it takes d <= {MAX_D}: "
+            f"{label.where}: {label.entry.method} enumerates 2^d coalitions and d = {label.d}; it takes d <= {most}: "
             "use larger patches or groups of columns, or a sampled method"
+        )
+
+
+def pairs(label: Label) -> Iterator[str]:
+    """Pairs are of the experiment's own features, and these are few enough to have them stored."""
+    most = label.method.pairs
+    if most and getattr(label.entry, "features", None):
+        yield f"{label.where}.features: {label.entry.method} scores pairs of the experiment's features; remove the key"
+    elif most and not label.method.exact and label.d and label.d > most:
+        yield (
+            f"{label.where}: {label.entry.method} scores all pairs of d = {label.d:,} features; it takes d <= {most}: "
+            "use larger patches or groups of columns"
         )
 
 
@@ -219,6 +232,7 @@ def installed(label: Label) -> Iterator[str]:
 
 RULES: tuple[LabelRule, ...] = (
     enumeration,
+    pairs,
     neighbours,
     kept_features,
     fixed_design,

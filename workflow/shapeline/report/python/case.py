@@ -179,14 +179,14 @@ def _row_names(given: Given) -> np.ndarray:
 def _together(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Record:
     """Explanations of groups of instances as one, in the order of the inputs."""
     order = np.argsort(np.concatenate(positions))
-    widest = max(part.scores.shape[1] for part in parts)
     columns = {}
     for field in dataclasses.fields(Record):
         each = [getattr(part, field.name) for part in parts]
-        if field.name == "uncertainty" and any(values is None for values in each):
+        if field.name in ("uncertainty", "pairs") and any(values is None for values in each):
             columns[field.name] = None
             continue
-        if field.name in ("scores", "uncertainty"):
+        if field.name in ("scores", "uncertainty", "pairs"):
+            widest = max(values.shape[1] for values in each)
             each = [np.pad(s, ((0, 0), (0, widest - s.shape[1])), constant_values=np.nan) for s in each]
         if isinstance(each[0], list):
             joined = [item for items in each for item in items]

@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 
 from shapeline.attribution.explanation import Explanation as Record
+from shapeline.designs.interactions import square
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import Features
+from shapeline.methods.registry import METHODS
 from shapeline.report.python import drawing, stored, words
 
 if TYPE_CHECKING:
@@ -57,7 +59,8 @@ class Explanation(Record):
     """Scores (n, *feature shape) of n instances by one method, and what they are of; NaN beyond an instance's features.
 
     Columns are those of `attribution.explanation.Explanation`: scores, uncertainty (1.96 of it are the half of a 95 %
-    interval), evaluations, seconds, target, value_full, value_empty, status, error, flag, extra.
+    interval), pairs (of methods of interactions; NaN beyond an instance's own), evaluations, seconds, target,
+    value_full, value_empty, status, error, flag, extra.
     e[3], e[2:5], e[mask] are instances; e[:, "age"], e[:, ["age", "sex"]] and e[:, 2] are features.
     """
 
@@ -144,7 +147,8 @@ class Explanation(Record):
         about = dataclasses.replace(about, names=[left] * len(self), features=features, data=data)
         flat = self.scores.reshape(len(self), -1)[:, kept]
         spread = None if self.uncertainty is None else self.uncertainty.reshape(len(self), -1)[:, kept]
-        return dataclasses.replace(self, scores=flat, uncertainty=spread, about=about)
+        pairs = None if self.pairs is None else _pairs_of(self.pairs, len(names), kept)
+        return dataclasses.replace(self, scores=flat, uncertainty=spread, pairs=pairs, about=about)
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -168,6 +172,25 @@ class Explanation(Record):
             "half": half.reshape(inside.shape)[inside],
         }
         return pd.DataFrame(named).infer_objects()
+
+    def interactions(self) -> pd.DataFrame:
+        """A row an instance and pair of features, the largest of an instance first: instance, target, first, second,
+        score. Scores of features and pairs add up to v(N) - v(empty). Raises ShapelineError where the method has none.
+        """
+        if self.pairs is None:
+            method = words.name_of(self)
+            able = ", ".join(name for name, one in METHODS.items() if one.pairs)
+            raise ShapelineError(f"explanation: {method} scores no pairs; explain by one of {able}")
+        tables = []
+        for place, names in enumerate(self.about.names):
+            first, second = np.triu_indices(len(names), 1)
+            score = self.pairs[place, : len(first)]
+            order = np.argsort(-np.abs(score), kind="stable")
+            table = {"first": np.array(names, object)[first[order]], "second": np.array(names, object)[second[order]]}
+            who = {"instance": self.about.instances[place], "target": self.target_names[place]}
+            tables.append(pd.DataFrame({**table, "score": score[order]}).assign(**who))
+        found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+        return found.reindex(columns=["instance", "target", "first", "second", "score"])
 
     def _values(self) -> pd.DataFrame | None:
         """What stands in each feature, (n, d), where a feature is a column whose value is known."""
@@ -236,6 +259,11 @@ class Explanation(Record):
         where a file holds several repeats."""
         record, about = stored.read(path)
         return cls(**vars(record), about=About(**about))
+
+
+def _pairs_of(pairs: np.ndarray, d: int, kept: np.ndarray) -> np.ndarray:
+    """The pairs (n, d (d-1) / 2) among some of the features."""
+    return square(pairs, d)[:, kept[:, None], kept][:, *np.triu_indices(len(kept), 1)]
 
 
 def _as_numbers(values: pd.Series) -> pd.Series:

@@ -1,0 +1,256 @@
+"""Interactions of pairs: against their definitions by brute force, on games of order 2, and on the way to the file."""
+
+from itertools import combinations
+from math import comb, factorial
+
+import numpy as np
+import pytest
+
+import shapeline
+from shapeline import designs, scores
+from shapeline.designs.interactions import pairs_of, square
+from shapeline.errors import ShapelineError
+
+from . import games
+from .games import row
+
+INDICES = ("k_sii", "stii", "fsii")
+
+
+def derivative(game, i, j, kept):
+    return game[row([*kept, i, j])] - game[row([*kept, i])] - game[row([*kept, j])] + game[row(kept)]
+
+
+def by_definition(game, weight):
+    """Scores of pairs, row by row: weight(s) of the derivative at each S without the two."""
+    d = len(game).bit_length() - 1
+    found = []
+    for i, j in combinations(range(d), 2):
+        others = [k for k in range(d) if k not in (i, j)]
+        parts = [part for size in range(d - 1) for part in combinations(others, size)]
+        found.append(sum(weight(d, len(part)) * derivative(game, i, j, part) for part in parts))
+    return np.array(found)
+
+
+def sii(d, s):
+    return factorial(s) * factorial(d - s - 2) / factorial(d - 1)
+
+
+def stii(d, s):
+    return 2 / (d * comb(d - 1, s))
+
+
+def faithful(game):
+    """The best fit of all coalitions by features and pairs, both ends met: features' scores, then the pairs'."""
+    d = len(game).bit_length() - 1
+    masks = games.members
+    held = np.array([[i in masks(r) for i in range(d)] for r in range(2**d)], float)
+    first, second = pairs_of(d)
+    columns = np.column_stack([held, held[:, first] * held[:, second]])
+    sizes = held.sum(axis=1).astype(int)
+    weight = np.array([0.0 if s in (0, d) else games.kernel(d, s) for s in sizes])
+    count = columns.shape[1]
+    system = np.ones((count + 1, count + 1))
+    system[:count, :count], system[count, count] = columns.T @ (columns * weight[:, None]), 0.0
+    right = np.append(columns.T @ (weight * (game - game[0])), game[-1] - game[0])
+    return np.split(np.linalg.solve(system, right)[:count], [d])
+
+
+def order_two(d, seed=0):
+    """A game of order 2: v(empty), the features' own parts, and those of the pairs."""
+    rng = np.random.default_rng(seed)
+    own, both = rng.normal(size=d), rng.normal(size=d * (d - 1) // 2)
+    terms = {frozenset({i}): a for i, a in enumerate(own)}
+    terms |= {frozenset(pair): a for pair, a in zip(combinations(range(d), 2), both, strict=True)}
+    return 0.7 + games.unanimity(d, terms), own, both
+
+
+def read(design, game):
+    values = games.look_up(game, design.masks)
+    return design.attribute(values), design.attribute_pairs(values)
+
+
+@pytest.mark.parametrize("d", range(1, 9))
+def test_k_sii_and_stii_are_their_definitions(d):
+    game = games.table(d, seed=d)
+    shapley = games.shapley(game)
+    for index, weight in (("k_sii", sii), ("stii", stii)):
+        own, pairs = read(designs.shapley_interactions(d, index), game)
+        expected = by_definition(game, weight)
+        np.testing.assert_allclose(pairs, expected, atol=1e-10)
+        np.testing.assert_allclose(own, shapley - square(expected, d).sum(axis=0) / 2, atol=1e-10)
+    np.testing.assert_allclose(own, game[1 << np.arange(d)] - game[0], atol=1e-10)  # stii: each feature alone
+
+
+@pytest.mark.parametrize("d", range(3, 9))
+def test_fsii_is_the_faithful_fit(d):
+    game = games.table(d, seed=d)
+    for found, expected in zip(read(designs.shapley_interactions(d, "fsii"), game), faithful(game), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("index", INDICES)
+def test_parts_and_pairs_add_up_and_give_the_shapley_value(index):
+    game = games.table(7, seed=3)
+    own, pairs = read(designs.shapley_interactions(7, index), game)
+    assert own.sum() + pairs.sum() == pytest.approx(game[-1] - game[0], abs=1e-12)
+    np.testing.assert_allclose(own + square(pairs, 7).sum(axis=0) / 2, games.shapley(game), atol=1e-10)
+
+
+def test_half_the_pairs_is_half_of_last_less_first():
+    """Of any game: a feature's k-SII pairs add up to what it adds as the last less what it adds as the first."""
+    game = games.table(6, seed=4)
+    _, pairs = read(designs.shapley_interactions(6), game)
+    last, first = game[-1] - game[63 - (1 << np.arange(6))], game[1 << np.arange(6)] - game[0]
+    np.testing.assert_allclose(square(pairs, 6).sum(axis=0), last - first, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [2, 5, 6, 9])
+def test_games_of_order_two_are_recovered(d):
+    """By all indices, and along orders from the least budget on; occlusion less Shapley is half of the pairs."""
+    game, own, both = order_two(d, seed=d)
+    least = designs.sample_interactions_minimum(d)
+    made = [designs.shapley_interactions(d, index) for index in INDICES]
+    made += [designs.sample_interactions(d, budget, seed=1) for budget in (least, min(2**d, least + 2 * d))]
+    for design in made:
+        found = read(design, game)
+        np.testing.assert_allclose(found[0], own, atol=1e-10)
+        np.testing.assert_allclose(found[1], both, atol=1e-10)
+    occlusion = games.scores(designs.occlusion(d), game)
+    np.testing.assert_allclose(occlusion - games.shapley(game), square(both, d).sum(axis=0) / 2, atol=1e-10)
+
+
+def test_order_two_survives_sixteen_features():
+    rng = np.random.default_rng(0)
+    design = designs.shapley_interactions(16)
+    own, matrix = rng.normal(size=16), np.triu(rng.normal(size=(16, 16)), 1)
+    held = design.masks.astype(float)
+    values = held @ own + ((held @ matrix) * held).sum(axis=1) - 2.0
+    np.testing.assert_allclose(design.attribute(values), own, atol=1e-9)
+    np.testing.assert_allclose(square(design.attribute_pairs(values), 16), matrix + matrix.T, atol=1e-9)
+
+
+@pytest.mark.parametrize(("d", "budget"), [(6, 34), (6, 55), (7, 100)])
+def test_orders_are_unbiased(d, budget):
+    """Means over many draws of a game with no structure lie within their own standard error of the exact values."""
+    game = games.table(d, seed=8)
+    exact = np.concatenate(read(designs.shapley_interactions(d), game))
+    found = np.array([np.concatenate(read(designs.sample_interactions(d, budget, seed), game)) for seed in range(200)])
+    error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    assert (error > 0).all() and np.sqrt((((found.mean(axis=0) - exact) / error) ** 2).mean()) < 1.6
+
+
+@pytest.mark.parametrize(("d", "multiple"), [(3, 2), (4, 4), (8, 8), (9, 20), (16, 15.2), (16, 40), (30, 32)])
+def test_evaluations_are_counted_and_no_pair_is_missed(d, multiple):
+    budget = int(multiple * d)
+    if budget < designs.sample_interactions_minimum(d):
+        budget = designs.sample_interactions_minimum(d)
+    design = designs.sample_interactions(d, budget, seed=2)
+    assert len(np.unique(design.masks, axis=0)) == design.evaluations <= budget
+    assert design.evaluations > min(budget, 2**d) - 2 * d
+    assert design.readout.shape == (d, design.evaluations) and design.pairs.shape[0] == d * (d - 1) // 2
+    assert (abs(design.pairs).sum(axis=1) > 0).all()
+    game = np.random.default_rng(0).normal(size=design.evaluations)
+    whole = game[design.masks.all(axis=1)] - game[~design.masks.any(axis=1)]
+    assert design.attribute(game).sum() + design.attribute_pairs(game).sum() == pytest.approx(whole[0], abs=1e-9)
+
+
+def test_exact_counts():
+    assert [designs.sample_interactions_minimum(d) for d in (1, 2, 4, 5, 16)] == [2, 4, 14, 32, 242]
+    assert designs.shapley_interactions(5).evaluations == 32
+    assert designs.sample_interactions(6, 64).evaluations == 64
+
+
+def test_refusals_are_one_line():
+    for make, message in (
+        (lambda: designs.shapley_interactions(17), "d = 17 has 136 pairs and at most d = 16"),
+        (lambda: designs.shapley_interactions(4, "sii"), "index is 'sii'. Did you mean 'stii'"),
+        (lambda: designs.sample_interactions(8, 57), "minimum for d = 8 is 58"),
+        (lambda: designs.sample_interactions(257, 10**6), "32,896 pairs"),
+    ):
+        with pytest.raises(ShapelineError, match=message) as failure:
+            make()
+        assert "\n" not in str(failure.value)
+
+
+# ------------------------------------------------------------------------------------------------- to the score file
+
+OWN, BOTH = np.array([1.0, -2.0, 0.5, 0.0, 3.0]), np.triu(np.random.default_rng(0).normal(size=(5, 5)), 1)
+ROWS = np.random.default_rng(1).normal(size=(3, 5))
+
+
+def of_order_two(rows):
+    """Where absent columns are 0: each column's part is OWN x, and each pair's BOTH x x'."""
+    return rows @ OWN + np.einsum("ni,ij,nj->n", rows, BOTH, rows)
+
+
+def explained(method, **parameters):
+    names = list("abcde")
+    return shapeline.explain(
+        of_order_two, ROWS, method, reference=np.zeros(5), value="prediction", feature_names=names, **parameters
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [("shapley_interactions", {"index": "stii"}), ("sample_interactions", {"budget": 6.4})],
+)
+def test_an_explanation_has_its_own_pairs(method, parameters, tmp_path):
+    """Of a sampled method each instance has a draw of its own, whose features are renamed."""
+    found = explained(method, **parameters)
+    expected = np.einsum("ni,ij,nj->nij", ROWS, BOTH, ROWS)[:, *pairs_of(5)]
+    np.testing.assert_allclose(found.scores, ROWS * OWN, atol=1e-6)
+    np.testing.assert_allclose(found.pairs, expected, atol=1e-6)
+    whole = found.value_full - found.value_empty
+    np.testing.assert_allclose(found.scores.sum(axis=1) + found.pairs.sum(axis=1), whole, atol=1e-9)
+    found.save(tmp_path / "found.parquet")
+    again = shapeline.Explanation.load(tmp_path / "found.parquet")
+    np.testing.assert_allclose(again.pairs, expected, atol=1e-6)
+    stored = scores.read(tmp_path / "found.parquet")
+    assert [len(pairs) for pairs in stored["pairs"]] == [10, 10, 10]
+
+
+def test_an_explanation_tells_its_pairs():
+    found = explained("shapley_interactions")
+    table = found.interactions()
+    assert list(table) == ["instance", "target", "first", "second", "score"] and len(table) == 30
+    assert table["score"].abs()[:10].is_monotonic_decreasing
+    top = table.iloc[0]
+    i, j = "abcde".index(top["first"]), "abcde".index(top["second"])
+    assert i < j and top["score"] == pytest.approx(ROWS[0, i] * ROWS[0, j] * BOTH[i, j])
+    few = found[1:, ["d", "b"]].interactions()
+    assert few[["first", "second"]].to_numpy().tolist() == [["d", "b"]] * 2
+    np.testing.assert_allclose(few["score"], (ROWS[:, 1] * ROWS[:, 3] * BOTH[1, 3])[1:], atol=1e-9)
+    with pytest.raises(ShapelineError, match="occlusion scores no pairs; explain by one of shapley_interactions"):
+        explained("occlusion").interactions()
+
+
+def test_texts_of_other_lengths_have_pairs_of_their_own():
+    def of_texts(texts):
+        return np.array([0.1 * len(text.split()) + (0.3 if "not good" in text else 0.0) for text in texts])
+
+    found = shapeline.explain(
+        of_texts, ["not good", "not good at all", "fine"], "shapley_interactions", value="prediction"
+    )
+    assert found.pairs.shape == (3, 6)
+    assert np.isnan(found.pairs[0, 1:]).all() and np.isnan(found.pairs[2]).all()
+    assert found.pairs[0, 0] == pytest.approx(0.3, abs=1e-6)
+    assert len(found.interactions()) == 1 + 6
+
+
+def test_more_features_than_are_enumerated_are_told_of():
+    with pytest.raises(ShapelineError, match="d = 17 has 136 pairs"):
+        shapeline.explain(lambda texts: np.full(len(texts), 0.5), "word " * 17, "shapley_interactions")
+
+
+def test_shapiq_says_the_same():
+    """Its k-SII of order 2, where that package is installed."""
+    shapiq = pytest.importorskip("shapiq")
+    game = games.table(6, seed=5)
+    numbered = 1 << np.arange(6)
+    for index, name in (("k_sii", "k-SII"), ("stii", "STII"), ("fsii", "FSII")):
+        exact = shapiq.ExactComputer(n_players=6, game=lambda masks: game[np.asarray(masks, bool) @ numbered])
+        theirs = exact(name, order=2)
+        own, pairs = read(designs.shapley_interactions(6, index), game)
+        np.testing.assert_allclose(own, [theirs[(i,)] for i in range(6)], atol=1e-9)
+        np.testing.assert_allclose(pairs, [theirs[pair] for pair in combinations(range(6), 2)], atol=1e-9)

@@ -1,0 +1,186 @@
+"""Second-order interactions: every pair of features scored beside the features, exactly or along orders.
+
+Pairs of d features stand in row-major upper-triangle order: (0, 1), (0, 2), ..., (d-2, d-1). Whichever the index, a
+feature's own part is its Shapley value less half of its pairs', so that parts and pairs add up to v(N) - v(empty).
+"""
+
+import numpy as np
+
+from shapeline.designs.design import (
+    Design,
+    all_coalitions,
+    log_factorial,
+    one_of,
+    sparse_readout,
+    unique_rows,
+    whole,
+)
+from shapeline.designs.exact import shapley_readout
+from shapeline.errors import ShapelineError
+
+INDICES = ("k_sii", "stii", "fsii")
+MOST_EXACT = 16  # features: 65,536 coalitions, each read out 136 times
+MOST_PAIRED = 256  # features: 32,640 pairs an instance
+DOUBLED = 4  # how often more orders are drawn where those there share most of their coalitions
+
+
+def pairs_of(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the second feature of each pair, both (d (d-1) / 2,)."""
+    return np.triu_indices(d, 1)
+
+
+def square(pairs: np.ndarray, d: int) -> np.ndarray:
+    """Pairs (..., d (d-1) / 2) as symmetric matrices (..., d, d) with 0 on the diagonal."""
+    pairs = np.asarray(pairs, dtype=np.float64)
+    first, second = pairs_of(d)
+    matrix = np.zeros((*pairs.shape[:-1], d, d))
+    matrix[..., first, second] = matrix[..., second, first] = pairs
+    return matrix
+
+
+def shapley_interactions(d: int, index: str = "k_sii") -> Design:
+    """Interactions of pairs over all 2^d coalitions, d <= 16; dense readouts of features and of pairs.
+
+    A pair's score is the mean of v(S+ij) - v(S+i) - v(S+j) + v(S) over the S without i and j, weighed by size s.
+    index: "k_sii", s! (d-s-2)! / (d-1)! (Grabisch & Roubens 1999; aggregated: Bord & von Luxburg 2023); "stii",
+    2 s! (d-s-1)! / d! (Sundararajan, Dhamdhere & Agarwal 2020); "fsii", 6 (s+1)! (d-s-1)! / (d+1)!, the fit of all
+    coalitions by features and pairs under the Shapley kernel (Tsai, Yeh & Ravikumar 2023).
+    """
+    d = whole("shapley_interactions", "d", d, 1)
+    one_of("shapley_interactions", "index", index, INDICES)
+    _few_enough("shapley_interactions", d, MOST_EXACT, "sample_interactions or gp_interactions")
+    masks = all_coalitions(d, "shapley_interactions")
+    weight = _weight(index, d)
+    of_coalition = np.zeros((3, d + 1))  # by how many of the two a coalition holds, and its size
+    for held, sign in enumerate((1, -1, 1)):
+        of_coalition[held, held : held + d - 1] = sign * weight
+    first, second = pairs_of(d)
+    held = masks[:, first].astype(np.int8) + masks[:, second]
+    pairs = np.ascontiguousarray(of_coalition[held, masks.sum(axis=1)[:, None]].T)
+    return Design(masks, shapley_readout(masks) - _halves(d) @ pairs, pairs=pairs)
+
+
+def sample_interactions_minimum(d: int) -> int:
+    """Smallest budget of `sample_interactions`, in evaluations: one block of orders, in which every pair is neighbours,
+    or all 2^d where that is fewer."""
+    return min(len(_block(d)) * 2 * (d - 1) + 2, 2**d)
+
+
+def sample_interactions(d: int, budget: int, seed: int = 0) -> Design:
+    """k-SII of pairs and features along random orders, as many as spend the budget; sparse readouts.
+
+    Two neighbours in an order give their pair one v(S+ij) - v(S+i) - v(S+j) + v(S), S what stands before them: 2 d
+    evaluations for d - 1 pairs. Orders come in blocks in which every pair is neighbours once, of odd d twice (Walecki's
+    paths, features renamed at random), so that no pair is missed; the last block may be cut. budget: evaluations, at
+    least `sample_interactions_minimum(d)`; K <= budget. A feature's part is the mean of what it adds in each order less
+    its pairs with those before it: unbiased, exact where nothing is of order 3 or more, and all add up to
+    v(N) - v(empty). A budget of all 2^d coalitions, d <= 16, gives `shapley_interactions`.
+    """
+    d, budget = whole("sample_interactions", "d", d, 1), whole("sample_interactions", "budget", budget, 0)
+    _few_enough("sample_interactions", d, MOST_PAIRED, "coarser features")
+    if budget < (least := sample_interactions_minimum(d)):
+        raise ShapelineError(
+            f"sample_interactions: budget is {budget} evaluations and the minimum for d = {d} is {least}; raise it."
+        )
+    if d <= MOST_EXACT and budget >= 2**d:
+        return shapley_interactions(d)
+    return _along(_orders(d, budget, np.random.default_rng(seed)))
+
+
+def _few_enough(where: str, d: int, most: int, remedy: str) -> None:
+    if d > most:
+        raise ShapelineError(
+            f"{where}: d = {d} has {d * (d - 1) // 2:,} pairs and at most d = {most} is taken; choose {remedy}."
+        )
+
+
+def _weight(index: str, d: int) -> np.ndarray:
+    """Weight of the derivative of a pair at S, by its size 0 to d-2, (d - 1,)."""
+    s = np.arange(max(d - 1, 0))
+    if index == "k_sii":
+        return np.exp(log_factorial(s) + log_factorial(d - s - 2) - log_factorial(d - 1))
+    if index == "stii":
+        return 2 * np.exp(log_factorial(s) + log_factorial(d - s - 1) - log_factorial(d))
+    return 6 * np.exp(log_factorial(s + 1) + log_factorial(d - s - 1) - log_factorial(d + 1))
+
+
+def _halves(d: int) -> np.ndarray:
+    """(d, pairs): one half where a feature is of the pair."""
+    features = np.arange(d)[:, None]
+    first, second = pairs_of(d)
+    return ((features == first) | (features == second)) / 2
+
+
+def _block(d: int) -> np.ndarray:
+    """Orders (count, d) in which every pair is neighbours equally often: once in d / 2 of them, of odd d twice in d."""
+    steps = np.arange(d)
+    zigzag = np.where(steps % 2, (steps + 1) // 2, -(steps // 2))  # 0, 1, -1, 2, -2, ...
+    return (np.arange(d if d % 2 else d // 2)[:, None] + zigzag) % d
+
+
+def _orders(d: int, budget: int, rng: np.random.Generator) -> np.ndarray:
+    """Orders (count, d), a whole block first, as many as have at most `budget` distinct coalitions with both ends."""
+    block = _block(d)
+    wanted = len(block) + -(-budget // (2 * d - 2))
+    kept = np.zeros((0, d), int)
+    for _ in range(DOUBLED):
+        while len(kept) < wanted:
+            renamed = rng.permutation(d)[block]
+            kept = np.concatenate([kept, renamed if len(kept) == 0 else rng.permutation(renamed)])
+        first, _ = unique_rows(_coalitions(kept)[0])
+        new = np.bincount(first // (2 * d - 2), minlength=len(kept)).cumsum() + 2
+        if new[-1] > budget:
+            break
+        wanted *= 2
+    return kept[: int((new <= budget).sum())]
+
+
+def _coalitions(orders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Masks (count x 2 (d-1), d) of orders (count, d), and each feature's place in them (count, d).
+
+    Of each order: the first 1 to d-1 features; then the first k and the one after the next, k from 0 to d-2.
+    """
+    d = orders.shape[1]
+    place = orders.argsort(axis=1)
+    steps = np.arange(d - 1)[:, None]
+    before = place[:, None, :] < steps + 1
+    beyond = (place[:, None, :] < steps) | (place[:, None, :] == steps + 1)
+    return np.concatenate([before, beyond], axis=1).reshape(-1, d), place
+
+
+def _along(orders: np.ndarray) -> Design:
+    """The design of the pairs' derivatives, and of the features' marginal contributions, along orders."""
+    count, d = orders.shape
+    inner, place = _coalitions(orders)
+    masks = np.concatenate([inner, np.zeros((1, d), bool), np.ones((1, d), bool)])
+    first, inverse = unique_rows(masks)
+    masks = masks[first]
+    rows = inverse[:-2].reshape(count, 2, d - 1)
+    prefix = np.column_stack([np.full(count, inverse[-2]), rows[:, 0], np.full(count, inverse[-1])])  # sizes 0 to d
+    of_pair = np.zeros((d, d), int)
+    of_pair[pairs_of(d)] = np.arange(d * (d - 1) // 2)
+    of_pair += of_pair.T
+    number = of_pair[orders[:, :-1], orders[:, 1:]].ravel()
+    share = 1 / np.bincount(number)[number]
+    terms = [prefix[:, 2:], prefix[:, 1:-1], rows[:, 1], prefix[:, :-2]]
+    weights = np.concatenate([share, -share, -share, share])
+    pairs = sparse_readout(
+        d * (d - 1) // 2, len(masks), np.tile(number, 4), np.concatenate([one.ravel() for one in terms]), weights
+    )
+    shapley = sparse_readout(
+        *(d, len(masks), np.tile(orders.ravel(), 2)),
+        np.concatenate([prefix[:, 1:].ravel(), prefix[:, :-1].ravel()]),
+        np.repeat([1 / count, -1 / count], count * d),
+    )
+    return Design(masks, (shapley - _before(place) @ pairs).tocsr(), pairs=pairs)
+
+
+def _before(place: np.ndarray):
+    """(d, pairs): in what share of the orders the pair's other feature stands before this one."""
+    d = place.shape[1]
+    first, second = pairs_of(d)
+    later = (place[:, first] > place[:, second]).mean(axis=0)
+    numbers = np.arange(len(first))
+    return sparse_readout(
+        d, len(first), np.r_[first, second], np.r_[numbers, numbers], np.concatenate([later, 1 - later])
+    )
