@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from scipy.ndimage import gaussian_filter, label
 
 from shapeline import scores as score_files
@@ -340,6 +341,11 @@ def test_boxes_lie_around_the_connected_parts():
     truth[5:7, 6:9] = True
     assert figures_localization.boxes_of(truth) == [(1, 1, 3, 3), (5, 6, 7, 9)]
     assert figures_localization.boxes_of(np.zeros((3, 3), bool)) == []
+    left, top, right, bottom = np.transpose(figures_localization.boxes(truth))  # two pixels away, as shares of sides
+    height, width = truth.shape
+    assert np.allclose([left * width, top * height], [[-1, 4], [-1, 3]])
+    assert np.allclose([right * width, bottom * height], [[5, 11], [5, 9]])
+    assert figures_localization.boxes(None) == []
 
 
 def test_a_large_map_is_reduced_to_the_largest_magnitudes():
@@ -461,13 +467,8 @@ def test_ablated_pictures_are_filled_where_the_scores_are_positive(rendered, mon
     _, results, truth = rendered
     seen = {}
 
-    def grid(names, labels, draw, columns):
-        from matplotlib.figure import Figure
-
-        for name in (None, *labels):
-            axes = Figure().subplots()
-            draw(axes, 0, name)
-            seen[name] = axes.images[0].get_array()
+    def grid(names, labels, tile, columns):
+        seen.update({name: tile(0, name).pixels for name in (None, *labels)})
         return Figure()
 
     monkeypatch.setattr(score_maps, "picture_grid", grid)

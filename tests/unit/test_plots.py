@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from shapeline.errors import ShapelineError
 from shapeline.game import features as feature_kinds
@@ -458,20 +459,29 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
     images = np.zeros((2, 1, 3, 3))
     values = {"one": [np.array([1.0, 4, -2, 0]), None], "two": [np.zeros(4), np.arange(4.0)]}
     figure = score_maps.heat_maps(images, ["a", "b"], values, [cells, cells])
-    assert len(figure.axes) == 6
-    first = next(axes for axes in figure.axes if axes.get_title(loc="center") == "one")
-    image = first.images[0]
-    assert image.get_clim() == (-4, 4) and first.get_xlabel() == "± 4"
+    [axes] = figure.axes
+    assert len(axes.images) == 5
+    image = axes.images[1]  # beside the first picture
+    assert image.get_clim() == (-4, 4)
     assert image.get_array().tolist() == [[1, 1, 4], [1, 1, 4], [-2, -2, 0]]
-    assert sum("failed" in [text.get_text() for text in axes.texts] for axes in figure.axes) == 1
+    texts = [text.get_text() for text in axes.texts]
+    assert texts.count("failed") == 1 and texts.count("one") == texts.count("± 4") == 1
+    title, below = (next(text for text in axes.texts if text.get_text() == words) for words in ("one", "± 4"))
+    left, right, bottom, top = image.get_extent()
+    assert left < title.xy[0] == below.xy[0] < right and title.xy[1] == top and below.xy[1] == bottom
 
 
 def test_maps_of_many_labels_go_on_in_a_further_block():
     values = {f"label{place}": [np.zeros(4)] for place in range(13)}
     figure = score_maps.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, [np.arange(4).reshape(2, 2)])
-    assert len(figure.axes) == 13 + 2  # the image stands in both blocks
-    boxes = [axes.get_position() for axes in figure.axes]
-    assert all(0 <= box.x0 and box.x1 <= 1 and 0 <= box.y0 and box.y1 <= 1 for box in boxes)
+    [axes] = figure.axes
+    assert len(axes.images) == 13 + 2  # the image stands in both blocks
+    wide, high = figure.get_size_inches()
+    boxes = [
+        Bbox.from_extents(left, top, right, bottom)
+        for left, right, bottom, top in (image.get_extent() for image in axes.images)
+    ]
+    assert all(0 <= box.x0 and box.x1 <= wide and 0 <= box.y0 and box.y1 <= high for box in boxes)
     assert not any(overlap(one, other) for place, one in enumerate(boxes) for other in boxes[:place])
 
 

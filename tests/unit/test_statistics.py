@@ -81,6 +81,25 @@ def test_ranks_that_speak_for_the_worse_mean_make_nothing_sure():
     assert other["better"] == "b" and other["effect"] > 0 and other["sure"]
 
 
+def test_every_pair_is_tested_as_scipy_tests_it_alone():
+    """Of all sizes that decide on another distribution: without and with ties, with zeros, few and many, and of 0."""
+    random = np.random.default_rng(4)
+    for n in (7, 12, 40, 70):
+        plain = random.normal(size=(n, 3))
+        whole = random.integers(-3, 4, (n, 3))
+        values = table(*plain.T, *whole.T, whole[:, 0])
+        found = paired.pairs(values)
+        assert len(found) == 21 and {1.0} < set(found["p"])
+        for row in found.itertuples():
+            gains = (values[row.worse] - values[row.better]).to_numpy()
+            gains = gains[gains != 0]
+            ranks = stats.rankdata(np.abs(gains))
+            alone = (
+                (stats.wilcoxon(gains).pvalue, (np.sign(gains) * ranks).sum() / ranks.sum()) if len(gains) else (1, 0)
+            )
+            assert (row.p, row.effect) == pytest.approx(alone, rel=1e-12)
+
+
 def drawn_of(kind: str, random: np.random.Generator, shape) -> np.ndarray:
     """Paired differences of mean or middle 0."""
     if kind == "normal":

@@ -329,7 +329,7 @@ def test_a_score_whose_interval_holds_0_has_no_colour():
     values = {"a": [np.array([1.0, -0.5, 0.2, 0.0])]}
     half = {"a": [np.array([0.5, 0.6, 0.1, 0.3])]}
     drawn = score_maps.heat_maps(np.zeros((1, 1, 2, 2)), ["one"], values, [cells], half=half)
-    assert drawn.axes[1].images[0].get_array().tolist() == [[1.0, 0.0], [0.2, 0.0]]
+    assert drawn.axes[0].images[1].get_array().tolist() == [[1.0, 0.0], [0.2, 0.0]]
     table = score_maps.score_table({"a": values["a"][0]}, list("wxyz"), half={"a": half["a"][0]})
     whiskers = [line.get_xdata() for line in table.axes[0].lines if len(line.get_xdata()) == 2]
     np.testing.assert_allclose(whiskers[0], [0.45 * 0.5, 0.48])  # of 1 ± 0.5, cut at the cell's edge

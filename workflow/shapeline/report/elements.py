@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 import pandas as pd
 from IPython.display import HTML
-from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from shapeline.report.colours import WARNING
 from shapeline.report.styling import PIXELS_PER_INCH, styled
 
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
@@ -76,6 +75,7 @@ def figure(
     """
     if drawing is None:
         return None
+    lay_out(drawing)
     buffer = io.BytesIO()
     if vector:
         told = {} if numbers is None else {"Description": numbers.to_csv(index=False, float_format="%.6g")}
@@ -90,6 +90,9 @@ def figure(
     return HTML(f'<figure><div class="wide">{image}</div>{legend}</figure>')
 
 
-def write_failed(axes: Axes) -> None:
-    """Say in place of a picture that the method failed."""
-    axes.text(0.5, 0.5, "failed", ha="center", va="center", fontsize=8, color=WARNING, transform=axes.transAxes)
+def lay_out(drawing: Figure) -> None:
+    """Fix the places of a figure's parts; a layout left to `savefig` has it draw everything twice."""
+    FigureCanvasAgg(drawing)  # without a canvas every look at a text's extent would set up a renderer anew
+    if (engine := drawing.get_layout_engine()) is not None:
+        engine.execute(drawing)
+        drawing.set_layout_engine("none")

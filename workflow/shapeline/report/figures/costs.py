@@ -6,11 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from shapeline.report.colours import MIDDLE, PALE, QUIET
+from shapeline.report.elements import lay_out
 from shapeline.report.experiment import scalars
 from shapeline.report.numbers import number
 from shapeline.report.styling import PLATE, WIDTH, Style, styled
@@ -117,10 +116,7 @@ def name_points(
 
     spans: ends (n, 2) of level bars through the points, NaN for none.
     """
-    FigureCanvasAgg(axes.figure)  # without a canvas every look at a text's extent would set up a renderer anew
-    if isinstance(axes.figure.get_layout_engine(), ConstrainedLayoutEngine):  # once a figure: it takes most of the time
-        axes.figure.draw_without_rendering()  # fixes the layout, so that places on the page are known
-        axes.figure.set_layout_engine("none")
+    lay_out(axes.figure)  # so that places on the page are known
     axes.get_xlim(), axes.get_ylim()  # limits that wait to be found are found now
     low, middle, high = (
         axes.transData.transform(np.column_stack([across, rows[key]])) for key in ("low", "mean", "high")
@@ -135,19 +131,21 @@ def name_points(
     taken += [text.get_window_extent().extents for text in axes.texts]
     offsets = [(8, 0), (-8, 0), (0, 10), (0, -10)]
     offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
+    points = axes.figure.dpi / 72  # pixels each
     for place in np.lexsort([-middle[:, 1], middle[:, 0]]):
         label, point = rows.index[place], (across[place], rows["mean"].iloc[place])
         style = {"va": "center", "fontsize": 9, "color": styles[label].ink, "bbox": PLATE}
+        text = axes.annotate(label, point, xytext=(0, 0), textcoords="offset points", ha="left", **style)
+        around = text.get_window_extent()  # of the name at its point; elsewhere it is shifted, which needs no text
         for right, above in offsets:
-            side = "left" if right > 0 else "right" if right < 0 else "center"
-            text = axes.annotate(label, point, xytext=(right, above), textcoords="offset points", ha=side, **style)
-            box = text.get_window_extent()
-            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
-            free = all(box.x1 < x0 or box.x0 > x1 or box.y1 < y0 - 1 or box.y0 > y1 + 1 for x0, y0, x1, y1 in taken)
-            if (inside and free) or (right, above) == offsets[-1]:
+            x0 = around.x0 + right * points - around.width * (0 if right > 0 else 1 if right < 0 else 0.5)
+            y0 = around.y0 + above * points
+            x1, y1 = x0 + around.width, y0 + around.height
+            inside = frame.x0 <= x0 and x1 <= frame.x1 and frame.y0 <= y0 and y1 <= frame.y1
+            if inside and all(x1 < left or x0 > r or y1 < low - 1 or y0 > high + 1 for left, low, r, high in taken):
                 break
-            text.remove()
-        taken.append((box.x0, box.y0, box.x1, box.y1))
+        text.set(position=(right, above), ha="left" if right > 0 else "right" if right < 0 else "center")
+        taken.append((x0, y0, x1, y1))
         if abs(above) > 10:
             leader = {"arrowstyle": "-", "color": PALE, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4}
             axes.annotate("", point, xytext=(right, above), textcoords="offset points", arrowprops=leader)

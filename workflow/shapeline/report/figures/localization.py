@@ -7,20 +7,19 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from scipy import ndimage
 
 from shapeline.game import references
-from shapeline.report import elements, experiment
-from shapeline.report.colours import BOXES, FIRST, MIDDLE, QUIET, SECOND
+from shapeline.report import experiment
+from shapeline.report.colours import FIRST, MIDDLE, QUIET, SECOND
 from shapeline.report.elements import figure, heading, together
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.costs import name_points
 from shapeline.report.figures.dots import Panel, dot_panel
 from shapeline.report.figures.lines import line_of
+from shapeline.report.figures.score_maps import Tile
 from shapeline.report.localization_results import (
     CEILINGS,
     COLUMNS,
@@ -34,7 +33,7 @@ from shapeline.report.localization_results import (
     shown_pictures,
 )
 from shapeline.report.numbers import number, share
-from shapeline.report.styling import FEW, SIGNS, WIDTH, Style, styled
+from shapeline.report.styling import FEW, WIDTH, Style, styled
 
 PANELS = {  # quantity -> title and what is across
     "f1": ("F1, as published", "F1 of the pixels above 1e-6"),
@@ -52,20 +51,14 @@ def boxes_of(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
     return [(rows.start, columns.start, rows.stop, columns.stop) for rows, columns in ndimage.find_objects(parts)]
 
 
-def draw_picture(axes: Axes, image: np.ndarray, tone: str) -> None:
+def picture_tile(image: np.ndarray, tone: str) -> Tile:
     """A picture (channels, height, width) in [0, 1]; of a large one every few pixels."""
     step = _step(image.shape[1:])
-    shown = score_maps.picture(image[:, ::step, ::step])
-    axes.imshow(shown, cmap=tone, vmin=0, vmax=1, interpolation="nearest", extent=_extent(image.shape[1:]))
+    return Tile(score_maps.picture(image[:, ::step, ::step]), score_maps.grey(tone))
 
 
 def _step(shape: tuple[int, int]) -> int:
     return math.ceil(max(shape) / LARGEST)
-
-
-def _extent(shape: tuple[int, int]) -> tuple[float, float, float, float]:
-    """What imshow is told so that a reduced picture keeps the coordinates of the whole one."""
-    return -0.5, shape[1] - 0.5, shape[0] - 0.5, -0.5
 
 
 def reduced(values: np.ndarray) -> np.ndarray:
@@ -78,25 +71,24 @@ def reduced(values: np.ndarray) -> np.ndarray:
     return np.where(ends[0] >= -ends[1], *ends)
 
 
-def draw_map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray) -> None:
+def map_tile(scores: np.ndarray | None, cells: np.ndarray) -> Tile:
     """Scores (d,) on their pixels, white at 0, scaled by the largest magnitude, which is written below."""
     if scores is None:
-        elements.write_failed(axes)
-        return
+        return Tile(None)
     size = np.abs(scores).max()
-    colours = {"cmap": SIGNS, "vmin": -(size or 1.0), "vmax": size or 1.0}
     shown = reduced(np.where(cells < 0, np.nan, scores[cells]))
-    axes.imshow(shown, interpolation="nearest", extent=_extent(cells.shape), **colours)
-    axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color=QUIET, labelpad=2)
+    return Tile(shown, score_maps.scaled(size), f"± {number(size)}")
 
 
-def draw_boxes(axes: Axes, truth: np.ndarray | None) -> None:
-    """A thin box around every connected part of the true region."""
-    for top, left, bottom, right in [] if truth is None else boxes_of(truth):
-        margin = MARGIN * _step(truth.shape)
-        place = (left - 0.5 - margin, top - 0.5 - margin)
-        size = right - left + 2 * margin, bottom - top + 2 * margin
-        axes.add_patch(Rectangle(place, *size, fill=False, edgecolor=BOXES, linewidth=0.8))
+def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
+    """A box around every connected part of the true region, as a tile has them."""
+    if truth is None:
+        return []
+    (height, width), margin = truth.shape, MARGIN * _step(truth.shape)
+    return [
+        ((left - margin) / width, (top - margin) / height, (right + margin) / width, (bottom + margin) / height)
+        for top, left, bottom, right in boxes_of(truth)
+    ]
 
 
 @styled
@@ -174,25 +166,23 @@ def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2)
     values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
     tone = score_maps.tone_of(results.dataset_card)
 
-    def draw(axes: Axes, row: int, label: str | None) -> None:
-        image = images[row]
+    def tile(row: int, label: str | None) -> Tile:
+        image, below = images[row], ""
         if label is not None:
             scores = values[label][row]
             if scores is None:
-                elements.write_failed(axes)
-                return
+                return Tile(None)
             removed = np.append(scores > 0, False)[cells[row]]  # the appended one is what -1 points at
             image = np.where(removed, fill[row if len(fill) > 1 else 0, 0], image)
-            axes.set_xlabel(share(removed.mean()), fontsize=7.5, color=QUIET, labelpad=2)
-        draw_picture(axes, image, tone)
-        draw_boxes(axes, regions[row])
+            below = share(removed.mean())
+        return picture_tile(image, tone)._replace(below=below, boxes=boxes(regions[row]))
 
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     caption = (
         "All positive features at the reference; below each picture, the share of it that is removed. A perfect map "
         "removes what lies in the boxes and nothing else."
     )
-    drawing = score_maps.picture_grid(names, list(values), draw, COLUMNS)
+    drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
     return together(
         heading("Pictures without their positive features"),
         figure(drawing, "Pictures whose positive features are removed, one column a method", caption, vector=False),
@@ -257,18 +247,17 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
     scores = {name: experiment.scores_of(results.scores[label], picked["instance"])[0] for name, label in names.items()}
     tone = score_maps.tone_of(results.dataset_card)
 
-    def draw(axes: Axes, row: int, name: str | None) -> None:
+    def tile(row: int, name: str | None) -> Tile:
         part = (slice(top, bottom), slice(left, right)) if row else (slice(None), slice(None))
         if name is None:
-            draw_picture(axes, image[(slice(None), *part)], tone)
+            drawn = picture_tile(image[(slice(None), *part)], tone)
         else:
-            draw_map(axes, scores[name], cells[0][part])
-        draw_boxes(axes, None if region is None else region[part])
-        if row:
-            axes.set_xlabel("")
+            drawn = map_tile(scores[name], cells[0][part])
+        below = "" if row else drawn.below
+        return drawn._replace(below=below, boxes=boxes(None if region is None else region[part]))
 
     title = experiment.instance_name(results, picked.to_dict("records")[0])
-    return score_maps.picture_grid([title, "enlarged"], list(names), draw)
+    return score_maps.picture_grid([title, "enlarged"], list(names), tile)
 
 
 def zoomed(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -1,17 +1,20 @@
 """Scores as maps over pictures, and as tables."""
 
 import html
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET, WARNING
-from shapeline.report.elements import figure, write_failed
+from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
+from shapeline.report.elements import figure
 from shapeline.report.numbers import number
 from shapeline.report.styling import DARK_INK, SIGNS, WIDTH, styled, wrapped
 
@@ -62,56 +65,82 @@ def heat_maps(
     """
     ends = half or {}
 
-    def draw(axes: Axes, row: int, label: str | None) -> None:
+    def tile(row: int, label: str | None) -> Tile:
         if label is None:
-            axes.imshow(picture(images[row]), cmap=tone, vmin=0, vmax=1, interpolation="nearest")
-        else:
-            _map(axes, values[label][row], cells[row], ends[label][row] if label in ends else None)
+            return Tile(picture(images[row]), grey(tone))
+        return _map(values[label][row], cells[row], ends[label][row] if label in ends else None)
 
-    return picture_grid(names, list(values), draw, columns)
+    return picture_grid(names, list(values), tile, columns)
+
+
+class Tile(NamedTuple):
+    """A small picture in a grid: pixels as `imshow` takes them, with its keywords, what is written below, and boxes
+    (left, top, right, bottom) around parts of it, from 0 to 1."""
+
+    pixels: np.ndarray | None  # None: the method failed
+    colours: Mapping[str, object] = MappingProxyType({})
+    below: str = ""
+    boxes: Sequence[tuple[float, float, float, float]] = ()
 
 
 @styled
-@matplotlib.rc_context({"axes.grid": False})  # no picture shows its lines, and making them takes long
 def picture_grid(
-    names: Sequence[str], labels: Sequence[str], draw: Callable[[Axes, int, str | None], None], columns: int = 9
+    names: Sequence[str], labels: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
-    """Small pictures: a row a name, its own picture first, then a column a label; draw(axes, row, label or None).
+    """Small pictures: a row a name, its own picture first, then a column a label; tile(row, label or None).
 
-    More labels than `columns` go on in a further block of rows.
+    More labels than `columns` go on in a further block of rows. All stand in one pair of axes in inches from the
+    upper left, since axes of their own take ten times as long.
     """
     blocks = math.ceil(len(labels) / columns)
     columns = math.ceil(len(labels) / blocks)
     longest = max((len(line) for name in names for line in name.split("\n")), default=0)
     left = min(max(1.30, 0.2 + 0.062 * longest), 2.4)  # inches: the names
-    gap, titles, under = 0.10, 0.50, 0.20  # between panels, above a block, below a map
+    gap, titles, under = 0.10, 0.50, 0.20  # between tiles, above a block, below a map
     side = min(1.25, (WIDTH - left) / (columns + 1) - gap)
     block = titles + len(names) * (side + under)
-    drawing = Figure(figsize=(WIDTH, blocks * block + 0.05))
-    high = drawing.get_figheight()
-
-    def panel(row: int, column: int, part: int) -> Axes:
-        bottom = high - part * block - titles - row * (side + under) - side
-        place = ((left + column * (side + gap)) / WIDTH, bottom / high, side / WIDTH, side / high)
-        axes = drawing.add_axes(place)
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set(visible=True, color=PALE, linewidth=0.6)
-        return axes
-
-    for part in range(blocks):
-        for row, name in enumerate(names):
-            axes = panel(row, 0, part)
-            draw(axes, row, None)
-            axes.annotate(
-                name, (0, 0.5), xycoords="axes fraction", xytext=(-8, 0), textcoords="offset points", ha="right",
-                va="center", fontsize=8, linespacing=1.35,
-            )  # fmt: skip
-            for column, label in enumerate(labels[part * columns : (part + 1) * columns], start=1):
-                axes = panel(row, column, part)
-                if row == 0:
-                    axes.set_title(wrapped(label, side), loc="center", fontsize=8.5, fontweight="normal", pad=5)
-                draw(axes, row, label)
+    high = blocks * block + 0.05
+    drawing = Figure(figsize=(WIDTH, high))
+    axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0))
+    axes.axis("off")
+    for part, row in itertools.product(range(blocks), range(len(names))):
+        top = part * block + titles + row * (side + under)
+        for column, label in enumerate([None, *labels[part * columns : (part + 1) * columns]]):
+            shown = tile(row, label)
+            x0, y0, x1, y1 = _put(axes, shown, left + column * (side + gap), top, side)
+            if label is None:
+                _write(axes, names[row], (x0, (y0 + y1) / 2), (-8, 0), "right", "center", fontsize=8, linespacing=1.35)
+            elif row == 0:
+                _write(axes, wrapped(label, side), ((x0 + x1) / 2, y0), (0, 5), "center", "baseline", fontsize=8.5)
+            if shown.below:
+                below = {"fontsize": 7.5, "color": QUIET}
+                _write(axes, shown.below, ((x0 + x1) / 2, y1), (0, -2), "center", "top", **below)
     return drawing
+
+
+def _put(axes: Axes, shown: Tile, left: float, top: float, side: float) -> tuple[float, float, float, float]:
+    """Draw a tile in the middle of its square place, framed; where it is: left, top, right, bottom."""
+    high, wide = (1, 1) if shown.pixels is None else shown.pixels.shape[:2]
+    across, up = side * min(1, wide / high), side * min(1, high / wide)
+    x0, y0 = left + (side - across) / 2, top + (side - up) / 2
+    x1, y1 = x0 + across, y0 + up
+    if shown.pixels is None:
+        axes.text((x0 + x1) / 2, (y0 + y1) / 2, "failed", ha="center", va="center", fontsize=8, color=WARNING)
+    else:
+        place = {"extent": (x0, x1, y1, y0), "aspect": "auto", "interpolation": "nearest"}
+        axes.imshow(shown.pixels, **place, **shown.colours)
+    axes.add_patch(Rectangle((x0, y0), across, up, fill=False, edgecolor=PALE, linewidth=0.6, zorder=2.5))
+    for box in np.clip(np.reshape(shown.boxes, (-1, 4)), 0, 1):
+        start, end = (np.array([x0, y0]) + corner * [across, up] for corner in (box[:2], box[2:]))
+        axes.add_patch(Rectangle(start, *(end - start), fill=False, edgecolor=BOXES, linewidth=0.8, zorder=2.6))
+    return x0, y0, x1, y1
+
+
+def _write(
+    axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], across: str, up: str, **style
+) -> None:
+    """Write at an offset in points from a place."""
+    axes.annotate(text, place, xytext=offset, textcoords="offset points", ha=across, va=up, **style)
 
 
 def tone_of(card: Mapping) -> str:
@@ -123,15 +152,23 @@ def picture(image: np.ndarray) -> np.ndarray:
     return image[0] if len(image) == 1 else np.moveaxis(image, 0, -1).clip(0, 1)
 
 
-def _map(axes: Axes, scores: np.ndarray | None, cells: np.ndarray, half: np.ndarray | None) -> None:
+def grey(tone: str) -> dict[str, object]:
+    """What `imshow` is told of a picture in [0, 1]."""
+    return {"cmap": tone, "vmin": 0, "vmax": 1}
+
+
+def scaled(size: float) -> dict[str, object]:
+    """What `imshow` is told of scores whose largest magnitude is `size`: white at 0."""
+    return {"cmap": SIGNS, "vmin": -(size or 1.0), "vmax": size or 1.0}
+
+
+def _map(scores: np.ndarray | None, cells: np.ndarray, half: np.ndarray | None) -> Tile:
+    """Scores (d,) on their pixels, scaled by the largest magnitude, which is written below."""
     if scores is None:
-        write_failed(axes)
-        return
+        return Tile(None)
     size = np.abs(scores).max()
-    limit = size if size > 0 else 1.0
     shown = scores if half is None else np.where(np.abs(scores) <= half, 0.0, scores)
-    axes.imshow(np.where(cells < 0, np.nan, shown[cells]), cmap=SIGNS, vmin=-limit, vmax=limit, interpolation="nearest")
-    axes.set_xlabel(f"± {number(size)}", fontsize=7.5, color=QUIET, labelpad=2)
+    return Tile(np.where(cells < 0, np.nan, shown[cells]), scaled(size), f"± {number(size)}")
 
 
 @styled

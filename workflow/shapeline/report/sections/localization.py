@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline.report import claims, experiment, findings
@@ -25,15 +24,16 @@ from shapeline.report.figures.localization import (
     PANELS,
     ablated_pictures,
     ablation_curves,
+    boxes,
     dots,
-    draw_boxes,
-    draw_map,
-    draw_picture,
+    map_tile,
+    picture_tile,
     runtime_plane,
     size_curves,
     size_groups,
     size_maps,
 )
+from shapeline.report.figures.score_maps import Tile
 from shapeline.report.localization_results import (
     CEILINGS,
     COLUMNS,
@@ -153,12 +153,9 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
     values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
     tone = score_maps.tone_of(results.dataset_card)
 
-    def draw(axes: Axes, row: int, label: str | None) -> None:
-        if label is None:
-            draw_picture(axes, images[row], tone)
-        else:
-            draw_map(axes, values[label][row], cells[row])
-        draw_boxes(axes, regions[row])
+    def tile(row: int, label: str | None) -> Tile:
+        drawn = picture_tile(images[row], tone) if label is None else map_tile(values[label][row], cells[row])
+        return drawn._replace(boxes=boxes(regions[row]))
 
     caption = (
         f"{signs(experiment.explained_class(results))}{examples.signless(results)}. Every map is "
@@ -166,7 +163,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
         + (" Green boxes lie around the true regions." if truth is not None else "")
         + experiment.rows_shown(results)
     )
-    drawing = score_maps.picture_grid(names, list(values), draw, COLUMNS)
+    drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
     return figure(drawing, "Maps of a few pictures, one column a method", caption, vector=False)
 
 

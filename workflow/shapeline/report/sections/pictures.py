@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from shapeline.report import elements, experiment
+from shapeline.report import experiment
 from shapeline.report.colours import BRIGHT, DARK, signs
 from shapeline.report.elements import figure, heading, note, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures import score_maps
+from shapeline.report.figures.score_maps import Tile
 from shapeline.report.numbers import counted, number, share
 from shapeline.report.sections import examples
 
@@ -92,15 +92,13 @@ def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[floa
     cells = [results.features_of(image).cells[0] for image in images]
     pictures = [in_colour(image, score_maps.tone_of(results.dataset_card)) for image in images]
 
-    def draw(axes: Axes, row: int, label: str | None) -> None:
-        scores = None if label is None else values[label][row]
-        if label is not None and scores is None:
-            elements.write_failed(axes)
-            return
-        shown = pictures[row] if label is None else masked(pictures[row], images[row], scores, cells[row], of_row[row])
-        axes.imshow(shown, interpolation="nearest")
+    def tile(row: int, label: str | None) -> Tile:
+        if label is None:
+            return Tile(pictures[row])
+        scores = values[label][row]
+        return Tile(None if scores is None else masked(pictures[row], images[row], scores, cells[row], of_row[row]))
 
-    return score_maps.picture_grid(names, list(values), draw)
+    return score_maps.picture_grid(names, list(values), tile)
 
 
 def masked(
