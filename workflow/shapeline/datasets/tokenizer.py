@@ -18,18 +18,20 @@ from shapeline.errors import ShapelineError
 RETURNED = ("encode", "pad", "vocabulary")
 PADS = ("[PAD]", "<pad>")  # what usual tokenizers call it
 SPECIAL = -1  # the word of a token that is never removed
+DELETED = -1  # the id of a token that is left out of a document, which then is shorter
 SHOWN = 30  # characters of a document that an error names
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
     """encode: from a document to what the module's docstring says; pad: the id that fills up a short document and
-    stands for an absent token; vocabulary: the tokens by id."""
+    stands for an absent token; vocabulary: the tokens by id; mask: the id of its mask token, None where it has none."""
 
     source: str
     encode: Callable[[str], Any]
     pad: int
     vocabulary: list[str]
+    mask: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,7 @@ def opened(source: str) -> Tokenizer:
     if lacking:
         told = "the id that stands for an absent token" if lacking == ["pad"] else "all of " + ", ".join(RETURNED)
         raise ShapelineError(f"{where}: it has no '{lacking[0]}'; return a dict with {told}.")
-    vocabulary, pad = _listed(made["vocabulary"]), made["pad"]
+    vocabulary, pad = listed(made["vocabulary"]), made["pad"]
     if not isinstance(pad, int | np.integer) or not 0 <= pad < len(vocabulary):
         raise ShapelineError(f"{where}: pad is {pad!r}; the vocabulary has the ids 0 to {len(vocabulary) - 1}.")
     return Tokenizer(source, made["encode"], int(pad), vocabulary)
@@ -84,7 +86,7 @@ def _of_object(where: str, made: Any) -> dict:
     }
 
 
-def _listed(vocabulary: int | np.integer | Mapping[str, int] | list[str]) -> list[str]:
+def listed(vocabulary: int | np.integer | Mapping[str, int] | list[str]) -> list[str]:
     """Tokens by id, from their number, their ids, or themselves; one without a name is called by its id."""
     if isinstance(vocabulary, Mapping):
         names = [str(number) for number in range(max(vocabulary.values(), default=-1) + 1)]

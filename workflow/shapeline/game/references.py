@@ -1,4 +1,5 @@
-"""What fills an absent feature: zero, padding, means, background rows, the input's own blur, or a user's array."""
+"""What fills an absent feature: zero, padding, a mask, nothing, means, background rows, the input's own blur, or a
+user's array."""
 
 import os
 import zipfile
@@ -13,6 +14,7 @@ import numpy as np
 
 from shapeline.datasets import sources
 from shapeline.datasets.stored import blocks
+from shapeline.datasets.tokenizer import DELETED
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of
 
@@ -27,14 +29,17 @@ KINDS = {
     "mean_image": {},
     "background": {"rows": 16},
     "pad": {"id": None},
+    "mask": {},
+    "delete": {},
     "blur": {"sigma": None},
     "array": {"path": None},
 }
-TOKEN_KINDS = ("pad", "zero", "background", "array")
+OF_FOLDERS = ("mask", "delete")  # of texts by the tokenizer of a folder
+TOKEN_KINDS = ("pad", *OF_FOLDERS, "zero", "background", "array")
 # By the kind of a dataset, as its card states it.
 FITTING = {
-    "image": tuple(kind for kind in KINDS if kind != "pad"),
-    "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur")),
+    "image": tuple(kind for kind in KINDS if kind not in ("pad", *OF_FOLDERS)),
+    "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur", *OF_FOLDERS)),
     "text": TOKEN_KINDS,
 }
 DEFAULT_ROWS = KINDS["background"]["rows"]
@@ -94,9 +99,9 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     frequent code of a column of categories); mean_image:
     the mean training input; mean: mean_value; background: `rows` training inputs drawn by seed without replacement, of
     which a smaller draw is always a part; pad: token `id` everywhere, by default what the card says stands for an
-    absent word or character; blur: each image under a Gaussian filter of
-    `sigma` pixels, by default an eighth of its shorter side (Fong & Vedaldi 2017); array: the user's own rows, in the
-    units of the prepared inputs. Raises ShapelineError.
+    absent word or character; mask: the tokenizer's mask token; delete: DELETED, which leaves the token out of the
+    document; blur: each image under a Gaussian filter of `sigma` pixels, by default an eighth of its shorter side (Fong
+    & Vedaldi 2017); array: the user's own rows, in the units of the prepared inputs. Raises ShapelineError.
     """
     kind, chosen = parse(settings)
     input_shape, tokens = dataset.inputs.shape[1:], np.issubdtype(dataset.inputs.dtype, np.integer)
@@ -115,6 +120,8 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
             raise ShapelineError(f"reference key 'id': {token} does not fit the tokens' type, {dtype}.")
         _check_known("reference key 'id'", np.array(token), dataset.card)
         return Reference(np.full((1, *input_shape), token, dtype))
+    if kind in OF_FOLDERS:
+        return Reference(np.full((1, *input_shape), _removed(kind, dataset.card), np.int32))
     if kind == "blur":
         if len(input_shape) != 3:
             raise ShapelineError("reference kind 'blur': the inputs are no images; use mean or background.")
@@ -145,6 +152,15 @@ def file_of(settings: dict | str) -> Path | None:
     """The user's file that a reference is read from, variables expanded; None for the other kinds."""
     kind, chosen = parse(settings)
     return sources.expand(chosen["path"]) if kind == "array" else None
+
+
+def _removed(kind: str, card: dict) -> int:
+    """The id that stands for an absent token of a text for a model of transformers."""
+    if "mask_id" not in card:
+        raise ShapelineError(f"reference kind '{kind}': is of texts by the tokenizer of a folder; use pad.")
+    if kind == "mask" and card["mask_id"] is None:
+        raise ShapelineError("reference kind 'mask': the tokenizer has no mask token; use delete or pad.")
+    return DELETED if kind == "delete" else card["mask_id"]
 
 
 def _check_known(where: str, tokens: np.ndarray, card: dict) -> None:

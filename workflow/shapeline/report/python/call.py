@@ -30,6 +30,7 @@ def explain(
     y: Sequence | None = None,
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
+    tokenizer: object = None,
     random_state: int | None = None,
     **parameters: object,
 ) -> Explanation:
@@ -43,7 +44,8 @@ def explain(
     reference: what stands for an absent feature: a kind as in the configuration ("zero", "mean", {"kind": "background",
     "rows": 16}, "blur", "pad", ...), one row of the inputs' kind or several to average over, or for texts a word.
     By default the background's rows, at most 100 of them drawn by seed (each evaluation then is so many rows of the
-    model); without a background the inputs' mean, of a single picture its blur, and of texts the word is deleted.
+    model); without a background the inputs' mean, of a single picture its blur, and of texts the word is deleted
+    ("delete"; with a tokenizer also "mask", "pad", which is not attended to, or one of its tokens).
     features: "pixel", "column", "word" (texts, or token ids, 0 is padding), "superpixel", {"kind": "patch", "size": 2}
     or a Features. By default columns, words, pixels of pictures of up to 1,024 and 16 x 16 patches of larger ones.
     budget: multiple of d, for sampled methods; or until it is good enough: {"error": 0.05}, {"error": "5%"} or
@@ -55,6 +57,7 @@ def explain(
     value: log-probability for networks, probability for functions by default; a regression model is explained with
     "prediction", which is the default of an object with `predict` alone.
     y: the true classes. feature_names: of an array's columns. class_names: those of the model's `classes_` by default.
+    tokenizer: the fast tokenizer of a model of transformers, whose inputs are texts; its pipeline has both.
     random_state: the seed, by scikit-learn's name.
     parameters: the method's own.
 
@@ -63,7 +66,7 @@ def explain(
     """
     settings = checked_settings(method, parameters, budget)
     seed = seed_by(seed, random_state)
-    wanted = Wanted(reference, features, target, seed, background, value, y, feature_names, class_names)
+    wanted = Wanted(reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer)
     return case_of(model, inputs, wanted).explained(settings, budget)
 
 

@@ -29,6 +29,7 @@ from shapeline.models.classifier import Classifier
 from shapeline.report.python import given as givens
 from shapeline.report.python.explanation import About, Explanation
 from shapeline.report.python.given import Given
+from shapeline.report.python.pieces import removal, taken
 from shapeline.report.python.progress import bar
 from shapeline.report.python.targets import chosen_targets, class_names_of
 from shapeline.seeds import seed_of
@@ -51,6 +52,7 @@ class Wanted:
     y: Sequence | None = None
     feature_names: Sequence[str] | None = None
     class_names: Sequence[str] | None = None
+    tokenizer: object = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +113,7 @@ class Case:
             shared = names_of(own)
             for place in places:
                 features[place] = own
-                spoken = given.kind == "text" and given.take
-                names[place] = tuple(given.shown[self.positions[place]]) if spoken else shared
+                names[place] = tuple(given.shown[self.positions[place]]) if given.spoken else shared
         rows = 1 if question.reference.own else len(question.reference.rows)
         inputs = About(features=given.instances, names=given.instances, data=given.shown, instances=given.instances)
         inputs = inputs.at(self.positions)
@@ -127,7 +128,10 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     settled = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
     tokens = (settled.kind if settled else kind) in TEXT_KINDS
-    given = givens.read(model, inputs, wanted.background, wanted.reference, tokens, settled, wanted.feature_names)
+    model, cutter = taken(model, wanted.tokenizer)
+    given = givens.read(
+        model, inputs, wanted.background, wanted.reference, tokens, settled, wanted.feature_names, cutter
+    )
     of_regression = wanted.value == PREDICTION and not hasattr(model, "predict_proba")
     classifier = given.classifier(wrapping.wrap(model, "regression" if of_regression else None))
     of_networks = PREDICTION if classifier.task == "regression" else "log_probability"
@@ -135,7 +139,7 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     chosen = _default_features(given) if wanted.features is None else wanted.features
     everyone = [(settled, np.arange(len(given.inputs)))] if settled else _buckets(chosen, given)
     filled, told = reference_of(wanted.reference, given, wanted.seed)
-    classes = class_names_of(model, wanted.class_names)
+    classes = class_names_of(model if cutter is None else model.module, wanted.class_names)
     targets, positions = chosen_targets(classifier, given.inputs, wanted.target, classes, wanted.y)
     backend_of(classifier)  # imported now, which is no instance's time
     question = Question(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
@@ -154,7 +158,7 @@ def _default_features(given: Given) -> str | dict:
 
 def _buckets(kind: str | dict, given: Given) -> list[tuple[Features, np.ndarray]]:
     settings = {"kind": kind} if isinstance(kind, str) else kind
-    return feature_kinds.buckets(settings, given.card, given.inputs)
+    return feature_kinds.buckets(settings, given.card, given.inputs, given.owners)
 
 
 def names_of(features: Features) -> tuple[str, ...]:
@@ -200,9 +204,11 @@ _FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
-    """The calibrated form, once per model object and input shape; a function is called in large batches."""
-    if model.framework == "function":
-        return Form("plain", 4096)
+    """The calibrated form, once per model object and input shape; a function is called in large batches, and a network
+    that cuts its own batches in those that it names."""
+    rows = 4096 if model.framework == "function" else getattr(model.module, "rows_a_call", None)
+    if rows:
+        return Form("plain", rows)
     kept = _FORMS.setdefault(model.module, {})
     if inputs.shape[1:] not in kept:
         kept[inputs.shape[1:]] = calibration.calibrate(model, inputs[:64], reference)
@@ -218,6 +224,9 @@ def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference,
         filled = np.full((1, *given.inputs.shape[1:]), givens.ABSENT, np.int32)
         return Reference(filled), f"the word {reference!r}" if reference else "nothing: the word is deleted"
     whole, rows = "the inputs", given.inputs
+    if given.owners is not None:
+        settings, told = removal(reference, given.card)
+        return references.build(settings, SimpleNamespace(inputs=rows, card=given.card), seed), told
     if given.background is not None:
         whole, rows = "the background", given.background
     told = reference

@@ -17,6 +17,7 @@ from shapeline.game import references
 from shapeline.game.features import Features
 from shapeline.models.classifier import Classifier
 from shapeline.models.pipeline_file import frame
+from shapeline.report.python.pieces import Cutter, pieces
 
 ABSENT = 1  # the id of a word that is left out or replaced; 0 is padding
 PIECE = re.compile(r"\S+\s*")  # a word with the space behind it, so that all words together are the text
@@ -30,7 +31,8 @@ class Given:
     kind: "table", "image" or "text", or "array" of any other shape. inputs: (n, *input shape) float32, of tokens int32.
     background, reference: rows of the same, where they were given as rows. shown: what was explained: a data frame, an
     array, or the words of each text. instances: what each is called. card: what features and references are made from.
-    take: from rows to what a function as the model is given; None: the rows.
+    take: from rows to what a function as the model is given; None: the rows. owners: of texts by a tokenizer, the word
+    of each token.
     """
 
     kind: str
@@ -41,10 +43,16 @@ class Given:
     background: np.ndarray | None = None
     reference: np.ndarray | None = None
     take: Callable[[np.ndarray], Any] | None = None
+    owners: np.ndarray | None = None
+
+    @property
+    def spoken(self) -> bool:
+        """Whether texts were given, whose features are their own words."""
+        return self.kind == "text" and isinstance(self.shown, list)
 
     def digests(self) -> list[str]:
         """What each input is, whatever else is given with it: codes hang on what other rows hold, and so do words'."""
-        if self.kind == "text" and self.take:
+        if self.spoken:
             return [seeds.digest(list(words)) for words in self.shown]
         named = self.card.get("columns", ())
         rows = self.inputs.astype(np.float64) if self.card.get("categories") else self.inputs
@@ -64,8 +72,9 @@ class Given:
             return dataclasses.replace(wrapped, module=lambda rows: ask(take(rows)))
         if self.kind == "text":
             raise ShapelineError(
-                f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give as "
-                "model a function from a list of texts to probabilities, or as inputs token ids with features='word'"
+                f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give the "
+                "tokenizer= of a model of transformers, as model a function from a list of texts to probabilities, or "
+                "as inputs token ids with features='word'"
             )
         if coded := list(self.card["categories"]):
             raise ShapelineError(
@@ -83,11 +92,12 @@ def read(
     tokens: bool = False,
     features: Features | None = None,
     feature_names: Sequence[str] | None = None,
+    cutter: Cutter | None = None,
 ) -> Given:
     """Inputs, and what was given as rows beside them, by their kind.
 
-    tokens: whether arrays are token ids. features: one's own, which say what shape one input has. Raises ShapelineError
-    that names the argument.
+    tokens: whether arrays are token ids. features: one's own, which say what shape one input has. cutter: of texts for
+    a model of transformers. Raises ShapelineError that names the argument.
     """
     inputs, background = _plain(inputs), _plain(background)
     if isinstance(inputs, pd.Series):
@@ -103,7 +113,14 @@ def read(
         if background is not None or feature_names is not None:
             name = "feature_names" if background is None else "background"
             raise ShapelineError(f"explain: {name}: is of tables and pictures, and inputs are texts; leave it out")
-        return _texts(inputs, reference)
+        if cutter is None:
+            return _texts(inputs, reference)
+        if features is not None:
+            raise ShapelineError("explain: features: of texts with a tokenizer they are its words; leave them out")
+        ids, owners, words, card = pieces(inputs, cutter)
+        return Given("text", ids, words, range(len(ids)), card, owners=owners)
+    if cutter is not None:
+        raise ShapelineError("explain: tokenizer: is of texts; give as inputs a text or a list of texts")
     return _array(model, inputs, (background, _rows_of(reference)), tokens, features, feature_names)
 
 
@@ -234,20 +251,20 @@ def _texts(texts: list[str], instead: object) -> Given:
             f"explain: reference: {instead!r} is not of texts; give the word that stands for an absent one, such as "
             "'[MASK]', or leave it out: then absent words are deleted"
         )
-    pieces = [PIECE.findall(text) for text in texts]
-    for place, words in enumerate(pieces):
+    each = [PIECE.findall(text) for text in texts]
+    for place, words in enumerate(each):
         if not words:
             raise ShapelineError(f"explain: inputs: the text at position {place} has no words; leave it out")
-    known = {piece: number for number, piece in enumerate(sorted(set().union(*pieces)), start=ABSENT + 1)}
-    ids = np.zeros((len(pieces), max(map(len, pieces))), np.int32)
-    for row, words in zip(ids, pieces, strict=True):
+    known = {piece: number for number, piece in enumerate(sorted(set().union(*each)), start=ABSENT + 1)}
+    ids = np.zeros((len(each), max(map(len, each))), np.int32)
+    for row, words in zip(ids, each, strict=True):
         row[: len(words)] = [known[piece] for piece in words]
     spoken = np.array(["", f"{instead} " if instead else "", *known], dtype=object)
 
     def take(rows: np.ndarray) -> list[str]:
         return ["".join(words).strip() for words in spoken[rows]]
 
-    shown = [[piece.strip() for piece in words] for words in pieces]
+    shown = [[piece.strip() for piece in words] for words in each]
     return Given("text", ids, shown, range(len(texts)), {"kind": "text", "input_shape": [ids.shape[1]]}, take=take)
 
 

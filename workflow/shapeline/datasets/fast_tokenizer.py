@@ -1,0 +1,70 @@
+"""A fast tokenizer of transformers as one of one's own: what word each piece is of, by the text itself."""
+
+import re
+from typing import Any
+
+from shapeline.datasets.tokenizer import Tokenizer, listed
+from shapeline.errors import ShapelineError
+
+# A word with an apostrophe in it, which tokenizers cut into three: it is one, as for the workflow's own texts.
+CONTRACTION = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)+")
+ENDLESS = 1_000_000  # a length from which on a tokenizer says that it has none
+SPACE = re.compile(r"\s")
+
+
+def of_fast(where: str, made: Any) -> Tokenizer:
+    """A fast tokenizer of transformers as a Tokenizer; ShapelineError, beginning with `where`, for another one."""
+    if not getattr(made, "is_fast", False):
+        raise ShapelineError(
+            f"{where}: a {type(made).__name__} is no fast tokenizer, which alone tells the word of each piece; give "
+            "the one of a tokenizer.json, as AutoTokenizer.from_pretrained reads it"
+        )
+    if made.pad_token_id is None:
+        raise ShapelineError(
+            f"{where}: it has no pad token; set tokenizer.pad_token and model.config.pad_token_id, and save both again"
+        )
+
+    def encode(text: str) -> tuple[list[int], list[int | None], list[str]]:
+        encoding = made(text, truncation=False, padding=False, verbose=False).encodings[0]
+        return encoding.ids, *words_of(text, encoding)
+
+    return Tokenizer(where, encode, made.pad_token_id, listed(made.get_vocab()), made.mask_token_id)
+
+
+def most_tokens(made: Any) -> int | None:
+    """How many tokens a document may have, as the tokenizer says; None where it says nothing."""
+    length = getattr(made, "model_max_length", None)
+    return int(length) if length and length < ENDLESS else None
+
+
+def words_of(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
+    """The word that each piece is of, by number, None of a special token, and the words.
+
+    encoding: a tokenizers.Encoding. A word ends where the tokenizer says so, and at white space; not at an apostrophe
+    between letters.
+    """
+    joined = [match.span() for match in CONTRACTION.finditer(text)]
+    owners: list[int | None] = []
+    spans: list[list[int]] = []
+    before: int | None = None  # the tokenizer's number of the word before
+    pieces = zip(encoding.special_tokens_mask, encoding.word_ids, encoding.offsets, strict=True)
+    for special, number, (start, end) in pieces:
+        if special:
+            owners.append(None)
+            before = None
+            continue
+        start = min(start + len(text[start:end]) - len(text[start:end].lstrip()), end)
+        if spans and before is not None and _goes_on(text, joined, spans[-1], start, number == before):
+            spans[-1][1] = max(spans[-1][1], end)
+        else:
+            spans.append([start, end])
+        before = -1 if number is None else number
+        owners.append(len(spans) - 1)
+    return owners, [text[start:end].strip() for start, end in spans]
+
+
+def _goes_on(text: str, joined: list[tuple[int, int]], word: list[int], start: int, same: bool) -> bool:
+    """Whether a piece that begins at `start` is of the word before it; same: the tokenizer says that it is."""
+    if SPACE.search(text[word[1] : start]):
+        return False
+    return same or any(first <= word[0] and start < last for first, last in joined)

@@ -1,0 +1,99 @@
+"""A sequence classifier of transformers as a network of token ids alone, which gives logits."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from shapeline.datasets.tokenizer import DELETED
+from shapeline.errors import ShapelineError
+
+ROWS = 1024  # that are sorted by length together
+TOKENS = {"cpu": 4096, "cuda": 1 << 16}  # of a pass: more would not be faster
+
+
+class TextNetwork(nn.Module):
+    """forward(ids) gives logits (n, classes) of ids (n, length), filled up with `pad`, which is not attended to.
+
+    A token DELETED is left out: those behind it move up. Rows go through the model sorted by length, each pass as wide
+    as its longest. A row without any token is one of padding. `classes_`: names of the classes, but of a regression.
+    """
+
+    rows_a_call = ROWS
+
+    def __init__(self, model: nn.Module, pad: int):
+        super().__init__()
+        self.model, self.pad = model, pad
+        self.__name__ = type(model).__name__
+        config = getattr(model, "config", None)
+        if task_of(model) != "regression" and getattr(config, "id2label", None):
+            self.classes_ = [str(config.id2label[number]) for number in sorted(config.id2label)]
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        ids = self._moved_up(ids.long())
+        places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+        lengths = ((ids != self.pad) * places).amax(1).clamp(min=1)
+        order = lengths.argsort(descending=True)
+        longest = lengths[order].tolist()
+        parts, first = [], 0
+        while first < len(ids):
+            last = first + max(1, TOKENS.get(ids.device.type, TOKENS["cuda"]) // longest[first])
+            some = ids[order[first:last], : longest[first]]
+            parts.append(self._logits(input_ids=some, attention_mask=self._attended(some)))
+            first = last
+        logits = torch.cat(parts)
+        return torch.empty_like(logits).index_copy_(0, order, logits)
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """The embeddings (n, length, e) of the tokens themselves, without those of their places."""
+        if (ids == DELETED).any():
+            raise ShapelineError(
+                "gradient methods: under reference 'delete' an absent word has no embedding, so there is no path to "
+                "it; use reference: mask or pad"
+            )
+        return self.model.get_input_embeddings()(ids.long())
+
+    def from_embedding(self, embedded: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Logits from what `embed` gave; ids: of the input, whose padding is not attended to."""
+        attended = self._attended(ids)
+        longest = int((attended * torch.arange(1, ids.shape[1] + 1, device=ids.device)).max())
+        return self._logits(inputs_embeds=embedded[:, :longest], attention_mask=attended[:, :longest])
+
+    def _moved_up(self, ids: torch.Tensor) -> torch.Tensor:
+        absent = ids == DELETED
+        if not absent.any():
+            return ids
+        return ids.masked_fill(absent, self.pad).gather(1, absent.int().argsort(dim=1, stable=True))
+
+    def _attended(self, ids: torch.Tensor) -> torch.Tensor:
+        attended = ids != self.pad
+        attended[:, 0] |= ~attended.any(1)  # of nothing at all there is no softmax
+        return attended.long()
+
+    def _logits(self, **given: torch.Tensor) -> torch.Tensor:
+        said: Any = self.model(**given)
+        return getattr(said, "logits", said)
+
+
+def is_of_transformers(model: Any) -> bool:
+    return isinstance(model, nn.Module) and hasattr(model, "get_input_embeddings") and hasattr(model, "config")
+
+
+def task_of(model: Any) -> str:
+    """What a model of transformers was made for: "classification", "multilabel" or "regression"."""
+    config = getattr(model, "config", None)
+    if getattr(config, "num_labels", 2) == 1:
+        return "regression"
+    several = getattr(config, "problem_type", None) == "multi_label_classification"
+    return "multilabel" if several else "classification"
+
+
+def most_positions(model: nn.Module) -> int | None:
+    """How many tokens a model of transformers has positions for; None where their number is not bounded."""
+    said = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    bounds = [said] if isinstance(said, int) and said > 0 else []
+    for name, part in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
+            # Some count the places from behind the padding's own.
+            bounds.append(part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1))
+    return min(bounds, default=None)
