@@ -1,6 +1,5 @@
 """A copy of the repository with a tiny configuration, really run once; tests edit it and ask what would run again."""
 
-import atexit
 import functools
 import os
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.workflow import warm
+from shapeline.operations import warm
 
 BIN = Path(sys.executable).parent
 
@@ -54,20 +53,12 @@ atexit.register(note)
 
 
 @functools.cache
-def warm_door() -> Path:
+def warm_door() -> str:
     """Where the server that forks Snakemake and its jobs is asked; started once in each process of tests."""
-    folder = Path(tempfile.mkdtemp(prefix="shapeline-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    server = subprocess.Popen(
-        [sys.executable, "-P", warm.__file__, "serve", folder / "door"],
-        env={**environment, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert server.stdout.readline() == b"ready\n"
-    warm_door.server = server  # which ends with this process, when its input does
-    return folder / "door"
+    folder = tempfile.mkdtemp(prefix="shapeline-")
+    warm_door.server = warm.server(folder, stdout=subprocess.PIPE)  # which ends with this process, when its input does
+    assert warm_door.server.stdout.readline() == b"ready\n"
+    return folder
 
 
 class Checkout:
@@ -82,8 +73,10 @@ class Checkout:
         """Run Snakemake; it and its jobs are forks that have their libraries unless `cold`, which starts each anew."""
         cold = cold or sys.platform != "linux"
         environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **options.pop("env", {})}
+        environment |= {warm.DOOR: ""} if cold else {warm.DOOR: warm_door(), "OMP_NUM_THREADS": "1"}
+        words = [] if cold else [*warm.command("snakemake").split(), sys.executable]
         done = subprocess.run(
-            [BIN / "snakemake", *arguments] if cold else warm.command(warm_door(), BIN / "snakemake", *arguments),
+            [*words, BIN / "snakemake", *arguments],
             cwd=self.path,
             env=environment,
             capture_output=True,

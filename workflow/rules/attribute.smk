@@ -8,11 +8,13 @@ rule select_instances:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
     log:
         f"{RESULTS}/logs/select_instances/{{experiment}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/select_instances/{{experiment}}.tsv"
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
+    resources:
+        framework=lambda w: plan.job_framework(
+            CONFIG, CONFIG.experiments[w.experiment].model
+        ),
     params:
         settings=lambda w: plan.select_job(CONFIG, w.experiment),
     script:
@@ -29,8 +31,6 @@ rule attribute:
         scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
     log:
         f"{RESULTS}/logs/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.tsv"
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1

@@ -15,6 +15,7 @@ from shapeline.operations import (
     made_with,
     prune,
     terminal,
+    warm,
     work,
 )
 from shapeline.operations.devices import visible_devices
@@ -84,6 +85,10 @@ onstart:
         # The limit on submissions is for clusters. With it Snakemake looks at the whole queue once a second more for
         # every job that ended: a third of a core in a run of 300.
         workflow.scheduler.job_rate_limiter = None
+        # A job that takes a GPU hides the others from itself before its libraries are imported.
+        if not (GPU and visible_devices()):
+            jobs_to_run = len([*workflow.dag.needrun_jobs()])
+            shell.prefix(interrupts.PREFIX + warm.start(jobs_to_run))
     if asked_gpus and GPU and not visible_devices():
         print(
             "No GPU is visible on this machine: running on the CPU.",

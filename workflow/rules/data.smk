@@ -3,8 +3,6 @@ rule fetch_source:
         file="data/raw/{source}/{file}",
     log:
         f"{RESULTS}/logs/fetch_source/{{source}}/{{file}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/fetch_source/{{source}}/{{file}}.tsv"
     conda:
         "../../envs/torch.yaml"
     threads: 1
@@ -27,8 +25,6 @@ rule prepare_dataset:
         card="data/prepared/{dataset}/card.json",
     log:
         f"{RESULTS}/logs/prepare_dataset/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/prepare_dataset/{{dataset}}.tsv"
     conda:
         "../../envs/torch.yaml"
     threads: 1

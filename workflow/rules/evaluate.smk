@@ -6,8 +6,6 @@ rule measure:
         measured=f"{RESULTS}/{{experiment}}/metrics/{{metric}}/{{label}}.parquet",
     log:
         f"{RESULTS}/logs/measure/{{experiment}}/{{metric}}/{{label}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/measure/{{experiment}}/{{metric}}/{{label}}.tsv"
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
@@ -33,8 +31,6 @@ rule compare:
         compared=f"{RESULTS}/{{experiment}}/metrics/{{metric}}.parquet",
     log:
         f"{RESULTS}/logs/compare/{{experiment}}/{{metric}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/compare/{{experiment}}/{{metric}}.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1

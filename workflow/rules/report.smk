@@ -19,8 +19,6 @@ rule render_report:
         parts=directory(f"{RESULTS}/reports/{{experiment}}_files"),
     log:
         f"{RESULTS}/logs/render_report/{{experiment}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/render_report/{{experiment}}.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -44,8 +42,6 @@ rule render_theory:
         parts=directory(f"{RESULTS}/reports/theory_files"),
     log:
         f"{RESULTS}/logs/render_theory.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/render_theory.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -69,8 +65,6 @@ rule render_index:
         parts=directory(f"{RESULTS}/reports/index_files"),
     log:
         f"{RESULTS}/logs/render_index.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/render_index.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1

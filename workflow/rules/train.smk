@@ -7,8 +7,6 @@ rule convert_weights:
         start=f"{RESULTS}/models/{{model}}/start.safetensors",
     log:
         f"{RESULTS}/logs/convert_weights/{{model}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/convert_weights/{{model}}.tsv"
     conda:
         "../../envs/torch.yaml"
     threads: 1
@@ -28,8 +26,6 @@ rule train_model:
         card=f"{RESULTS}/models/{{model}}/card.json",
     log:
         f"{RESULTS}/logs/train_model/{{model}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/train_model/{{model}}.tsv"
     conda:
         lambda w: plan.environment(CONFIG, w.model)
     threads: 2
@@ -51,8 +47,6 @@ use rule train_model as train_again with:
         card=f"{RESULTS}/models/{{model}}@seed{{number}}/card.json",
     log:
         f"{RESULTS}/logs/train_again/{{model}}@seed{{number}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/train_again/{{model}}@seed{{number}}.tsv"
     params:
         settings=lambda w: plan.train_job(CONFIG, w.model, int(w.number)),
 
@@ -67,8 +61,6 @@ rule randomise_model:
         card=f"{RESULTS}/models/{{model}}@{{variant}}/card.json",
     log:
         f"{RESULTS}/logs/randomise_model/{{model}}@{{variant}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/randomise_model/{{model}}@{{variant}}.tsv"
     conda:
         lambda w: plan.environment(CONFIG, w.model)
     threads: 1

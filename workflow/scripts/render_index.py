@@ -6,7 +6,7 @@ from shapeline.operations import jobs
 from shapeline.report import rendering
 from shapeline.report.index import write_index
 
-jobs.start(snakemake)
+jobs.start(snakemake, "report")
 theory = Path(snakemake.input.theory).name
 pages = {theory: "Theory: the papers' statements, checked numerically"}
 write_index(snakemake.input.notebooks, snakemake.output.html, pages, snakemake.params.settings["digests"])

@@ -9,7 +9,7 @@ from shapeline.operations import jobs
 from shapeline.report import rendering
 from shapeline.seeds import digest
 
-jobs.start(snakemake)
+jobs.start(snakemake, "report")
 settings, given = snakemake.params.settings, snakemake.input
 by_label = {label: [path for path in given.scores if Path(path).parent.name == label] for label in settings["order"]}
 shown = settings.get("report", {})

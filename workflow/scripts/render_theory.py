@@ -4,7 +4,7 @@ from shapeline.operations import jobs
 from shapeline.report import rendering
 from shapeline.seeds import digest
 
-jobs.start(snakemake)
+jobs.start(snakemake, "report")
 settings = snakemake.params.settings
 rendering.render(
     snakemake.input.notebook,

@@ -1,10 +1,12 @@
 """The plumbing of a job: its log, its progress line, its device, and an end when Snakemake dies."""
 
 import _thread
+import atexit
 import contextlib
 import logging
 import os
 import re
+import resource
 import socket
 import sys
 import threading
@@ -16,7 +18,7 @@ import psutil
 
 from shapeline.errors import ShapelineError
 from shapeline.memory import keep_freed_memory, ran_out
-from shapeline.operations import interrupts
+from shapeline.operations import interrupts, warm
 from shapeline.operations.devices import acquire_device, usable_device
 
 log = logging.getLogger("shapeline")
@@ -26,8 +28,12 @@ INSTANCES = re.compile(r"(\d+)/(\d+) instances")
 TOLD_BY_SNAKEMAKE = "SHAPELINE_ERRORS_ARE_TOLD"  # in the environment of a job whose run reads the cause from its log
 
 
-def start(snakemake) -> str:
-    """Set up log, errors and parent watch for a script; returns the device to use, "cpu" or "cuda"."""
+def start(snakemake, libraries: str = "") -> str:
+    """Set up log, errors and parent watch for a script; returns the device to use, "cpu" or "cuda".
+
+    libraries: what the script imports, by its name in `warm.LIBRARIES`; by default those of the framework of the model that it loads.
+    """
+    warm.move(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
     path = Path(snakemake.log[0])
     path.parent.mkdir(parents=True, exist_ok=True)
     name = " ".join([snakemake.rule, *map(str, snakemake.wildcards)])
@@ -41,6 +47,7 @@ def start(snakemake) -> str:
 
     def last_words(kind: type[BaseException], error: BaseException, trace) -> None:
         to_file.stream.flush()
+        atexit.unregister(_note_resources)
         if issubclass(kind, KeyboardInterrupt):
             log.info("stopped")
             return
@@ -61,6 +68,8 @@ def start(snakemake) -> str:
             print(f"[{name}] error: {cause}", file=sys.stderr)
 
     sys.excepthook = last_words
+    if snakemake.output:
+        atexit.register(_note_resources, Path(str(path).replace("/logs/", "/benchmarks/", 1)).with_suffix(".tsv"))
     interrupts.listen()
     _watch_parents()
     keep_freed_memory()
@@ -71,6 +80,17 @@ def start(snakemake) -> str:
     required = asked.get("device") == "cuda"
     device = acquire_device(int(asked.get("gpu", 0)), required, int(asked.get("jobs_per_gpu", 1)))
     return usable_device(asked.get("framework", "torch"), required) if device == "cuda" else device
+
+
+def _note_resources(path: Path) -> None:
+    """Seconds and memory (MiB) of this job, when it ends. Snakemake's own note would be of the process that waits."""
+    seconds = time.time() - psutil.Process().create_time()
+    own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = sum(used.ru_utime + used.ru_stime for used in (own, others))
+    memory = max(own.ru_maxrss, others.ru_maxrss) / (1024 if sys.platform == "linux" else 1 << 20)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"s\tmax_rss\tcpu_time\n{seconds:.2f}\t{memory:.1f}\t{cpu:.2f}\n", encoding="utf-8")
 
 
 def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:

@@ -16,13 +16,29 @@ from pathlib import Path
 
 from shapeline import files
 from shapeline.errors import ShapelineError
+from shapeline.operations import warm
 from shapeline.report import colours
 
 KERNEL = "shapeline"
 # A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
-LAUNCH = (
-    "import gc, runpy; gc.set_threshold(100_000, 50, 50); runpy.run_module('ipykernel_launcher', run_name='__main__')"
-)
+# The kernel may be a fork of another process than the one that it has to end with, which is what ipykernel looks at.
+LAUNCH = """
+import gc, os, sys, threading, time
+
+import psutil
+from ipykernel.kernelapp import launch_new_instance
+
+parent = int(os.environ["JPY_PARENT_PID"])
+
+def watch():
+    while psutil.pid_exists(parent):
+        time.sleep(1)
+    os._exit(1)
+
+threading.Thread(target=watch, daemon=True).start()
+gc.set_threshold(100_000, 50, 50)
+launch_new_instance([*sys.argv[1:], f"--IPKernelApp.parent_handle={parent}"])
+"""
 
 
 @functools.cache
@@ -102,8 +118,10 @@ def _kernel() -> Iterator[tuple[str, dict[str, str]]]:
     names = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR")
     before = {name: os.environ.get(name) for name in names}
     with tempfile.TemporaryDirectory(prefix="shapeline-") as folder:
+        launch = Path(folder, "launch.py")
+        launch.write_text(LAUNCH, encoding="utf-8")
         description = {
-            "argv": [sys.executable, "-c", LAUNCH, "-f", "{connection_file}"],
+            "argv": [*warm.command("report").split(), sys.executable, str(launch), "-f", "{connection_file}"],
             "display_name": "Shapeline",
             "language": "python",
             "env": {

@@ -1,0 +1,224 @@
+"""Jobs that start at once: a server has their libraries imported, and each job is a fork of it.
+
+Most of a small job is the start of Python and the same imports again. Before a job's command stands
+`python warm.py ask`, which hands the job's arguments, folder, environment and standard files to the server and ends
+as the fork does; where no server answers it becomes the command itself. The package is not among the libraries: every
+fork imports what it is to run. Nothing is imported here but what starts in a few milliseconds.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+DOOR = "SHAPELINE_WARM"  # in the environment: the folder of the server's sockets; empty where there is to be none
+BASE = "base"
+# What every job imports, and what those of a framework import besides; a score file names the packages that were
+# imported, so no job starts with one that it does not use.
+LIBRARIES = {
+    BASE: (
+        *("snakemake.script", "psutil", "filelock", "networkx", "tqdm"),
+        *("pandas", "pyarrow.parquet", "scipy.stats", "scipy.linalg", "scipy.sparse", "scipy.special"),
+    ),
+    "torch": ("torch", "safetensors.torch"),
+    "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
+    "report": ("papermill", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "seaborn"),
+    "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # as whole runs are forks in tests
+}
+FEWEST = 6  # jobs of a run from which a server is worth its own start
+MOST = 1 << 20  # bytes of a request: arguments and environment
+
+
+def start(jobs: int) -> str:
+    """Start a server that ends with this process; what is to stand before a job's command, "" without a server."""
+    import tempfile
+
+    if sys.platform == "linux" and jobs >= FEWEST and DOOR not in os.environ:
+        with contextlib.suppress(OSError):  # then every job starts by itself
+            folder = tempfile.mkdtemp(prefix="shapeline-")
+            start.server = server(folder)
+            os.environ[DOOR] = folder
+    return f"{command()} " if os.environ.get(DOOR) else ""
+
+
+def server(folder: str, **options):
+    """A server's Popen; its sockets are in `folder`, which it removes; it says "ready" and ends when its input does."""
+    import subprocess
+
+    one = {"MPLBACKEND": "agg"} | {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
+    words = [sys.executable, "-P", __file__, "serve", folder]
+    return subprocess.Popen(words, env=environment | one, stdin=subprocess.PIPE, **quiet)
+
+
+def command(kind: str = BASE) -> str:
+    """What stands before `python program arguments` so that the server of the environment runs it."""
+    return f"{sys.executable} -I -S {__file__} ask {kind}"
+
+
+def move(kind: str) -> None:
+    """Let the server's process that has the libraries of `kind` run this very job, and end as it does.
+
+    Returns where there is none, or this process has them.
+    """
+    if not os.environ.get(DOOR) or not LIBRARIES.get(kind) or LIBRARIES[kind][0] in sys.modules:
+        return
+    signal.signal(signal.SIGINT, lambda *_: None)  # of the two the fork is to end, and to say so
+    status = ask(kind, sys.argv)
+    if status is not None:
+        os._exit(status)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def ask(kind: str, words: list[str]) -> int | None:
+    """Have a program run with this process's folder, environment and standard files; its exit status, or None where
+    nobody took it."""
+    door = os.environ.get(DOOR)
+    if not door or os.environ.get("OMP_NUM_THREADS", "1") != "1":  # the libraries were imported for one thread
+        return None
+    told = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
+    taken = b""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line, contextlib.suppress(OSError):
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST)
+        line.connect(os.path.join(door, kind))
+        socket.send_fds(line, [json.dumps(told).encode()], [0, 1, 2])
+        taken = line.recv(16)
+        return int(line.recv(16) or 128 + signal.SIGKILL)
+    return 128 + signal.SIGKILL if taken else None
+
+
+def serve(folder: str) -> dict:
+    """Import, then fork for every request until whoever started the server is gone; returns in the forks alone."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # not ignored: it ends after the jobs
+    _import(BASE)
+    doors = {}
+    for kind in LIBRARIES:
+        doors[kind] = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        doors[kind].bind(os.path.join(folder, kind))
+        doors[kind].listen(64)
+    with contextlib.suppress(OSError):
+        print("ready", flush=True)
+    return _answer(folder, doors)
+
+
+def _answer(folder: str, doors: dict[str, socket.socket], kind: str = BASE) -> dict:
+    """Fork for every request at the door of this kind, and a server for each other kind once it is asked for."""
+    running: dict[int, tuple[int, socket.socket]] = {}  # by a file that can be read when it ended: a fork, who waits
+    while True:
+        waiting = [line for _, line in running.values() if line.fileno() >= 0]
+        ready = select.select([sys.stdin, *doors.values(), *running, *waiting], [], [])[0]
+        if sys.stdin in ready:
+            if kind == BASE:
+                _remove(folder)
+            os._exit(0)
+        for other in [name for name, door in doors.items() if door in ready and name != kind]:
+            if not os.fork():
+                _close(running, [door for name, door in doors.items() if name != other])
+                _import(other)
+                return _answer(folder, {other: doors[other]}, other)
+            doors.pop(other).close()
+        if kind in doors and doors[kind] in ready:
+            line, _ = doors[kind].accept()
+            message, files, _, _ = socket.recv_fds(line, MOST, 3)
+            if not (fork := os.fork()):
+                _close(running, doors.values())
+                return _request(line, message, files)
+            for file in files:
+                os.close(file)
+            running[os.pidfd_open(fork)] = fork, line
+        for ended in [file for file in running if file in ready]:
+            fork, line = running.pop(ended)
+            status = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+            with contextlib.suppress(OSError):
+                line.send(str(status if status >= 0 else 128 - status).encode())
+            line.close()
+            os.close(ended)
+        for fork, line in [one for one in running.values() if one[1] in ready]:
+            os.kill(fork, signal.SIGKILL)  # who waited for it is gone
+            line.close()
+
+
+def _import(kind: str) -> None:
+    import gc
+    import importlib
+
+    for name in LIBRARIES[kind]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()  # what is looked at for garbage would be copied into every fork
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _close(running: dict[int, tuple[int, socket.socket]], doors) -> None:
+    for file, (_, line) in running.items():
+        os.close(file)
+        line.close()
+    for door in doors:
+        door.close()
+
+
+def _request(line: socket.socket, message: bytes, files: list[int]) -> dict:
+    """What a fork is asked to run, with its standard files in place."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as before every job's command, until the job listens
+    if len(files) < 3:  # whoever asked is gone
+        os._exit(0)
+    line.send(b"taken")
+    line.close()
+    for place, file in enumerate(files):
+        os.dup2(file, place)
+        os.close(file)
+    return json.loads(message)
+
+
+def run(words: list[str], folder: str, environment: dict) -> None:
+    """Become the program."""
+    import atexit
+    import runpy
+    import threading
+
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[:] = words
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [os.path.dirname(words[0]), *filter(None, paths)]
+    status: object = 0
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as ended:
+        status = ended.code or 0
+    except BaseException:  # noqa: BLE001  as the interpreter itself would
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    # As it ends too, but for the libraries' modules: to take them apart would copy them first, two seconds of work.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    if not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    task, *given = sys.argv[1:]
+    if task == "serve":
+        run(**serve(*given))
+    kind, program, *words = given
+    if program == sys.executable:  # and not another environment's
+        signal.signal(signal.SIGINT, lambda *_: None)  # the fork ends, and says so
+        ended = ask(kind, words)
+        if ended is not None:
+            sys.exit(ended)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.execvp(program, [program, *words])
