@@ -28,7 +28,7 @@ rule train_model:
         f"{RESULTS}/logs/train_model/{{model}}.log",
     conda:
         lambda w: plan.environment(CONFIG, w.model)
-    threads: 2
+    threads: 1  # more would give other weights in a run on more cores
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,

@@ -1,0 +1,156 @@
+"""Jobs that are forks of a warm server: the same as if each had started by itself."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shapeline.operations import warm
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server needs Linux")
+
+
+@pytest.fixture(scope="module")
+def server():
+    folder = tempfile.mkdtemp(prefix="shapeline-")
+    process = warm.server(folder, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    yield folder, process
+    process.stdin.close()
+    assert process.wait(10) == 0 and not os.path.exists(folder)
+
+
+@pytest.fixture
+def program(server, tmp_path):
+    """Runs lines of Python as a job is run, by the server unless the environment says otherwise."""
+    file = tmp_path / "program.py"
+
+    def run(code: str, *words: str, wait: bool = True, python: str = sys.executable, **environment: str):
+        file.write_text(code)
+        command = [*warm.command().split(), python, str(file), *words]
+        told = {**os.environ, "OMP_NUM_THREADS": "1", warm.DOOR: server[0], **environment}
+        options = {"cwd": tmp_path, "env": told, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.run(command, input="said", **options) if wait else subprocess.Popen(command, **options)
+
+    return run
+
+
+PARENT = "import os; print(os.getppid())"
+
+
+def test_a_fork_has_the_arguments_folder_environment_and_files_of_who_asked(program, server, tmp_path):
+    code = "import os, sys; print(sys.argv[1:], os.getcwd(), os.environ['SAID'], sys.stdin.read(), __name__)"
+    done = program(f"{PARENT}; {code}", "a b", "c'", SAID="1")
+    parent, told = done.stdout.splitlines()
+    assert int(parent) == server[1].pid and told == f"['a b', \"c'\"] {tmp_path} 1 said __main__"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "program" in program("from sys import path; print(__file__)").stdout
+    (tmp_path / "beside.py").write_text("NUMBER = 7")
+    assert program("import beside; print(beside.NUMBER)").stdout == "7\n"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/elsewhere.py").write_text("NUMBER = 8")
+    asked = program("import elsewhere; print(elsewhere.NUMBER)", PYTHONPATH=str(tmp_path / "other"))
+    assert asked.stdout == "8\n"
+
+
+@pytest.mark.parametrize(
+    "code, status, told",
+    [
+        ("import sys; sys.exit(3)", 3, ""),
+        ("import sys; sys.exit('no')", 1, "no\n"),
+        ("raise ValueError('wrong')", 1, "ValueError: wrong\n"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, ""),
+        ("import atexit, sys; atexit.register(print, 'last', file=sys.stderr)", 0, "last\n"),
+    ],
+)
+def test_it_ends_as_the_fork_does(program, code, status, told):
+    done = program(code)
+    assert done.returncode == status and done.stderr.endswith(told)
+
+
+def test_a_fork_whose_asker_is_killed_ends_too(program):
+    asked = program("import os, time; print(os.getpid(), flush=True); time.sleep(60)", wait=False)
+    fork = psutil.Process(int(asked.stdout.readline()))
+    asked.send_signal(signal.SIGKILL)
+    fork.wait(10)
+    asked.wait()
+
+
+def test_an_interrupt_is_the_forks_to_answer(program):
+    """Both get it at a terminal; the one that waits has to tell how the fork ended."""
+    code = """
+import os, signal, sys, time
+def late(*_): time.sleep(0.3); sys.exit(5)
+signal.signal(signal.SIGINT, late)
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+    asked = program(code, wait=False)
+    fork = int(asked.stdout.readline())
+    asked.send_signal(signal.SIGINT)
+    os.kill(fork, signal.SIGINT)
+    assert asked.wait(10) == 5
+
+
+@pytest.mark.parametrize("environment", [{warm.DOOR: ""}, {warm.DOOR: "/nowhere"}, {"OMP_NUM_THREADS": "2"}])
+def test_where_no_server_answers_the_program_runs_by_itself(program, server, environment):
+    done = program(PARENT, **environment)
+    assert done.returncode == 0 and int(done.stdout) == os.getpid()
+
+
+def test_another_interpreter_is_not_the_servers(program, server, tmp_path):
+    (tmp_path / "python").symlink_to(sys.executable)
+    assert int(program(PARENT, python=str(tmp_path / "python")).stdout) == os.getpid()
+
+
+def test_a_job_moves_to_the_server_with_its_libraries(program, server):
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(warm.__file__).parents[2])!r})
+from shapeline.operations import warm
+before = "torch" in sys.modules
+warm.move(sys.argv[1])
+print(before, "torch" in sys.modules, "tensorflow" in sys.modules)
+sys.exit(4)
+"""
+    for _ in range(2):
+        done = program(code, "torch")
+        assert (done.stdout, done.returncode) == ("True True False\n", 4)
+    done = program(code, "")
+    assert (done.stdout, done.returncode) == ("False False False\n", 4)
+
+
+def test_no_server_is_started_for_a_few_jobs(monkeypatch):
+    monkeypatch.delenv(warm.DOOR, raising=False)
+    assert warm.start(warm.FEWEST - 1) == "" and warm.DOOR not in os.environ
+    monkeypatch.setenv(warm.DOOR, "")
+    assert warm.start(1000) == ""
+
+
+def test_the_server_ends_with_who_started_it(tmp_path):
+    code = f"""
+import os, sys, time
+sys.path.insert(0, {str(Path(warm.__file__).parents[2])!r})
+from shapeline.operations import warm
+print(warm.start(100), flush=True)
+print(os.environ[warm.DOOR], warm.start.server.pid, flush=True)
+time.sleep(60)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != warm.DOOR}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline().strip() == warm.command()
+    folder, server = process.stdout.readline().split()
+    while not os.listdir(folder):
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    with pytest.raises(psutil.NoSuchProcess):
+        psutil.Process(int(server)).wait(10)
+        psutil.Process(int(server))
+    assert not os.path.exists(folder)
