@@ -31,7 +31,7 @@ TOLD_BY_SNAKEMAKE = "SHAPELINE_ERRORS_ARE_TOLD"  # in the environment of a job w
 def start(snakemake, libraries: str = "") -> str:
     """Set up log, errors and parent watch for a script; returns the device to use, "cpu" or "cuda".
 
-    libraries: what the script imports, by its name in `warm.LIBRARIES`; by default those of the framework of the model that it loads.
+    libraries: what the script imports, by its name in `warm.LIBRARIES`; by default its model's framework.
     """
     warm.move(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
     path = Path(snakemake.log[0])
