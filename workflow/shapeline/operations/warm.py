@@ -37,7 +37,8 @@ def start(jobs: int) -> str:
     import tempfile
 
     if sys.platform == "linux" and jobs >= FEWEST and DOOR not in os.environ:
-        with contextlib.suppress(OSError):  # then every job starts by itself
+        with contextlib.suppress(OSError, AttributeError):  # then every job starts by itself
+            os.close(os.pidfd_open(os.getpid()))  # which a container may refuse
             folder = tempfile.mkdtemp(prefix="shapeline-")
             start.server = server(folder)
             os.environ[DOOR] = folder
