@@ -212,9 +212,33 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     assert "lime, 40 evaluations" in table
     cheap = of_errors(errors, {"exact": 30, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
     [one] = questions.evidence(cheap)
-    assert one.within(cheap).label == "exact" and one.last.label == "random"
+    assert one.within(cheap).label == "exact" == one.last.label and one.limit == questions.ANY
     [(short, more)] = evidence.answers([one], cheap)
     assert "take exact" in short and "30 evaluations" in short and "Below" not in more
+
+
+def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
+    noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
+    errors = {"gp": 0.3 * noise, "lime": 0.5 * noise, "random": 3 * noise}
+    results = of_errors(errors, {"exact": 1024, "gp": 80, "lime": 40, "random": 0}, budget=8)
+    [one] = questions.evidence(results)
+    quick = dataclasses.replace(one, seconds=pd.Series({"exact": 0.002, "gp": 0.01, "lime": 0.005, "random": 0.001}))
+    assert quick.by_seconds.label == "exact" and quick.by_seconds.outcome == "best"
+    assert "take exact (2 ms an instance)" in evidence.advices(quick, results)["by seconds"]
+    slow = dataclasses.replace(one, seconds=pd.Series({"exact": 1.0, "gp": 0.01, "lime": 0.005, "random": 0.001}))
+    assert slow.by_seconds.label == "gp" and "exact" not in slow.by_seconds.bounds.index
+
+
+def test_the_best_mean_is_not_said_to_be_worse_than_itself():
+    values = np.random.default_rng(12).normal(size=60)
+    near = np.random.default_rng(13).normal(0, 0.2, 60)
+    columns = {"first": values, "second": values + near - near.mean() + 0.01, "free": values + 4}
+    advice = answer(columns, {"first": 1, "second": 9}).last
+    assert advice.label == "first" == advice.bounds.index[0] and advice.bounds["high"]["first"] > 0
+    told = advice.sentence("nats", "", "of these")
+    assert "its mean is the best of these, and at most" in told and "behind whichever is truly the best" in told
+    advice = answer(columns, {"first": 9, "second": 1}).last
+    assert advice.label == "second" and "worse than the best" in advice.sentence("nats")
 
 
 def test_smaller_budgets_can_be_taken_too():

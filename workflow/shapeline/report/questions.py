@@ -98,11 +98,16 @@ class Evidence:
 
     @functools.cached_property
     def by_seconds(self) -> Recommendation:
-        """What to take where seconds are the cost, of what takes less than the truth; smaller budgets have none of
-        their own."""
-        most = np.inf if self.truth is None else self.seconds.get(self.truth, np.inf)
-        quicker = [label for label in self.values if not self.seconds.get(label, np.nan) >= most]
-        return self._recommended(quicker or list(self.values), self.seconds)
+        """What to take where seconds are the cost; smaller budgets have none of their own."""
+        quicker = self._below_truth(self.seconds)
+        return self._recommended([*self.values, self.truth] if quicker is None else quicker, self.seconds)
+
+    def _below_truth(self, costs: pd.Series) -> list[str] | None:
+        """The labels that cost less than the truth of the errors, all without one; None where that is at most one, for
+        then there is nothing to choose but the truth."""
+        most = np.inf if self.truth is None else costs.get(self.truth, np.inf)
+        below = [label for label in self.values if not costs.get(label, np.nan) >= most]
+        return below if len(below) > 1 or self.truth is None else None
 
     def _recommended(self, names: list[str], costs: pd.Series) -> Recommendation:
         return recommend(
@@ -130,12 +135,13 @@ class Evidence:
     @functools.cached_property
     def last(self) -> Recommendation:
         """What to take whatever it costs: of errors, as long as it costs less than the truth that has none."""
-        return self.advice(np.inf if self.truth is None else np.nextafter(self.evaluations[self.truth], 0))
+        unlimited = self.truth is None or self._below_truth(self.evaluations) is None
+        return self.advice(np.inf if unlimited else np.nextafter(self.evaluations[self.truth], 0))
 
     @property
     def limit(self) -> str:
         """Up to what cost `last` holds, in words."""
-        if self.truth is None:
+        if self.truth is None or self._below_truth(self.evaluations) is None:
             return ANY
         return f"below the {counted(self.evaluations[self.truth], 'evaluation')} of {self.truth}"
 

@@ -281,6 +281,8 @@ def _sentence(advice: Recommendation, unit: str, cost: str, among: str) -> str:
     )
     behind = advice.bounds["high"][advice.label]
     near = f"at most {behind:.3g}{unit} worse than the best{among}" if behind > 0 else f"shown to be the best{among}"
+    if behind > 0 and advice.label == advice.bounds.index[0]:
+        near = f"its mean is the best{among}, and at most {behind:.3g}{unit} behind whichever is truly the best"
     if advice.outcome == "best":
         following = advice.bounds.iloc[1]
         ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit}"
