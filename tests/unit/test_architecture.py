@@ -115,6 +115,15 @@ def test_a_call_from_python_imports_no_figures():
     assert done.stdout.split() == []
 
 
+def test_a_page_imports_nothing_that_takes_as_long_as_its_figures():
+    pages = "index, sections.evidence, sections.localization, sections.influence, sections.theory"
+    imports = "; ".join(f"import shapeline.report.{name}" for name in pages.split(", "))
+    heavy = {"seaborn", "scipy.stats", "matplotlib.pyplot", "papermill", "nbconvert", "torch"}
+    code = f"import sys; {imports}; print(*({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
 def test_what_the_snakefile_imports_is_light(root):
     """A dry run must not pay for arrays' algebra, tables or a framework, nor for what makes the report."""
     names = sorted(name for name in trees() if room(name) == "plan")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from shapeline.report import claim_checks, claims
 
@@ -186,3 +187,8 @@ def test_claims_ask_experiments_that_are_configured(root):
         named |= set(yaml.safe_load((root / file).read_text())["experiments"])
     missing = {claim.experiments[0] for claim in claims.CLAIMS} - named
     assert not missing, f"no configuration defines {sorted(missing)}"
+
+
+@pytest.mark.parametrize(("count", "of"), [(100, 110), (1, 40)])
+def test_wilsons_interval_is_scipys(count, of):
+    assert claim_checks.wilson(count, of) == pytest.approx(stats.binomtest(count, of).proportion_ci(method="wilson"))

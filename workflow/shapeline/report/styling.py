@@ -1,20 +1,37 @@
 """How a method looks on every page: colours, markers, dashes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
-import seaborn
-from matplotlib.colors import LinearSegmentedColormap, rgb_to_hsv
+from matplotlib.colors import LinearSegmentedColormap, rgb_to_hsv, to_rgb
 
-from shapeline.report.colours import AGAINST, AGAINST_TINT, CONTROLS, EDGE, EXACT, FOR, FOR_TINT, GRID, PAPER
+from shapeline.report.colours import (
+    AGAINST,
+    AGAINST_TINT,
+    CONTROLS,
+    EDGE,
+    EXACT,
+    FOR,
+    FOR_TINT,
+    GRID,
+    PALETTES,
+    PAPER,
+    TICKS,
+)
 
 PIXELS_PER_INCH = 96  # a browser's inch, so that a font size means the same in the page and in a figure
 WIDTH = 1104 / PIXELS_PER_INCH  # inches: the text column of the page
 NARROW = 5.0  # inches: a figure that is still legible on a telephone
 STYLE = {
-    **seaborn.axes_style("ticks"),
+    "text.color": TICKS,
+    "axes.labelcolor": TICKS,
+    "xtick.color": TICKS,
+    "ytick.color": TICKS,
+    "lines.solid_capstyle": "round",
+    "patch.edgecolor": PAPER,
+    "patch.force_edgecolor": True,
     "font.family": ["DejaVu Sans"],
     "font.size": 9.5,
     "axes.titlesize": 10.5,
@@ -66,9 +83,9 @@ class Style:
         return red * darker, green * darker, blue * darker
 
 
-def palette(name: str | Sequence[str] = "colorblind") -> list[str]:
-    """The colours of a seaborn palette that are neither grey (the controls' tone) nor too pale for white paper."""
-    colours = np.array(seaborn.color_palette(name))
+def palette(name: str = "colorblind") -> list[str]:
+    """The colours of a palette that are neither grey (the controls' tone) nor too pale for white paper."""
+    colours = np.array([to_rgb(colour) for colour in PALETTES[name]])
     luminance = colours @ [0.2126, 0.7152, 0.0722]
     saturation = rgb_to_hsv(colours)[:, 1]
     kept = colours[(luminance < 0.72) & (saturation > 0.15)]
@@ -80,9 +97,7 @@ def styles_of(results) -> dict[str, Style]:
     return styles(results.labels, results.exact, results.settings.get("palette") or "colorblind")
 
 
-def styles(
-    labels: Mapping[str, dict], exact: str | None = None, colours: str | Sequence[str] = "colorblind"
-) -> dict[str, Style]:
+def styles(labels: Mapping[str, dict], exact: str | None = None, colours: str = "colorblind") -> dict[str, Style]:
     """One style a label, by its place in the order: controls grey and dashed, the exact values black, others in colour.
 
     When the colours run out they start again with other dashes; markers run on, so no two labels look the same.

@@ -7,6 +7,7 @@ import numpy as np
 
 from shapeline.statistics.bounds import enough
 from shapeline.statistics.paired import SURE
+from shapeline.statistics.signed_ranks import signed_rank_test
 
 TRIALS = 2000
 TOGETHER = SURE / 5  # a page has up to five such tests, one a question
@@ -63,15 +64,13 @@ def signed_rank_rejections(differences: np.ndarray, level: float = SURE) -> np.n
 
     The normal approximation above 50 units or where differences tie, the exact distribution below, as scipy's.
     """
-    from scipy import stats
-
     whole = (differences == 0).any(1)
     rejected = np.zeros(len(differences), bool)
     if (~whole).any():
-        rejected[~whole] = stats.wilcoxon(differences[~whole], axis=1).pvalue < level
+        rejected[~whole] = signed_rank_test(differences[~whole])[0] < level
     for place in np.flatnonzero(whole):
         own = differences[place][differences[place] != 0]
-        rejected[place] = len(own) > 0 and stats.wilcoxon(own).pvalue < level
+        rejected[place] = len(own) > 0 and signed_rank_test(own[None])[0][0] < level
     return rejected
 
 

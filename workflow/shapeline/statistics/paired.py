@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.statistics.bounds import LEVEL, enough, moments, student, units
+from shapeline.statistics.signed_ranks import signed_rank_test
 
 POWER = 0.8
 SURE = 0.05
@@ -121,23 +122,18 @@ def needed(differences: np.ndarray) -> float:
 
 def _signed_ranks(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two-sided p of Wilcoxon's signed-rank test, and the rank-biserial correlation, of each column of paired gains
-    (n, columns), as scipy gives them column by column; 1 and 0 where all gains are 0."""
-    from scipy import stats  # half a second, which a page without pairs need not wait for
-
+    (n, columns), as if it were tested alone; 1 and 0 where all gains are 0."""
     p, effect = np.ones(gains.shape[1]), np.zeros(gains.shape[1])
     # Zeros are left out, and ties decide which distribution is taken: columns alike in both are tested in one call.
     alike: dict[tuple[int, bool], list[int]] = {}
     for place, column in enumerate(gains.T):
         sizes = np.abs(column[column != 0])
         alike.setdefault((len(sizes), len(np.unique(sizes)) < len(sizes)), []).append(place)
-    for (count, tied), places in alike.items():
-        step = 8 if tied and count <= 13 else len(places)  # of so few that tie scipy holds all 2^13 signs in memory
-        for some in (places[start : start + step] for start in range(0, len(places) if count else 0, step)):
-            rows = gains.T[some]
-            rows = rows[rows != 0].reshape(len(some), count)
-            ranked = stats.rankdata(np.abs(rows), axis=1)
-            effect[some] = (np.sign(rows) * ranked).sum(1) / ranked.sum(1)
-            p[some] = stats.wilcoxon(rows, axis=1).pvalue
+    for (count, _), places in alike.items():
+        if count:
+            rows = gains.T[places]
+            p[places], signed = signed_rank_test(rows[rows != 0].reshape(len(places), count))
+            effect[places] = signed.sum(1) / np.abs(signed).sum(1)
     return p, effect
 
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import seaborn
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
-from shapeline.report.colours import FAINT, PAPER
+from shapeline.report.colours import FAINT, INK, PAPER
 from shapeline.report.elements import figure, note, table, together
 from shapeline.report.numbers import number, two_digit_interval, two_digits
 from shapeline.report.styling import SIGNS, WIDTH, styled
@@ -64,25 +63,22 @@ def agreement(frame: pd.DataFrame, labels: Sequence[str]) -> Figure | None:
     drawing = Figure(figsize=(min(WIDTH, 3.6 + side * len(present)), 1.9 + 0.75 * side * len(present)))
     drawing.set_layout_engine("constrained")
     axes = drawing.subplots()
-    seaborn.heatmap(
-        pd.DataFrame(values, present, present),
-        ax=axes,
-        mask=np.isnan(values),
-        cmap=SIGNS,
-        vmin=-1,
-        vmax=1,
-        annot=np.vectorize(two_digits)(values),
-        fmt="",
-        annot_kws={"fontsize": 8.5 if side > 0.5 else 8},
-        linewidths=1,
-        linecolor=PAPER,
-        cbar_kws={"label": "mean over instances", "shrink": 0.8},
-    )
+    shades = axes.imshow(values, cmap=SIGNS, vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+    dark = shades.to_rgba(values)[..., :3] @ [0.2126, 0.7152, 0.0722] < 0.55
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            style = {"fontsize": 8.5 if side > 0.5 else 8, "color": PAPER if dark[row, column] else INK}
+            axes.text(column, row, two_digits(value), ha="center", va="center", **style)
+    drawing.colorbar(shades, ax=axes, label="mean over instances", shrink=0.8).outline.set_visible(False)
     axes.set_facecolor(FAINT)  # the diagonal, and pairs without a common instance
+    between = np.arange(len(present) - 1) + 0.5
+    axes.hlines(between, -0.5, len(present) - 0.5, color=PAPER, linewidth=1)
+    axes.vlines(between, -0.5, len(present) - 0.5, color=PAPER, linewidth=1)
+    axes.spines[:].set_visible(False)
     axes.grid(False)
     axes.tick_params(length=0)
-    axes.set_xticks(np.arange(len(present)) + 0.5, present, rotation=40, ha="right", rotation_mode="anchor")
-    axes.set_yticks(np.arange(len(present)) + 0.5, present, rotation=0)
+    axes.set_xticks(range(len(present)), present, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(present)), present)
     axes.set_title("Above the diagonal: cosine. Below: rank correlation")
     return drawing
 
