@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_mo
 
 from shapeline.datasets.limits import MOST_PIXELS
 from shapeline.datasets.registry import SOURCES
-from shapeline.datasets.sources import USER_FILE
+from shapeline.datasets.sources import FOLDER, USER_FILE
 from shapeline.methods.parameters import Own, Patch, Positive, Superpixel
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
@@ -15,12 +15,14 @@ from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, 
 
 INSTANCES_A_SHARD = 250
 ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
-MODEL_FILE = rf"{USER_FILE}|\.(skops|keras)$"
+MODEL_FILE = rf"{USER_FILE}|\.(skops|keras)$|{FOLDER}"
+TOKENIZER = rf"{USER_FILE}|{FOLDER}"
 # What a text that does not match a pattern should have been.
 WANTED = {
     USER_FILE: "write path/to/file.py:function",
-    MODEL_FILE: "name path/to/file.py:function, or a .skops or .keras file; pickle and joblib are not read, so save a "
-    "pipeline with skops.io.dump",
+    TOKENIZER: "write path/to/file.py:function, or path/to/folder of a tokenizer.json",
+    MODEL_FILE: "name path/to/file.py:function, a .skops or .keras file, or path/to/folder of transformers; pickle and "
+    "joblib are not read, so save a pipeline with skops.io.dump",
 }
 
 
@@ -65,8 +67,9 @@ class Dataset(Strict):
     )
     tokenizer: str | None = Field(
         None,
-        pattern=USER_FILE,
-        description="Text: path/to/file.py:function, a function that takes nothing and returns a tokenizer.",
+        pattern=TOKENIZER,
+        description="Text: path/to/folder with a tokenizer.json of transformers, whose length is the default; or "
+        "path/to/file.py:function, a function that takes nothing and returns a tokenizer.",
     )
     target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
     text: str | None = Field(None, description="text_file: the column of documents.")
@@ -155,8 +158,8 @@ class Model(Strict):
         None,
         pattern=MODEL_FILE,
         description="path/to/file.py:function that builds a torch module or a Keras model that gives logits; or a "
-        "model that is ready: a scikit-learn pipeline in a .skops file, a .keras file, or with framework: function a "
-        "path/to/file.py:function of rows.",
+        "model that is ready: a scikit-learn pipeline in a .skops file, a .keras file, path/to/folder of a text "
+        "classifier of transformers, or with framework: function a path/to/file.py:function of rows.",
     )
     trusted: list[str] | None = Field(
         None, min_length=1, description=".skops: types that the file may hold beside scikit-learn's usual ones."
@@ -231,7 +234,7 @@ def kind(reference: Any) -> str | None:
 
 
 Reference = Annotated[
-    Annotated[Literal["zero", "mean", "mean_value", "mean_image", "pad", "blur"], Tag("mean")]
+    Annotated[Literal["zero", "mean", "mean_value", "mean_image", "pad", "mask", "delete", "blur"], Tag("mean")]
     | Annotated[Background, Tag("background")]
     | Annotated[Pad, Tag("pad")]
     | Annotated[Blur, Tag("blur")]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shapeline.datasets import csv_file, limits, pictures, text
+from shapeline.datasets import csv_file, folders, limits, pictures, text
 from shapeline.datasets.registry import SOURCES, Source, columns_of, of_task, source_named
 from shapeline.datasets.sources import is_own
 from shapeline.errors import ShapelineError, nearest
@@ -129,6 +129,8 @@ def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
 
 def text_settings(entry: Source | None, settings: dict) -> text.Settings:
     """How a text's documents become tokens: the entry's keys, else those of its source, else the usual ones."""
+    if folders.names_folder(settings.get("tokenizer")):
+        return text.settings_of({"length": folders.most_tokens(settings["tokenizer"]), **settings})
     if entry is None:
         return text.settings_of(settings)
     return text.settings_of(settings, entry.unit, entry.input_shape[0], entry.vocabulary)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import text, tokenizer
+from shapeline.datasets import fast_tokenizer, text, tokenizer
 from shapeline.errors import ShapelineError
 
 
@@ -39,7 +39,7 @@ def encode(documents: list[str], card: dict) -> np.ndarray:
 
 def tokenized(documents: list[str], card: dict) -> tokenizer.Documents:
     """New documents by the tokenizer of one's own that a dataset's card names."""
-    return tokenizer.tokenize(documents, tokenizer.opened(card["tokenizer"]), card["input_shape"][0])
+    return tokenizer.tokenize(documents, fast_tokenizer.opened(card["tokenizer"]), card["input_shape"][0])
 
 
 def owners(documents: list[str], card: dict) -> np.ndarray:

@@ -1,15 +1,34 @@
 """A fast tokenizer of transformers as one of one's own: what word each piece is of, by the text itself."""
 
+import functools
 import re
 from typing import Any
 
+from shapeline.datasets import folders, tokenizer
+from shapeline.datasets.sources import expand
 from shapeline.datasets.tokenizer import Tokenizer, listed
 from shapeline.errors import ShapelineError
 
 # A word with an apostrophe in it, which tokenizers cut into three: it is one, as for the workflow's own texts.
 CONTRACTION = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)+")
-ENDLESS = 1_000_000  # a length from which on a tokenizer says that it has none
 SPACE = re.compile(r"\s")
+
+
+def opened(source: str) -> Tokenizer:
+    """The tokenizer of a folder, or of a function of one's own; ShapelineError where it cannot be read."""
+    return _of_folder(source) if folders.names_folder(source) else tokenizer.opened(source)
+
+
+@functools.lru_cache(maxsize=4)
+def _of_folder(source: str) -> Tokenizer:
+    folders.check_tokenizer(source)
+    library, folder = folders.transformers(), expand(source)
+    try:
+        made = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ShapelineError(f"tokenizer '{source}': cannot be read by transformers ({reason})") from error
+    return of_fast(source, made)
 
 
 def of_fast(where: str, made: Any) -> Tokenizer:
@@ -34,7 +53,7 @@ def of_fast(where: str, made: Any) -> Tokenizer:
 def most_tokens(made: Any) -> int | None:
     """How many tokens a document may have, as the tokenizer says; None where it says nothing."""
     length = getattr(made, "model_max_length", None)
-    return int(length) if length and length < ENDLESS else None
+    return int(length) if length and length < folders.ENDLESS else None
 
 
 def words_of(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:

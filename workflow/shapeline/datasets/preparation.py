@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import regions, text, tokenizer
+from shapeline.datasets import folders, regions, text, tokenizer
 from shapeline.datasets.checks import check, chosen_classes, refuse_classes, refuse_text_settings
 from shapeline.datasets.records import checked, checked_texts, read_official, read_own
 from shapeline.datasets.registry import Source, of_task, source_named
@@ -232,6 +232,7 @@ def _own_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dict) ->
         "unit": "word",
         "tokenizer": own.source,
         "absent_id": own.pad,
+        **({"mask_id": own.mask} if folders.names_folder(own.source) else {}),
         "space_id": None,
         "mean_words": float(tokens.n_words[rows].mean()) if len(rows) else 0.0,
         "notes": content["notes"],

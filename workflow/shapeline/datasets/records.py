@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import csv_file, regions, text, tokenizer
+from shapeline.datasets import csv_file, fast_tokenizer, regions, text, tokenizer
 from shapeline.datasets.checks import TASKS, text_settings
 from shapeline.datasets.registry import Source
 from shapeline.datasets.sources import PARTS, expand, user_function
@@ -233,7 +233,10 @@ def checked_texts(where: str, records: dict, entry: Source | None, settings: dic
         raise ShapelineError(f"{where}: {len(labels)} labels for {len(texts)} texts.")
     split = _split(where, records.get("split"), len(texts))
     chosen, own = text_settings(entry, settings), settings.get("tokenizer")
-    tokens = tokenizer.tokenize(texts, tokenizer.opened(own), chosen.length) if own else text.tokenize(texts, chosen)
+    if own:
+        tokens = tokenizer.tokenize(texts, fast_tokenizer.opened(own), chosen.length)
+    else:
+        tokens = text.tokenize(texts, chosen)
     filled = np.flatnonzero(~tokens.empty)
     for count, what in ((tokens.empty.sum(), "without a word, left out"), (n_undecodable, "with undecodable bytes")):
         if count:

@@ -62,7 +62,9 @@ class Method:
     family: Literal["coalitions", "hierarchical", "gradients", "data", "peers", "external"]
     function: str  # "{framework}" in it stands for torch or tf
     parameters: type[Parameters] = Parameters
-    needs: tuple[Literal["grid", "labelled points", "derivative", "torch"], ...] = ()  # beside the values of masks
+    needs: tuple[
+        Literal["grid", "labelled points", "derivative", "torch", "path"], ...
+    ] = ()  # beside the values of masks
     asks_model: bool = True
     efficient: bool | str = False  # scores add up to v(all) - v(none)
     unsigned: bool = False  # scores are magnitudes
@@ -312,7 +314,7 @@ METHODS = Registry(
         "gradient_x_difference": Method(
             "gradients",
             "shapeline.gradients.{framework}_gradients:gradient_x_difference",
-            needs=("derivative",),
+            needs=("derivative", "path"),
             control=True,
             gradients=1,
             unit="output",
@@ -321,7 +323,7 @@ METHODS = Registry(
             "gradients",
             "shapeline.gradients.{framework}_gradients:integrated_gradients",
             IntegratedGradients,
-            needs=("derivative",),
+            needs=("derivative", "path"),
             gradients="steps",
             unit="output",
         ),
@@ -329,7 +331,7 @@ METHODS = Registry(
             "gradients",
             "shapeline.gradients.{framework}_gradients:expected_gradients",
             ExpectedGradients,
-            needs=("derivative",),
+            needs=("derivative", "path"),
             random=True,
             gradients="samples",
             unit="output",
@@ -340,7 +342,8 @@ METHODS = Registry(
             FromBackground,
             needs=("derivative", "torch"),
             gradients=1,
-            refuses=("bilstm", "word_cnn"),  # what an LSTM does inside, and the largest over words, are no modules
+            # What an LSTM does inside, and the largest over words, are no modules; attention has no rule.
+            refuses=("bilstm", "word_cnn", "folder"),
             unit="output",
         ),
         "grad_cam": Method(

@@ -1,4 +1,4 @@
-"""Models that come ready in a file: a scikit-learn pipeline saved with skops, a Keras file, or a function.
+"""Models that come ready: a scikit-learn pipeline saved with skops, a Keras file, a folder of transformers, a function.
 
 None is trained here, and nothing is unpickled. What stands for the weights in the results is the file itself. A
 network whose training has 0 epochs is ready too, and measured here; its weights are kept as those of any network.
@@ -8,6 +8,7 @@ import importlib
 import importlib.metadata
 import logging
 import platform
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from shapeline.datasets.sources import PARTS, expand
 from shapeline.datasets.stored import blocks
 from shapeline.errors import ShapelineError
-from shapeline.models.classifier import Classifier, check_labels, label_scores, named, r_squared
+from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, named, r_squared
 from shapeline.models.ready_kinds import FRAMEWORKS, READERS, kind_of
 from shapeline.operations.versions import imported
 
@@ -34,6 +35,8 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     Raises ShapelineError when the file is not there, is no such file, or does not fit the dataset.
     """
     source, kind = settings["source"], kind_of(settings["source"], settings.get("framework"))
+    if kind == "folder":
+        return importlib.import_module(READERS[kind]).for_dataset(settings, card)
     function = kind == "function"
     path = expand(source.rpartition(":")[0] if function else source)
     if not path.is_file():
@@ -58,13 +61,17 @@ def _numbers(names: list[str]) -> list[dict]:
 def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
     """The classifier of a file of weights that `arrays_of` filled."""
     source, kind = metadata["architecture"], kind_of(metadata["architecture"], metadata["framework"])
+    if kind == "folder":
+        return importlib.import_module(READERS[kind]).restored(metadata, arrays)
     classifier = _opened(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
     return classifier
 
 
 def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
-    """The ready model's own file as what a file of weights holds."""
+    """The ready model's own file, or a folder's weights, as what a file of weights holds."""
+    if classifier.framework == "torch":
+        return backend("torch").state(classifier.module)
     return {"file": np.frombuffer(classifier.module.content, np.uint8)}
 
 
@@ -83,7 +90,8 @@ def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
             said = _measured(classifier, dataset, rows[part])
             measured |= {f"{part}_{name}": value for name, value in said.items()}
     log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)))
-    versions = {name: importlib.metadata.version(name) for name in (*PACKAGES[classifier.framework], "numpy")}
+    used = (*PACKAGES[classifier.framework], *(["transformers"] if "transformers" in sys.modules else []), "numpy")
+    versions = {name: importlib.metadata.version(name) for name in used}
     versions |= imported()
     return {
         **named(classifier),

@@ -1,24 +1,28 @@
-"""The kinds of model that come ready: files by their suffix, and a function; models/ready.py opens them."""
+"""The kinds of model that come ready: files by their suffix, a folder, and a function; models/ready.py opens them."""
 
 from pathlib import Path
 
+from shapeline.datasets.folders import names_folder
 from shapeline.datasets.sources import names_function
 
-FRAMEWORKS = {".skops": "function", ".keras": "tensorflow", "function": "function"}
+FRAMEWORKS = {".skops": "function", ".keras": "tensorflow", "function": "function", "folder": "torch"}
 # By name, so that a process imports no other framework.
 READERS = {
     ".skops": "shapeline.models.pipeline_file",
     ".keras": "shapeline.models.keras_file",
     "function": "shapeline.models.function_file",
+    "folder": "shapeline.models.text_folder",
 }
 
 
 def suffix_of(source: str | None) -> str | None:
-    """The suffix of a model's source where it is a file of a ready model, else None."""
+    """The suffix of a model's source where it is a file of a ready model, "folder" where it is one, else None."""
+    if names_folder(source):
+        return "folder"
     suffix = Path(source).suffix if source else None
     return suffix if suffix in FRAMEWORKS else None
 
 
 def kind_of(source: str | None, framework: str | None) -> str | None:
-    """What a model is that comes ready: the suffix of its file, or "function"; None of one that is built here."""
+    """What a model is that comes ready: the suffix of its file, "folder" or "function"; None of one built here."""
     return "function" if framework == "function" and source and names_function(source) else suffix_of(source)

@@ -16,14 +16,15 @@ class TextNetwork(nn.Module):
     """forward(ids) gives logits (n, classes) of ids (n, length), filled up with `pad`, which is not attended to.
 
     A token DELETED is left out: those behind it move up. Rows go through the model sorted by length, each pass as wide
-    as its longest. A row without any token is one of padding. `classes_`: names of the classes, but of a regression.
+    as its longest. A row without any token is one of padding. order: of the
+    outputs, those that are given. `classes_`: names of the classes, but of a regression.
     """
 
     rows_a_call = ROWS
 
-    def __init__(self, model: nn.Module, pad: int):
+    def __init__(self, model: nn.Module, pad: int, order: list[int] | None = None):
         super().__init__()
-        self.model, self.pad = model, pad
+        self.model, self.pad, self.order = model, pad, order
         self.__name__ = type(model).__name__
         config = getattr(model, "config", None)
         if task_of(model) != "regression" and getattr(config, "id2label", None):
@@ -72,7 +73,8 @@ class TextNetwork(nn.Module):
 
     def _logits(self, **given: torch.Tensor) -> torch.Tensor:
         said: Any = self.model(**given)
-        return getattr(said, "logits", said)
+        logits = getattr(said, "logits", said)
+        return logits if self.order is None else logits[:, self.order]
 
 
 def is_of_transformers(model: Any) -> bool:

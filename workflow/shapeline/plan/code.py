@@ -17,7 +17,7 @@ from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import ready_kinds
-from shapeline.plan.own_files import tokenizer_file, user_file
+from shapeline.plan.own_files import cut_by, tokenizer_file, user_file
 from shapeline.plan.runs import labels, split_label
 from shapeline.plan.tracked import PACKAGE, alone, sources, tracked_modules
 
@@ -37,7 +37,12 @@ TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline
 # Every job imports what reads each kind of data; an edit of how documents are cut runs no job on pictures again.
 OF_KIND = {
     "image": ("shapeline.datasets.pictures", "shapeline.datasets.regions"),
-    "text": ("shapeline.datasets.document_files", "shapeline.datasets.text", "shapeline.datasets.tokenizer"),
+    "text": (
+        "shapeline.datasets.document_files",
+        "shapeline.datasets.text",
+        "shapeline.datasets.fast_tokenizer",
+        "shapeline.datasets.tokenizer",
+    ),
 }
 # What an entry of a registry tells people, or the configuration, and no job: an edit of these runs nothing again.
 TOLD = {
@@ -125,7 +130,7 @@ def prepare_code(config: Config, dataset: str) -> list[str]:
     entry = config.datasets[dataset]
     code = sources(*script_modules("prepare_dataset"), without=_other_kinds(config, dataset))
     reader = sources(SOURCES[entry.source].module) if entry.source in SOURCES else user_file(entry.source)
-    return [*dict.fromkeys([*code, *reader]), *user_file(entry.tokenizer)]
+    return [*dict.fromkeys([*code, *reader]), *cut_by(entry.tokenizer)]
 
 
 def prepare_facts(config: Config, dataset: str) -> dict:

@@ -2,6 +2,7 @@
 
 from shapeline.config.derived import canonical, dataset_of
 from shapeline.config.types import Config
+from shapeline.datasets import folders
 from shapeline.datasets.local_imports import local_imports
 from shapeline.datasets.sources import expand, names_function
 from shapeline.game import references
@@ -9,8 +10,10 @@ from shapeline.models import ready_kinds
 
 
 def user_file(reference: str | None) -> list[str]:
-    """The user's own Python file in "path/to/file.py:function" with what it imports from beside it, or the file of a
-    ready model, as inputs."""
+    """The user's own Python file in "path/to/file.py:function" with what it imports from beside it, or the file or the
+    folder of a ready model, as inputs."""
+    if folders.names_folder(reference):
+        return folders.files_of(reference, weights=True)
     if ready_kinds.suffix_of(reference):
         return [str(expand(reference))]
     if not reference or not names_function(reference):
@@ -19,16 +22,21 @@ def user_file(reference: str | None) -> list[str]:
     return [str(file), *sorted(map(str, local_imports(file).values()))]
 
 
+def cut_by(tokenizer: str | None) -> list[str]:
+    """The user's own files that cut documents, as inputs."""
+    return folders.files_of(tokenizer, weights=False) if folders.names_folder(tokenizer) else user_file(tokenizer)
+
+
 def tokenizer_file(config: Config, experiment: str) -> list[str]:
     """The user's own file that cuts the documents of the experiment's dataset, as an input."""
-    return user_file(config.datasets[dataset_of(config, config.experiments[experiment])].tokenizer)
+    return cut_by(config.datasets[dataset_of(config, config.experiments[experiment])].tokenizer)
 
 
 def user_files(config: Config, experiment: str) -> list[str]:
     """The user's own files behind the values of an experiment's model: its own, and what cuts texts of one's own."""
     entry = config.experiments[experiment]
-    cut_by = tokenizer_file(config, experiment) if entry.instances.texts else []
-    return [*user_file(config.models[entry.model].source), *cut_by]
+    cutting = tokenizer_file(config, experiment) if entry.instances.texts else []
+    return [*dict.fromkeys([*user_file(config.models[entry.model].source), *cutting])]
 
 
 def reference_file(config: Config, experiment: str) -> list[str]:

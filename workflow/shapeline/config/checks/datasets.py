@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from shapeline.config.checks.paths import absent
 from shapeline.config.derived import canonical, source_of
 from shapeline.config.types import Config, Dataset, Experiment
-from shapeline.datasets import checks, fits, records, sources
+from shapeline.datasets import checks, fits, folders, records, sources
 from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.sources import USER_FILE
 from shapeline.errors import ShapelineError, nearest
@@ -45,10 +45,13 @@ def dataset_path(where: str, dataset: Dataset) -> Iterator[str]:
 
 
 def dataset_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
-    """The function that makes a tokenizer is there, and needs nothing."""
+    """The folder of a tokenizer can be read; the function that makes one is there, and needs nothing."""
     if not dataset.tokenizer:
         return
     try:
+        if folders.names_folder(dataset.tokenizer):
+            folders.check_tokenizer(dataset.tokenizer)
+            return
         needed = [argument for argument, must in own_arguments(dataset.tokenizer).items() if must]
         if needed:
             yield (

@@ -13,7 +13,7 @@ from shapeline.config.checks.place import Label, Place, Rule
 from shapeline.config.derived import canonical, feature_shape, framework_of, shards_of, source_of
 from shapeline.config.limits import long_name
 from shapeline.config.types import ROOT, Config, Experiment
-from shapeline.datasets import checks, sources
+from shapeline.datasets import checks, folders, sources
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game import references
 from shapeline.game.features import FITTING, TEXT_KINDS
@@ -155,6 +155,11 @@ def reference_fits(place: Place) -> Iterator[str]:
             f"{place.where}.reference: '{reference}' does not fit a dataset of kind {place.source.kind}. "
             f"Allowed: {', '.join(fitting)}."
         )
+    dataset = place.dataset
+    if reference in references.OF_FOLDERS and dataset and not folders.names_folder(dataset.tokenizer):
+        yield f"{place.where}.reference: '{reference}' is of texts that the tokenizer of a folder cuts; use pad"
+    elif reference == "mask" and dataset and not folders.has_mask(dataset.tokenizer):
+        yield f"{place.where}.reference: the tokenizer in {dataset.tokenizer} has no mask token; use delete or pad"
 
 
 def reference_file(place: Place) -> Iterator[str]:

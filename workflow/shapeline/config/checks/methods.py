@@ -15,6 +15,7 @@ from shapeline.methods import registry
 from shapeline.methods.own import own_arguments
 from shapeline.methods.parameters import External, Own, Partition
 from shapeline.methods.registry import METHODS
+from shapeline.models.ready_kinds import kind_of
 
 
 def own_shape(place: Place, entry: Any) -> tuple | str | None:
@@ -204,10 +205,15 @@ def network(label: Label) -> Iterator[str]:
             f"{label.where}: {name} needs a torch model and models.{label.place.experiment.model} is of "
             f"{framework_of(model)}; set its framework: torch, or remove the method"
         )
-    elif model.architecture in method.refuses:
+    elif (model.architecture or kind_of(model.source, model.framework)) in method.refuses:
         yield (
-            f"{label.where}: {name} has no rule for what {model.architecture} does; "
+            f"{label.where}: {name} has no rule for what {model.architecture or 'a transformer'} does; "
             "use expected_gradients or integrated_gradients"
+        )
+    elif "path" in method.needs and label.place.experiment.reference == "delete":
+        yield (
+            f"{label.where}: {name} goes from the reference to the input, and under reference: delete there is no such "
+            "path; use mask or pad"
         )
     elif "derivative" in method.needs and label.place.function:
         of = label.place.function

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from shapeline.config.checks.paths import absent
 from shapeline.config.derived import canonical, framework_of, source_of
 from shapeline.config.types import Config, Model
-from shapeline.datasets import checks, sources
+from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import WEIGHTS, Source
 from shapeline.errors import ShapelineError, nearest
 from shapeline.methods.own import own_arguments
@@ -67,7 +67,9 @@ def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
     if function and ready_kinds.kind_of(model.source, model.framework) != "function":
         yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
         return
-    if model.source and (problem := absent(model.source if suffix else model.source.rpartition(":")[0])):
+    if suffix == "folder":
+        yield from _folder(where, model, config)
+    elif model.source and (problem := absent(model.source if suffix else model.source.rpartition(":")[0])):
         yield f"{where}.source: {problem}"
     elif function and (problem := not_of_rows(model.source)):
         yield f"{where}.source: {problem}"
@@ -79,7 +81,7 @@ def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
     for key in ("sizes", "weights", "training") if function else ("framework", "sizes", "weights", "training"):
         if key in model.model_fields_set:
             yield f"{where}.{key}: the model in {model.source} is ready and not made here; remove the key"
-    if not function:
+    if not function and suffix != "folder":
         yield from _taken_by_file(where, model, config)
 
 
@@ -90,6 +92,29 @@ def _without_training(where: str, model: Model) -> Iterator[str]:
         yield (
             f"{where}.training.epochs: with 0 the last layer stays a random draw, for {model.weights} has other "
             "classes; remove the key, or give a file of trained weights"
+        )
+
+
+def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
+    """The folder holds a text classifier, whose own tokenizer cuts the documents."""
+    dataset = config.datasets.get(model.dataset)
+    try:
+        folders.check_model(model.source)
+    except ShapelineError as error:
+        yield f"{where}.source: {error}"
+        return
+    source = source_of(dataset)
+    if source and source.kind != "text":
+        yield f"{where}.source: a text classifier takes texts, not a dataset of kind {source.kind}; give another model"
+    elif dataset and not folders.names_folder(dataset.tokenizer):
+        yield (
+            f"{where}.source: it takes texts that its own tokenizer cuts; set datasets.{model.dataset}.tokenizer: "
+            f"{model.source}"
+        )
+    elif dataset and not folders.same_tokenizer(dataset.tokenizer, model.source):
+        yield (
+            f"{where}.source: its tokenizer is another than that of datasets.{model.dataset}; set its tokenizer: "
+            f"{model.source}"
         )
 
 

@@ -1,0 +1,116 @@
+"""A text classifier in a folder of transformers: config.json and safetensors; fast_tokenizer cuts the documents."""
+
+import json
+import re
+from typing import Any
+
+import torch
+
+from shapeline.datasets import folders
+from shapeline.datasets.sources import expand
+from shapeline.errors import ShapelineError
+from shapeline.models import torch_models
+from shapeline.models.classifier import Classifier
+from shapeline.models.text_network import TextNetwork, most_positions, task_of
+
+# What from_pretrained raises for files that are damaged, of another version, or need what is not here.
+UNREADABLE = (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, AttributeError)
+UNNAMED = re.compile(r"LABEL_\d+")
+
+
+def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
+    """The classifier in the folder that settings name (source), for the documents that a card describes.
+
+    Raises ShapelineError where it cannot be read, or does not fit the documents.
+    """
+    source = settings["source"]
+    _check_card(source, card)
+    folders.check_model(source)
+    model = _read(source)
+    if task_of(model) != "classification":
+        raise ShapelineError(
+            f"models: {source} gives {'several labels' if task_of(model) == 'multilabel' else 'a number'} a text, and "
+            "the dataset has a class each; shapeline.explain takes such a model"
+        )
+    known, length, most = model.get_input_embeddings().num_embeddings, card["input_shape"][0], most_positions(model)
+    if len(card["vocabulary"]) > known:
+        raise ShapelineError(
+            f"models: {source} knows {known} tokens and the tokenizer of '{card['name']}' has "
+            f"{len(card['vocabulary'])}; name the folder of the model's own tokenizer"
+        )
+    if most is not None and length > most:
+        raise ShapelineError(
+            f"models: {source} takes {most} tokens and the documents of '{card['name']}' have {length}; set the "
+            f"dataset's length: {most}"
+        )
+    sizes = {
+        "config": json.loads(model.config.to_json_string(use_diff=False)) | {"dtype": "float32"},
+        "order": _order(source, model, list(card["classes"])),
+        "pad": card["absent_id"],
+        "vocabulary": len(card["vocabulary"]),
+    }
+    return _classifier(source, model, sizes, card["vocabulary_digest"])
+
+
+def restored(metadata: dict[str, Any], arrays: dict) -> Classifier:
+    """The classifier of a file of weights, which holds the configuration too: the folder is not read again."""
+    sizes = metadata["sizes"]
+    config = dict(sizes["config"])
+    library = folders.transformers()
+    made = library.AutoConfig.for_model(config.pop("model_type"), **config)
+    model = library.AutoModelForSequenceClassification.from_config(made)
+    classifier = _classifier(metadata["architecture"], model, sizes, metadata["vocabulary_digest"])
+    torch_models.set_state(classifier.module, arrays)
+    return classifier
+
+
+def _classifier(source: str, model: Any, sizes: dict[str, Any], digest: str | None) -> Classifier:
+    module = TextNetwork(model, sizes["pad"], sizes["order"]).eval()
+    return Classifier("torch", source, module, len(sizes["order"]), sizes, digest)
+
+
+def _check_card(source: str, card: dict[str, Any]) -> None:
+    if card["kind"] != "text" or "mask_id" not in card:
+        raise ShapelineError(
+            f"models: {source} takes texts cut by its own tokenizer; set datasets.{card['name']}.tokenizer: {source}"
+        )
+
+
+def _read(source: str) -> Any:
+    """The model of a folder, in float32. Raises ShapelineError, also where weights are missing from its file."""
+    library = folders.transformers()
+    try:
+        model, told = library.AutoModelForSequenceClassification.from_pretrained(
+            expand(source),
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except UNREADABLE as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ShapelineError(f"models: {source} cannot be read by transformers ({reason})") from error
+    if told["missing_keys"]:
+        raise ShapelineError(
+            f"models: the weights of {source} lack {len(told['missing_keys'])} that the model has, first "
+            f"'{min(told['missing_keys'])}', which would be random; save it again with model.save_pretrained"
+        )
+    return model.eval()
+
+
+def _order(source: str, model: Any, classes: list[str]) -> list[int]:
+    """Of each class of the dataset the number of the model's output, by name; in their order where it has no names."""
+    labels = [str(model.config.id2label[number]) for number in sorted(model.config.id2label)]
+    if len(labels) == len(classes) and all(UNNAMED.fullmatch(label) for label in labels):
+        return list(range(len(classes)))
+    for own, asked in (
+        (labels, classes),
+        ([label.casefold() for label in labels], [name.casefold() for name in classes]),
+    ):
+        if sorted(own) == sorted(asked) and len(set(own)) == len(own):
+            return [own.index(name) for name in asked]
+    raise ShapelineError(
+        f"models: {source} knows the classes {', '.join(labels)} and the dataset has {', '.join(classes)}; they must "
+        "be the same: rename those of the file, or id2label in config.json"
+    )
