@@ -1,7 +1,10 @@
 """Interactions of pairs: against their definitions by brute force, on games of order 2, and on the way to the file."""
 
+import json
+import re
 from itertools import combinations
 from math import comb, factorial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +13,10 @@ import shapeline
 from shapeline import designs, scores
 from shapeline.designs.interactions import pairs_of, square
 from shapeline.errors import ShapelineError
+from shapeline.report import experiment
+from shapeline.report.figures import pairs as figures
+from shapeline.report.sections import interactions
+from tests.fixtures import result_folder
 
 from . import games
 from .games import row
@@ -254,3 +261,78 @@ def test_shapiq_says_the_same():
         own, pairs = read(designs.shapley_interactions(6, index), game)
         np.testing.assert_allclose(own, [theirs[(i,)] for i in range(6)], atol=1e-9)
         np.testing.assert_allclose(pairs, [theirs[pair] for pair in combinations(range(6), 2)], atol=1e-9)
+
+
+# -------------------------------------------------------------------------------------------------------- on the page
+
+
+def with_pairs(given, label):
+    """A label's score files with pairs of a game of order 2 beside what stands there, and that game's occlusion."""
+    occlusion = {}
+    for path in given["scores"][label]:
+        frame, told = scores.read(path), scores.metadata(path)
+        d = len(frame["scores"][0])
+        pairs = np.random.default_rng(5).normal(size=(len(frame), d * (d - 1) // 2)) / d
+        frame["pairs"] = list(pairs.astype(np.float32))
+        whole = scores.matrix(frame) + square(pairs, d).sum(axis=1)
+        occlusion |= dict(zip(frame["instance"], whole.astype(np.float32), strict=True))
+        scores.write(path, frame, told)
+    for path in given["scores"]["occlusion"]:
+        frame = scores.read(path)
+        frame["scores"] = [occlusion[one] for one in frame["instance"]]
+        scores.write(path, frame, scores.metadata(path))
+    return given
+
+
+@pytest.mark.parametrize("kind", ["image", "table"])
+def test_the_section_draws_pairs_and_takes_occlusion_apart(tmp_path, monkeypatch, kind):
+    """Of games of order 2 nothing is left: occlusion less Shapley is half of the pairs."""
+    monkeypatch.chdir(tmp_path)
+    given = result_folder.build(Path(kind), kind, ("exact", "occlusion"))
+    assert interactions.section(experiment.load(**given)).data == ""
+    page = interactions.section(experiment.load(**with_pairs(given, "exact"))).data
+    assert page.count("<img") == (1 if kind == "image" else 3)
+    text = re.sub("<[^>]+>", " ", re.sub(r'src="[^"]*"', "", page))
+    assert "most with" in text
+    name = "row 1, column 2" if kind == "image" else "concave points"
+    assert name in text
+    sizes = re.search(r"explained by pairs\s+exact\s+([\d.]+)\s+([\d.]+)\s+0\s+100 %", text)
+    assert sizes and sizes[1] == sizes[2], text
+
+
+def test_the_section_asks_for_occlusion(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = with_pairs(result_folder.build(Path("table"), "table", ("exact", "occlusion")), "exact")
+    given["scores"].pop("occlusion")
+    told = json.loads(given["settings_json"])
+    told["labels"].pop("occlusion")
+    told["order"] = ["exact"]
+    page = interactions.section(experiment.load(**{**given, "settings_json": json.dumps(told)})).data
+    assert "No label of occlusion was run on these features" in page
+
+
+def test_what_is_left_is_of_orders_three_and_more():
+    game, own, both = order_two(6, seed=2)
+    game = game + games.unanimity(6, {frozenset({0, 1, 2}): 0.6})
+    own, both = read(designs.shapley_interactions(6), game)
+    split = interactions.taken_apart(games.scores(designs.occlusion(6), game), own, both)
+    np.testing.assert_allclose(split["shapley"], games.shapley(game), atol=1e-10)
+    # Of a triple a member's occlusion is 1, its Shapley value 1/3, each of its two pairs 1/2.
+    np.testing.assert_allclose(split["residual"], [0.1] * 3 + [0.0] * 3, atol=1e-10)
+
+
+def test_pairs_are_drawn_as_their_data_asks():
+    found = explained("shapley_interactions")
+    assert len(found[0].plot("pairs").axes[0].texts) == 15
+    with pytest.raises(ShapelineError, match="pairs are of one instance"):
+        found.plot("pairs")
+    words = [f"word{place}" for place in range(40)]
+    pairs = np.zeros(780)
+    pairs[[0, 700]] = 1.0, -0.5
+    drawn = figures.arcs(words, np.linspace(-1, 1, 40), pairs, "a text", "nats").axes[0]
+    assert len(drawn.patches) == 2 and "36 words without a large pair" in drawn.get_title("left")
+    heights = [patch.get_path().vertices[1, 1] for patch in drawn.patches]
+    assert heights[0] < 0 < heights[1]  # the larger one speaks for and is drawn last
+    images, cells = np.zeros((1, 1, 4, 4)), np.repeat(np.repeat(np.arange(4).reshape(2, 2), 2, 0), 2, 1)
+    lines = figures.network(images, ["one"], [cells], [np.ones(4)], [np.arange(6.0)]).axes[0].lines
+    assert len(lines) == 5 and lines[-1].get_xydata().tolist() == [[0.5, 2.5], [2.5, 2.5]]

@@ -10,7 +10,7 @@ import pandas as pd
 from shapeline.errors import ShapelineError, nearest
 from shapeline.report.python import words
 
-KINDS = ("bars", "waterfall", "summary", "overlay", "words")
+KINDS = ("bars", "waterfall", "summary", "overlay", "words", "pairs")
 PICTURES, TEXTS = 8, 20  # that are drawn at once
 
 
@@ -47,6 +47,8 @@ def plot(explanation, kind: str | None = None):
         places = [explanation.about.names[0].index(name) for name in table.index]
         flat = explanation.scores.reshape(len(explanation), -1)[:, places]
         return figures.summary(list(table.index), flat, _shades(explanation, list(table.index)), across)
+    if kind == "pairs":
+        return _pairs(explanation)
     if kind == "overlay":
         return _overlay(explanation, figures)
     return _texts(explanation, figures)
@@ -111,6 +113,27 @@ def _overlay(explanation, figures):
     names = [f"{explanation.about.instances[place]}: {explanation.target_names[place]}" for place in shown]
     rest = len(explanation) - len(maps)
     return figures.overlay(explanation.data[: len(maps)], names, maps, explanation.uncertainty is not None, rest)
+
+
+def _pairs(explanation):
+    """Own parts and pairs of one instance: over a picture, as arcs over words, else as a matrix."""
+    from shapeline.report.figures import pairs as figures
+
+    explanation.interactions()  # which says so where there are none
+    if len(explanation) != 1:
+        raise ShapelineError("plot: pairs are of one instance; pick it, as e[3].plot('pairs')")
+    names, own, _ = explanation.of(0)
+    both = explanation.pairs[0, : len(names) * (len(names) - 1) // 2]
+    about, title = explanation.about, f"{explanation.about.instances[0]}: {explanation.target_names[0]}"
+    unit = words.VALUES.get(about.value, about.value)
+    features = about.features[0]
+    if about.kind == "image" and explanation.data is not None and features is not None:
+        image = np.asarray(explanation.data, dtype=float)
+        image = (image - image.min()) / max(float(image.max() - image.min()), 1e-12)
+        return figures.network(image, [title], [features.cells[0]], [own], [both])
+    if about.kind == "text":
+        return figures.arcs(names, own, both, title, unit)
+    return figures.matrix(words.labelled(explanation, 0), own, both, unit)
 
 
 def _texts(explanation, figures):

@@ -216,7 +216,8 @@ class Explanation(Record):
         """A figure; of texts coloured words. A half-width of 95 % is drawn beside what a sampled method says.
 
         kind: of one instance "bars" or "waterfall"; of several with the same features "summary" (mean |score| and a
-        dot an instance); "overlay" of pictures, "words" of texts. None: what fits.
+        dot an instance); "overlay" of pictures, "words" of texts; "pairs" of one instance whose pairs are scored. None:
+        what fits.
         """
         return drawing.shown(drawing.plot(self, kind))
 

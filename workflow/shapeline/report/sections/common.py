@@ -65,8 +65,9 @@ def health(results: Results) -> HTML:
 def health_note(results: Results) -> HTML:
     """How the columns of the health table are made."""
     return note(
-        "Efficiency gap: how far the scores are from adding up to the value of the full input minus that of the empty "
-        f"one. Ties at the cut: explanations whose top {share(CUT)} of the features is no clear set, because "
+        "Efficiency gap: how far the scores, with their pairs if any, are from adding up to the value of the full "
+        "input minus that of the empty one. Ties at the cut: explanations whose top "
+        f"{share(CUT)} of the features is no clear set, because "
         "scores are equal. A ⚠ marks a failure, or a gap where the method promises none."
     )
 

@@ -1,0 +1,233 @@
+"""What features do together: shares of own parts and pairs, the pairs of a few instances, and why occlusion differs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+
+from shapeline.designs.interactions import pairs_of, square
+from shapeline.game.features import IMAGE_KINDS
+from shapeline.report import experiment
+from shapeline.report.colours import signs
+from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.experiment import Results
+from shapeline.report.figures import pairs as figures
+from shapeline.report.figures.score_maps import tone_of
+from shapeline.report.numbers import number, share
+from shapeline.report.sections import texts
+
+SHOWN = 4  # instances whose pairs are drawn at most
+ROUNDING = 1e-6  # of scores, which are stored as float32
+ROWS = 6  # features of an instance whose occlusion is taken apart
+
+
+def section(results: Results) -> HTML:
+    """Interactions of every label that scores pairs; empty where none does."""
+    ids = results.instances["instance"]
+    found = {label: _parts(frame, ids) for label, frame in results.scores.items()}
+    found = {label: parts for label, parts in found.items() if parts}
+    if not found:
+        return HTML("")
+    label = next(iter(found))
+    return together(
+        heading("Interactions", 2),
+        table(pd.DataFrame([_shares(results, *one) for one in found.items()]), text=["strongest pair on average"]),
+        note(
+            "What a feature does by itself is its own part; what two do together beyond that is their pair's. Both "
+            "together add up to v(N) − v(∅). Share of pairs: Σ|pairs| over Σ|pairs| + Σ|own parts|, mean over "
+            "instances and quartiles."
+        ),
+        heading(f"Pairs of a few instances, by {label}"),
+        *_drawn(results, label),
+        *_disagreement(results, found),
+    )
+
+
+def _parts(frame: pd.DataFrame, ids: Sequence) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Own parts (d,) and pairs of each instance that has them, by its place."""
+    rows = zip(experiment.scores_of(frame, ids), experiment.scores_of(frame, ids, "pairs"), strict=True)
+    return {place: row for place, row in enumerate(rows) if row[0] is not None and row[1] is not None}
+
+
+def _shares(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> dict:
+    own = np.array([np.abs(row).sum() for row, _ in parts.values()])
+    both = np.array([np.abs(row).sum() for _, row in parts.values()])
+    of_pairs = both / np.maximum(own + both, 1e-300)
+    low, high = np.quantile(of_pairs, [0.25, 0.75])
+    sums = np.array([[row.sum(), pairs.sum()] for row, pairs in parts.values()])
+    unit = results.value_unit
+    return {
+        "label": label,
+        "share of pairs": f"{share(of_pairs.mean())} ({share(low)} to {share(high)})",
+        f"own parts add up to, mean ({unit})": number(sums[:, 0].mean(), whole=False),
+        f"pairs add up to, mean ({unit})": number(sums[:, 1].mean(), whole=False),
+        "v(N) − v(∅), mean": number(sums.sum(axis=1).mean(), whole=False),
+        "strongest pair on average": _strongest(results, parts),
+        "evaluations": number(experiment.evaluations(results)[label]),
+    }
+
+
+def _strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
+    """The pair of largest mean size, with its mean score, where all instances have the same features."""
+    if results.features is None or results.dataset_card["kind"] == "text" or results.d < 2:
+        return "–"
+    pairs = np.array([row for _, row in parts.values()])
+    place = int(np.abs(pairs).mean(axis=0).argmax())
+    names = _names(results)
+    first, second = (names[one[place]] for one in pairs_of(results.d))
+    return f"{first} × {second}: mean {number(pairs[:, place].mean(), whole=False)}"
+
+
+def _names(results: Results) -> list[str]:
+    """Names of features that all instances share; patches by their place."""
+    features = results.features
+    if features.kind in IMAGE_KINDS and len(features.shape) == 2 and not features.names:
+        return [f"row {row + 1}, column {column + 1}" for row, column in np.ndindex(*features.shape)]
+    return experiment.feature_names(results)
+
+
+# ------------------------------------------------------------------------------------------------ a few instances
+
+
+def _drawn(results: Results, label: str) -> Iterator[HTML]:
+    """The pairs of the instances that the page shows, as their kind of data asks."""
+    count = min(int(results.settings.get("instances_shown") or SHOWN), SHOWN)
+    picked = experiment.chosen(results.instances, count)
+    parts = _parts(results.scores[label], picked["instance"])
+    if not parts:
+        yield note("The method failed on all of the instances shown.")
+        return
+    picked = picked.iloc[list(parts)]
+    own, pairs = (list(one) for one in zip(*parts.values(), strict=True))
+    titles = [experiment.instance_name(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
+    told = signs(experiment.explained_class(results))
+    if results.dataset_card["kind"] == "image":
+        images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+        cells = [results.features_of(image).cells[0] for image in images]
+        names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
+        drawing = figures.network(images, names, cells, own, pairs, tone_of(results.dataset_card))
+        features = [[f"feature {place}" for place in range(len(row))] for row in own]
+        features = features if results.features is None else [_names(results)] * len(own)
+        caption = (
+            f"{told}. Dots: own parts, lines: the {figures.MOST} largest pairs, each as large as its score; the "
+            "largest of either is written above."
+        )
+        yield figure(
+            drawing, "Own parts and pairs over pictures", caption, numbers=_as_rows(titles, features, own, pairs)
+        )
+        return
+    words = [document.words for document in texts.documents_of(results, picked)] if _of_text(results) else None
+    for place, (title, row, both) in enumerate(zip(titles, own, pairs, strict=True)):
+        names = words[place] if words else _names(results)
+        if words:
+            drawing = figures.arcs(names, row, both, title, results.value_unit)
+            caption = f"{told}: arcs above and below the words, of the {figures.MOST} largest pairs at most."
+        else:
+            drawing = figures.matrix(names, row, both, results.value_unit)
+            caption = f"{title}. {told}."
+        numbers = _as_rows([title], [names], [row], [both])
+        yield figure(drawing, f"Own parts and pairs of {title}", caption, numbers=numbers)
+
+
+def _of_text(results: Results) -> bool:
+    return results.dataset_card["kind"] == "text"
+
+
+def _as_rows(titles: Sequence[str], names: Sequence, own: Sequence[np.ndarray], pairs: Sequence) -> pd.DataFrame:
+    """What a figure draws as rows: own parts have no second feature."""
+    tables = []
+    for title, named, row, both in zip(titles, names, own, pairs, strict=True):
+        first, second = pairs_of(len(row))
+        named = np.array(list(named), dtype=object)
+        firsts, seconds = np.r_[named, named[first]], np.r_[np.full(len(row), ""), named[second]]
+        tables.append(pd.DataFrame({"instance": title, "first": firsts, "second": seconds, "score": np.r_[row, both]}))
+    return pd.concat(tables, ignore_index=True)
+
+
+# --------------------------------------------------------------------------------- why occlusion and Shapley disagree
+
+
+def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HTML]:
+    """Occlusion less Shapley beside half of each feature's pairs, of all instances and of the first."""
+    yield heading("Why occlusion and Shapley disagree here")
+    frame = next(
+        (
+            frame
+            for label, frame in results.scores.items()
+            if results.labels[label]["method"] == "occlusion"
+            and not (results.labels[label].get("parameters") or {}).get("features")
+        ),
+        None,
+    )
+    if frame is None:
+        yield note(
+            "No label of occlusion was run on these features; add one ({method: occlusion}) to have it compared."
+        )
+        return
+    removed = experiment.scores_of(frame, results.instances["instance"])
+    rows = []
+    for label, parts in found.items():
+        there = [place for place in parts if removed[place] is not None]
+        if there:
+            split = [taken_apart(removed[place], *parts[place]) for place in there]
+            rows.append({"label": label, **_sizes(pd.concat(split), results.value_unit)})
+    if not rows:
+        yield note("Occlusion failed on all instances.")
+        return
+    yield table(pd.DataFrame(rows))
+    yield note(
+        "Occlusion takes a feature away while all others are there; its Shapley value is the mean over all moments at "
+        "which it may come. Were there no interactions of order 3 or more, occlusion less Shapley would be half of the "
+        "sum of the feature's pairs; what is left is theirs, and of a sampled label its draw's. Root mean squares over "
+        "features and instances."
+    )
+    label = next(iter(found))
+    place = next((place for place in found[label] if removed[place] is not None), None)
+    if place is not None:
+        yield _of_one(results, label, place, taken_apart(removed[place], *found[label][place]), found[label][place][1])
+
+
+def taken_apart(occlusion: np.ndarray, own: np.ndarray, pairs: np.ndarray) -> pd.DataFrame:
+    """A row a feature: occlusion, shapley, difference, half of its pairs' sum, and the residual."""
+    half = square(pairs, len(own)).sum(axis=1) / 2
+    shapley = own + half
+    columns = {"occlusion": occlusion, "shapley": shapley, "difference": occlusion - shapley, "half": half}
+    residual = occlusion - shapley - half
+    size = np.abs(np.concatenate([occlusion, shapley, half])).max(initial=0.0)
+    return pd.DataFrame({**columns, "residual": np.where(np.abs(residual) > ROUNDING * size, residual, 0.0)})
+
+
+def _sizes(split: pd.DataFrame, unit: str) -> dict[str, str]:
+    mean = np.sqrt((split**2).mean())
+    told = 1 - (split["residual"] ** 2).sum() / max((split["difference"] ** 2).sum(), 1e-300)
+    return {
+        f"occlusion − Shapley ({unit})": number(mean["difference"]),
+        "½ Σ of its pairs": number(mean["half"]),
+        "what is left (orders 3 and more)": number(mean["residual"]),
+        "explained by pairs": share(told) if told >= 0 else "none",
+    }
+
+
+def _of_one(results: Results, label: str, place: int, split: pd.DataFrame, pairs: np.ndarray) -> HTML:
+    """The features of an instance on which the two disagree most, with whom they interact most."""
+    row = results.instances.iloc[[place]]
+    if _of_text(results):
+        names = texts.documents_of(results, row)[0].words
+    else:
+        names = [f"feature {one}" for one in range(len(split))] if results.features is None else _names(results)
+    matrix = square(pairs, len(split))
+    order = np.argsort(-split["difference"].abs().to_numpy(), kind="stable")[:ROWS]
+    partner = np.abs(matrix).argmax(axis=1)
+    shown = pd.DataFrame(
+        {
+            "feature": names[one],
+            **{name: number(split[name].iloc[one], whole=False) for name in ("occlusion", "shapley", "difference")},
+            "½ Σ of its pairs": number(split["half"].iloc[one], whole=False),
+            "what is left": number(split["residual"].iloc[one], whole=False),
+            "most with": f"{names[partner[one]]} ({number(matrix[one, partner[one]], whole=False)})",
+        }
+        for one in order
+    )
+    title = experiment.instance_name(results, row.to_dict("records")[0]).replace("\n", ", ")
+    return table(shown, f"{title}, by {label}: where the two disagree most", text=["most with"])
