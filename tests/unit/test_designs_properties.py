@@ -201,7 +201,8 @@ def test_one_feature_gets_the_whole_difference():
 def test_minimum_budgets_import_neither_scipy_nor_a_framework():
     program = (
         "import sys; from shapeline.designs import leverage, multilinear, sampled, semivalues, stratified, surrogate;"
-        "from shapeline.designs import unbiased;"
+        "from shapeline.designs import gaussian_interactions, interactions, unbiased;"
+        "interactions.sample_interactions_minimum(9), gaussian_interactions.gp_interactions_minimum(9);"
         "leverage.leverage_shap_minimum(9), unbiased.unbiased_kernel_shap_minimum(9), semivalues.semivalue_minimum(9);"
         "stratified.stratified_svarm_minimum(9), multilinear.owen_sampling_minimum(9);"
         "sampled.kernel_shap_minimum(9), sampled.sample_shapley_minimum(9), surrogate.lime_minimum(9);"

@@ -11,6 +11,8 @@ import pytest
 
 import shapeline
 from shapeline import designs, scores
+from shapeline.designs.gaussian_interactions import _posterior, read_stack
+from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
 from shapeline.designs.interactions import pairs_of, square
 from shapeline.errors import ShapelineError
 from shapeline.report import experiment
@@ -20,6 +22,7 @@ from tests.fixtures import result_folder
 
 from . import games
 from .games import row
+from .value_tables import reviews
 
 INDICES = ("k_sii", "stii", "fsii")
 
@@ -174,10 +177,85 @@ def test_refusals_are_one_line():
         (lambda: designs.shapley_interactions(4, "sii"), "index is 'sii'. Did you mean 'stii'"),
         (lambda: designs.sample_interactions(8, 57), "minimum for d = 8 is 58"),
         (lambda: designs.sample_interactions(257, 10**6), "32,896 pairs"),
+        (lambda: designs.gp_interactions(257, 2000), "32,896 pairs"),
+        (lambda: designs.gp_interactions(8, 17), "minimum for d = 8 is 18"),
+        (lambda: designs.gp_interactions(18, 2**15), "a matrix of 16384 rows"),
     ):
         with pytest.raises(ShapelineError, match=message) as failure:
             make()
         assert "\n" not in str(failure.value)
+
+
+# --------------------------------------------------------------------------------------- by a Gaussian process
+
+
+def test_the_posterior_is_that_of_the_explicit_prior():
+    """Coefficients of the products of +-1 over every even coalition, and their interactions, summed one by one."""
+    d, random = 6, np.random.default_rng(3)
+    relevance, rest = random.uniform(0.1, 0.8, d), 0.05
+    masks = draw_pairs(d, 26, 1)[None]
+    rows, game = find_pairs(masks).rows, games.table(d, seed=2)
+    values = games.look_up(game, masks[0])
+    pairs = find_pairs(masks)
+    even = (values[pairs.first] + values[pairs.second]) / 2
+    parts = [part for size in (2, 4, 6) for part in combinations(range(d), size)]
+    variance = np.array([relevance[list(part)].prod() for part in parts])
+    products = np.array([rows[0][:, list(part)].prod(axis=1) for part in parts])
+    scale = variance.sum()
+    prior = products.T @ (products * variance[:, None]) / scale + rest * np.eye(len(rows[0]))
+    flat = prior + 1e6  # a constant of which nothing is known
+    weights = np.linalg.solve(flat, even[0])
+    own_rest = 2 * np.array([[_in_pairs(row > 0, i, j, d) for i, j in combinations(range(d), 2)] for row in rows[0]])
+    expected = rest * weights @ own_rest
+    for part, size, product in zip(parts, variance, products, strict=True):
+        for place, pair in enumerate(combinations(range(d), 2)):
+            expected[place] += set(pair) <= set(part) and 4 / (len(part) - 1) * size / scale * product @ weights
+    found = _posterior(rows, even, relevance[None], np.array([rest]))[0][pairs_of(d)]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def _in_pairs(held, i, j, d):
+    """What v(S) weighs in the interaction of i and j by its definition."""
+    return (1 if held[i] == held[j] else -1) * sii(d, held.sum() - held[i] - held[j])
+
+
+def gp(game, budget, seed=1):
+    d = len(game).bit_length() - 1
+    masks = designs.gp_interactions(d, budget, seed).masks
+    assert len(masks) <= budget
+    own, none, pairs = read_stack(masks[None], games.look_up(game, masks)[None])
+    assert none is None
+    return own[0], pairs[0]
+
+
+def test_the_process_is_exact_where_it_can_be():
+    game = games.table(6, seed=4)
+    for found, expected in zip(gp(game, 64), read(designs.shapley_interactions(6), game), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+    weights = np.random.default_rng(0).normal(size=9)
+    own, pairs = gp(games.linear(weights), 36)
+    np.testing.assert_allclose(own, weights, atol=1e-8)
+    np.testing.assert_allclose(pairs, 0, atol=1e-8)
+
+
+def test_own_parts_and_pairs_of_the_process_add_up():
+    game = games.table(8, seed=6)
+    own, pairs = gp(game, 40)
+    assert own.sum() + pairs.sum() == pytest.approx(game[-1] - game[0], abs=1e-9)
+
+
+def test_the_process_is_nearer_than_orders_are():
+    """Of a real game: half of their error, by as many evaluations (measured: a third)."""
+    game, bits = reviews(), 1 << np.arange(10)
+    values, exact = game.values[:6], designs.shapley_interactions(10).attribute_pairs(game.values[:6])
+    masks = np.stack([designs.gp_interactions(10, 160, seed).masks for seed in range(6)])
+    _, _, found = read_stack(masks, np.take_along_axis(values, masks @ bits, axis=1))
+    along = []
+    for seed, own in enumerate(values):
+        design = designs.sample_interactions(10, 160, seed)
+        along.append(design.attribute_pairs(own[design.masks @ bits]))
+    errors = [np.sqrt(((one - exact) ** 2).mean()) for one in (found, along)]
+    assert errors[0] < 0.5 * errors[1]
 
 
 # ------------------------------------------------------------------------------------------------- to the score file
@@ -200,7 +278,11 @@ def explained(method, **parameters):
 
 @pytest.mark.parametrize(
     ("method", "parameters"),
-    [("shapley_interactions", {"index": "stii"}), ("sample_interactions", {"budget": 6.4})],
+    [
+        ("shapley_interactions", {"index": "stii"}),
+        ("sample_interactions", {"budget": 6.4}),
+        ("gp_interactions", {"budget": 6.4}),
+    ],
 )
 def test_an_explanation_has_its_own_pairs(method, parameters, tmp_path):
     """Of a sampled method each instance has a draw of its own, whose features are renamed."""

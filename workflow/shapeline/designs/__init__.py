@@ -23,6 +23,8 @@ __getattr__, __dir__ = names_from(
         "shapley_interactions": "interactions",
         "sample_interactions": "interactions",
         "sample_interactions_minimum": "interactions",
+        "gp_interactions": "gaussian_interactions",
+        "gp_interactions_minimum": "gaussian_interactions",
         "lime": "surrogate",
         "lime_minimum": "surrogate",
         "lime_weights": "surrogate",

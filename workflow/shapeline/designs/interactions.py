@@ -15,7 +15,6 @@ from shapeline.designs.design import (
     unique_rows,
     whole,
 )
-from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError
 
 INDICES = ("k_sii", "stii", "fsii")
@@ -46,9 +45,11 @@ def shapley_interactions(d: int, index: str = "k_sii") -> Design:
     2 s! (d-s-1)! / d! (Sundararajan, Dhamdhere & Agarwal 2020); "fsii", 6 (s+1)! (d-s-1)! / (d+1)!, the fit of all
     coalitions by features and pairs under the Shapley kernel (Tsai, Yeh & Ravikumar 2023).
     """
+    from shapeline.designs.exact import shapley_readout  # with networkx, which no minimum needs
+
     d = whole("shapley_interactions", "d", d, 1)
     one_of("shapley_interactions", "index", index, INDICES)
-    _few_enough("shapley_interactions", d, MOST_EXACT, "sample_interactions or gp_interactions")
+    check_few("shapley_interactions", d, MOST_EXACT, "sample_interactions or gp_interactions")
     masks = all_coalitions(d, "shapley_interactions")
     weight = _weight(index, d)
     of_coalition = np.zeros((3, d + 1))  # by how many of the two a coalition holds, and its size
@@ -77,7 +78,7 @@ def sample_interactions(d: int, budget: int, seed: int = 0) -> Design:
     v(N) - v(empty). A budget of all 2^d coalitions, d <= 16, gives `shapley_interactions`.
     """
     d, budget = whole("sample_interactions", "d", d, 1), whole("sample_interactions", "budget", budget, 0)
-    _few_enough("sample_interactions", d, MOST_PAIRED, "coarser features")
+    check_few("sample_interactions", d, MOST_PAIRED, "coarser features")
     if budget < (least := sample_interactions_minimum(d)):
         raise ShapelineError(
             f"sample_interactions: budget is {budget} evaluations and the minimum for d = {d} is {least}; raise it."
@@ -87,7 +88,8 @@ def sample_interactions(d: int, budget: int, seed: int = 0) -> Design:
     return _along(_orders(d, budget, np.random.default_rng(seed)))
 
 
-def _few_enough(where: str, d: int, most: int, remedy: str) -> None:
+def check_few(where: str, d: int, most: int, remedy: str) -> None:
+    """ShapelineError where d features have more pairs than those of `most`."""
     if d > most:
         raise ShapelineError(
             f"{where}: d = {d} has {d * (d - 1) // 2:,} pairs and at most d = {most} is taken; choose {remedy}."

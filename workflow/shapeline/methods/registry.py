@@ -274,6 +274,17 @@ METHODS = Registry(
             exchangeable=True,
             holds="permutations",
         ),
+        "gp_interactions": Method(
+            "coalitions",
+            "shapeline.designs.gaussian_interactions:gp_interactions",
+            Sampled,
+            minimum="shapeline.designs.gaussian_interactions:gp_interactions_minimum",
+            pairs=256,
+            random=True,
+            exchangeable=True,
+            holds="coalitions",
+            reads_stack="shapeline.designs.gaussian_interactions:read_stack",
+        ),
         "lime": Method(
             "coalitions",
             "shapeline.designs.surrogate:lime",

@@ -1,0 +1,178 @@
+"""Interactions of pairs from a Gaussian process over coalitions: its even orders, as Shapley values are its odd ones.
+
+A pair's k-SII weighs the coefficient of every coalition T of even size that holds it by 4 / (|T| - 1) and sees nothing
+of odd ones (METHODS §12), so that the mean (v(S) + v(complement))/2 of complementary pairs is all it needs. Stacked
+over instances: rows (n, m, d) of +-1, even (n, m). Covariances are relative to a coalition's prior variance.
+"""
+
+import numpy as np
+
+from shapeline.designs.design import Design, log_factorial, one_thread, whole
+from shapeline.designs.gaussian_fit import JITTER, even_relevance, relevance_of, whitened
+from shapeline.designs.gaussian_large import MANY, SUBSET
+from shapeline.designs.gaussian_moments import nodes
+from shapeline.designs.gaussian_pairs import find_pairs
+from shapeline.designs.gaussian_process import CELLS, MOST_COALITIONS, gp_pairs, read_out
+from shapeline.designs.interactions import MOST_EXACT, MOST_PAIRED, check_few, pairs_of, shapley_interactions, square
+from shapeline.errors import ShapelineError
+
+REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, pairs alone
+POWERS = (0, 1, 2)  # of what a feature did in pairs by the last fit: relevances are in proportion to it
+REST = (1e-6, 1e-3, 3e-2, 0.3)  # variance of what the prior leaves out, relative to a coalition's
+
+
+def gp_interactions_minimum(d: int) -> int:
+    """Smallest budget of `gp_interactions`, in evaluations: both ends, each feature alone and each left out."""
+    return min(2 * d + 2, 2**d)
+
+
+def gp_interactions(d: int, budget: int, seed: int = 0) -> Design:
+    """The coalitions of `gp_shapley`, whose readout follows from the values: `read_stack` has it, the design none."""
+    d, budget = whole("gp_interactions", "d", d, 1), whole("gp_interactions", "budget", budget, 0)
+    check_few("gp_interactions", d, MOST_PAIRED, "coarser features")
+    if budget > MOST_COALITIONS and not (d <= MOST_EXACT and budget >= 2**d):
+        raise ShapelineError(
+            f"gp_interactions: {budget} coalitions need a matrix of {budget // 2} rows and columns; give at most "
+            f"{MOST_COALITIONS}, or choose sample_interactions."
+        )
+    if budget < (least := gp_interactions_minimum(d)):
+        raise ShapelineError(
+            f"gp_interactions: budget is {budget} evaluations and the minimum for d = {d} is {least}; raise it."
+        )
+    return gp_pairs(d, budget, seed)
+
+
+def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, None, np.ndarray]:
+    """Own parts (n, d), no uncertainty, and pairs (n, d (d-1) / 2) from masks (n, K, d) and values (n, K).
+
+    Own parts are the Shapley values of `gp_shapley` less half of the pairs: all add up to v(N) - v(empty). Exact where
+    all coalitions are given, up to d = 16.
+    """
+    n, count, d = masks.shape
+    if d <= MOST_EXACT and count == 2**d:
+        whole = np.empty((n, count))
+        np.put_along_axis(whole, masks @ (1 << np.arange(d)), values, axis=1)
+        exact = shapley_interactions(d)
+        return exact.attribute(whole), None, exact.attribute_pairs(whole)
+    block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
+    parts = [slice(start, start + block) for start in range(0, n, block)]
+    pairs = np.concatenate([_block(masks[part], values[part]) for part in parts])
+    return read_out(masks, values).scores - square(pairs, d).sum(axis=1) / 2, None, pairs
+
+
+def _block(masks: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Pairs (n, d (d-1) / 2) of some instances."""
+    found = find_pairs(masks)
+    there = slice(0, found.rows.shape[1] - found.lone)
+    rows = found.rows[:, there]
+    even = np.take_along_axis(values, found.first[:, there], 1) + np.take_along_axis(values, found.second[:, there], 1)
+    even = even / 2 - even[:, :1] / 2
+    size = np.abs(even).max(axis=1, keepdims=True)
+    size = np.where(size > 0, size, 1.0)
+    n, m, d = rows.shape
+    with one_thread(n * m**2 * d):
+        matrix = _fitted(rows, even / size)
+    return matrix[:, *pairs_of(d)] * size
+
+
+def _fitted(rows: np.ndarray, even: np.ndarray) -> np.ndarray:
+    """Interactions (n, d, d) for even parts of scale 1: equal relevances, then in proportion to what features do in
+    pairs; the mean of all by their likelihoods."""
+    n, m, d = rows.shape
+    some = slice(None)
+    if m > MANY:
+        some = np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))]
+    values, fitted = [], []
+    for power in POWERS:
+        tried = []
+        for reach in REACH:
+            relevance = np.full((n, d), even_relevance(d, reach))
+            if fitted:
+                relevance = relevance_of(np.abs(fitted[-1]).sum(axis=2) ** power, reach)
+            tried.append((relevance, *_best_rest(rows[:, some], even[:, some], relevance)))
+        best = np.argmin([value for *_, value in tried], axis=0)
+        relevance, rest, value = (np.array([one[part] for one in tried])[best, np.arange(n)] for part in range(3))
+        fitted.append(_posterior(rows, even, relevance, rest))
+        values.append(value)
+    weight = np.exp(-0.5 * (np.array(values) - np.min(values, axis=0)))
+    return np.einsum("kn,knij->nij", weight / weight.sum(axis=0), np.array(fitted))
+
+
+def _correlation(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Prior correlation (n, m, m) of even parts without their constant, and the log of the variance that it is of."""
+    weight = np.arctanh(relevance)
+    matrix = (rows * weight[:, None, :]) @ rows.swapaxes(1, 2)
+    base = 0.5 * np.log1p(-(relevance**2)).sum(axis=1)
+    # cosh(M) exp(base) - 1, the constant's variance taken off: by expm1, for relevances near 0 leave little else.
+    whole = np.expm1(base[:, None, None] + matrix) / 2 + np.expm1(base[:, None, None] - matrix) / 2
+    scale = whole[:, 0, 0].copy()
+    return whole / scale[:, None, None], np.log(scale)
+
+
+def _best_rest(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rest (n,) of highest likelihood and its criterion (n,), -2 log likelihood, scale and mean profiled out."""
+    base, _ = _correlation(rows, relevance)
+    n, m, _ = base.shape
+    each, values = np.arange(m), []
+    for rest in REST:
+        matrix = base.copy()
+        matrix[:, each, each] += rest + JITTER
+        white, ones, log_determinant = whitened(matrix, even, np.ones((n, m, 1)))
+        ones = ones[:, 0]
+        mean = (white * ones).sum(axis=1) / (ones**2).sum(axis=1)
+        left = ((white - mean[:, None] * ones) ** 2).sum(axis=1)
+        values.append(m * np.log(left / m + 1e-300) + log_determinant)
+    return np.array(REST)[np.argmin(values, axis=0)], np.min(values, axis=0)
+
+
+def _posterior(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """Posterior mean of the interactions (n, d, d), 0 on the diagonal."""
+    matrix, log_variance = _correlation(rows, relevance)
+    n, m, d = rows.shape
+    each = np.arange(m)
+    matrix[:, each, each] += rest[:, None] + JITTER
+    both = np.linalg.solve(matrix, np.stack([even, np.ones((n, m))], axis=2))
+    mean = both[:, :, 0].sum(axis=1) / both[:, :, 1].sum(axis=1)
+    weight = both[:, :, 0] - mean[:, None] * both[:, :, 1]
+    found = _by_prior(rows, weight, relevance, log_variance) + rest[:, None, None] * _by_rest(rows, weight)
+    found[:, np.arange(d), np.arange(d)] = 0.0
+    return found
+
+
+def _by_prior(rows: np.ndarray, weight: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray) -> np.ndarray:
+    """Covariances of interactions and even parts, times the weights of these: (n, d, d).
+
+    4 r_i r_j z_i z_j times the integral over t in [0, 1] of the even part of prod_{k != i, j} (1 + t r_k z_k): products
+    of matrices at the nodes of the rule, in which 1 / (1 + s z) is (1 - s z) / (1 - s^2).
+    """
+    total = 0.0
+    for place, part in zip(*nodes(rows.shape[2]), strict=True):
+        for sign in (1, -1):
+            scaled = sign * place * relevance
+            base = 0.5 * np.log1p(-(scaled**2)).sum(axis=1) - log_variance
+            product = np.exp(base[:, None] + (rows @ np.arctanh(scaled)[..., None])[..., 0])
+            without = (rows - scaled[:, None, :]) / (1 - scaled**2)[:, None, :]
+            total = total + part * (without * (weight * product)[..., None]).swapaxes(1, 2) @ without
+    return 2 * relevance[:, :, None] * relevance[:, None, :] * total
+
+
+def _by_rest(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The same where each pair of coalitions has an even part of its own: the weights of the definition, (n, d, d)."""
+    d = rows.shape[2]
+    size = np.round((rows.sum(axis=2) + d) / 2).astype(int)
+
+    def of_size(s: np.ndarray) -> np.ndarray:
+        there = (s >= 0) & (s <= d - 2)
+        s = np.clip(s, 0, d - 2)
+        return there * 2 * np.exp(log_factorial(s) + log_factorial(d - s - 2) - log_factorial(d - 1))
+
+    inside, outside = rows > 0, rows < 0
+    total = 0.0
+    for first, second, sizes, sign in (
+        (inside, inside, size - 2, 1),
+        (outside, outside, size, 1),
+        (inside, outside, size - 1, -1),
+        (outside, inside, size - 1, -1),
+    ):
+        total = total + (first * (sign * weight * of_size(sizes))[..., None]).swapaxes(1, 2) @ second.astype(float)
+    return total
