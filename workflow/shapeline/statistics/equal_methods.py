@@ -81,4 +81,5 @@ def _sentence(rate: float, together: float) -> str:
     if together < TOGETHER:
         chance = f"p = {together:.3f}; by chance so small in one of {1 / TOGETHER:.0f} such tests"
         return f"{tried}; but its draws seem to move instances together ({chance}): then its p-values are too small."
-    return f"{tried}, and its draws do not show that they move instances together (p = {together:.2f})."
+    level = f"p = {together:.3f}; below {TOGETHER:.2g} would, for a page has up to five such tests"
+    return f"{tried}, and its draws do not show that they move instances together ({level})."
