@@ -247,8 +247,9 @@ def _short(answer: Evidence, advice: Recommendation | None, seconds: bool = Fals
     taken = f"{advice.label}, {_cost(answer, advice.label, seconds)}"
     if advice.outcome != "undecided":
         return taken
-    between, why = enumerated([advice.label, *advice.rivals]), "safe" if advice.safe else "best mean"
-    return f"undecided: {between}; {why}: {taken}"
+    few = len(advice.rivals) <= 3
+    between = enumerated([advice.label, *(advice.rivals if few else [f"{len(advice.rivals)} others"])])
+    return f"undecided: {between}; {'safe' if advice.safe else 'best mean'}: {taken}"
 
 
 def recommendation(answer: Evidence, results: Results) -> HTML:
