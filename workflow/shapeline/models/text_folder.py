@@ -44,7 +44,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
             f"dataset's length: {most}"
         )
     sizes = {
-        "config": json.loads(model.config.to_json_string(use_diff=False)) | {"dtype": "float32"},
+        "config": json.loads(model.config.to_json_string(use_diff=False)) | {"dtype": "float32", "_name_or_path": ""},
         "order": _order(source, model, list(card["classes"])),
         "pad": card["absent_id"],
         "vocabulary": len(card["vocabulary"]),

@@ -27,6 +27,10 @@ class TextNetwork(nn.Module):
         self.model, self.pad, self.order = model, pad, order
         self.__name__ = type(model).__name__
         config = getattr(model, "config", None)
+        if getattr(config, "model_type", None) == "xlnet":
+            raise ShapelineError(
+                f"models: a {self.__name__} reads the end of its padding too; give a model that does not"
+            )
         if task_of(model) != "regression" and getattr(config, "id2label", None):
             self.classes_ = [str(config.id2label[number]) for number in sorted(config.id2label)]
 
@@ -58,7 +62,12 @@ class TextNetwork(nn.Module):
         """Logits from what `embed` gave; ids: of the input, whose padding is not attended to."""
         attended = self._attended(ids)
         longest = int((attended * torch.arange(1, ids.shape[1] + 1, device=ids.device)).max())
-        return self._logits(inputs_embeds=embedded[:, :longest], attention_mask=attended[:, :longest])
+        try:
+            return self._logits(inputs_embeds=embedded[:, :longest], attention_mask=attended[:, :longest])
+        except NotImplementedError as error:  # of a model that generates, such as BART
+            raise ShapelineError(
+                f"gradient methods: '{self.__name__}' takes no embeddings; choose a method of coalitions"
+            ) from error
 
     def _moved_up(self, ids: torch.Tensor) -> torch.Tensor:
         absent = ids == DELETED
