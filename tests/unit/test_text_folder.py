@@ -15,7 +15,7 @@ from shapeline.config import validation
 from shapeline.datasets import folders, loading, preparation
 from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
-from shapeline.models import architectures, ready, storage
+from shapeline.models import architectures, randomisation, ready, storage, torch_models
 from shapeline.plan import code, own_files
 from tests.fixtures import transformer
 from tests.unit import questions
@@ -90,6 +90,24 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(prepared, place, remova
     for row, (scores, words) in enumerate(zip(found["scores"], chosen["words"], strict=True)):
         np.testing.assert_allclose(scores, said.scores[row][: len(words)], atol=1e-5)
         assert tuple(words) == said.feature_names[row]
+
+
+def test_blocks_are_drawn_anew_from_the_last_on(prepared):
+    _, data, model, tmp_path = prepared
+    storage.save(model, tmp_path / "weights.safetensors")
+    blocks = ["model.bert.embeddings", "model.bert.encoder.layer.0", "model.bert.pooler.dense", "model.classifier"]
+    before = {name: array.copy() for name, array in torch_models.state(model.module).items()}
+    assert list(randomisation.layers_of(model)) == blocks
+    for count, drawn in ((1, blocks[3:]), (3, blocks[:0:-1]), (None, blocks[::-1])):
+        again = storage.load(tmp_path / "weights.safetensors")
+        assert randomisation.randomise(again, count, 7) == drawn
+        after = torch_models.state(again.module)
+        changed = {name for name in before if not np.array_equal(before[name], after[name])}
+        assert changed and all(any(name.startswith(block) for block in drawn) for name in changed)
+        assert all(any(name.startswith(block) for name in changed) for block in drawn)
+        storage.save(again, tmp_path / "drawn.safetensors")
+        loaded = storage.load(tmp_path / "drawn.safetensors")
+        np.testing.assert_array_equal(loaded.log_probs(data.inputs), again.log_probs(data.inputs))
 
 
 def test_outputs_are_of_the_classes_by_name(place, prepared, tmp_path):

@@ -1,10 +1,16 @@
 """A trained model whose last layers, or all, are drawn anew: what an explanation of it ought to notice."""
 
+import importlib
+import re
+
 import numpy as np
 
 from shapeline.errors import ShapelineError
 from shapeline.models.architectures import build
 from shapeline.models.classifier import Classifier, backend
+from shapeline.models.ready_kinds import READERS, kind_of
+
+BLOCK = re.compile(r"(.*?(?:\.\d+|embeddings))\.")  # of a transformer, in the names of its layers
 
 
 def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str]:
@@ -22,7 +28,12 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
             f"randomisation.layers: {count} asked, '{name}' has {len(layers_by_name)} layers with weights "
             f"({', '.join(layers_by_name)}); ask for fewer, or full"
         )
-    fresh = made_by.state(build(name, classifier.framework, seed=seed, **classifier.sizes).module)
+    if _of_folder(classifier):
+        fresh = made_by.state(
+            importlib.import_module(READERS["folder"]).drawn(name, classifier.sizes, seed=seed).module
+        )
+    else:
+        fresh = made_by.state(build(name, classifier.framework, seed=seed, **classifier.sizes).module)
     kept = made_by.state(classifier.module)
     chosen = list(layers_by_name)[len(layers_by_name) - count :]
     drawn = {weight: fresh[weight] for layer in chosen for weight in layers_by_name[layer]}
@@ -35,14 +46,24 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
 def layers_of(classifier: Classifier) -> dict[str, list[str]]:
     """The layers that are trained, from the input on, with the names of their weights.
 
-    A layer without a matrix or kernel, such as a batch normalisation, belongs to the one before it.
+    A layer without a matrix or kernel, such as a batch normalisation, belongs to the one before it; of a transformer a
+    layer is a block, and so are the embeddings.
     """
     made_by = backend(classifier.framework)
     arrays = made_by.state(classifier.module)
     layers: dict[str, list[str]] = {}
     for layer, names in made_by.trained_layers(classifier.module).items():
-        if layers and all(arrays[name].ndim < 2 for name in names):
+        block = BLOCK.match(f"{layer}.") if _of_folder(classifier) else None
+        if block and block[1] in layers:
+            layers[block[1]] += names
+        elif block:
+            layers[block[1]] = list(names)
+        elif layers and all(arrays[name].ndim < 2 for name in names):
             layers[list(layers)[-1]] += names
         else:
             layers[layer] = list(names)
     return layers
+
+
+def _of_folder(classifier: Classifier) -> bool:
+    return kind_of(classifier.architecture, classifier.framework) == "folder"

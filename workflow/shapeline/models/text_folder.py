@@ -54,14 +54,18 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
 
 def restored(metadata: dict[str, Any], arrays: dict) -> Classifier:
     """The classifier of a file of weights, which holds the configuration too: the folder is not read again."""
-    sizes = metadata["sizes"]
-    config = dict(sizes["config"])
-    library = folders.transformers()
-    made = library.AutoConfig.for_model(config.pop("model_type"), **config)
-    model = library.AutoModelForSequenceClassification.from_config(made)
-    classifier = _classifier(metadata["architecture"], model, sizes, metadata["vocabulary_digest"])
+    classifier = drawn(metadata["architecture"], metadata["sizes"], metadata["vocabulary_digest"])
     torch_models.set_state(classifier.module, arrays)
     return classifier
+
+
+def drawn(source: str, sizes: dict[str, Any], digest: str | None = None, seed: int = 0) -> Classifier:
+    """A new classifier of those sizes, its weights drawn from the seed as transformers draws them."""
+    config, library = dict(sizes["config"]), folders.transformers()
+    made = library.AutoConfig.for_model(config.pop("model_type"), **config)
+    with torch_models.seeded(seed):
+        model = library.AutoModelForSequenceClassification.from_config(made)
+    return _classifier(source, model, sizes, digest)
 
 
 def _classifier(source: str, model: Any, sizes: dict[str, Any], digest: str | None) -> Classifier:

@@ -23,7 +23,7 @@ def of_model(place: Place) -> Iterator[str]:
 def of_drawn_models(place: Place) -> Iterator[str]:
     """The model's layers can be drawn anew."""
     model = place.model
-    if model and ready_kinds.kind_of(model.source, model.framework):
+    if model and ready_kinds.kind_of(model.source, model.framework) not in (None, "folder"):
         for name, metric in place.metrics():
             if metric.asks_randomised:
                 yield (
