@@ -269,3 +269,12 @@ def test_wrong_input(arguments, words):
 def test_a_shapley_kernel_has_no_sparse_fit():
     with pytest.raises(ShapelineError, match="kernel is 'shapley'"):
         lasso.sparse(designs.lime(5, 20, kernel="shapley"), 2, kernel="shapley")
+
+
+def test_it_has_all_that_is_asked_of_a_design():
+    asked = {name for name in vars(designs.Design) if not name.startswith("_")} - set(
+        designs.Design.__dataclass_fields__
+    )
+    kept = lasso.sparse(designs.lime(5, 20, kernel="shapley"), 2)
+    assert {"attribute", "attribute_pairs", "d", "evaluations"} <= asked <= set(dir(kept))
+    assert kept.attribute_pairs(np.zeros(kept.evaluations)) is None

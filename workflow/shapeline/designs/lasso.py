@@ -82,6 +82,9 @@ class SparseFit:
         weighted = rows * self.weights[:, None]
         return weighted, weighted.T @ rows
 
+    def attribute_pairs(self, values: np.ndarray) -> None:
+        """A fit of single features says nothing of pairs."""
+
     def attribute(self, values: np.ndarray) -> np.ndarray:
         """Scores (..., d) from the values (..., K) of the coalitions, in the order of the masks."""
         values = np.asarray(values, dtype=np.float64)
