@@ -3,15 +3,19 @@
 import base64
 import html
 import io
+import re
 from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
 from IPython.display import HTML
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from shapeline.report.styling import PIXELS_PER_INCH, styled
 
+DIGITS = re.compile(rb"(\.\d\d)\d+")
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
 
 
@@ -76,18 +80,32 @@ def figure(
     if drawing is None:
         return None
     lay_out(drawing)
-    buffer = io.BytesIO()
-    if vector:
-        told = {} if numbers is None else {"Description": numbers.to_csv(index=False, float_format="%.6g")}
-        drawing.savefig(buffer, format="svg", metadata={"Date": None, **told})
-    else:
-        drawing.savefig(buffer, format="png", dpi=2 * PIXELS_PER_INCH)
-    kind = "svg+xml" if vector else "png"
+    kind, content = ("svg+xml", _vectors(drawing, numbers)) if vector else ("png", _pixels(drawing))
     width = round(drawing.get_figwidth() * PIXELS_PER_INCH)
-    source = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     legend = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     image = f'<img width="{width}" alt="{html.escape(alt, quote=True)}" src="{source}">'
     return HTML(f'<figure><div class="wide">{image}</div>{legend}</figure>')
+
+
+def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> bytes:
+    """A figure as SVG, without what nobody sees: digits beyond a hundredth of a point, names of groups, indents."""
+    told = {} if numbers is None else {"Description": numbers.to_csv(index=False, float_format="%.6g")}
+    buffer = io.BytesIO()
+    drawing.savefig(buffer, format="svg", metadata={"Date": None, **told})
+    head, metadata, body = buffer.getvalue().partition(b"</metadata>")
+    body = re.sub(rb'(?<= d=")[^"]*|(?<= [xy]=")[^"]*', lambda place: DIGITS.sub(rb"\1", place[0]), body)
+    return head + metadata + re.sub(rb'\n +|(?<=<g) id="[^"]*"', lambda part: part[0][:1].strip(b" "), body)
+
+
+def _pixels(drawing: Figure) -> bytes:
+    """A figure as PNG, without the transparency that `savefig` would keep."""
+    drawing.set_dpi(2 * PIXELS_PER_INCH)
+    canvas = FigureCanvasAgg(drawing)
+    canvas.draw()
+    buffer = io.BytesIO()
+    Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).save(buffer, "png")
+    return buffer.getvalue()
 
 
 def lay_out(drawing: Figure) -> None:

@@ -78,6 +78,15 @@ class Results:
         """The features of one instance."""
         return self.features or feature_kinds.build_for(self.settings["features"], self.dataset_card, image)
 
+    @functools.cached_property
+    def evaluations(self) -> pd.Series:
+        """Of `evaluations`, which gives them out."""
+        known = {label: good(frame) for label, frame in self.scores.items()}
+        known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
+        varied = stopping(self)  # where a few instances may take most of it
+        each = {label: spent.mean() if label in varied else spent.median() for label, spent in known.items()}
+        return pd.Series(each, dtype=float)
+
     @property
     def value_unit(self) -> str:
         return UNITS.get(self.settings.get("value"), "units of the value")
@@ -170,8 +179,10 @@ def _card(given: Parameters, path: str) -> dict:
 
 def _by_training(measured: pd.DataFrame) -> pd.DataFrame:
     """Measurements with their label, and the number of the training in label@seed1, 0 of the model itself."""
-    parts = measured["label"].str.partition("@seed")
-    return measured.assign(label=parts[0], training=pd.to_numeric(parts[2]).fillna(0).astype(int))
+    places, names = pd.factorize(measured["label"])  # there are few
+    parts = [str(name).partition("@seed") for name in names]
+    labels, numbers = [label for label, _, _ in parts], [int(number or 0) for _, _, number in parts]
+    return measured.assign(label=pd.Index(labels).take(places), training=np.array(numbers, int)[places])
 
 
 def _each_label(frame: pd.DataFrame, count: int) -> pd.DataFrame:
@@ -213,7 +224,8 @@ def _present(path: str | Path, experiment: str) -> Path:
 
 def good(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of a score file that did not fail."""
-    return frame[frame["status"] == "ok"]
+    fine = frame["status"] == "ok"
+    return frame if fine.all() else frame[fine]
 
 
 def scalars(frame: pd.DataFrame | None, quantity: str) -> pd.DataFrame:
@@ -244,11 +256,7 @@ def spent(frame: pd.DataFrame) -> int:
 def evaluations(results: Results) -> pd.Series:
     """Model evaluations per instance and repeat, by label: median of the rows that did not fail, mean of those that end
     when they are good enough; NaN where scores made elsewhere do not say."""
-    known = {label: good(frame) for label, frame in results.scores.items()}
-    known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
-    varied = stopping(results)  # where a few instances may take most of it
-    each = {label: spent.mean() if label in varied else spent.median() for label, spent in known.items()}
-    return pd.Series(each, dtype=float)
+    return results.evaluations.copy()
 
 
 def stopping(results: Results) -> dict[str, dict]:

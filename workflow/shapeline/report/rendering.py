@@ -20,6 +20,7 @@ from shapeline.operations import warm
 from shapeline.report import colours
 
 KERNEL = "shapeline"
+PLACE = "shapeline output "  # of a cell, while the notebook is made a page
 # A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
 # The kernel may be a fork of another process than the one that it has to end with, which is what ipykernel looks at.
 LAUNCH = """
@@ -162,9 +163,14 @@ def _body(node) -> str:
     from nbconvert import HTMLExporter
 
     shown = copy.deepcopy(node)
+    pages: list[str] = []
     for cell in shown.cells:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        for output in cell.get("outputs", ()):
+            if "text/html" in output.get("data", {}):  # put back below: HTML of megabytes is not read as HTML again
+                pages.append("".join(output.data["text/html"]))
+                output.data["text/html"] = f"<i>{PLACE}{len(pages)};</i>"
     exporter = HTMLExporter(
         template_name="basic",
         exclude_input=True,
@@ -172,7 +178,8 @@ def _body(node) -> str:
         exclude_output_prompt=True,
         exclude_anchor_links=True,
     )
-    return exporter.from_notebook_node(shown)[0]
+    body = exporter.from_notebook_node(shown)[0]
+    return re.sub(rf"<i>{PLACE}(\d+);</i>", lambda place: pages[int(place[1]) - 1], body)
 
 
 def _with_navigation(body: str) -> str:

@@ -58,10 +58,11 @@ def _packages(results: Results) -> dict[str, str]:
 def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     fine = good(frame)
     values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
+    values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
     failed = frame.loc[frame["status"] != "ok", "status"].value_counts()
     flagged = fine["flag"].value_counts()
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
-    sums = np.array([row.sum() for row in values]) + _of_pairs(fine)
+    sums = np.array([total for rows in values for total in rows.sum(1)]) + _of_pairs(fine)
     gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan
     entry = results.labels[label]
     method = METHODS[entry["method"]]
@@ -75,8 +76,8 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
         f"efficiency gap, median ({results.value_unit})": ("⚠ " if broken else "")
         + number(0.0 if gap < 1e-12 else gap),
         "should be 0": "yes" if promised else "no",
-        "zero scores": share(np.mean(np.concatenate(values, axis=1) == 0)) if values else "–",
-        "ties at the cut": share(np.mean([ties(row) for row in values])) if values else "–",
+        "zero scores": share(np.mean(np.concatenate([rows.ravel() for rows in values]) == 0)) if values else "–",
+        "ties at the cut": share(np.mean(np.concatenate([ties(rows) for rows in values]))) if values else "–",
         "evaluations, total": number(spent(frame)),
     }
 

@@ -62,23 +62,37 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
     labels = best_first(frame, styles, f"{quantity}_area", highest=quantity == "insertion")
     columns = min(len(labels), min((4, 5), key=lambda count: -len(labels) % count))  # the fewer empty places
     rows = math.ceil(len(labels) / columns)
-    drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows), layout="constrained")
-    panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    titles = {label: wrapped(label, WIDTH / columns - 0.3) for label in labels}
+    drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows))
+    above = 0.1 + 0.165 * max(title.count("\n") + 1 for title in titles.values())
+    places = _places(drawing, rows, columns, above)
+    panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False, gridspec_kw=places)
     lines = {label: line_of(frame, quantity, label) for label in labels}
+    gap = pd.DataFrame({"x": [np.nan], "mean": [np.nan]})
+    every = pd.concat([part for line in lines.values() for part in (line[["x", "mean"]], gap)])  # drawn as one
     for place, axes in enumerate(panels.flat):
         if place >= len(labels):
             axes.set_visible(False)
             continue
-        for line in lines.values():
-            axes.plot(100 * line["x"], line["mean"], color=FAINT, linewidth=0.8)
+        axes.plot(100 * every["x"], every["mean"], color=FAINT, linewidth=0.8)
         label = labels[place]
         draw_curve(axes, lines[label], styles[label], label, band=0.3)
-        axes.set_title(wrapped(label, WIDTH / columns - 0.3), color=styles[label].ink, fontsize=9.5)
+        axes.set_title(titles[label], color=styles[label].ink, fontsize=9.5)
         if place + columns >= len(labels):
             axes.tick_params(labelbottom=True)
     drawing.supxlabel(PANELS[quantity][1], fontsize=9.5)
     drawing.supylabel(PANELS[quantity][2], fontsize=9.5)
     return drawing
+
+
+def _places(drawing: Figure, rows: int, columns: int, above: float) -> dict[str, float]:
+    """Where panels stand with `above` inches for their titles, as a layout by constraints would have it in a second."""
+    wide, high = drawing.get_size_inches()
+    left, right, bottom, gap = 0.75, 0.1, 0.62, 0.16
+    across = (wide - left - right - (columns - 1) * gap) / columns
+    up = (high - bottom - 0.05 - rows * above - (rows - 1) * gap) / rows
+    ends = {"left": left / wide, "right": 1 - right / wide, "bottom": bottom / high, "top": 1 - (above + 0.05) / high}
+    return {**ends, "wspace": gap / across, "hspace": (above + gap) / up}
 
 
 def line_of(frame: pd.DataFrame, quantity: str, label: str) -> pd.DataFrame:
