@@ -331,7 +331,7 @@ def test_a_score_whose_interval_holds_0_has_no_colour():
     drawn = score_maps.heat_maps(np.zeros((1, 1, 2, 2)), ["one"], values, [cells], half=half)
     assert drawn.axes[0].images[1].get_array().tolist() == [[1.0, 0.0], [0.2, 0.0]]
     table = score_maps.score_table({"a": values["a"][0]}, list("wxyz"), half={"a": half["a"][0]})
-    whiskers = [line.get_xdata() for line in table.axes[0].lines if len(line.get_xdata()) == 2]
+    whiskers = [ends[:, 0] for ends in table.axes[0].collections[0].get_segments()]
     np.testing.assert_allclose(whiskers[0], [0.45 * 0.5, 0.48])  # of 1 ± 0.5, cut at the cell's edge
     document = texts.Document(
         "d", ["a", "b"], {"a": np.array([1.0, -0.5])}, None, "p", 1.0, unsure={"a": [False, True]}

@@ -7,7 +7,7 @@ import numpy as np
 
 from shapeline.statistics.bounds import enough
 from shapeline.statistics.paired import SURE
-from shapeline.statistics.signed_ranks import signed_rank_test
+from shapeline.statistics.signed_ranks import alike, signed_rank_test
 
 TRIALS = 2000
 TOGETHER = SURE / 5  # a page has up to five such tests, one a question
@@ -68,9 +68,9 @@ def signed_rank_rejections(differences: np.ndarray, level: float = SURE) -> np.n
     rejected = np.zeros(len(differences), bool)
     if (~whole).any():
         rejected[~whole] = signed_rank_test(differences[~whole])[0] < level
-    for place in np.flatnonzero(whole):
-        own = differences[place][differences[place] != 0]
-        rejected[place] = len(own) > 0 and signed_rank_test(own[None])[0][0] < level
+    others = np.flatnonzero(whole)
+    for places, rows in alike(differences[others]):
+        rejected[others[places]] = signed_rank_test(rows)[0] < level
     return rejected
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.statistics.bounds import LEVEL, enough, moments, student, units
-from shapeline.statistics.signed_ranks import signed_rank_test
+from shapeline.statistics.signed_ranks import alike, signed_rank_test
 
 POWER = 0.8
 SURE = 0.05
@@ -124,16 +124,9 @@ def _signed_ranks(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two-sided p of Wilcoxon's signed-rank test, and the rank-biserial correlation, of each column of paired gains
     (n, columns), as if it were tested alone; 1 and 0 where all gains are 0."""
     p, effect = np.ones(gains.shape[1]), np.zeros(gains.shape[1])
-    # Zeros are left out, and ties decide which distribution is taken: columns alike in both are tested in one call.
-    alike: dict[tuple[int, bool], list[int]] = {}
-    for place, column in enumerate(gains.T):
-        sizes = np.abs(column[column != 0])
-        alike.setdefault((len(sizes), len(np.unique(sizes)) < len(sizes)), []).append(place)
-    for (count, _), places in alike.items():
-        if count:
-            rows = gains.T[places]
-            p[places], signed = signed_rank_test(rows[rows != 0].reshape(len(places), count))
-            effect[places] = signed.sum(1) / np.abs(signed).sum(1)
+    for places, rows in alike(gains.T):
+        p[places], signed = signed_rank_test(rows)
+        effect[places] = signed.sum(1) / np.abs(signed).sum(1)
     return p, effect
 
 

@@ -2,9 +2,9 @@
 
 import functools
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 
 FEW = 13  # units of which all signs are tried where gains tie
 SOME = 50  # units up to which the distribution is exact where none tie
@@ -12,7 +12,31 @@ SOME = 50  # units up to which the distribution is exact where none tie
 
 def average_ranks(values: np.ndarray) -> np.ndarray:
     """Ranks (k, n) in each row, the least 1; equal values share the mean of theirs."""
-    return pd.DataFrame(np.asarray(values, float).T).rank().to_numpy().T
+    values = np.asarray(values, float)
+    order = np.argsort(values, axis=1, kind="stable")
+    ordered, place = np.take_along_axis(values, order, 1), np.arange(values.shape[1])
+    edge = np.ones((len(values), 1), bool)
+    apart = ordered[:, 1:] != ordered[:, :-1]
+    first = np.maximum.accumulate(np.where(np.hstack([edge, apart]), place, 0), axis=1)
+    last = np.minimum.accumulate(np.where(np.hstack([apart, edge]), place, values.shape[1])[:, ::-1], axis=1)[:, ::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2 + 1, 1)
+    return ranks
+
+
+def alike(gains: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows of gains (k, n) that one call tests as if each were alone: their places, and the gains that are not 0.
+
+    Zeros are left out, and ties decide which distribution is taken. Rows of zeros alone are left out.
+    """
+    sizes = np.sort(np.abs(gains), axis=1)
+    tied = ((sizes[:, 1:] == sizes[:, :-1]) & (sizes[:, 1:] != 0)).any(1)
+    kinds = np.column_stack([(gains != 0).sum(1), tied])
+    for count, tie in np.unique(kinds, axis=0):
+        places = np.flatnonzero((kinds == (count, tie)).all(1))
+        if count:
+            rows = gains[places]
+            yield places, rows[rows != 0].reshape(len(places), count)
 
 
 def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

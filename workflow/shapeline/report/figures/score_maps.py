@@ -203,13 +203,14 @@ def score_table(
         aspect="auto",
         interpolation="nearest",
     )
-    colours = shades.to_rgba(shades.get_array())
+    colours, inks = shades.to_rgba(shades.get_array()), np.empty(known.shape, object)
     for (row, column), score in np.ndenumerate(scores[order]):
         text, ink = ("failed", WARNING) if np.isnan(score) else (number(score, 2, whole=False), INK)
         if known[row, column]:
             text += f" ± {number(ends[order][row, column], 2, whole=False)}"
         ink = MIDDLE if muted[row, column] else ink
         dark = not np.isnan(score) and colours[row, column, :3] @ [0.2126, 0.7152, 0.0722] < 0.45
+        inks[row, column] = PAPER if dark else ink
         axes.text(
             column,
             row - 0.1 * known[row, column],
@@ -217,10 +218,10 @@ def score_table(
             ha="center",
             va="center",
             fontsize=7.5 if half else 8.5,
-            color=PAPER if dark else ink,
+            color=inks[row, column],
+            in_layout=False,
         )
-        if known[row, column]:
-            _whisker(axes, row, column, score / limits[column], ends[order][row, column] / limits[column])
+    _whiskers(axes, known, scores[order] / limits, ends[order] / limits, inks)
     axes.set_xticks(range(len(labels)), [wrapped(label, 9.5 / len(labels)) for label in labels])
     axes.set_yticks(range(rows), [names[place] for place in order])
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
@@ -234,9 +235,15 @@ def score_table(
     return drawing
 
 
-def _whisker(axes: Axes, row: int, column: int, score: float, half: float) -> None:
-    """A score with its interval below the number of its cell, whose width is twice the column's largest score."""
-    ink, below = axes.texts[-1].get_color(), row + 0.32
-    ends = np.clip(0.45 * np.array([score - half, score + half]), -0.48, 0.48)
-    axes.plot(column + ends, [below, below], color=ink, linewidth=0.9, solid_capstyle="butt")
-    axes.plot(column + 0.45 * score, below, "|", color=ink, markersize=4, markeredgewidth=1.2)
+def _whiskers(axes: Axes, known: np.ndarray, scores: np.ndarray, half: np.ndarray, inks: np.ndarray) -> None:
+    """The known scores with their intervals below the numbers of their cells (rows, columns), whose width is twice the
+    column's largest score."""
+    if not known.any():
+        return
+    row, column = np.nonzero(known)
+    sides = (0.45 * (scores + side * half)[known] for side in (-1, 0, 1))
+    low, middle, high = (column + side.clip(-0.48, 0.48) for side in sides)
+    axes.hlines(row + 0.32, low, high, colors=list(inks[known]), linewidth=0.9)
+    for ink in dict.fromkeys(inks[known]):
+        own = inks[known] == ink
+        axes.plot(middle[own], row[own] + 0.32, "|", color=ink, markersize=4, markeredgewidth=1.2)

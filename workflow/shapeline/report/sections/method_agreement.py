@@ -68,7 +68,7 @@ def agreement(frame: pd.DataFrame, labels: Sequence[str]) -> Figure | None:
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
             style = {"fontsize": 8.5 if side > 0.5 else 8, "color": PAPER if dark[row, column] else INK}
-            axes.text(column, row, two_digits(value), ha="center", va="center", **style)
+            axes.text(column, row, two_digits(value), ha="center", va="center", in_layout=False, **style)
     drawing.colorbar(shades, ax=axes, label="mean over instances", shrink=0.8).outline.set_visible(False)
     axes.set_facecolor(FAINT)  # the diagonal, and pairs without a common instance
     between = np.arange(len(present) - 1) + 0.5
