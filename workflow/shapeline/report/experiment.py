@@ -78,15 +78,6 @@ class Results:
         """The features of one instance."""
         return self.features or feature_kinds.build_for(self.settings["features"], self.dataset_card, image)
 
-    @functools.cached_property
-    def evaluations(self) -> pd.Series:
-        """Of `evaluations`, which gives them out."""
-        known = {label: good(frame) for label, frame in self.scores.items()}
-        known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
-        varied = stopping(self)  # where a few instances may take most of it
-        each = {label: spent.mean() if label in varied else spent.median() for label, spent in known.items()}
-        return pd.Series(each, dtype=float)
-
     @property
     def value_unit(self) -> str:
         return UNITS.get(self.settings.get("value"), "units of the value")
@@ -256,7 +247,11 @@ def spent(frame: pd.DataFrame) -> int:
 def evaluations(results: Results) -> pd.Series:
     """Model evaluations per instance and repeat, by label: median of the rows that did not fail, mean of those that end
     when they are good enough; NaN where scores made elsewhere do not say."""
-    return results.evaluations.copy()
+    known = {label: good(frame) for label, frame in results.scores.items()}
+    known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
+    varied = stopping(results)  # where a few instances may take most of it
+    each = {label: spent.mean() if label in varied else spent.median() for label, spent in known.items()}
+    return pd.Series(each, dtype=float)
 
 
 def stopping(results: Results) -> dict[str, dict]:
