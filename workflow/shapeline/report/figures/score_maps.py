@@ -194,7 +194,7 @@ def score_table(
     rows = len(order)
     drawing = Figure(figsize=(WIDTH, 0.75 + 0.25 * rows), layout="constrained")
     axes = drawing.subplots()
-    known, muted = np.isfinite(ends[order]), np.abs(scores[order]) <= ends[order]
+    muted = np.abs(scores[order]) <= ends[order]
     shades = axes.imshow(
         np.where(muted, 0.0, scores[order]) / limits,
         cmap=SIGNS,
@@ -203,25 +203,8 @@ def score_table(
         aspect="auto",
         interpolation="nearest",
     )
-    colours, inks = shades.to_rgba(shades.get_array()), np.empty(known.shape, object)
-    for (row, column), score in np.ndenumerate(scores[order]):
-        text, ink = ("failed", WARNING) if np.isnan(score) else (number(score, 2, whole=False), INK)
-        if known[row, column]:
-            text += f" ± {number(ends[order][row, column], 2, whole=False)}"
-        ink = MIDDLE if muted[row, column] else ink
-        dark = not np.isnan(score) and colours[row, column, :3] @ [0.2126, 0.7152, 0.0722] < 0.45
-        inks[row, column] = PAPER if dark else ink
-        axes.text(
-            column,
-            row - 0.1 * known[row, column],
-            text,
-            ha="center",
-            va="center",
-            fontsize=7.5 if half else 8.5,
-            color=inks[row, column],
-            in_layout=False,
-        )
-    _whiskers(axes, known, scores[order] / limits, ends[order] / limits, inks)
+    inks = _write_scores(axes, scores[order], ends[order], shades.to_rgba(shades.get_array()), 7.5 if half else 8.5)
+    _whiskers(axes, np.isfinite(ends[order]), scores[order] / limits, ends[order] / limits, inks)
     axes.set_xticks(range(len(labels)), [wrapped(label, 9.5 / len(labels)) for label in labels])
     axes.set_yticks(range(rows), [names[place] for place in order])
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
@@ -233,6 +216,23 @@ def score_table(
     more = f"; {rest} smaller features not shown" if rest > 0 else ""
     axes.set_xlabel(f"score ({unit}); colours are scaled within each column{more}", fontsize=8.5, loc="left")
     return drawing
+
+
+def _write_scores(axes: Axes, scores: np.ndarray, half: np.ndarray, shades: np.ndarray, size: float) -> np.ndarray:
+    """Write scores (rows, columns) with half of their intervals, NaN where not known, into cells of these shades; the
+    inks (rows, columns)."""
+    inks = np.empty(scores.shape, object)
+    for (row, column), score in np.ndenumerate(scores):
+        text, ink = ("failed", WARNING) if np.isnan(score) else (number(score, 2, whole=False), INK)
+        known = np.isfinite(half[row, column])
+        if known:
+            text += f" ± {number(half[row, column], 2, whole=False)}"
+        ink = MIDDLE if abs(score) <= half[row, column] else ink
+        dark = not np.isnan(score) and shades[row, column, :3] @ [0.2126, 0.7152, 0.0722] < 0.45
+        inks[row, column] = PAPER if dark else ink
+        style = {"ha": "center", "va": "center", "fontsize": size, "color": inks[row, column], "in_layout": False}
+        axes.text(column, row - 0.1 * known, text, **style)
+    return inks
 
 
 def _whiskers(axes: Axes, known: np.ndarray, scores: np.ndarray, half: np.ndarray, inks: np.ndarray) -> None:
