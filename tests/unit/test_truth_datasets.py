@@ -507,6 +507,7 @@ def altered(change) -> dict:
         (lambda e: e[1]["objects"][0].pop("category"), "training.json, entry 1: not in the official form"),
         (lambda e: e[1]["objects"][0]["bounding_box"]["minimum"].pop("r"), "entry 1: not in the official form"),
         (lambda e: e[1]["objects"][0]["bounding_box"]["minimum"].update(r=1.5), "its corners are whole numbers"),
+        (lambda e: e[1]["objects"][0]["bounding_box"]["minimum"].update(r=2**64), "has a box beyond 2,147,483,648"),
         (lambda e: e[1].update(image=3), "entry 1: not in the official form"),
         (lambda e: e[1]["image"].update(pathname="/images/b.txt"), "entry 1: '/images/b.txt' names no picture"),
         (lambda e: e[1]["image"]["shape"].update(r=13), "b.png has 12x16 pixels and malaria/training.json says 13x16"),

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 MISSING, UNREADABLE, CROPPED = "left_out_missing", "left_out_unreadable", "boxes_cropped_away"
 NAMED = 10  # of the pictures left out, in the card
+FARTHEST = 2**31  # pixels: what no picture has, and what integers of 64 bits hold
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def read(
             if annotation.sides not in (None, sides):
                 told, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
                 raise ShapelineError(f"{where} has {stored} pixels and {annotation.where} says {told}; get it again.")
-            boxes[row], odd = fitted(annotation.boxes, sides, size, fit)
+            boxes[row], odd = fitted(_near(annotation, where), sides, size, fit)
             counts.update(odd)
             resized += sides != tuple(size)
     kept = np.array([row for row, marked in enumerate(boxes) if marked is not None], np.int64)
@@ -93,6 +94,13 @@ def read(
         "odd": dict(counts),
         "notes": notes,
     }
+
+
+def _near(annotation: Annotation, where: str) -> list:
+    """The boxes of a picture, whose corners an array can hold."""
+    if any(abs(corner) >= FARTHEST for box in annotation.boxes for corner in box[1:]):
+        raise ShapelineError(f"{where}: {annotation.where} has a box beyond {FARTHEST:,} pixels; get it again.")
+    return annotation.boxes
 
 
 def _left_out(path: Path, what: str, names: list[str]) -> list[str]:
