@@ -15,14 +15,14 @@ from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, 
 
 INSTANCES_A_SHARD = 250
 ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
-MODEL_FILE = rf"{USER_FILE}|\.(skops|keras)$|{FOLDER}"
+MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx)$|{FOLDER}"
 TOKENIZER = rf"{USER_FILE}|{FOLDER}"
 # What a text that does not match a pattern should have been.
 WANTED = {
     USER_FILE: "write path/to/file.py:function",
     TOKENIZER: "write path/to/file.py:function, or path/to/folder of a tokenizer.json",
-    MODEL_FILE: "name path/to/file.py:function, a .skops or .keras file, or path/to/folder of transformers; pickle and "
-    "joblib are not read, so save a pipeline with skops.io.dump",
+    MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, or path/to/folder of transformers; "
+    "pickle and joblib are not read, so save a pipeline with skops.io.dump",
 }
 
 
@@ -158,8 +158,8 @@ class Model(Strict):
         None,
         pattern=MODEL_FILE,
         description="path/to/file.py:function that builds a torch module or a Keras model that gives logits; or a "
-        "model that is ready: a scikit-learn pipeline in a .skops file, a .keras file, path/to/folder of a text "
-        "classifier of transformers, or with framework: function a path/to/file.py:function of rows.",
+        "model that is ready: a scikit-learn pipeline in a .skops file, a .keras or .onnx file, path/to/folder "
+        "of a text classifier of transformers, or with framework: function a path/to/file.py:function of rows.",
     )
     trusted: list[str] | None = Field(
         None, min_length=1, description=".skops: types that the file may hold beside scikit-learn's usual ones."

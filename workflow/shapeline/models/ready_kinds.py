@@ -5,11 +5,18 @@ from pathlib import Path
 from shapeline.datasets.folders import names_folder
 from shapeline.datasets.sources import names_function
 
-FRAMEWORKS = {".skops": "function", ".keras": "tensorflow", "function": "function", "folder": "torch"}
+FRAMEWORKS = {
+    ".skops": "function",
+    ".keras": "tensorflow",
+    ".onnx": "function",
+    "function": "function",
+    "folder": "torch",
+}
 # By name, so that a process imports no other framework.
 READERS = {
     ".skops": "shapeline.models.pipeline_file",
     ".keras": "shapeline.models.keras_file",
+    ".onnx": "shapeline.models.onnx_file",
     "function": "shapeline.models.function_file",
     "folder": "shapeline.models.text_folder",
 }

@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "path", type=Path, help="a CSV or Parquet table, a CSV of texts, or a folder of pictures by class"
     )
     init.add_argument("--target", help="the column of classes or numbers; by default guessed, and told")
-    init.add_argument("--model", help="a .skops or .keras file, or path/to/file.py:function; else one is trained")
+    init.add_argument("--model", help="a .skops, .keras or .onnx file, or path/to/file.py:function; by default trained")
     run = actions.add_parser("run", help="make the reports")
     run.add_argument("targets", nargs="*", help="experiments or steps; by default everything under run:")
     doctor = actions.add_parser("doctor", help="tell what is there and what a run needs")

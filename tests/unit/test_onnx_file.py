@@ -1,0 +1,117 @@
+"""A model in an .onnx file gives what its graph gives, and what it cannot be is one line."""
+
+import numpy as np
+import pytest
+
+from shapeline.errors import ShapelineError
+from shapeline.models import onnx_file, ready, ready_kinds
+
+WEIGHTS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes rows @ weights, through the named operators, as a file; inputs, outputs and shapes as said."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper, numpy_helper
+
+    def write(weights=WEIGHTS, *last, shape=("rows", 2), kind=TensorProto.FLOAT, inputs=1, nodes=(), outputs=()):
+        given = [helper.make_tensor_value_info(f"x{i}", kind, list(shape)) for i in range(inputs)]
+        made = list(nodes) or [helper.make_node("MatMul", ["x0", "w"], ["y0"])]
+        made += [helper.make_node(name, [f"y{i}"], [f"y{i + 1}"]) for i, name in enumerate(last)]
+        said = [*outputs, helper.make_tensor_value_info(f"y{len(last)}", TensorProto.FLOAT, None)]
+        graph = helper.make_graph(made, "g", given, said, [numpy_helper.from_array(np.asarray(weights), "w")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        path = tmp_path / "own.onnx"
+        onnx.save(model, path)
+        return path
+
+    return write
+
+
+CARD = {
+    **{"classes": ["a", "b", "c"], "input_shape": [2], "kind": "table", "feature_names": ["x", "y"], "name": "own"},
+    "vocabulary_digest": None,
+}
+
+
+def opened(path, **card):
+    return ready.for_dataset({"source": str(path)}, {**CARD, **card})
+
+
+ROWS = np.array([[0.0, 0.0], [1.0, -2.0], [300.0, 100.0]])
+
+
+def test_logits_and_probabilities_are_told_apart(file):
+    logits = ROWS @ WEIGHTS
+    expected = np.exp(logits - logits.max(1, keepdims=True))
+    expected /= expected.sum(1, keepdims=True)
+    for last, told in (((), "softmax"), (("Softmax",), "")):
+        network = opened(file(WEIGHTS, *last)).module
+        assert network.last == told
+        np.testing.assert_allclose(network(ROWS), expected, rtol=1e-5, atol=1e-7)
+    assert opened(file()).framework == "function" == ready_kinds.FRAMEWORKS[".onnx"]
+
+
+def test_one_number_is_the_second_of_two_classes_or_a_prediction(file):
+    logits = ROWS @ WEIGHTS[:, 0]
+    for last in ((), ("Sigmoid",)):
+        network = opened(file(WEIGHTS[:, :1], *last), classes=["a", "b"]).module
+        np.testing.assert_allclose(network(ROWS), 1 / (1 + np.exp(-logits)), rtol=1e-6)
+    network = opened(file(WEIGHTS[:, :1]), classes=[], task="regression").module
+    np.testing.assert_allclose(network(ROWS), logits, rtol=1e-6)
+
+
+def test_pictures_may_have_their_channels_last(file):
+    from onnx import helper
+
+    summed = [helper.make_node("ReduceSum", ["x0", "w"], ["y0"], keepdims=0)]
+    path = file(np.array([1, 2]), shape=("rows", 4, 5, 3), nodes=summed)
+    network = opened(path, input_shape=[3, 4, 5], kind="image").module
+    pictures = np.random.default_rng(0).random((6, 3, 4, 5))
+    np.testing.assert_allclose(network.outputs(pictures), pictures.sum((2, 3)), rtol=1e-5)
+
+
+def test_a_weights_file_holds_it_whole(file):
+    classifier = opened(file())
+    again = ready.restored(
+        {
+            **{name: getattr(classifier, name) for name in ("architecture", "framework", "sizes", "task")},
+            "vocabulary_digest": None,
+        },
+        ready.arrays_of(classifier),
+    )
+    np.testing.assert_array_equal(again.module(ROWS), classifier.module(ROWS))
+
+
+def test_what_does_not_fit_is_one_line(file, tmp_path):
+    from onnx import TensorProto
+
+    cases = [
+        (
+            file,
+            {"shape": ("rows", 3), "weights": np.ones((3, 3), np.float32)},
+            {},
+            r"shape \(3,\).*have \(2,\)",
+        ),
+        (file, {"shape": (1, 2)}, {}, "batches of 1 alone; export it with a dynamic first dimension"),
+        (file, {"inputs": 2}, {}, r"takes 2 inputs \(x0, x1\)"),
+        (file, {}, {"classes": ["a", "b"]}, "has 3 classes and the dataset 2"),
+        (file, {}, {"task": "regression", "classes": []}, "gives 3 numbers a row"),
+        (file, {}, {"columns": [{"name": "sex", "type": "text", "values": ["f"]}]}, "column 'sex' holds categories"),
+    ]
+    for write, how, card, told in cases:
+        with pytest.raises(ShapelineError, match=told):
+            opened(write(**how), **card)
+    assert TensorProto.FLOAT == 1
+    (tmp_path / "own.onnx").write_bytes(b"no graph")
+    with pytest.raises(ShapelineError, match="cannot be read as an ONNX file"):
+        opened(tmp_path / "own.onnx")
+
+
+def test_without_the_runtime_a_line_says_how_to_install_it(tmp_path, monkeypatch):
+    (tmp_path / "own.onnx").write_bytes(b"")
+    monkeypatch.setattr(onnx_file.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ShapelineError, match=r"takes onnxruntime, which is not installed: pip install .*\[onnx\]"):
+        opened(tmp_path / "own.onnx")

@@ -1,0 +1,143 @@
+"""A model in an .onnx file, run by ONNX Runtime: one input of rows; scores of the classes, or a prediction a row."""
+
+import importlib.util
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+
+log = logging.getLogger(__name__)
+
+INSTALL = "pip install -c constraints.txt -e '.[onnx]'"
+DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+}
+PROBES = 16  # made-up rows that tell probabilities from logits
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Rows (n, *input shape) to probabilities (n, classes), or of the second of two (n,), or predictions (n,).
+
+    content: the bytes of its file; channels_last: it wants pictures so; last: "softmax" or "sigmoid" where its outputs
+    are logits, else "".
+    """
+
+    content: bytes
+    session: Any
+    dtype: type
+    channels_last: bool
+    output: str
+    last: str = ""
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        from scipy.special import expit, softmax
+
+        said = self.outputs(rows)
+        said = softmax(said, axis=1) if self.last == "softmax" else expit(said) if self.last == "sigmoid" else said
+        return said[:, 0] if said.shape[1] == 1 else said
+
+    def outputs(self, rows: np.ndarray) -> np.ndarray:
+        """What the file gives, (n, outputs) float64; of one number a row (n, 1)."""
+        rows = np.moveaxis(rows, 1, -1) if self.channels_last else rows
+        [given] = self.session.get_inputs()
+        [said] = self.session.run([self.output], {given.name: np.ascontiguousarray(rows, self.dtype)})
+        return np.asarray(said, np.float64).reshape(len(rows), -1)
+
+
+def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
+    """The network in the bytes of an .onnx file. known: input_shape, classes and columns of the dataset.
+
+    Classes are in the dataset's order. Whether outputs are logits is told by rows of noise: probabilities lie between 0
+    and 1 and sum to 1. Raises ShapelineError without ONNX Runtime, for a file that it cannot read, and for other
+    inputs or outputs than the dataset's.
+    """
+    session = _session(source, content)
+    coded = [column["name"] for column in known.get("columns") or () if "values" in column]
+    if coded:
+        raise ShapelineError(
+            f"models: {source} takes numbers and column '{coded[0]}' holds categories; encode it in the file, or save "
+            "a pipeline that does with skops"
+        )
+    dtype, channels_last = _input(source, session, tuple(known["input_shape"]))
+    network = Network(content, session, dtype, channels_last, _output(source, session))
+    said = network.outputs(_noise(known, dtype))
+    count = said.shape[1]
+    if task == "regression":
+        if count != 1:
+            raise ShapelineError(f"models: {source} gives {count} numbers a row; a regression model gives one")
+        return network
+    classes = 2 if count == 1 else count
+    if classes != len(known["classes"]):
+        raise ShapelineError(f"models: {source} has {classes} classes and the dataset {len(known['classes'])}")
+    sums = np.allclose(said.sum(1), 1, atol=1e-3) or count == 1
+    last = "" if sums and (said >= 0).all() and (said <= 1).all() else "sigmoid" if count == 1 else "softmax"
+    log.info("%s: its outputs are taken for %s", source, "logits" if last else "probabilities")
+    return Network(content, session, dtype, channels_last, network.output, last)
+
+
+def _session(source: str, content: bytes):
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise ShapelineError(f"models: {source}: reading it takes onnxruntime, which is not installed: {INSTALL}")
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as failures
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)  # 0: all
+    options.log_severity_level = 4
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except tuple(getattr(failures, name) for name in names) as error:
+        reason = str(error).splitlines()[0]
+        apart = "; save its weights inside, by external_data=False" if "external" in reason.lower() else ""
+        raise ShapelineError(f"models: {source} cannot be read as an ONNX file ({reason}){apart}") from error
+
+
+def _input(source: str, session, shape: tuple[int, ...]) -> tuple[type, bool]:
+    """The type of its input, and whether it wants channels last."""
+    given = session.get_inputs()
+    if len(given) != 1:
+        names = ", ".join(one.name for one in given)
+        raise ShapelineError(f"models: {source} takes {len(given)} inputs ({names}); export it with one, of whole rows")
+    asked, batch = tuple(given[0].shape[1:]), next(iter(given[0].shape), None)
+    if given[0].type not in DTYPES:
+        raise ShapelineError(f"models: {source} takes {given[0].type}; export it with numbers as its input")
+    if isinstance(batch, int) and batch > 0:
+        raise ShapelineError(
+            f"models: {source} takes batches of {batch} alone; export it with a dynamic first dimension, in torch "
+            "by dynamic_shapes"
+        )
+
+    def fits(wanted: tuple[int, ...]) -> bool:
+        pairs = zip(asked, wanted, strict=False)
+        return len(asked) == len(wanted) and all(a == b for a, b in pairs if isinstance(a, int) and a > 0)
+
+    channels_last = len(shape) == 3 and not fits(shape) and fits((*shape[1:], shape[0]))
+    if not fits(shape) and not channels_last:
+        raise ShapelineError(f"models: {source} takes rows of shape {asked} and the dataset's have {shape}")
+    return DTYPES[given[0].type], channels_last
+
+
+def _output(source: str, session) -> str:
+    """The first output of floating numbers: a converted pipeline of scikit-learn gives its labels before."""
+    for given in session.get_outputs():
+        if given.type in ("tensor(float)", "tensor(double)"):
+            return given.name
+    told = ", ".join(f"{given.name} {given.type}" for given in session.get_outputs())
+    mended = "; convert it with options={'zipmap': False}" if "map(" in told else ""
+    raise ShapelineError(f"models: {source} gives no numbers ({told}){mended}")
+
+
+def _noise(known: dict[str, Any], dtype: type) -> np.ndarray:
+    shape, random = (PROBES, *known["input_shape"]), np.random.default_rng(0)
+    if np.issubdtype(dtype, np.integer):
+        return random.integers(0, known.get("vocabulary", 2), shape)
+    return 3 * random.standard_normal(shape)
