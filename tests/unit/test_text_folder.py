@@ -81,6 +81,8 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(prepared, place, remova
     subject = subjects.load_subject(
         str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), settings, "cpu"
     )
+    form = subjects.calibrate(subject)
+    assert (form.name, form.batch) == ("plain", 1024) and form.rate > 0  # more rows to sort by length than a pass has
     chosen = selection.select(subject, 0, 4)
     assert all("isn't" in words for words, text in zip(chosen["words"], chosen["text"], strict=True) if "isn't" in text)
     asked = {"method": {"method": "shapley"}, "seed": 0, "value": "log_probability", "budget": 4.0}

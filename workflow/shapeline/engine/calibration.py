@@ -26,12 +26,18 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
 
     inputs (n, *input_shape), some real ones. A form is verified against the plain model on masked rows and on the
     pure reference, at two batch sizes, to 1e-5 in log-probability (relative to it where it is below -1); a form that
-    fails is left out, and the log says why. What is timed is the engine's whole step: filling, model, value.
+    fails is left out, and the log says why. What is timed is the engine's whole step: filling, model, value. A module
+    that cuts its own batches (`rows_a_call`) is run plain, in calls of so many rows.
     """
     inputs = as_array(inputs)
     if len(inputs) == 0:
         raise ShapelineError("engine: calibration needs one or more inputs")
-    form = backend_of(model).calibrate(model, inputs, shared_reference(reference, inputs))
+    if rows := getattr(model.module, "rows_a_call", None):
+        form = _of_own_batches(
+            Question(model, shared_reference(reference, inputs), None, form=Form(batch=rows)), inputs[:1]
+        )
+    else:
+        form = backend_of(model).calibrate(model, inputs, shared_reference(reference, inputs))
     declared = inputs.dtype == np.int32 and all(hasattr(model.module, name) for name in WINDOWED)
     if declared and model.task == "classification" and model.module.window_size <= WIDEST:
         form = _with_windows(Question(model, shared_reference(reference, inputs), None, form=form), inputs[:1])
@@ -57,6 +63,16 @@ def asked(question: Question, inputs: np.ndarray, precision: str, compiled: bool
             f"{allowed:g}; remove the key"
         )
     return dataclasses.replace(form, difference=differs)
+
+
+def _of_own_batches(question: Question, document: np.ndarray) -> Form:
+    """The form of a module that cuts the rows of a call into batches itself, with its rate on masks of all sizes."""
+    cells = np.arange(document.shape[1], dtype=np.int32)
+    shares = np.linspace(0, 1, 256)[:, None]
+    masks = np.random.default_rng(0).random((256, len(cells))) < shares
+    began = time.perf_counter()
+    question.having(features=Features("word", (len(cells),), cells)).values(document, masks)
+    return dataclasses.replace(question.form, rate=len(masks) / (time.perf_counter() - began))
 
 
 def _with_windows(question: Question, document: np.ndarray) -> Form:
