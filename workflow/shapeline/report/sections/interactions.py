@@ -105,7 +105,7 @@ def _drawn(results: Results, label: str) -> Iterator[HTML]:
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
         cells = [results.features_of(image).cells[0] for image in images]
-        names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
+        names = [_two_a_line(experiment.instance_name(results, row)) for row in picked.to_dict("records")]
         drawing = figures.network(images, names, cells, own, pairs, tone_of(results.dataset_card))
         features = [[f"feature {place}" for place in range(len(row))] for row in own]
         features = features if results.features is None else [_names(results)] * len(own)
@@ -128,6 +128,12 @@ def _drawn(results: Results, label: str) -> Iterator[HTML]:
             caption = f"{title}. {told}."
         numbers = _as_rows([title], [names], [row], [both])
         yield figure(drawing, f"Own parts and pairs of {title}", caption, numbers=numbers)
+
+
+def _two_a_line(name: str) -> str:
+    """The lines of a name two by two: four above a picture are cut off."""
+    lines = name.split("\n")
+    return "\n".join(", ".join(lines[place : place + 2]) for place in range(0, len(lines), 2))
 
 
 def _of_text(results: Results) -> bool:
