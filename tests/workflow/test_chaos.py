@@ -121,8 +121,11 @@ class Chaos:
         what = self.random.choices(("worker", "Snakemake", "interrupt", "nothing"), (6, 1, 1, 2))[0]
         if what == "worker":
             with contextlib.suppress(psutil.Error):
-                self.random.choice(workers).kill()
+                struck = self.random.choice(workers)
+                rule = re.search(r"scripts/tmp\w+\.(\w+)\.py", " ".join(struck.cmdline()))[1]
+                struck.kill()
                 self.told["kills of a worker"] += 1
+                self.told[f"of {rule}"] += 1
         elif what == "Snakemake":
             process.kill()
             self.told["kills of Snakemake at work"] += 1
@@ -168,7 +171,7 @@ def test_after_all_faults_every_score_is_that_of_an_undisturbed_run(root, tmp_pa
     job = 2 * (time.monotonic() - began) / len([*places[1].path.glob("results/benchmarks/**/*.tsv")])  # two at a time
     chaos = Chaos(places[0], int(os.environ.get("CHAOS_SEED", "0")), job)
     until = time.monotonic() + 60 * MINUTES
-    while time.monotonic() < until and (chaos.kills < KILLS or not chaos.told["lost .snakemake"]):
+    while time.monotonic() < until and (chaos.kills < KILLS or not chaos.told["of measure"]):
         chaos.run()
         chaos.choose()
     undisturbed[CONFIGURATIONS[1]] = finished(places[1], CONFIGURATIONS[1])
