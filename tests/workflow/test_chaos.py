@@ -118,7 +118,7 @@ class Chaos:
         workers = workers_in(self.checkout)
         if not workers:
             return
-        what = self.random.choices(("worker", "Snakemake", "interrupt", "nothing"), (6, 1, 1, 2))[0]
+        what = self.random.choices(("worker", "server", "Snakemake", "interrupt", "nothing"), (6, 1, 1, 1, 2))[0]
         if what == "worker":
             with contextlib.suppress(psutil.Error):
                 struck = self.random.choice(workers)
@@ -126,6 +126,11 @@ class Chaos:
                 struck.kill()
                 self.told["kills of a worker"] += 1
                 self.told[f"of {rule}"] += 1
+        elif what == "server":  # that has the libraries of the jobs, which are forks of it
+            with contextlib.suppress(psutil.Error, StopIteration):
+                below = psutil.Process(process.pid).children()
+                next(one for one in below if "serve" in one.cmdline()).kill()
+                self.told["kills of the server"] += 1
         elif what == "Snakemake":
             process.kill()
             self.told["kills of Snakemake at work"] += 1
@@ -146,7 +151,7 @@ class Chaos:
 
     @property
     def kills(self) -> int:
-        return self.told["kills of a worker"] + self.told["kills of Snakemake at work"]
+        return sum(self.told[f"kills of {what}"] for what in ("a worker", "the server", "Snakemake at work"))
 
 
 def finished(checkout: Checkout, reference: str) -> dict:
