@@ -189,7 +189,8 @@ from shapeline.operations import jobs
 class OutOfMemoryError(RuntimeError): pass  # as torch's
 class ResourceExhaustedError(Exception): pass  # as TensorFlow's
 resources = SimpleNamespace(get=lambda name, default=None: default)
-jobs.start(SimpleNamespace(log=[sys.argv[1]], rule="attribute", wildcards=["tiny"], threads=1, resources=resources))
+told = dict(log=[sys.argv[1]], rule="attribute", wildcards=["tiny"], threads=1, resources=resources)
+jobs.start(SimpleNamespace(**told, input=dict(), output=[]))
 raise {error}
 """
 

@@ -254,7 +254,7 @@ def test_undecided_where_power_does_not_suffice_and_then_the_planned_instances_d
     lies_between = drawn(0.0, 0.05, 1.0, 2.0, n=100, spread=0.2)
     more = statistics.recommend(lies_between, COSTS, random="random")
     assert more.outcome == "undecided" and more.safe and more.needed > 0
-    assert "a is safe: at most 0.0" in more.sentence()
+    assert "a is safe: its mean is the best, and at most 0.0" in more.sentence()
 
 
 def test_where_every_instance_is_explained_no_more_are_asked_for():

@@ -25,7 +25,7 @@ LIBRARIES = {
     ),
     "torch": ("torch", "safetensors.torch"),
     "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
-    "report": ("papermill", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "seaborn"),
+    "report": ("papermill", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # as whole runs are forks in tests
 }
 FEWEST = 6  # jobs of a run from which a server is worth its own start
