@@ -22,7 +22,6 @@ from shapeline.plan.runs import labels, split_label
 from shapeline.plan.tracked import PACKAGE, alone, sources, tracked_modules
 
 STYLE_SHEET = PACKAGE / "report" / "page.css"
-KEPT = {PACKAGE / "report" / "sections" / "axioms.py": PACKAGE / "report" / "axioms.json"}  # module -> what it reads
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
 MODEL_CODE = {
     "torch": "shapeline.models.torch_models",
@@ -241,10 +240,8 @@ def page_code(script: str, notebook: str) -> list[str]:
 
 
 def page_sources(*modules: str) -> list[str]:
-    """The files of a page's modules, what these read beside them, and the style sheet of all pages."""
-    files = sources(*modules)
-    kept = [os.path.relpath(file) for module, file in KEPT.items() if os.path.relpath(module) in files]
-    return [*files, *kept, os.path.relpath(STYLE_SHEET)]
+    """The files of a page's modules, and the style sheet of all pages."""
+    return [*sources(*modules), os.path.relpath(STYLE_SHEET)]
 
 
 @cache

@@ -1,15 +1,8 @@
-"""Axioms of influence, with a counter-example for each that fails.
+"""Axioms of influence, with a counter-example for each that fails."""
 
-The search asks no data of a user, and takes longer than all else on a page: its outcome is kept beside the style sheet.
-`python -m shapeline.report.sections.axioms > workflow/shapeline/report/axioms.json` makes it anew; a test says when.
-"""
-
-import dataclasses
 import functools
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 
 import numpy as np
 import pandas as pd
@@ -24,7 +17,6 @@ from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.numbers import number
 from shapeline.report.styling import NARROW, styled
 
-KEPT = "axioms.json"
 MEASURES = {
     "mim, α = 1": functools.partial(influence.mim, alpha="constant"),
     "mim, gaussian": functools.partial(influence.mim, alpha="gaussian"),
@@ -33,36 +25,6 @@ MEASURES = {
     "parzen, σ = 1": functools.partial(influence.parzen, sigma=1.0),
     "data_lime, ρ = 2": functools.partial(influence.data_lime, rho=2.0),
 }
-
-
-def kept() -> dict[str, list[axioms.Verdict]]:
-    """The verdicts as they were found by `verdicts`."""
-    text = resources.files("shapeline.report").joinpath(KEPT).read_text(encoding="utf-8")
-    return {name: [_verdict(told) for told in row] for name, row in json.loads(text).items()}
-
-
-def as_json(by_measure: Mapping[str, Sequence[axioms.Verdict]]) -> str:
-    """The verdicts as text, a line each."""
-    rows = (
-        f"{json.dumps(name, ensure_ascii=False)}: [\n"
-        + ",\n".join(json.dumps(dataclasses.asdict(verdict), default=np.ndarray.tolist) for verdict in row)
-        + "\n]"
-        for name, row in by_measure.items()
-    )
-    return "{\n" + ",\n".join(rows) + "\n}"
-
-
-def _verdict(told: dict) -> axioms.Verdict:
-    """A verdict of what `as_json` wrote."""
-    example = told["counter_example"]
-    if example is not None:
-        before, after = (
-            axioms.Labelled(**{name: np.array(values) for name, values in example[side].items()})
-            for side in ("before", "after")
-        )
-        expected = np.array(example["expected"])
-        told["counter_example"] = axioms.CounterExample(before, after, example["change"], expected, example["feature"])
-    return axioms.Verdict(**told)
 
 
 def verdicts(measures: Mapping[str, Callable] = MEASURES, tries: int = 60) -> dict[str, list[axioms.Verdict]]:
@@ -99,10 +61,7 @@ def axioms_section(
         for title, verdict, sigma in drawn
     )
     tried = max(verdict.tried for row in by_measure.values() for verdict in row)
-    passed = (
-        f"“passes” means that none of {number(tried)} small data sets broke the axiom; “fails” is drawn below. The "
-        "search asks no data of the experiment: it was run once for these measures."
-    )
+    passed = f"“passes” means that none of {number(tried)} small data sets broke the axiom; “fails” is drawn below."
     return together(
         HTML(f'<div class="axioms">{table(axiom_table(by_measure), text=["what it asks"]).data}</div>'),
         note(passed),
@@ -251,7 +210,3 @@ def _arrow(axes: Axes, start: Sequence[float], change: Sequence[float], dashed: 
     shape = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.4 if dashed else 2.2, "shrinkA": 0, "shrinkB": 0}
     shape |= {"linestyle": (0, (3, 2)) if dashed else "-", "mutation_scale": 12}
     axes.annotate("", np.add(start, change), xytext=start, arrowprops=shape, zorder=4 if dashed else 5)
-
-
-if __name__ == "__main__":
-    print(as_json(verdicts()))
