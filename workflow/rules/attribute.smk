@@ -8,7 +8,7 @@ rule select_instances:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
     log:
         f"{RESULTS}/logs/select_instances/{{experiment}}.log",
-    priority: lambda w: first(w.experiment)
+    priority: lambda w: turn(w.experiment)
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
@@ -32,7 +32,7 @@ rule attribute:
         scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
     log:
         f"{RESULTS}/logs/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.log",
-    priority: lambda w: first(w.experiment)
+    priority: lambda w: turn(w.experiment)
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1

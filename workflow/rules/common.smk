@@ -118,9 +118,17 @@ def all_scores(experiment):
     ]
 
 
-def first(experiment):
-    """The first page is there to read while others are made; among the others, what much waits for goes first."""
-    return 2 if experiment == CONFIG.run[0] else 0
+def turn(experiment):
+    """Pages are made in their order, so that the first is there to read while others are made, and what a later one
+    asks again is found; what much waits for goes before all but the first."""
+    return (
+        2 * (len(CONFIG.run) - CONFIG.run.index(experiment))
+        if experiment in CONFIG.run
+        else 0
+    )
+
+
+EARLY = 2 * len(CONFIG.run) - 1
 
 
 def script_file(name):

@@ -25,7 +25,7 @@ rule prepare_dataset:
         card="data/prepared/{dataset}/card.json",
     log:
         f"{RESULTS}/logs/prepare_dataset/{{dataset}}.log",
-    priority: lambda w: 2 if w.dataset in plan.datasets_of(CONFIG, CONFIG.run[0]) else 1
+    priority: lambda w: EARLY + (w.dataset in plan.datasets_of(CONFIG, CONFIG.run[0]))
     conda:
         "../../envs/torch.yaml"
     threads: 1

@@ -6,7 +6,7 @@ rule measure:
         measured=f"{RESULTS}/{{experiment}}/metrics/{{metric}}/{{label}}.parquet",
     log:
         f"{RESULTS}/logs/measure/{{experiment}}/{{metric}}/{{label}}.log",
-    priority: lambda w: first(w.experiment)
+    priority: lambda w: turn(w.experiment)
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
@@ -32,7 +32,7 @@ rule compare:
         compared=f"{RESULTS}/{{experiment}}/metrics/{{metric}}.parquet",
     log:
         f"{RESULTS}/logs/compare/{{experiment}}/{{metric}}.log",
-    priority: lambda w: first(w.experiment)
+    priority: lambda w: turn(w.experiment)
     conda:
         "../../envs/report.yaml"
     threads: 1

@@ -19,7 +19,7 @@ rule render_report:
         parts=directory(f"{RESULTS}/reports/{{experiment}}_files"),
     log:
         f"{RESULTS}/logs/render_report/{{experiment}}.log",
-    priority: lambda w: first(w.experiment)
+    priority: lambda w: turn(w.experiment)
     conda:
         "../../envs/report.yaml"
     threads: 1

@@ -26,7 +26,7 @@ rule train_model:
         card=f"{RESULTS}/models/{{model}}/card.json",
     log:
         f"{RESULTS}/logs/train_model/{{model}}.log",
-    priority: lambda w: 2 if w.model == CONFIG.experiments[CONFIG.run[0]].model else 1
+    priority: lambda w: EARLY + (w.model == CONFIG.experiments[CONFIG.run[0]].model)
     conda:
         lambda w: plan.environment(CONFIG, w.model)
     threads: 1  # more would give other weights in a run on more cores
