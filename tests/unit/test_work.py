@@ -85,4 +85,4 @@ def test_a_run_says_what_it_will_take_and_leaves_out_what_makes_no_file(default)
     assert work.slots == 2
     workflow.local_exec, workflow.cores, workflow.nodes = False, None, 50  # on a cluster
     assert planned(loaded, workflow).slots == 2
-    assert line(loaded, workflow).startswith("2 jobs to run, roughly 0.25 core minutes")
+    assert line(loaded, workflow).startswith("2 jobs to run, roughly 0.22 core minutes")
