@@ -16,7 +16,7 @@ from shapeline.report import numbers, questions, styling
 from shapeline.report.experiment import near_chance
 from shapeline.report.figures import evidence as figures_evidence
 from shapeline.report.questions import Criterion, Evidence
-from shapeline.report.sections import evidence, pooled, robustness
+from shapeline.report.sections import evidence, glance, pooled, robustness
 from shapeline.statistics import paired, ranking, variance
 
 QUESTION = Criterion("log_odds", "masking_area", "lower", "Faithfulness: area", "masking", "nats")
@@ -609,3 +609,23 @@ def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
     page = robustness.variances(retrained(one, [0.0], repeats=3)).data
     assert "between trainings" not in page and "between draws" in page
     assert robustness.variances(retrained(one, [0.0])) is None
+
+
+def test_a_glance_has_the_way_from_random_scores_to_the_best(one):
+    noise = np.random.default_rng(0).normal(0, 0.01, (20, 1))
+    columns = {name: (noise + mean)[:, 0] for name, mean in {"a": 0, "b": 1, "worse": 6, "random": 4}.items()}
+    costs = {"a": 100, "b": 10, "worse": 10, "random": 0}
+    lower = answer(columns, costs, random="random")
+    expected = {"a": 1, "b": 0.75, "worse": -0.5, "random": 0}
+    assert dict(glance.shares(lower, lower.last).round(9)) == expected
+    turned = answer({name: -column for name, column in columns.items()}, costs, random="random")
+    higher = dataclasses.replace(turned, question=dataclasses.replace(QUESTION, better="higher"))
+    assert dict(glance.shares(higher, higher.last).round(9)) == expected
+
+    results = [experiment(lower, None)]
+    [table] = re.findall(r"<table.*</table>", glance.section(results, {results[0].experiment: [lower]}).data)
+    rows = re.findall(r"<tr><td>(\w+)</td><td style=\"--way: (\d+)%\"><a href=\"(.*?)\"", table)
+    link = f"{results[0].experiment}.html"
+    assert rows == [("a", "100", link), ("b", "75", link), ("worse", "0", link)]  # random scores: 0
+    assert "★ 100 %</a>" in table and table.count("★") == 1 and "100 evaluations an instance" in table
+    assert glance.section([], {}) is None

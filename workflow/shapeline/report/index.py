@@ -16,7 +16,7 @@ from shapeline.report.elements import figure, folded, heading, note, table, toge
 from shapeline.report.experiment import Results
 from shapeline.report.figures import lines
 from shapeline.report.numbers import interval, number
-from shapeline.report.sections import common, evidence, pooled, text_experiments
+from shapeline.report.sections import common, evidence, glance, pooled, text_experiments
 from shapeline.report.styling import Style
 from shapeline.seeds import digest
 
@@ -70,7 +70,7 @@ def recommendations(results: Sequence[Results], shown: Mapping[str, str] = Mappi
     shown: figures of the experiments' pages, by their description; they are not drawn again.
     """
     asked = {result.experiment: questions.evidence(result) for result in results}
-    parts = [heading("Which method to trust", 2), evidence.overview(results, asked)]
+    parts = [heading("Which method to trust", 2), glance.section(results, asked), evidence.overview(results, asked)]
     parts += [pooled.section(results, asked)]
     for result in results:
         drawn = [evidence.costs_and_ranks(each, result, shown) for each in asked[result.experiment]]
