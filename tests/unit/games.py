@@ -20,6 +20,11 @@ def members(r):
     return [feature for feature in range(r.bit_length()) if r >> feature & 1]
 
 
+def of_sets(value, d):
+    """The table of a function of lists of features, each in order."""
+    return np.array([value(members(r)) for r in range(2**d)])
+
+
 def look_up(game, masks):
     """v of masks (K, d)."""
     return game[masks @ (1 << np.arange(masks.shape[1]))]

@@ -1,7 +1,5 @@
 """From Python: what a person gives, against brute force over data frames and texts; what an Explanation knows."""
 
-import itertools
-import math
 import re
 
 import numpy as np
@@ -21,6 +19,7 @@ from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 from shapeline.report.python import progress
+from tests.unit import games
 
 RNG = np.random.default_rng(0)
 N = 240
@@ -57,18 +56,6 @@ def opinion(texts):
     return 1 / (1 + np.exp(-np.array(said)))
 
 
-def by_hand(value, d):
-    """Shapley values of a function of sets, by their definition."""
-    phi = np.zeros(d)
-    for i in range(d):
-        others = [j for j in range(d) if j != i]
-        for size in range(d):
-            weight = math.factorial(size) * math.factorial(d - size - 1) / math.factorial(d)
-            for kept in itertools.combinations(others, size):
-                phi[i] += weight * (value({*kept, i}) - value({*kept}))
-    return phi
-
-
 # --------------------------------------------------------------------------------------------------------- inputs
 
 
@@ -84,7 +71,7 @@ def test_a_frame_with_texts_categories_and_missing_cells_is_explained_exactly(pi
                 rows[column] = pd.Series([row[column]] * len(rows), rows.index, dtype=FRAME[column].dtype)
             return pipeline.predict_proba(rows)[:, 1].mean()
 
-        np.testing.assert_allclose(found.scores[place], by_hand(value, 5), atol=1e-6)
+        np.testing.assert_allclose(found.scores[place], games.shapley(games.of_sets(value, 5)), atol=1e-6)
     assert found.feature_names == tuple(FRAME) and found.target_names == ["survived"] * 2
     assert found.data.equals(FRAME[40:42]) and found.cost["rows"] == 30
 
@@ -138,9 +125,8 @@ def test_texts_are_words_and_an_absent_one_is_deleted():
     found = shapeline.explain(opinion, texts, "shapley", target=1)
     for place, text in enumerate(texts):
         pieces = text.split()
-        expected = by_hand(
-            lambda kept, pieces=pieces: opinion([" ".join(pieces[i] for i in sorted(kept))])[0], len(pieces)
-        )
+        said = games.of_sets(lambda kept, own=pieces: opinion([" ".join(own[i] for i in kept)])[0], len(pieces))
+        expected = games.shapley(said)
         np.testing.assert_allclose(found.of(place)[1], expected, atol=1e-6)
         assert found.of(place)[0] == tuple(pieces)
     alone = shapeline.explain(opinion, texts[1], "kernel_shap", target=1)

@@ -31,6 +31,7 @@ from shapeline.models import architectures, classifier, pipeline_file, ready, st
 from shapeline.plan import code, own_files, runs
 from shapeline.plan.settings import attribute_settings
 from shapeline.statistics import folders
+from tests.fixtures import builders
 from tests.unit import questions
 from tests.unit.test_documentation import BLOCKS
 
@@ -494,11 +495,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
 )
 def test_a_mistake_is_one_line_before_any_job(example, path, value, said):
     raw = copy.deepcopy(example)
-    *keys, last = path.split(".")
-    node = raw
-    for key in keys:
-        node = node[key]
-    node[last] = value
+    builders.put(raw, path, value)
     with pytest.raises(ShapelineError) as failure:
         validation.load(raw)
     assert said in str(failure.value), str(failure.value)

@@ -17,7 +17,7 @@ from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
 from shapeline.models import architectures, randomisation, ready, storage, torch_models
 from shapeline.plan import code, own_files
-from tests.fixtures import transformer
+from tests.fixtures import builders, transformer
 from tests.unit import questions
 
 pytest.importorskip("transformers")
@@ -199,11 +199,7 @@ def test_a_folder_that_cannot_be_read_is_one_line_before_any_job(example, tmp_pa
     ],
 )
 def test_what_cannot_go_together_is_one_line(example, path, value, said):
-    *keys, last = path.split(".")
-    node = example
-    for key in keys:
-        node = node[key]
-    node[last] = value
+    builders.put(example, path, value)
     with pytest.raises(ShapelineError, match=said):
         validation.load(example)
 

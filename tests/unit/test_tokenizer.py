@@ -310,11 +310,7 @@ def test_the_example_is_valid_and_tracks_the_tokenizer(example):
     ],
 )
 def test_a_mistake_of_the_configuration_is_one_line(example, path, value, said):
-    *keys, last = path.split(".")
-    node = example
-    for key in keys:
-        node = node[key]
-    node[last] = value
+    builders.put(example, path, value)
     with pytest.raises(ShapelineError, match=said):
         validation.load(example)
 

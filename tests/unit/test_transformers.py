@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +12,7 @@ import shapeline
 from shapeline.datasets import fast_tokenizer
 from shapeline.errors import ShapelineError
 from tests.fixtures import transformer
+from tests.unit import games
 
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
@@ -48,18 +48,6 @@ def said(model, cut, text, words, kept, removal):
         return torch.log_softmax(model(input_ids=ids, attention_mask=attended).logits.double(), 1)[0].numpy()
 
 
-def by_hand(values, d):
-    """Shapley values by their definition, from the value of each tuple of numbers."""
-    phi = np.zeros(d)
-    for i in range(d):
-        others = [j for j in range(d) if j != i]
-        for size in range(d):
-            weight = math.factorial(size) * math.factorial(d - size - 1) / math.factorial(d)
-            for kept in itertools.combinations(others, size):
-                phi[i] += weight * (values[tuple(sorted((*kept, i)))] - values[kept])
-    return phi
-
-
 @pytest.mark.parametrize("removal", ["delete", "mask", "pad"])
 def test_shapley_values_of_words_are_those_by_hand(model, cut, removal):
     found = shapeline.explain(model, TEXTS, "shapley", removal, tokenizer=cut, target="positive")
@@ -71,7 +59,7 @@ def test_shapley_values_of_words_are_those_by_hand(model, cut, removal):
             for size in range(len(words) + 1)
             for kept in itertools.combinations(range(len(words)), size)
         }
-        expected = by_hand(values, len(words))
+        expected = games.shapley(games.of_sets(lambda kept, own=values: own[tuple(kept)], len(words)))
         np.testing.assert_allclose(found[place].scores[0][: len(words)], expected, atol=1e-5)
         assert found.value_full[place] == pytest.approx(values[tuple(range(len(words)))], abs=1e-5)
         assert found.value_empty[place] == pytest.approx(values[()], abs=1e-5)
@@ -166,7 +154,9 @@ def test_other_architectures_are_taken_or_refused(cut):
     for kept in itertools.chain.from_iterable(itertools.combinations(range(3), size) for size in range(4)):
         values[kept] = said(decoder, cut, TEXTS[2], WORDS[2], set(kept), "delete")[1]
     found = shapeline.explain(decoder, TEXTS[::2], "shapley", tokenizer=cut, target=1)  # of two lengths
-    np.testing.assert_allclose(found.scores[1][:3], by_hand(values, 3), atol=1e-5)
+    np.testing.assert_allclose(
+        found.scores[1][:3], games.shapley(games.of_sets(lambda kept: values[tuple(kept)], 3)), atol=1e-5
+    )
     sizes = {
         f"{part}_{what}": 1 for part in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")
     }

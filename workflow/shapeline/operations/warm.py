@@ -68,11 +68,9 @@ def move(kind: str) -> None:
     """
     if not os.environ.get(DOOR) or not LIBRARIES.get(kind) or LIBRARIES[kind][0] in sys.modules:
         return
-    signal.signal(signal.SIGINT, lambda *_: None)  # of the two the fork is to end, and to say so
     status = ask(kind, sys.argv)
     if status is not None:
         os._exit(status)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def ask(kind: str, words: list[str]) -> int | None:
@@ -82,14 +80,17 @@ def ask(kind: str, words: list[str]) -> int | None:
     if not door or os.environ.get("OMP_NUM_THREADS", "1") != "1":  # the libraries were imported for one thread
         return None
     told = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
-    taken = b""
+    taken, before = b"", signal.signal(signal.SIGINT, lambda *_: None)  # the fork ends by one, and says so
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line, contextlib.suppress(OSError):
         line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST)
         line.connect(os.path.join(door, kind))
         socket.send_fds(line, [json.dumps(told).encode()], [0, 1, 2])
         taken = line.recv(16)
         return int(line.recv(16) or 128 + signal.SIGKILL)
-    return 128 + signal.SIGKILL if taken else None
+    if taken:
+        return 128 + signal.SIGKILL
+    signal.signal(signal.SIGINT, before)
+    return None
 
 
 def serve(folder: str) -> dict:
@@ -217,9 +218,7 @@ if __name__ == "__main__":
         run(**serve(*given))
     kind, program, *words = given
     if program == sys.executable:  # and not another environment's
-        signal.signal(signal.SIGINT, lambda *_: None)  # the fork ends, and says so
         ended = ask(kind, words)
         if ended is not None:
             sys.exit(ended)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.execvp(program, [program, *words])

@@ -135,13 +135,16 @@ class Evidence:
     @functools.cached_property
     def last(self) -> Recommendation:
         """What to take whatever it costs: of errors, as long as it costs less than the truth that has none."""
-        unlimited = self.truth is None or self._below_truth(self.evaluations) is None
-        return self.advice(np.inf if unlimited else np.nextafter(self.evaluations[self.truth], 0))
+        return self.advice(np.nextafter(self.evaluations[self.truth], 0) if self._limited else np.inf)
+
+    @property
+    def _limited(self) -> bool:
+        return self.truth is not None and self._below_truth(self.evaluations) is not None
 
     @property
     def limit(self) -> str:
         """Up to what cost `last` holds, in words."""
-        if self.truth is None or self._below_truth(self.evaluations) is None:
+        if not self._limited:
             return ANY
         return f"below the {counted(self.evaluations[self.truth], 'evaluation')} of {self.truth}"
 
