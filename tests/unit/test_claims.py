@@ -43,6 +43,7 @@ def results():
         dataset_card={},
         settings={},
         instances=pd.DataFrame({"instance": range(30)}),
+        features=SimpleNamespace(names=("age", "race", "contact", "charge")),
         measured={"log_odds": measured(good=-2 + noise, same=-2 - noise, poor=-1 + 2 * noise)},
         scores={
             "good": scored(directions, 0.1),
@@ -147,6 +148,16 @@ def test_alike_is_the_mean_cosine(results):
     assert claim_checks.alike("good", "poor", 0.94)(results).verdict == "holds"
     assert claim_checks.alike("good", "other", 0.94)(results).found.startswith("-1.000")
     assert claim_checks.alike("good", "other", 0.94)(results).verdict == "fails"
+
+
+def test_mostly_counts_the_signs_of_one_feature(results):
+    results.scores["good"]["scores"] = [np.array([-1.0, 2.0 * (i < 16) - 1, 0, 1]) for i in range(30)]
+    told = claim_checks.Finding("100 % (88.6 % to 100 %) of 30", "holds")
+    assert claim_checks.mostly("good", "age", -1)(results) == told
+    assert claim_checks.mostly("good", "age", 1)(results).verdict == "fails"
+    assert claim_checks.mostly("good", "race", 1)(results).verdict == "undecided"  # 16 of 30
+    assert claim_checks.mostly("good", "contact", 1)(results).verdict == "fails"  # nothing has no sign
+    assert claim_checks.mostly("good", "height", 1)(results).verdict == "not testable here"
 
 
 def test_bounds_and_seconds(results):

@@ -158,6 +158,26 @@ def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]
     return check
 
 
+def mostly(label: str, feature: str, sign: int, least: float = 0.5) -> Callable[[Results], Finding]:
+    """The share of instances to whose class or number a feature adds (sign 1) or takes away (-1), at least so large."""
+
+    def check(results: Results) -> Finding:
+        if label not in results.scores:
+            return Finding(f"no scores of {label}", UNTESTABLE)
+        names = experiment.feature_names(results)
+        if feature not in names:
+            return Finding(f"no feature is called {feature}", UNTESTABLE)
+        rows = experiment.scores_of(results.scores[label], results.instances["instance"])
+        signed = np.array([sign * row[names.index(feature)] > 0 for row in rows if row is not None])
+        if not enough(len(signed)):
+            return Finding(f"too few scores of {label}", UNTESTABLE)
+        low, high = wilson(int(signed.sum()), len(signed))
+        text = f"{share(signed.mean())} ({share(low)} to {share(high)}) of {number(len(signed))}"
+        return Finding(text, HOLDS if low > least else FAILS if high < least else OPEN)
+
+    return check
+
+
 def at_most(label: str, bound: Callable[[int], float], formula: str) -> Callable[[Results], Finding]:
     """Evaluations per instance of a label, against a bound in d."""
 

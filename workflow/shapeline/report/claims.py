@@ -18,6 +18,7 @@ from shapeline.report.claim_checks import (
     beats,
     faster,
     fewer,
+    mostly,
     parameters,
     takes_at_most,
 )
@@ -138,6 +139,21 @@ CLAIMS = (
         "MIM and Parzen point the same way on the Strategic Subject List: cosine of 0.94 or more",
         ("ssl",),
         alike("mim", "parzen", 0.94),
+    ),
+    Claim(
+        SLIWINSKI,
+        "8.2",
+        "The same of the decile scores of COMPAS, which stand in for the list",
+        ("compas",),
+        alike("mim", "parzen", 0.94),
+    ),
+    *(
+        Claim(SLIWINSKI, "8.2", f"In most cases {said}", ("ssl", "compas"), mostly("mim", feature, sign))
+        for feature, sign, said in (
+            ("age", -1, "a greater age speaks against a high score"),
+            ("last contact", 1, "a later contact with the police speaks for a high score"),
+            ("race", 1, "a record's own race speaks for a high score"),
+        )
     ),
     Claim(SLIWINSKI, "8.1", "An influence vector of a face takes 4 to 5 seconds", ("fer",), takes_at_most("mim", 5.0)),
     Claim(TENEGGI, "4.1", "The network finds more than 99 % of the crosses", CROSSES[:2], accuracy(0.99)),
