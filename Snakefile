@@ -1,17 +1,21 @@
 # Fetch data, train models, attribute, measure, report. Targets are words, workers are the rules in workflow/rules.
+import os
 import sys
 
 from snakemake.utils import min_version
 
 min_version("9.27")
 
-# As `configfile:`, which cannot be tried: YAML's own reader fails on what shapeline/config/limits.py refuses.
-try:
-    workflow.configfile("config.yaml")
-except RecursionError:
-    sys.exit(
-        "config.yaml: hundreds of keys and lists inside one another; no key is that deep"
-    )
+sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
+
+from shapeline.config import source
+
+# Before Snakemake's reader; profiles/default has those of --configfile looked at.
+if workflow.is_main_process:
+    source.look(["config.yaml"])
+
+
+configfile: "config.yaml"
 
 
 include: "workflow/rules/common.smk"

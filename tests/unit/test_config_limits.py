@@ -1,9 +1,6 @@
 """Extremes of a configuration are a line each within a second, whatever they would have cost."""
 
 import os
-import shutil
-import subprocess
-import sys
 import time
 import tracemalloc
 
@@ -192,14 +189,3 @@ def test_results_that_are_a_link_to_nowhere_are_named(default, tmp_path, monkeyp
     os.remove("results")
     os.symlink(tmp_path, "results")
     validation.load(default)
-
-
-@pytest.mark.parametrize("value", ["[" * 500 + "]" * 500, "{a: " * 500 + "1" + "}" * 500])
-def test_what_the_reader_of_yaml_itself_cannot_hold_is_one_line(value, root, tmp_path):
-    shutil.copy(root / "Snakefile", tmp_path)
-    (tmp_path / "config.yaml").write_text(f"run: {value}\n")
-    told = subprocess.run(
-        [sys.executable, "-m", "snakemake", "-n"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    line = "config.yaml: hundreds of keys and lists inside one another; no key is that deep\n"
-    assert told.returncode == 1 and told.stderr == line and not told.stdout

@@ -2,8 +2,6 @@
 import os
 import sys
 
-sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
-
 from shapeline import plan
 from shapeline.config.validation import load
 from shapeline.errors import ShapelineError

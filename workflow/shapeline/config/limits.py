@@ -9,10 +9,9 @@ import reprlib
 from collections.abc import Iterator
 from typing import Any
 
-MOST_VALUES = 200_000  # once aliases are written out; the largest of our own files has a few thousand
-DEEPEST = 30  # keys and lists inside one another
-LONGEST_NAME = 100  # characters of a key, which may become the name of a folder
-LONGEST_TEXT, LONGEST_DOCUMENT = 4096, 1_000_000
+from shapeline.config.source import DEEPEST, LONGEST_NAME, LONGEST_TEXT, MOST_VALUES, shortened
+
+LONGEST_DOCUMENT = 1_000_000
 WHOLE = 2**64  # above all whole numbers that anything takes
 MOST_TOLD = 20  # mistakes of this kind
 MOST_HELD = 16e9  # bytes of a design: masks and readout, or permutations
@@ -58,11 +57,6 @@ def excessive(raw: Any) -> Iterator[str]:
 def place(path: tuple) -> str:
     """Keys as a line names them, long ones shortened."""
     return ".".join(shortened(str(key)) if isinstance(key, str) else shown(key) for key in path) or "the configuration"
-
-
-def shortened(text: str, most: int = LONGEST_NAME) -> str:
-    """The text, or its beginning where it is long."""
-    return text if len(text) <= most else f"{text[:20]}..."
 
 
 def long_name(name: object) -> str:
