@@ -11,7 +11,7 @@ def test_the_limits_that_the_page_tells_are_those_of_the_code(root):
     for told in (
         f"unpack to {limits.MEMBER:g} MB, an archive to {limits.FLOOR:g} MB or {limits.RATIO} times its size",
         f"a picture may have {limits.PIXELS:g} million pixels",
-        f"{config_limits.MOST_VALUES:,} values once aliases are written out, {config_limits.DEEPEST} levels",
+        f"{config_limits.MOST_VALUES:,} values once aliases and merges are written out, {config_limits.DEEPEST} levels",
         f"numbers below 2^{config_limits.WHOLE.bit_length() - 1}, names of {config_limits.LONGEST_NAME} characters",
         f"designs of {config_limits.MOST_HELD / 1e9:g} GB",
     ):
