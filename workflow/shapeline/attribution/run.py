@@ -1,14 +1,15 @@
 """Run one method on instances: build its design, evaluate it, read it out; a failure becomes a row with its reason."""
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from shapeline.attribution import clock
 from shapeline.attribution.asked import Answer, Asked, Drawn, shared
 from shapeline.attribution.ceiling import best_orders
+from shapeline.attribution.clock import Moment
 from shapeline.attribution.explanation import Explanation, blank
 from shapeline.attribution.rounds import Rounds
 from shapeline.attribution.time_limit import limited
@@ -107,7 +108,7 @@ def attribute(
     question: of a method that asks no model, the model may be None. An Explanation for each budget of the options.
     Raises ShapelineError for a model that returns NaN, and for any failure when on_error is "fail".
     """
-    began, options = time.perf_counter(), options or Options()
+    began, options = clock.now(), options or Options()
     method = METHODS[settings["method"]]
     _check_method(settings["method"], question, options)
     if question.model and len(inputs):
@@ -119,7 +120,7 @@ def attribute(
     if not designed:
         return results
     asks, order = _asks(settings, question.features, options, designs, named)
-    spent = np.full(len(inputs), (time.perf_counter() - began) / max(len(inputs), 1))
+    spent = np.full(len(inputs), began.since(waits(question, options)) / max(len(inputs), 1))
     function, given = (None, {}) if designs else _scorer(method, settings, question, options, budget)
     own = designed
     if order is not None:
@@ -148,6 +149,11 @@ def warm_up(question: Question, settings: dict, options: Options) -> None:
             calling.function_of(method.reads)(design, values)
         else:
             design.attribute(values)
+
+
+def waits(question: Question, options: Options) -> bool:
+    """Whether the numbers may come from elsewhere: a GPU, or what a function asks."""
+    return options.device != "cpu" or bool(question.model and question.model.framework == "function")
 
 
 def _explain_all(run: _Run, step: int) -> None:
@@ -298,7 +304,7 @@ def _chunk_size(
 
 def _explain(run: _Run, part: slice) -> Asked | Rounds:
     """Explain a chunk; where the method fails, find out which of its instances do."""
-    began = time.perf_counter()
+    began = clock.now()
     asked = run.asks(part)
     try:
         with limited(run.options.time_limit):
@@ -316,7 +322,7 @@ def _explain(run: _Run, part: slice) -> Asked | Rounds:
 def _retry_alone(run: _Run, part: slice) -> None:
     for i in range(part.start, part.stop):
         run.results[-1].extra[i].pop("reused", None)
-        began, alone = time.perf_counter(), slice(i, i + 1)
+        began, alone = clock.now(), slice(i, i + 1)
         try:
             _explain_part(run, alone, run.asks(alone), began)
         except MethodFailure as failure:
@@ -328,7 +334,7 @@ def _failed(run: _Run, i: int, failure: MethodFailure) -> None:
         result.status[i], result.error[i] = failure.status, str(failure)
 
 
-def _explain_part(run: _Run, part: slice, asked: Asked | Rounds, began: float) -> None:
+def _explain_part(run: _Run, part: slice, asked: Asked | Rounds, began: Moment) -> None:
     with about(run.ids[part]):
         if isinstance(asked, Rounds):
             answer, full, empty = _in_rounds(run, part, asked)
@@ -339,9 +345,10 @@ def _explain_part(run: _Run, part: slice, asked: Asked | Rounds, began: float) -
             if run.function is None:
                 answers = asked.read(values)
             else:
-                began = time.perf_counter()  # the values of the ends are not the method's
+                began = clock.now()  # the values of the ends are not the method's
                 answers = [_from_scorer(run, part)]
-        run.spent[part] += (time.perf_counter() - began) / len(run.inputs[part])  # the ceiling is no method's
+        took = began.since(waits(run.question, run.options))  # without the ceiling, which is no method's
+        run.spent[part] += took / len(run.inputs[part])
         if run.complete:
             for extra, own in zip(
                 run.results[-1].extra[part], best_orders(asked.masks, values, run.question.value), strict=True

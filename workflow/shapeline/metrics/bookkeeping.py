@@ -11,7 +11,7 @@ def efficiency(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def cost(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations and wall seconds per instance."""
+    """Evaluations and seconds per instance."""
     return _tidy(rows, {"evaluations": rows["evaluations"].astype(float), "seconds": rows["seconds"]})
 
 

@@ -1,0 +1,55 @@
+"""What `seconds` are: the method's own, whatever else the machine does, and the same in another run."""
+
+import time
+
+import numpy as np
+import pytest
+
+import shapeline
+from shapeline.attribution import clock
+from shapeline.attribution.explanation import Explanation
+from shapeline.attribution.rows import MOMENT, PASSES, _settle_seconds
+
+
+def test_what_others_do_meanwhile_is_not_counted():
+    began = clock.now()
+    time.sleep(0.2)  # as a process waits whose processor another one has
+    assert began.since(waits=False) < 0.1
+    assert began.since(waits=True) >= 0.2
+
+
+def test_the_wall_limits_what_several_threads_spend():
+    began = clock.Moment(time.perf_counter(), time.process_time() - 100.0)
+    assert began.since(waits=False) < 1.0
+
+
+def test_waiting_for_a_function_is_part_of_its_cost():
+    def asks_a_server(rows):
+        time.sleep(0.05)
+        return np.stack([1 - rows.mean(1), rows.mean(1)], 1)
+
+    explanation = shapeline.explain(
+        asks_a_server, np.full((1, 4), 0.5), "occlusion", features="column", reference=np.zeros(4), value="probability"
+    )
+    assert explanation.seconds[0] >= 0.05
+
+
+def _one(seconds: list[float]) -> Explanation:
+    n = len(seconds)
+    zeros, words = np.zeros(n), ["ok"] * n
+    return Explanation(
+        np.zeros((n, 2)), zeros.astype(int), np.array(seconds), zeros, zeros, zeros, words, words, words, [{}] * n
+    )
+
+
+@pytest.mark.parametrize(("total", "passes"), [(0.6 * MOMENT, 2), (0.001 * MOMENT, PASSES), (2 * MOMENT, 1), (0.0, 1)])
+def test_what_took_but_a_moment_is_made_again_and_the_fastest_counts(total, passes):
+    first, made = _one([total / 2, total / 2]), []
+
+    def again():
+        made.append(1)
+        return [_one([total / 4, total])]
+
+    _settle_seconds([first], again)
+    assert len(made) == passes - 1
+    assert first.seconds.tolist() == ([total / 4, total / 2] if passes > 1 else [total / 2] * 2)
