@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import shapeline
+from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
@@ -376,6 +377,49 @@ def test_a_module_that_changes_its_rows_in_place_is_named_and_the_callers_array_
     with pytest.raises(ShapelineError, match="in place"):
         asked.values(inputs, np.ones((1, 5), bool), np.zeros(6, int))
     np.testing.assert_array_equal(inputs, kept)
+
+
+class Shared(nn.Module):
+    """Its outputs are a part of its rows, or, of a buffer of its own, what the next call writes over."""
+
+    def __init__(self, buffer: bool):
+        super().__init__()
+        self.buffer = torch.zeros(256, 2, dtype=torch.float64) if buffer else None
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows[:, :2] if self.buffer is None else self.buffer[: len(rows)].copy_(rows[:, :2])
+
+
+KEPT = np.zeros(256)
+
+
+def last_column(rows: np.ndarray) -> np.ndarray:
+    """Predictions in one array of its own, which the next call writes over."""
+    KEPT[: len(rows)] = rows[:, -1]
+    return KEPT[: len(rows)]
+
+
+@pytest.mark.parametrize("kind", ["rows", "buffer", "regression"])
+def test_what_a_model_gives_is_copied_before_its_next_call(kind):
+    """With a batch that is smaller than what is asked: the outputs of each call are its own."""
+    inputs = np.random.default_rng(0).random((60, 5), dtype=np.float32)
+    regression = kind == "regression"
+    model = wrapping.wrap(last_column, kind) if regression else wrapping.wrap(Shared(kind == "buffer"))
+    logits = inputs[:, :2].astype(float)
+    if regression:
+        np.testing.assert_allclose(model.predict(inputs, batch=16), inputs[:, -1])
+    else:
+        wanted = logits - np.logaddexp(*logits.T)[:, None]
+        np.testing.assert_allclose(model.log_probs(inputs, batch=16), wanted, atol=1e-6)
+    features, value = (
+        Features("column", (5,), np.arange(5, dtype=np.int32)),
+        "prediction" if kind == "regression" else "logit",
+    )
+    masks = np.eye(5, dtype=bool)
+    asked = Question(model, Reference(np.zeros((1, 5), np.float32)), features, value, Form("plain", 16))
+    column = -1 if regression else 0
+    wanted = inputs[:, column, None] * masks[:, column]
+    np.testing.assert_allclose(asked.values(inputs, masks, np.zeros(60, int)), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["kernel_shap", "occlusion", "peer_shap_kernel"])

@@ -129,12 +129,17 @@ class Runner:
 
         def run(limit: int) -> torch.Tensor:
             if len(rows) <= limit:
-                return self.forward(self.inputs(rows))
-            return torch.cat([self.forward(self.inputs(part)) for part in rows.split(limit)])
+                return self._own(rows)
+            return torch.cat([self._own(part) for part in rows.split(limit)])
 
         outputs = halved(self.model, min(self.limit, len(rows)), run)
         self.limit = min(self.limit, self.model.most_rows or self.limit)
         return outputs
+
+    def _own(self, rows: torch.Tensor) -> torch.Tensor:
+        """Outputs in memory of their own: a model may give a part of its rows, or one buffer of its own at each call,
+        and the next call writes to both."""
+        return self.forward(self.inputs(rows)).clone()
 
     def log_probs(self, inputs: np.ndarray) -> torch.Tensor:
         """Log-probabilities (n, classes) float64 of whole inputs; predictions (n, 1) of a regression."""

@@ -140,7 +140,8 @@ def backend(framework: str) -> ModuleType:
 
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """A function's predictions, (n, *input_shape) -> (n, 1) float64; ShapelineError when it gives another shape."""
-    predictions = np.asarray(function(inputs.copy()), dtype=np.float64)  # which may change its rows as it likes
+    # The function may change its rows as it likes, and the next call what this one gave.
+    predictions = np.array(function(inputs.copy()), dtype=np.float64)
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
         raise not_predictions(name, len(inputs), f"shape {predictions.shape}")
     return predictions.reshape(-1, 1)

@@ -347,7 +347,8 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
         for start in range(0, len(inputs), batch):
             given = inputs[start : start + batch].to(device)
             rows = given.clone()  # never the caller's own memory
-            parts.append(checked_logits(module(rows), len(rows), name, task).double().cpu())
+            logits = checked_logits(module(rows), len(rows), name, task)
+            parts.append(logits.to("cpu", torch.float64, copy=True))  # the next call may write to them
             if start == 0:
                 _check_unchanged(module, given, rows, name)
     logits = torch.cat(parts)
