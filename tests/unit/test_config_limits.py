@@ -106,7 +106,7 @@ def test_nesting_of_500_levels_is_one_line(default, where, kind):
             "digits.methods: the key 'aaaaaaaaaaaaaaaaaaaa...'",
         ),
         ("results", LONG, "results: a name of 300 characters"),
-        ("datasets.digits38.path", LONG, "dataset key 'path': source 'digits' comes with scikit-learn"),
+        ("datasets.digits38.path", LONG, "dataset key 'path': source 'digits' needs no file"),
         (
             "models.digits_cnn.weights",
             f"{LONG}.pth",

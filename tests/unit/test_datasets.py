@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shapeline.datasets import loading, preparation, registry, sources
+from shapeline.datasets import loading, mnist_small, preparation, registry, sources
+from shapeline.datasets import mnist as official_mnist
 from shapeline.errors import ShapelineError
 from tests.fixtures import builders, failures
 
@@ -110,6 +111,28 @@ def test_digits_three_and_eight(tmp_path):
     assert card["records"] == {"read": 1797, "skipped_other_classes": 1440, "odd_outside_unit_range": 0}
 
 
+def test_the_digits_that_come_with_the_package(tmp_path, monkeypatch):
+    card = preparation.prepare("mnist_small", {}, [], tmp_path / "digits")
+    data = loading.load(tmp_path / "digits")
+    assert data.inputs.shape == (400, 1, 28, 28) and card["classes"] == ["3", "8"] and "CC BY-SA" in card["licence"]
+    assert card["counts"]["test"] == {"3": 50, "8": 50} and sum(card["counts"]["train"].values()) == 270
+    # A three is open on the left: there is less ink than in an eight.
+    left = data.inputs[:, 0, 8:22, 6:12].mean(axis=(1, 2))
+    assert left[data.labels == 0].mean() < 0.7 * left[data.labels == 1].mean()
+    assert len(np.unique(data.inputs.reshape(400, -1), axis=0)) == 400
+    monkeypatch.setattr(mnist_small, "SHA256", "0" * 64)
+    assert "missing or changed; get it again" in failure("mnist_small", {}, [], tmp_path / "out")
+
+
+@needs_real_mnist
+def test_they_are_the_official_ones():
+    paths = {name: REAL / name for name in builders.MNIST_FILES}
+    official, ours = mnist_small.sheet_of(official_mnist.read(paths)), mnist_small.read({})["inputs"]
+    np.testing.assert_array_equal(official[28:56, 56:84], ours[22, 0])
+    np.testing.assert_array_equal(official[-28:, -28:], ours[-1, 0])
+    assert official.shape == (560, 560) and int(official.sum()) == int(ours.sum())
+
+
 def test_breast_cancer(tmp_path):
     card = preparation.prepare("breast_cancer", {}, [], tmp_path)
     data = loading.load(tmp_path)
@@ -183,7 +206,7 @@ def test_fractions(tmp_path):
         ("digits", {"classes": [3, 10]}, "10 is not one of them"),
         ("digits", {"classes": [3, True]}, "True is not one of them"),
         ("breast_cancer", {"classes": ["benign", "malignent"]}, "Did you mean 'malignant'?"),
-        ("digits", {"path": "somewhere"}, "comes with scikit-learn"),
+        ("digits", {"path": "somewhere"}, "needs no file"),
         ("mnist", {"test": 0.2}, "official test part"),
         ("digits", {"source": "mnist"}, "another source"),
     ],

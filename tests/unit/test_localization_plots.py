@@ -24,7 +24,7 @@ from shapeline.report import claims, experiment, localization_results, rendering
 from shapeline.report.figures import localization as figures_localization
 from shapeline.report.figures import score_maps
 from shapeline.report.sections import localization as sections_localization
-from shapeline.report.sections import theorems
+from shapeline.report.sections import papers, theorems
 from shapeline.statistics.comparison import compare
 from shapeline.theory import visited_nodes
 
@@ -37,7 +37,7 @@ SECTIONS = [
     "How much of the true region is found",
     "F1 and runtime",
 ]
-SECTIONS += ["The papers' claims", "Ablation", "The smallest leaf", "Nodes visited: theorem 3.2"]
+SECTIONS += ["What the papers claim", "Ablation", "The smallest leaf", "Nodes visited: theorem 3.2"]
 SECTIONS += ["Likeness to the Shapley map: theorem 3.4", "Cost", "How to read this report", "Provenance"]
 LABELS = {  # label: method, parameters, control, milliseconds
     "h_shap": ("h_shap", {"min_size": 3}, False, 12),
@@ -238,13 +238,12 @@ def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, mon
         sections_localization.scores_section(results, truth),
         sections_localization.runtime_section(results),
         sections_localization.ablation_section(results, truth),
-        sections_localization.claims_section(results),
         sections_localization.sizes_section(results, truth),
         theorems.visits_section(results, truth),
         theorems.cosines_section(results, truth),
     ]
     assert all(one.data.startswith('<p class="note">') and one.data.count("<p") == 1 for one in said)
-    assert sections_localization.masking_section(results).data == ""
+    assert sections_localization.masking_section(results).data == papers.section(results).data == ""
 
 
 def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
@@ -299,7 +298,7 @@ def test_the_paired_table_is_that_of_the_differences(rendered):
 
 def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
     _, results, _ = rendered
-    page = sections_localization.claims_section(results).data
+    page = papers.section(results).data
     rows = re.findall(r"<tr><td.*?</tr>", page)
     known = [claim.text for claim in claims.CLAIMS if "crosses" in claim.experiments]
     judged = ["less accurate than h-Shap", "Partition with 500", "before GradientExplainer", "Grad-CAM is faster"]
@@ -312,10 +311,10 @@ def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
         for name, frame in results.scores.items()
     }
     slow["partition_500"] = slow["h_shap"]
-    changed = sections_localization.claims_section(dataclasses.replace(results, scores=slow)).data
+    changed = papers.section(dataclasses.replace(results, scores=slow)).data
     assert "⚠ fails" in next(row for row in re.findall(r"<tr><td.*?</tr>", changed) if "Partition with 500" in row)
-    other = sections_localization.claims_section(dataclasses.replace(results, experiment="mine")).data
-    assert "None here" in other and "<table" not in other
+    other = papers.section(dataclasses.replace(results, experiment="mine")).data
+    assert other == ""
 
 
 def test_seconds_have_an_interval_where_each_picture_was_timed_alone(rendered):

@@ -121,6 +121,6 @@ def test_the_claims_of_c_shapley_judge_the_printed_form_and_the_named_fit(config
             }
     fits = {label for label in asked if label.startswith("c_shapley")}
     assert fits == {"c_shapley_regression_printed", "c_shapley_regression_kernel"} == set(claims.FITS)
-    for name in ("imdb", "agnews", "yahoo", "mnist38", "cifar10dh"):
+    for name in ("imdb", "agnews", "yahoo", "mnist38", "mnist_small", "cifar10dh"):
         methods = config.experiments[name].methods
         assert [methods[label].fit for label in claims.FITS] == ["printed", "kernel"], name

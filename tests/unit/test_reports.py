@@ -18,8 +18,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from shapeline import seeds
 from shapeline.errors import ShapelineError
 from shapeline.plan.code import page_code
-from shapeline.report import elements, experiment, index, rendering
-from shapeline.report.sections import evidence
+from shapeline.report import claims, elements, experiment, index, rendering
+from shapeline.report.sections import evidence, papers
 from tests.fixtures.result_folder import METHODS, build
 
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
@@ -77,6 +77,19 @@ def test_the_report_has_every_section_and_every_label(rendered, kind):
     assert all(label in text for label in LABELS[kind])
     assert "belongs to exact" in text and "sample_shapley is closest to the exact values" in text
     assert "Traceback" not in text and "None" not in text and "nan" not in text.split()
+
+
+def test_every_page_has_the_claims_that_its_experiment_judges(rendered, monkeypatch):
+    monkeypatch.chdir(rendered)
+    kept = nbformat.read("reports/image.ipynb", as_version=4).metadata["papermill"]["parameters"]
+    results = experiment.load(**kept)
+    assert papers.section(results).data == ""
+    judged = claims.Claim("A paper", "1", "It is cheap", (results.experiment,), claims.at_most("lime", abs, "d"))
+    monkeypatch.setattr(claims, "CLAIMS", (judged,))
+    page = papers.section(results).data
+    assert "What the papers claim" in page and "It is cheap" in page
+    for name in ("report", "influence", "localization"):
+        assert "papers.section(results)" in REPORT.with_name(f"{name}.ipynb").read_text()
 
 
 @pytest.mark.parametrize("kind", ["image", "table"])

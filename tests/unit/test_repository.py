@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 
 import yaml
 
@@ -54,6 +55,17 @@ def test_direct_pins_agree_with_the_constraints(root):
     constraints = {name.lower(): version for name, version in pins((root / "constraints.txt").read_text()).items()}
     for name, version in pins((root / "requirements.txt").read_text()).items():
         assert constraints[name.lower()] == version, name
+
+
+def test_files_beside_the_modules_are_packaged(root):
+    listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["shapeline"]
+    package = root / "workflow/shapeline"
+    others = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*")
+        if file.is_file() and file.suffix not in (".py", ".pyc")
+    }
+    assert others == set(listed)
 
 
 def test_notebooks_carry_no_outputs(root):

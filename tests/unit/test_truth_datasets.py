@@ -168,7 +168,7 @@ def test_truth_is_written_the_same_again(crossed, tmp_path):
     [
         ({"count": 0}, "'count': 0"),
         ({"count": 2.5}, "'count': 2.5"),
-        ({"path": "."}, "is made by this package"),
+        ({"path": "."}, "needs no file"),
         ({"test": 0.2}, "official test part"),
         ({"validation": 0.2}, "makes a validation part"),
         ({"size": [50, 60]}, "does not take it"),

@@ -101,8 +101,7 @@ def _check_local(source: str, entry: Source, settings: dict) -> None:
         remedy = "set task: multilabel, or " if entry.labels else ""
         raise ShapelineError(f"dataset key 'task': source '{source}' has no {settings['task']}; {remedy}remove it.")
     if not (entry.files or entry.local) and local:
-        origin = "is made by this package" if entry.synthetic else "comes with scikit-learn"
-        raise ShapelineError(f"dataset key 'path': source '{source}' {origin}; remove the key.")
+        raise ShapelineError(f"dataset key 'path': source '{source}' needs no file; remove the key.")
 
 
 def _check_columns(entry: Source, settings: dict) -> None:

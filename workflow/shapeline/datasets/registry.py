@@ -235,6 +235,17 @@ SOURCES: dict[str, Source] = {
         citation="Y. LeCun, C. Cortes, C. J. C. Burges (1998). The MNIST database of handwritten digits.",
         official_test=True,
     ),
+    "mnist_small": Source(
+        name="mnist_small",
+        kind="image",
+        input_shape=(1, 28, 28),
+        classes=("3", "8"),
+        module="shapeline.datasets.mnist_small",
+        records=400,
+        licence="CC BY-SA 3.0; 400 of MNIST's digits, which come with this package",
+        citation="Y. LeCun, C. Cortes, C. J. C. Burges (1998). The MNIST database of handwritten digits.",
+        official_test=True,
+    ),
     "cifar10": Source(
         name="cifar10",
         kind="image",

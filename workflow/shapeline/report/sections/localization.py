@@ -12,8 +12,7 @@ import pandas as pd
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
-from shapeline.report import claims, experiment, findings
-from shapeline.report.claims import STAND_INS
+from shapeline.report import experiment, findings
 from shapeline.report.colours import signs
 from shapeline.report.elements import Answers, figure, heading, missing, note, table, together
 from shapeline.report.experiment import Results, scalars
@@ -127,22 +126,6 @@ def _best(rows: pd.DataFrame, labels: Sequence[str]) -> str | None:
     """The label with the highest mean among those named; None where none of them has one."""
     there = rows[rows.index.isin(labels)]
     return None if there.empty else there["mean"].idxmax()
-
-
-def claims_section(results: Results) -> HTML:
-    """The papers' claims that this experiment can judge, beside what was measured; a line where there is none."""
-    judged = claims.of(results)
-    if judged.empty:
-        return note("None here: no claim on the list names this experiment and can be judged by what it measured.")
-    timed = "each picture timed alone" if results.settings.get("timing") == "per_instance" else "timed in batches"
-    return together(
-        table(judged, text=judged.columns),
-        note(
-            "The papers' models, and their GPU, were others; 95 % intervals in brackets. Here: "
-            f"{timed}, on the device named above. A claim about an order holds where the order is sure on every "
-            "comparison, fails where it is surely the other way round on one, and is undecided between. " + STAND_INS
-        ),
-    )
 
 
 def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
