@@ -110,6 +110,25 @@ def test_what_does_not_fit_is_one_line(file, tmp_path):
         opened(tmp_path / "own.onnx")
 
 
+@pytest.mark.parametrize("place", ["weights.bin", "../weights.bin", "{here}/weights.bin"])
+def test_weights_in_another_file_are_not_read_wherever_it_is(file, tmp_path, monkeypatch, place):
+    """Not from beside the model, nor from the working directory: edits of it would be seen by nobody."""
+    import onnx
+
+    WEIGHTS.tofile(tmp_path / "weights.bin")
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside" if place.startswith("..") else tmp_path)
+    model = onnx.load(file())
+    [tensor] = model.graph.initializer
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": place.format(here=tmp_path), "offset": "0", "length": str(WEIGHTS.nbytes)}.items():
+        tensor.external_data.add(key=key, value=value)
+    (tmp_path / "own.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ShapelineError, match=r"cannot be read as an ONNX file .*; save its weights inside"):
+        opened(tmp_path / "own.onnx")
+
+
 def test_without_the_runtime_a_line_says_how_to_install_it(tmp_path, monkeypatch):
     (tmp_path / "own.onnx").write_bytes(b"")
     monkeypatch.setattr(onnx_file.importlib.util, "find_spec", lambda name: None)

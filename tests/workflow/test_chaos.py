@@ -71,6 +71,14 @@ def tables(checkout: Checkout) -> dict:
     }
 
 
+def rule_of(worker: psutil.Process) -> str:
+    """The rule whose script a worker runs; "" of one that has ended."""
+    with contextlib.suppress(psutil.Error):
+        if found := re.search(r"scripts/tmp\w+\.(\w+)\.py", " ".join(worker.cmdline())):
+            return found[1]
+    return ""
+
+
 class Chaos:
     """A checkout and what happens to it; `told` counts. job: seconds that a job takes here, as a measure of time."""
 
@@ -106,7 +114,7 @@ class Chaos:
         self.told["runs"] += 1
         try:
             while process.poll() is None:
-                time.sleep(self.random.uniform(0.1, 1.2) * self.job)
+                time.sleep(self.random.uniform(0.1, 1.2) * self.job if self.kills < KILLS else 0.1)
                 self.strike(process)
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -116,13 +124,15 @@ class Chaos:
 
     def strike(self, process: subprocess.Popen) -> None:
         workers = workers_in(self.checkout)
+        what = self.random.choices(("worker", "server", "Snakemake", "interrupt", "nothing"), (6, 1, 1, 1, 2))[0]
+        if self.kills >= KILLS:  # all that is left is a job of the last rule, which no run came to under so many
+            what, workers = "worker", [worker for worker in workers if rule_of(worker) == "measure"]
         if not workers:
             return
-        what = self.random.choices(("worker", "server", "Snakemake", "interrupt", "nothing"), (6, 1, 1, 1, 2))[0]
         if what == "worker":
             with contextlib.suppress(psutil.Error):
                 struck = self.random.choice(workers)
-                rule = re.search(r"scripts/tmp\w+\.(\w+)\.py", " ".join(struck.cmdline()))[1]
+                rule = rule_of(struck)
                 struck.kill()
                 self.told["kills of a worker"] += 1
                 self.told[f"of {rule}"] += 1

@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import tempfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +95,11 @@ def _session(source: str, content: bytes):
     options.log_severity_level = 4
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
     try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        # Of a model in memory it looks for weights in other files from the working directory on: nobody would see those
+        # edited, and nothing would keep them. In a folder that is empty there are none.
+        with tempfile.TemporaryDirectory() as empty:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", empty)
+            return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except tuple(getattr(failures, name) for name in names) as error:
         reason = str(error).splitlines()[0]
         apart = "; save its weights inside, by external_data=False" if "external" in reason.lower() else ""
