@@ -114,6 +114,17 @@ def test_a_column_named_twice_is_refused(prepared, trim):
     assert "own.csv: its header names 'y' twice or more (columns 1 and 3); rename all but one." in str(failure.value)
 
 
+@pytest.mark.parametrize("other", ["y ", "\ty", "y\u00a0", "\ufeffy", "y\u200b"])
+def test_names_that_look_the_same_are_refused(prepared, other):
+    """The copy of the target under such a name was a feature, with all of the score."""
+    with pytest.raises(ShapelineError, match=r"'y' twice or more \(columns 1 and 3, but for spaces or"):
+        prepared(f"y,a,{other},b\n" + "0,1,0,1\n1,2,1,1\n" * 9)
+
+
+def test_a_mark_at_the_beginning_and_capitals_are_other_names(prepared):
+    assert prepared("\ufeffy,a,A\n" + "0,1,0\n1,2,1\n" * 9).inputs.shape == (18, 2)
+
+
 def test_a_column_named_twice_is_refused_before_any_job(default, tmp_path):
     file = tmp_path / "own.csv"
     file.write_text("y,a,y,a\n0,1,0,1\n")

@@ -7,6 +7,7 @@ import codecs
 import csv
 import io
 import re
+import unicodedata
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -25,6 +26,7 @@ NO_FILES = ("idna", "punycode", "raw_unicode_escape", "undefined", "unicode_esca
 LONGEST_LINE = 1 << 22  # characters; of a table of 10,000 columns a tenth of that
 LONGEST_CELL = 1 << 24
 LONGEST_NAME = 1000
+HIDDEN = ("Cc", "Cf")  # Unicode's control and format signs
 
 
 @dataclass(frozen=True)
@@ -220,9 +222,25 @@ def _is_number(text: str) -> bool:
 
 
 def refuse_twice(where: str, names: list[str]) -> None:
-    """ShapelineError where a name is there twice: it would be read as another, and the target as a feature."""
-    twice = list(dict.fromkeys(name for name in names if names.count(name) > 1)) if len(set(names)) < len(names) else []
+    """ShapelineError where a name is there twice, or two look the same: one would be the target and one a feature."""
+    alike: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        alike.setdefault(_looks(str(name)), []).append(number)
+    twice = [numbers for numbers in alike.values() if len(numbers) > 1]
     if twice:
-        places = " and ".join(str(number) for number, name in enumerate(names, 1) if name == twice[0])
-        more = f", and {', '.join(map(repr, twice[1:5]))} too" if twice[1:] else ""
-        raise ShapelineError(f"{where} names '{twice[0]}' twice or more (columns {places}){more}; rename all but one.")
+        name = names[twice[0][0]]
+        places = " and ".join(str(number + 1) for number in twice[0])
+        told = ", ".join(repr(names[numbers[0]]) for numbers in twice[1:5])
+        hidden = (
+            "" if len({names[number] for number in twice[0]}) == 1 else ", but for spaces or signs that nobody sees"
+        )
+        raise ShapelineError(
+            f"{where} names '{on_one_line(name)}' twice or more (columns {places}{hidden})"
+            f"{f', and {told} too' if told else ''}; rename all but one."
+        )
+
+
+def _looks(name: str) -> str:
+    """A name without what is not seen of it: spaces around it, marks of byte order, joiners, ways to write an accent."""
+    seen = "".join(char for char in unicodedata.normalize("NFC", name) if unicodedata.category(char) not in HIDDEN)
+    return seen.strip()
