@@ -15,7 +15,8 @@ from IPython.display import HTML
 from shapeline import designs, graphs, seeds
 from shapeline.errors import ShapelineError
 from shapeline.influence.mim import mim
-from shapeline.theory import additivity, identities, least_squares, visited_nodes, windows
+from shapeline.report.figures import theory as figures
+from shapeline.theory import additivity, identities, least_squares, uniqueness, visited_nodes, windows
 from shapeline.theory import games as theory_games
 from shapeline.theory.checks import Checks, check_all
 
@@ -336,6 +337,38 @@ def test_theorem_6_1_by_a_double_sum(checks):
     assert all(row.discrepancy < 1e-12 and row.measured == pytest.approx(row.printed) for row in checks.banzhaf)
 
 
+def test_only_mim_keeps_the_axioms_among_the_terms(checks, monkeypatch):
+    found = checks.uniqueness
+    assert found.mim < 1e-12 and found.others > 0.01 and all(found.broken.values())
+    assert {axiom for broken in found.broken.values() for axiom in broken} == set(uniqueness.AXIOMS)
+    assert found.broken["Parzen"] == ("non-bias", "lemma 4.1")  # as the axioms' own search finds
+    # A term that is MIM in disguise, and two whose sum is: the search must not miss them.
+    again = {"disguised": uniqueness.MIM["α = 1"]}
+    monkeypatch.setattr(uniqueness, "OTHERS", again)
+    assert uniqueness.search(data_sets=5).others < 1e-12
+    parts = {
+        "to the right": lambda away, r, s, own, x: (x[0] > 0) * (s @ away),
+        "to the left": lambda away, r, s, own, x: (x[0] <= 0) * (s @ away),
+    }
+    monkeypatch.setattr(uniqueness, "OTHERS", parts)
+    assert uniqueness.search().others < 1e-12 and all("shift" in one for one in uniqueness.search().broken.values())
+
+
+def test_lemma_4_1_is_seen_to_fail(monkeypatch):
+    assert uniqueness.lemma_4_1() < 1e-12
+    monkeypatch.setitem(uniqueness.MIM, "α = 1", uniqueness.OTHERS["the mean in place of the sum"])
+    assert uniqueness.lemma_4_1() > 0.1
+
+
+def test_figure_1_shows_what_its_titles_say():
+    grid, (height, width) = graphs.grid(*figures.SIDES), figures.SIDES
+    centre = height // 2 * width + width // 2
+    pieces, piece = ({row * width + column for row, column in cells} for cells in (figures.PIECES, figures.PIECE))
+    window = graphs.neighborhood(grid, centre, 2)
+    assert centre in pieces & piece and pieces | piece <= window
+    assert networkx.is_connected(grid.subgraph(piece)) and not networkx.is_connected(grid.subgraph(pieces))
+
+
 # --- the report ---------------------------------------------------------------------------------------------------
 
 
@@ -373,8 +406,8 @@ def test_every_cell_of_the_notebook_shows_something(root):
         part = eval(last, names)
         assert isinstance(part, HTML)
         shown += part.data
-    assert shown.count("<img") == 4 and shown.count(' alt=""') == 0
-    assert shown.count("<table") == 8
+    assert shown.count("<img") == 5 and shown.count(' alt=""') == 0
+    assert shown.count("<table") == 10
     text = re.sub(r'src="[^"]*"', "", shown)
     assert not any(absent in text for absent in ("nan", "None", "inf<", "np.float64"))
     assert "hold as printed" in shown and shown.count("⚠ violated in") == 1

@@ -6,6 +6,7 @@ from shapeline.theory.additivity import BanzhafIdentity, Efficiency, banzhaf_ide
 from shapeline.theory.identities import Identities, identities
 from shapeline.theory.least_squares import KernelProof, SymmetricWeight, charnes, kernel_proof
 from shapeline.theory.myerson import MyersonGap, myerson_gaps
+from shapeline.theory.uniqueness import Search, search
 from shapeline.theory.visited_nodes import Hierarchy, hierarchy
 from shapeline.theory.windows import Sweep, lemma_1, sweep
 
@@ -24,6 +25,7 @@ class Checks:
     banzhaf: list[BanzhafIdentity]
     hierarchy: Hierarchy
     identities: Identities
+    uniqueness: Search
 
 
 def check_all(seed: int = 0) -> Checks:
@@ -39,4 +41,5 @@ def check_all(seed: int = 0) -> Checks:
         banzhaf_identity(seed=seed),
         hierarchy(seed=seed),
         identities(seed=seed),
+        search(seed=seed),
     )

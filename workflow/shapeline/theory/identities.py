@@ -7,6 +7,7 @@ import numpy as np
 from shapeline.designs.design import all_coalitions
 from shapeline.designs.exact import shapley
 from shapeline.theory.games import generator, largest, scores
+from shapeline.theory.uniqueness import lemma_4_1
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Expectations:
 class Identities:
     """Largest discrepancy of each statement; games and weights are of order 1."""
 
+    lemma_4_1: float
     lemma_5_2: float
     theorem_5_1: float
     remark_3_3: float
@@ -37,7 +39,14 @@ class Identities:
 
 def identities(seed: int = 0) -> Identities:
     """All of them; a second."""
-    return Identities(cosines(seed=seed), optimum(seed=seed), equal_shares(), monotone(seed=seed), expectations(seed))
+    return Identities(
+        lemma_4_1(seed=seed),
+        cosines(seed=seed),
+        optimum(seed=seed),
+        equal_shares(),
+        monotone(seed=seed),
+        expectations(seed),
+    )
 
 
 def cosines(points: int = 12, n: int = 4, directions: int = 200, seed: int = 0) -> float:

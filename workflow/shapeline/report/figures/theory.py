@@ -3,9 +3,10 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from shapeline import graphs
-from shapeline.report.colours import INK, PAPER
+from shapeline.report.colours import AGAINST, FAINT, FOR, INK, PAPER, QUIET
 from shapeline.report.numbers import number
 from shapeline.report.styling import SIGNS, WIDTH, palette, styled
 from shapeline.theory import visited_nodes
@@ -88,6 +89,34 @@ def _lines(axes: Axes, sweep: Sweep, rows: list[np.ndarray], colour: str, marker
     means = [row.mean() for row in rows]
     style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4.5}
     axes.loglog(sweep.couplings[1:], means, label=name, **style)
+
+
+# Of figure 1: rows and columns, and two sets in the middle's neighbourhood, in pieces and in one piece.
+SIDES, PIECES, PIECE = (5, 5), ((0, 2), (2, 1), (2, 2), (4, 2)), ((1, 2), (2, 1), (2, 2), (1, 1))
+
+
+@styled
+def neighbourhoods() -> Figure:
+    """Chen et al. (2018), figure 1: N_2(i) on a grid, a set that L-Shapley alone sums over, and one of both."""
+    height, width = SIDES
+    centre = height // 2 * width + width // 2
+    window = graphs.neighborhood(graphs.grid(height, width), centre, 2)
+    drawing = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    chosen = [set(), *({row * width + column for row, column in cells} for cells in (PIECES, PIECE))]
+    titles = ("(a) the neighbourhood", "(b) in pieces: L-Shapley alone", "(c) connected: both")
+    for axes, nodes, title in zip(drawing.subplots(1, 3), chosen, titles, strict=True):
+        for row, column in np.ndindex(height, width):
+            node = row * width + column
+            face = AGAINST if node == centre else FOR if node in nodes else PAPER
+            shade = FAINT if node in window else "none"
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=shade, edgecolor="none"))
+            for other in graphs.grid(height, width).adj[node]:
+                axes.plot(*zip((column, row), (other % width, other // width), strict=True), color=QUIET, linewidth=1)
+            axes.plot(column, row, "o", markersize=11, markerfacecolor=face, markeredgecolor=INK, zorder=3)
+        axes.set(xlim=(-0.7, width - 0.3), ylim=(height - 0.3, -0.7), aspect="equal")
+        axes.set_title(title, fontsize=10)
+        axes.axis("off")
+    return drawing
 
 
 @styled

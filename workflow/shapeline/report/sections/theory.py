@@ -6,13 +6,14 @@ from IPython.display import HTML
 
 from shapeline import graphs
 from shapeline.report.elements import figure, note, pair, table, together
-from shapeline.report.figures.theory import couplings, finite_weight, hierarchy, points, shares
+from shapeline.report.figures.theory import couplings, finite_weight, hierarchy, neighbourhoods, points, shares
 from shapeline.report.numbers import number
 from shapeline.report.sections.common import top
 from shapeline.theory.additivity import linear_share
 from shapeline.theory.checks import Checks
 from shapeline.theory.games import ROUNDING
 from shapeline.theory.identities import Identities
+from shapeline.theory.uniqueness import AXIOMS, Search
 from shapeline.theory.visited_nodes import Hierarchy
 from shapeline.theory.windows import ESTIMATORS, Approximation
 
@@ -130,6 +131,7 @@ def _statements(checks: Checks) -> list[dict[str, str]]:
             "holds" if below < ROUNDING else f"⚠ below by {number(below, 2)}",
             "",
         ),
+        ("Theorem 4.2: MIM alone keeps the axioms", "Sliwinski et al. 2019", _unique(checks.uniqueness), ""),
         *_short_statements(checks.identities),
     ]
     names = ("statement", "source", "as printed", "corrected")
@@ -141,6 +143,7 @@ def _short_statements(found: Identities) -> list[tuple[str, str, str, str]]:
     expected = found.expectations
     return [
         ("Monotonicity of the Shapley value (Young 1985)", "Chen et al. 2018", verdict(found.monotonicity), ""),
+        ("Lemma 4.1: a new point y moves MIM along y − x", "Sliwinski et al. 2019", verdict(found.lemma_4_1), ""),
         ("Lemma 5.2: a sum of cosines is one cosine", "Sliwinski et al. 2019", verdict(found.lemma_5_2), ""),
         ("Theorem 5.1: MIM is the best direction", "Sliwinski et al. 2019", verdict(found.theorem_5_1), ""),
         ("Remark 3.3: k equal features share 1/k", "Teneggi et al. 2021", verdict(found.remark_3_3), ""),
@@ -148,6 +151,12 @@ def _short_statements(found: Identities) -> list[tuple[str, str, str, str]]:
         ("(8) = (9): the model is linear", "Pei 2018", verdict(expected.linear), ""),
         ("(7) = (9): both", "Pei 2018", verdict(expected.both), ""),
     ]
+
+
+def _unique(found: Search) -> str:
+    if found.mim > ROUNDING or found.others < 1e-3:
+        return f"⚠ MIM is off by {number(found.mim, 2)}, a sum of other terms by {number(found.others, 2)}"
+    return f"holds among {len(found.broken)} other terms (off by {number(found.others, 2)} or more)"
 
 
 def _bounded(cases: tuple[float, int, int]) -> str:
@@ -240,6 +249,29 @@ def charnes_section(checks: Checks) -> HTML:
 
 def _distance(value: float) -> str:
     return "0" if value < ROUNDING else number(value, 2)
+
+
+# --------------------------------------------------------------------------------------------------- neighbourhoods
+
+
+def neighbourhood_section() -> HTML:
+    """Figure 1 of Chen et al. (2018), with the number of sets that each estimator sums over."""
+    grid = graphs.grid(9, 9)
+    rows = []
+    for order in (1, 2):  # of order 3 there are 847,472, seconds of work
+        window = sorted(graphs.neighborhood(grid, 40, order))
+        connected = graphs.connected_table(graphs.adjacency(grid, window), window.index(40))
+        rows.append({"order k": order, "features": len(window)})
+        rows[-1] |= {"L-Shapley: all sets with i": number(2 ** (len(window) - 1))}
+        rows[-1] |= {"C-Shapley: connected ones": number(len(connected))}
+    return together(
+        figure(
+            neighbourhoods(),
+            "Neighbourhood of order 2 on a grid, a set in pieces and a connected one",
+            "The feature i is orange, its neighbourhood N₂(i) grey, the rest of a set blue.",
+        ),
+        table(pd.DataFrame(rows), "Sets that the score of a feature inside a grid sums over"),
+    )
 
 
 # --------------------------------------------------------------------------------------------------- theorems 1, 2
@@ -369,6 +401,28 @@ def banzhaf_section(checks: Checks) -> HTML:
         }
     )
     return table(frame)
+
+
+# -------------------------------------------------------------------------------------------------------- uniqueness
+
+
+def uniqueness_section(checks: Checks) -> HTML:
+    """The other terms that a measure could be made of, with the axioms that each breaks."""
+    found = checks.uniqueness
+    rows = [
+        {"term": name, **{axiom: "⚠ breaks it" if axiom in broken else "" for axiom in AXIOMS}}
+        for name, broken in found.broken.items()
+    ]
+    return together(
+        table(pd.DataFrame(rows), "What else a measure could add up", text=["term"]),
+        note(
+            "No sum of them keeps all axioms: with coefficients of length 1 it breaks them by "
+            f"{number(found.others, 2)} at least, whatever of MIM is added. MIM with four α breaks none "
+            f"(largest residue {number(found.mim, 2)}). Lemma 4.1 stands for monotonicity: a new point y "
+            "moves the influence along y − x alone. This is a search among these terms, no proof, and continuity is "
+            "not asked: it is there that 1/r and 1/r² fail, on the pages of influence."
+        ),
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- hierarchy
