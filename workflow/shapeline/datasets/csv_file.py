@@ -241,6 +241,6 @@ def refuse_twice(where: str, names: list[str]) -> None:
 
 
 def _looks(name: str) -> str:
-    """A name without what is not seen of it: spaces around it, marks of byte order, joiners, ways to write an accent."""
+    """A name without what nobody sees: spaces around it, marks of byte order, joiners, how an accent is written."""
     seen = "".join(char for char in unicodedata.normalize("NFC", name) if unicodedata.category(char) not in HIDDEN)
     return seen.strip()
