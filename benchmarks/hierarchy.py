@@ -5,11 +5,15 @@
 The paper's ConvNet (`crosses_cnn`) is trained for a minute first: in an untrained network nothing
 is relevant and there is nothing to explore. "one at a time" explains picture after picture and gives the plain module
 two nodes a batch, 2^4 coalitions each, as published; "one at a time, engine" is this package on single pictures;
-"batched" is all pictures at once in the engine's calibrated form. They take turns, so that a machine that others use
-too slows all alike. Writes hierarchy.json.
+"batched" is all pictures at once in the engine's calibrated form. "Partition" is ours, one picture at a time and with
+m = 500 evaluations; where the extra `peers` is installed, "Partition of shap" is the library's as the authors of h-Shap
+call it: 36,000 features (each channel's pixels are its own), the branch where the rest is absent, its own batch of ten,
+and the logit. They take turns, so that a machine that others use too slows all alike. Writes hierarchy.json, which also
+has how much of the time is spent outside the model: what would be left of it on a device where the model costs nothing.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import time
@@ -35,6 +39,7 @@ from shapeline.models import architectures
 from shapeline.models.classifier import Classifier
 
 MIN_SIZE = 3
+EVALUATIONS = 500  # of Partition
 GAME = designs.shapley(4)
 
 
@@ -49,9 +54,10 @@ def main() -> None:
     form = calibrate(model, inputs, reference)
     calibration = time.perf_counter() - start
 
+    module, absent = Timed(model.module), reference.rows[0]
     runs: dict[str, Callable[[], list]] = {
         "one at a time": lambda: [
-            two_nodes_a_batch(model, x, reference.rows[0], arguments.threshold, arguments.tolerance) for x in inputs
+            two_nodes_a_batch(module, x, absent, arguments.threshold, arguments.tolerance) for x in inputs
         ],
         "one at a time, engine": lambda: [
             explained(model, inputs[i : i + 1], reference, targets[:1], form, arguments)[0] for i in range(len(inputs))
@@ -60,16 +66,25 @@ def main() -> None:
             model, inputs, reference, targets, Form("plain", form.batch), arguments
         ),
         "batched": lambda: explained(model, inputs, reference, targets, form, arguments),
+        "Partition": lambda: [
+            methods.partition(asked(model, inputs, reference, form), inputs[i : i + 1], targets[:1], EVALUATIONS)
+            for i in range(len(inputs))
+        ],
     }
+    if importlib.util.find_spec("shap"):
+        runs["Partition of shap"] = partition_of_shap(module, inputs, absent)
     seconds = {name: np.zeros(arguments.repetitions) for name in runs}
-    by_way = {}
+    outside, by_way = {}, {}
     for turn in range(-1, arguments.repetitions):  # the first turn is a warm-up
         for name, run in runs.items():
-            start = time.perf_counter()
+            module.seconds, start = 0.0, time.perf_counter()
             by_way[name] = run()  # results are on the host: the device has finished
+            took = time.perf_counter() - start
             if turn >= 0:
-                seconds[name][turn] = (time.perf_counter() - start) / len(inputs)
-    report(arguments, model, accuracy, form, calibration, seconds, by_way, masks)
+                seconds[name][turn] = took / len(inputs)
+            if module.seconds and arguments.device == "cpu":  # on a device a call returns before it is done
+                outside[name] = (took - module.seconds) / len(inputs)
+    report(arguments, model, accuracy, form, calibration, seconds, outside, by_way, masks)
 
 
 def parse() -> argparse.Namespace:
@@ -117,17 +132,48 @@ def trained(seconds: float, device: str, weights: Path | None) -> tuple[Classifi
     return model, float(accuracy)
 
 
-def explained(model, inputs, reference, targets, form, arguments) -> list[HShap]:
+class Timed:
+    """A module of two classes, and the seconds that its calls took."""
+
+    def __init__(self, module: nn.Module):
+        self.module, self.seconds, self.device = module, 0.0, next(module.parameters()).device
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Logits (n, 2)."""
+        start = time.perf_counter()
+        logits = self.module(rows)
+        self.seconds += time.perf_counter() - start
+        return logits
+
+
+def asked(model, inputs, reference, form) -> Question:
     cells = np.arange(np.prod(inputs.shape[2:]), dtype=np.int32).reshape(inputs.shape[2:])
     features = Features("pixel", cells.shape, np.broadcast_to(cells, inputs.shape[1:]))
-    question = Question(model, reference, features, "probability", form)
+    return Question(model, reference, features, "probability", form)
+
+
+def explained(model, inputs, reference, targets, form, arguments) -> list[HShap]:
     growth = methods.Growth(arguments.threshold, tolerance=arguments.tolerance)
-    return methods.trees(question, inputs, targets, MIN_SIZE, growth)
+    return methods.trees(asked(model, inputs, reference, form), inputs, targets, MIN_SIZE, growth)
 
 
-def two_nodes_a_batch(model, x, absent, threshold: float, tolerance: float) -> tuple[int, int]:
+def partition_of_shap(module: Timed, inputs: np.ndarray, absent: np.ndarray) -> Callable[[], list]:
+    """What explains the inputs one by one by shap's PartitionExplainer; its tree is built here, and so not timed."""
+    shap = importlib.import_module("shap")
+
+    def logits(pictures: np.ndarray) -> np.ndarray:
+        rows = torch.from_numpy(np.moveaxis(pictures, -1, 1).astype(np.float32)).to(module.device)
+        with torch.inference_mode():
+            return module(rows)[:, 1].cpu().numpy()
+
+    explainer = shap.PartitionExplainer(logits, shap.maskers.Image(np.moveaxis(absent, 0, -1)))
+    pictures = np.moveaxis(inputs, 1, -1)
+    return lambda: [explainer(x[None], max_evals=EVALUATIONS, fixed_context=0, silent=True) for x in pictures]
+
+
+def two_nodes_a_batch(module: Timed, x, absent, threshold: float, tolerance: float) -> tuple[int, int]:
     """One picture's tree, two nodes at a time, 16 rows a node, masks whole: relevant leaves and rows evaluated."""
-    device = torch.device(model.device)
+    device = module.device
     x, absent = torch.from_numpy(x).to(device), torch.from_numpy(absent).to(device)
     readout, present = torch.from_numpy(GAME.readout).to(device), torch.from_numpy(GAME.masks).to(device)
     nodes, leaves, rows = [(0, x.shape[1], 0, x.shape[2])], 0, 0
@@ -140,7 +186,7 @@ def two_nodes_a_batch(model, x, absent, threshold: float, tolerance: float) -> t
                 mask[:, top:bottom, left:right] = present[:, place, None, None]
         with torch.inference_mode():
             filled = torch.where(masks[:, :, None], x, absent)
-            values = model.module(filled.flatten(0, 1)).double().softmax(dim=1)[:, 1].view(-1, 16)
+            values = module(filled.flatten(0, 1)).double().softmax(dim=1)[:, 1].view(-1, 16)
         rows += values.numel()
         coefficients = (values @ readout.T).cpu().numpy()
         slack = tolerance * np.ptp(values.cpu().numpy())
@@ -160,7 +206,7 @@ def quadrants(node: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]
     return [(a, b, c, d) for a, b in ((top, middle), (middle, bottom)) for c, d in ((left, centre), (centre, right))]
 
 
-def report(arguments, model, accuracy, form, calibration, seconds, by_way, masks) -> None:
+def report(arguments, model, accuracy, form, calibration, seconds, outside, by_way, masks) -> None:
     """Print seconds a picture and ratios, and write them beside what they were measured with."""
     results = by_way["batched"]
     alone = by_way["one at a time, engine"]
@@ -185,6 +231,7 @@ def report(arguments, model, accuracy, form, calibration, seconds, by_way, masks
         "share_of_picture_marked": float(marked.mean()),
         "same_leaves_alone": float(same),
         "seconds_a_picture": {name: [float(f"{turn:.4g}") for turn in turns] for name, turns in seconds.items()},
+        "seconds_outside_the_model": outside,
         "times_as_fast": {},
     }
     for name, turns in seconds.items():
