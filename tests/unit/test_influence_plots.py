@@ -240,19 +240,19 @@ def test_a_sweep_is_the_measure_at_each_value():
     parzen, rho, mu = sweeps.sweep(points, X, labels, own, ("parzen", "data_lime"))
     assert (parzen.symbol, rho.symbol, mu.symbol) == ("σ", "ρ", "μ")
     for one, low, high in ((parzen, 2.0, 6.5), (rho, 2.0, 3.8), (mu, 0.010, 0.019)):
-        assert len(one.values) == 5 and (one.values[0], one.values[-1]) == (low, high)
-        assert one.phi.shape == (5, 2, 9) and one.seconds > 0
-    np.testing.assert_allclose(parzen.phi[3], influence.parzen(points, X, labels, 5.0))
+        assert len(one.values) == 10 and (one.values[0], one.values[-1]) == (low, high)
+        assert one.phi.shape == (10, 2, 9) and one.seconds > 0
+    np.testing.assert_allclose(parzen.phi[6], influence.parzen(points, X, labels, 5.0))
     np.testing.assert_allclose(mu.phi[0], influence.data_lime(points, X, labels, mu=0.010))
     rows = sweeps.sweep_rows(mu, points.reshape(2, 1, 3, 3), ["one", "two"]).data
-    assert rows.count("<img") == 2 * 11 and "μ = 0.019 ±" in " ".join(shown(rows).split())
+    assert rows.count("<img") == 2 * 21 and "μ = 0.019 ±" in " ".join(shown(rows).split())
 
 
 def test_a_width_without_neighbours_says_so():
     X, labels = np.array([[0.0, 0], [900, 0], [0, 900]]), np.array([0, 1, 0])
     (parzen,) = sweeps.sweep(X[:1], X, labels, labels[:1], ["parzen"])
     assert all(parzen.warned)
-    assert sweeps.sweep_rows(parzen, X[:1].reshape(1, 1, 1, 2), ["one"]).data.count("⚠ no neighbours") == 5
+    assert sweeps.sweep_rows(parzen, X[:1].reshape(1, 1, 1, 2), ["one"]).data.count("⚠ no neighbours") == 10
 
 
 # --- records ------------------------------------------------------------------------------------------------------

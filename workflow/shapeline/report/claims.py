@@ -152,7 +152,7 @@ CLAIMS = (
     Claim(
         SLIWINSKI,
         "8.2",
-        "The same of the decile scores of COMPAS, which stand in for the list",
+        "MIM and Parzen point the same way on COMPAS, which stands in for the list: cosine of 0.94 or more",
         ("compas",),
         alike("mim", "parzen", 0.94),
     ),

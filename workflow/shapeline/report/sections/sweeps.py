@@ -17,10 +17,13 @@ from shapeline.report.sections.influence import data_labels
 from shapeline.report.sections.points import Shown, picture_row
 
 SWEPT = 12_500  # labelled rows at most for the sweeps, about the paper's: seconds a page
-# Table 3 of the paper has ten values of each.
+# The ten values of each in table 3 of the paper.
 SWEEPS = {
-    "parzen": {"sigma": ("σ", (2.0, 3.0, 4.0, 5.0, 6.5))},
-    "data_lime": {"rho": ("ρ", (2.0, 2.4, 2.8, 3.2, 3.8)), "mu": ("μ", (0.010, 0.012, 0.014, 0.016, 0.019))},
+    "parzen": {"sigma": ("σ", (2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5))},
+    "data_lime": {
+        "rho": ("ρ", (2.0, 2.2, 2.4, 2.6, 2.8, 3.0, 3.2, 3.4, 3.6, 3.8)),
+        "mu": ("μ", (0.010, 0.011, 0.012, 0.013, 0.014, 0.015, 0.016, 0.017, 0.018, 0.019)),
+    },
 }
 
 
