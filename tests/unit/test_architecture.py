@@ -20,6 +20,7 @@ MOST_LINES, MOST_PARAMETERS = 60, 8
 PUBLIC = {
     "report.python.call.explain",
     "report.python.comparison.compare",
+    "influence.augmented.augmented_mim",
     "influence.local_linear.data_lime",
     "influence.mim.mim",
     "influence.parzen.parzen",

@@ -103,6 +103,25 @@ def test_beats_holds_fails_or_stays_open(results):
     assert claim_checks.beats("good", "poor", metric="localization")(results).verdict == "not testable here"
 
 
+def test_two_experiments_are_level_where_the_interval_of_their_difference_says_so(results, monkeypatch):
+    """Thirty instances, deviation 0.1 each: the difference has an interval of 0.05 to either side."""
+    other = SimpleNamespace(**vars(results) | {"experiment": "other"})
+    told = {}
+    for moved in (0.0, 0.06, 0.3):
+        other.measured = {"log_odds": measured(good=results.measured["log_odds"]["value"][:30] + moved)}
+        told[moved] = claim_checks.level("good", 0.1, "log_odds", "masking_area")(results, other)
+    assert [finding.verdict for finding in told.values()] == ["holds", "undecided", "fails"]
+    assert (
+        claim_checks.level("absent", 0.1, "log_odds", "masking_area")(results, other).verdict == claim_checks.UNTESTABLE
+    )
+    check = claim_checks.level("good", 0.1, "log_odds", "masking_area")
+    monkeypatch.setattr(claims, "CLAIMS", (claim_checks.Claim("p", "1", "level", ("imdb", "other"), check, True),))
+    both = claims.table([results, other]).iloc[0]
+    assert (both["experiment"], both["verdict"]) == ("imdb, other", "⚠ fails")
+    assert claims.table([results]).iloc[0]["found here"] == "other is not among these reports"
+    assert claims.of(results).empty
+
+
 def test_an_order_takes_draws_as_part_of_their_instance(results):
     """Repeats are averaged within the instance: they make its number less noisy, and are no further instances."""
     values = np.arange(5) / 10

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from shapeline import influence
 from shapeline.attribution import provenance, selection
 from shapeline.attribution.subjects import Subject
 from shapeline.config import validation
@@ -115,6 +116,55 @@ def test_counterfactual_counts_pairs_that_differ_in_one_cell():
     assert not found.scores.any() and found.flag == [labelled_points.NO_PAIRS]
 
 
+def test_a_step_classifier_has_as_little_weight_on_the_wrong_side_as_there_can_be():
+    """Equation 14 in two features, beside every direction of a circle."""
+    random = np.random.default_rng(0)
+    lost = {"step": 0.0, "line": 0.0}
+    for _ in range(20):
+        X = random.normal(size=(30, 2))
+        labels = (X @ random.normal(size=2) + 0.5 * random.normal(size=30) > 0).astype(int)
+        away, agrees = X - X[0], labels == labels[0]
+        weights = np.exp(-(away**2).sum(1) / 2)
+        angles = np.linspace(0, 2 * np.pi, 720, endpoint=False)
+
+        def wrong(phi, away=away, agrees=agrees, weights=weights):
+            return weights @ ((away @ phi >= 0) != agrees)
+
+        least = min(wrong(np.array([np.cos(a), np.sin(a)])) for a in angles)
+        for classifier in lost:
+            phi = influence.data_lime(X[:1], X, labels, rho=1.0, classifier=classifier, dtype="float64")[0]
+            lost[classifier] += (wrong(phi) - least) / weights.sum()
+        assert wrong(phi) >= least - 1e-9
+    assert lost["step"] / 20 < 0.03 < lost["line"] / 20
+
+
+def test_more_points_around_an_instance_are_labelled_by_the_model_and_counted():
+    def small(rows):  # the probability of the first class, and of the second where column a is small
+        return np.stack([rows[:, 0] > 0.1, rows[:, 0] <= 0.1], axis=1) * 0.98 + 0.01
+
+    data = records([[1, 0], [0, 2], [0.1, 0.1], [0.1, 0]], [0, 1, 0, 1], [0, 0, 1, 2])
+    question = Question(Classifier("function", "small", small, 2), None, COLUMNS)
+    measure = calling.function_of(registry.METHODS["augmented_mim"].measure)
+
+    def scored(count):
+        parameters = {"alpha": "constant"} | ({"count": count} if count != 100 else {})  # an entry may leave it out
+        given = (measure, question, data.inputs[-1:], data.ids[-1:], data, COLUMNS, 0, parameters)
+        return labelled_points.around_asked_points(*given)
+
+    scores, asked, told = scored(500)
+    assert asked.tolist() == [500] and told == {"flag": [None]}
+    # Its label is the second: a larger a speaks against it, b says nothing.
+    assert scores[0, 0] < -10 and abs(scores[0, 1]) < 0.5 * abs(scores[0, 0])
+    assert scores == pytest.approx(scored(500)[0]) and scores != pytest.approx(scored(100)[0])
+    assert scored(100)[1].tolist() == [100]
+
+
+def test_a_step_is_for_classes():
+    data = records([[1, 0], [0, 2], [0, 0]], [5.0, 2.0, 3.0], [0, 0, 2], "regression")
+    with pytest.raises(ShapelineError, match=r"classifier step is for classes"):
+        explained("data_lime", data, classifier="step")
+
+
 def plane(task: str) -> Classifier:
     """0.1 + 0.2 a + 0.3 b: the prediction, or the probability of the second class."""
     return Classifier("function", "plane", lambda rows: 0.1 + rows @ np.array([0.2, 0.3]), 2, task=task)
@@ -199,7 +249,7 @@ def test_texts_and_calls_without_data_are_refused():
 
 @pytest.mark.parametrize("name", DATA)
 def test_parameters_and_defaults_are_those_of_the_measure(name):
-    assert {"mim", "parzen", "data_lime", "qii", "counterfactual"} == set(DATA)
+    assert {"mim", "parzen", "data_lime", "augmented_mim", "qii", "counterfactual"} == set(DATA)
     given = inspect.signature(calling.function_of(registry.METHODS[name].measure)).parameters
     fields = {key: field for key, field in registry.METHODS[name].parameters.model_fields.items() if key != "method"}
     ours = {"predict", "points", "X", "labels", "point_labels", "regression", "device", "seed"}
@@ -245,6 +295,15 @@ def lines(raw: dict) -> list[str]:
         ({"metrics": {"efficiency": {}}}, ["faces.metrics.efficiency", "there is no model; remove the metric"]),
         ({"methods": {"k": {"method": "kernel_shap"}}}, ["faces.methods.k: kernel_shap asks a model", "mim, parzen"]),
         ({"methods": {"q": {"method": "qii"}}}, ["faces.methods.q: qii asks a model"]),
+        ({"methods": {"q": {"method": "augmented_mim"}}}, ["faces.methods.q: augmented_mim asks a model"]),
+        (
+            {
+                "dataset": "diabetes",
+                "features": {"kind": "column"},
+                "methods": {"s": {"method": "data_lime", "classifier": "step"}},
+            },
+            ["faces.methods.s: classifier step is for classes"],
+        ),
         ({"methods": {"p": {"method": "parzen"}}}, ["experiments.faces.methods.p.sigma: is missing"]),
         ({"methods": {"p": {"method": "mim", "alpha": "cubic"}}}, ["faces.methods.p.alpha: unknown value 'cubic'"]),
         (
@@ -280,6 +339,8 @@ def test_data_methods_stand_beside_those_of_the_model(default):
             "mim": {"method": "mim"},
             "parzen": {"method": "parzen", "sigma": 1.0},
             "data_lime": {"method": "data_lime", "mu": 0.1},
+            "step": {"method": "data_lime", "classifier": "step"},
+            "augmented": {"method": "augmented_mim", "count": 20},
             "qii": {"method": "qii"},
             "counterfactual": {"method": "counterfactual"},
         }

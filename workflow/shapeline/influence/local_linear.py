@@ -4,11 +4,13 @@ import warnings
 
 import numpy as np
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, nearest
 from shapeline.influence.arrays import Space, positive
 from shapeline.influence.neighbours import BLOCK, Neighbours
 
 STEEP = 1e4  # largest over smallest eigenvalue that float32 rows bear within 1e-5
+CLASSIFIERS = ("line", "step")
+STEPS = 100  # of a descent
 SLICE = 1 << 18  # cells in float64 at a time, so that they stay in the cache
 
 
@@ -22,11 +24,12 @@ def data_lime(
     *,
     mu: float | None = None,
     ridge: float = 1.0,
+    classifier: str = "line",
     point_labels=None,
     dtype: str = "float32",
     device: str = "cpu",
 ) -> np.ndarray:
-    """Slopes of a linear fit to s(x, y) on the data around x, free intercept (METHODS §7; eq. 14 has a step instead).
+    """Slopes of a linear fit to s(x, y) on the data around x, free intercept (METHODS §7), or a step (eq. 14).
 
     points: (p, n), each an x; -> (p, n) float64, which minimises sum_y w_y (s(x, y) - b - phi.(y - x))^2 +
     ridge |phi|^2 over phi and b, x itself included where it is a row. s as in `mim`: positive is towards x's own label.
@@ -35,14 +38,14 @@ def data_lime(
     rho: w = sqrt(exp(-r^2 / rho^2)), r Euclidean.
     mu: in place of rho, the width of the cosine distance r = 1 - cos(x, y) (0 has cosine 0 with everything).
     ridge: penalty of large slopes.
+    classifier: "line", or "step": of classes the phi of length 1 for which sum_y w_y [agrees(y) differs from
+    1(phi.(y - x) >= 0)] is least, as far as a descent finds it.
     regression, categorical, point_labels, dtype, device: as in `mim`, and its errors.
     """
     where = "data_lime"
     rho, ridge = positive(where, "rho", rho), positive(where, "ridge", ridge)
-    if mu is not None:
-        mu = positive(where, "mu", mu)
-        if len(tuple(categorical)):
-            raise ShapelineError(f"{where}: the cosine kernel (mu) takes no categorical columns; use rho.")
+    mu = None if mu is None else positive(where, "mu", mu)
+    _check(where, classifier, regression, mu, categorical)
     # Distances always in float64: they cost little beside the fits, and the kernels are steep.
     data = Neighbours(where, points, X, categorical, "float64", device)
     known, own = data.labels(labels, regression, point_labels)
@@ -52,10 +55,8 @@ def data_lime(
     lost = []
     for chunk in data.chunks():
         squared = data.space.host(data.squared(chunk).squared)
-        kernel = (
-            squared / (2 * rho**2) if mu is None else _cosine_distance(data.points[chunk], data.X) ** 2 / (2 * mu**2)
-        )
-        weights = np.exp(-kernel)
+        apart = squared / rho**2 if mu is None else (_cosine_distance(data.points[chunk], data.X) / mu) ** 2
+        weights = np.exp(-apart / 2)
         for row, index in enumerate(range(chunk.start, chunk.stop)):
             kept = _carrying(weights[row], squared[row], ridge, tolerance)
             if not (weights[row, kept] * squared[row, kept]).any():
@@ -64,6 +65,8 @@ def data_lime(
             # c(y) - c(x) or agreement: the intercept takes up c(x).
             target = known[kept] - own[index] if regression else np.where(known[kept] == own[index], 1.0, -1.0)
             scores[index] = _slopes(data, index, kept, weights[row, kept], target, ridge, dtype)
+            if classifier == "step":
+                scores[index] = _step(data, index, kept, weights[row, kept], target, scores[index])
     if lost:
         warnings.warn(
             f"{where}: no row but equal ones keeps weight at {len(lost)} of {len(scores)} points (the first is point "
@@ -71,6 +74,41 @@ def data_lime(
             stacklevel=2,
         )
     return scores
+
+
+def _check(where: str, classifier: str, regression: bool, mu: float | None, categorical) -> None:
+    if mu is not None and len(tuple(categorical)):
+        raise ShapelineError(f"{where}: the cosine kernel (mu) takes no categorical columns; use rho.")
+    if classifier not in CLASSIFIERS:
+        raise ShapelineError(f"{where}: unknown classifier {classifier!r}.{nearest(classifier, CLASSIFIERS)}")
+    if classifier == "step" and regression:
+        raise ShapelineError(f"{where}: classifier step is for classes, and these are of a regression; use line.")
+
+
+def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray) -> np.ndarray:
+    """The direction (n,) with the least weight of rows on the wrong side, kept on the way (Gallant 1990: pocket).
+
+    data, index, kept, weights, target: as in `_slopes`, the target 1 or -1. No descent reaches the least for certain:
+    that takes time exponential in n. Each step adds the rows on the wrong side, as a perceptron does, of length 1 each.
+    """
+    apart = data.differences(slice(index, index + 1), np.zeros(len(kept), int), kept).astype(np.float64)
+    length = np.linalg.norm(apart, axis=1)
+    apart, weights, target = apart[length > 0], weights[length > 0], target[length > 0]
+    pull = apart * (weights * target / length[length > 0])[:, None]
+    best, least = line, np.inf
+    for start in (line, pull.sum(axis=0)):
+        phi = start / (np.linalg.norm(start) or 1.0)
+        for step in range(STEPS):
+            wrong = (apart @ phi >= 0) != (target > 0)
+            lost = weights[wrong].sum()
+            if lost < least:
+                best, least = phi, lost
+            if not lost:
+                break
+            change = pull[wrong].sum(axis=0)
+            phi = phi + change / (np.linalg.norm(change) or 1.0) / np.sqrt(step + 1)
+            phi /= np.linalg.norm(phi) or 1.0
+    return best / (np.linalg.norm(best) or 1.0)
 
 
 def _cosine_distance(points: np.ndarray, X: np.ndarray) -> np.ndarray:

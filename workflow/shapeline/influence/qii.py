@@ -1,4 +1,4 @@
-"""Measures that may ask the classifier: quantitative input influence, and data made denser around points."""
+"""Quantitative input influence, which asks the classifier (Datta et al. 2016; Sliwinski et al. 2019, §7.4)."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import numpy as np
 from shapeline.designs.design import all_coalitions
 from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError
-from shapeline.influence.arrays import positive, table
+from shapeline.influence.arrays import table
 
 EXACT = 12  # columns
 ROWS = 1 << 16  # rows given to the classifier at a time
@@ -58,26 +58,3 @@ def _asked(predict: Callable, rows: np.ndarray) -> np.ndarray:
             "must give one finite number a row, the probability of one class, say."
         )
     return values
-
-
-def augment(predict: Callable, points, X, labels, count: int = 100, spread: float = 0.1, *, seed: int = 0):
-    """The data with `count` more rows around each point, labelled by the classifier (Sliwinski et al. 2019, §7.5).
-
-    predict: rows (k, n) -> (k,) labels.
-    points: (p, n), each an x.
-    X, labels: (m, n) and (m,); -> (X (m + p count, n), labels), on which any measure then runs.
-    count: new rows a point.
-    spread: they are x + N(0, spread times the column's standard deviation), so a constant column stays.
-    seed: of the noise.
-    """
-    points, X = table("augment", "points", points), table("augment", "X", X)
-    spread = positive("augment", "spread", spread)
-    if points.shape[1] != X.shape[1]:
-        raise ShapelineError(f"augment: points have {points.shape[1]} features and X has {X.shape[1]}.")
-    random = np.random.default_rng(seed)
-    noise = random.standard_normal((len(points), count, X.shape[1])) * (spread * X.std(axis=0))
-    rows = (points[:, None, :] + noise).reshape(-1, X.shape[1])
-    answers = np.asarray(predict(rows))
-    if answers.shape != (len(rows),):
-        raise ShapelineError(f"augment: the classifier gave shape {answers.shape} for {len(rows)} rows, not one label.")
-    return np.concatenate([X, rows]), np.concatenate([np.asarray(labels), answers])

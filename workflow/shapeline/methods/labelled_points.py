@@ -59,6 +59,54 @@ def around_points(
     return pooled(influence.reshape(inputs.shape), features), 0, {"flag": _flags(influence, EMPTY)}
 
 
+def around_asked_points(
+    measure: Callable,
+    question: Question,
+    inputs: np.ndarray,
+    instances: Sequence[int],
+    dataset: Dataset,
+    features: Features,
+    seed: int,
+    parameters: dict,
+) -> tuple[np.ndarray, np.ndarray, dict]:
+    """`augmented_mim` of the input cells, summed over each feature's, and the rows that the model labelled.
+
+    measure: the influence, from a function, points and labelled data.
+    question: its model, which labels rows around the instances.
+    inputs, instances, dataset, features: as in `around_points`.
+    seed: of this label and repeat; each instance draws its own rows.
+    parameters: of the measure, count and spread among them.
+
+    -> scores (n, d), rows asked (n,), and {"flag": ...} where a row is all 0.
+    """
+    model, known = question.model, _complete(dataset, False)
+    if "categorical" in parameters:
+        parameters = {**parameters, "categorical": _numbered(parameters["categorical"], dataset.card)}
+
+    asked: list[int] = []
+
+    def predict(rows: np.ndarray) -> np.ndarray:
+        asked.append(len(rows))
+        return model.predict(rows.reshape(-1, *inputs.shape[1:]).astype(inputs.dtype))
+
+    influence = np.concatenate(
+        [
+            measure(
+                predict,
+                point[None],
+                _rows(known.inputs),
+                known.labels,
+                seed=seed_of(seed, instance),
+                regression=_is_regression(dataset),
+                point_labels=label[None],
+                **parameters,
+            )
+            for point, instance, label in zip(_rows(inputs), instances, _labels(dataset, instances), strict=True)
+        ]
+    )
+    return pooled(influence.reshape(inputs.shape), features), np.array(asked), {"flag": _flags(influence, EMPTY)}
+
+
 def of_outputs(
     measure: Callable,
     question: Question,

@@ -228,6 +228,19 @@ class DataLime(OfPoints):
     rho: float = Field(3.0, gt=0, description="Width of the Euclidean kernel, in the data's units.")
     mu: float | None = Field(None, gt=0, description="Width of the kernel of cosine distance, in place of rho.")
     ridge: float = Field(1.0, gt=0, description="Penalty of large slopes.")
+    classifier: Literal["line", "step"] = Field(
+        "line", description="What is fitted: a line, or a step at the instance, of classes; its score has length 1."
+    )
+
+
+class AugmentedMim(Mim):
+    count: int = Field(100, ge=1, description="Rows around an instance that the model labels.")
+    spread: float = Field(
+        0.1, gt=0, description="How far they lie from it: a share of the standard deviation of each column."
+    )
+
+    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+        return self.count
 
 
 class Qii(Parameters):

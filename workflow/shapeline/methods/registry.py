@@ -18,6 +18,7 @@ from shapeline.designs.design import FIRST_ROUND
 from shapeline.errors import ShapelineError, nearest
 from shapeline.methods.own import OWN_TAKES, own_arguments
 from shapeline.methods.parameters import (
+    AugmentedMim,
     BetaShapley,
     CShapley,
     CShapleyRegression,
@@ -402,6 +403,15 @@ METHODS = Registry(
             needs=("labelled points",),
             asks_model=False,
             measure="shapeline.influence.local_linear:data_lime",
+            unit="none",
+        ),
+        "augmented_mim": Method(
+            "data",
+            "shapeline.methods.labelled_points:around_asked_points",
+            AugmentedMim,
+            needs=("labelled points",),
+            random=True,
+            measure="shapeline.influence.augmented:augmented_mim",
             unit="none",
         ),
         "qii": Method(

@@ -28,13 +28,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, and the check of it on the results of the first of its experiments that there is."""
+    """A claim, and the check of it on the results of the first of its experiments that there is.
+
+    every: the check takes the results of all of its experiments, in their order.
+    """
 
     paper: str
     section: str
     text: str
     experiments: tuple[str, ...]
-    check: Callable[[Results], Finding]
+    check: Callable[..., Finding]
+    every: bool = False
 
 
 def accuracy(claimed: float) -> Callable[[Results], Finding]:
@@ -85,6 +89,29 @@ def beats(
         claim = ahead_of(values[[first, *others]], first, better)
         ahead = "; ".join(f"{label} {interval(row)}" for label, row in claim.table.iterrows())
         return Finding(f"ahead of: {ahead}", VERDICTS[claim.verdict])
+
+    return check
+
+
+def level(label: str, within: float, metric: str, quantity: str) -> Callable[[Results, Results], Finding]:
+    """Whether a label's means on the instances of two experiments are no more than so far apart: holds where the 95 %
+    interval of the difference (Welch's) lies inside, fails where it lies outside."""
+
+    def check(first: Results, second: Results) -> Finding:
+        values = []
+        for results in (first, second):
+            frame = results.measured.get(metric)
+            if frame is None or label not in set(frame["label"]):
+                return Finding(f"{label} was not measured in {results.experiment}", UNTESTABLE)
+            values.append(paired.by_label(frame[frame["label"] == label], quantity)[label].dropna().to_numpy())
+        if min(map(len, values)) < LEAST_INSTANCES:
+            return Finding(f"{number(min(map(len, values)))} instances are too few for a verdict", UNTESTABLE)
+        (a, b), error = values, math.sqrt(sum(one.var(ddof=1) / len(one) for one in values))
+        row = {"mean": b.mean() - a.mean()}
+        row |= {"low": row["mean"] - 1.96 * error, "high": row["mean"] + 1.96 * error}
+        inside, outside = max(-row["low"], row["high"]) <= within, max(row["low"], -row["high"]) > within
+        text = f"{a.mean():.3f} and {b.mean():.3f}, apart {interval(row)}; the margin is {within:g}"
+        return Finding(text, HOLDS if inside else FAILS if outside else OPEN)
 
     return check
 

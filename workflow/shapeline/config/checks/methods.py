@@ -179,6 +179,8 @@ def labelled_points(label: Label) -> Iterator[str]:
         yield f"{label.where}: {entry.method} compares points and the tokens of a text are none; remove it"
     if getattr(entry, "mu", None) and entry.categorical:
         yield f"{label.where}: the kernel of cosine distance (mu) takes no categorical columns; use rho"
+    if getattr(entry, "classifier", "") == "step" and source and source.task == "regression":
+        yield f"{label.where}: classifier step is for classes, and the dataset is of regression; use line"
     for column in getattr(entry, "categorical", ()):
         if isinstance(column, str) and source and column not in source.feature_names:
             hint = nearest(column, source.feature_names)
