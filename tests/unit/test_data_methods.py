@@ -216,6 +216,26 @@ def test_rows_say_where_no_neighbour_carries_weight():
     assert about["framework"] is about["form"] is about["reference"] is about["value"] is None
 
 
+def test_records_are_sought_by_their_values():
+    """In standard deviations of each column; a record once; of all parts where there is no model."""
+    data = records([[0, 100], [1, 0], [0.4, 0], [5, 5]], [1, 0, 0, 1], [0, 0, 1, 2])
+    subject = Subject(None, data, COLUMNS, None)
+    chosen = selection.select(subject, 0, near=[{"a": 0.5, "b": 60}, {"a": 0.5}, {"a": 0.5}])
+    assert chosen["row"].tolist() == [0, 2, 1] and chosen["instance"].tolist() == [90, 88, 89]
+    coded = records([[0, 1], [1, 0]], [0, 1], [0, 2])
+    coded.card["categories"] = {"b": ["X", "Y"]}
+    subject = Subject(None, coded, COLUMNS, None)
+    assert selection.select(subject, 0, near=[{"b": "Y"}, {"b": "Y"}])["row"].tolist() == [0, 1]
+    for near, words in (
+        ([{"c": 1}], "there is no column 'c'"),
+        ([{"b": "Z"}], "column 'b': 'Z' is not one of them"),
+        ([{"a": "X"}], "column 'a' holds numbers"),
+        ([{}] * 3, "3 records are sought, among 2"),
+    ):
+        with pytest.raises(ShapelineError, match=words):
+            selection.select(subject, 0, near=near)
+
+
 def test_instances_do_not_depend_on_the_others_of_their_shard():
     random = np.random.default_rng(0)
     data = records(random.normal(size=(60, 2)), random.integers(0, 2, 60), np.repeat([0, 2], 30))
@@ -306,6 +326,16 @@ def lines(raw: dict) -> list[str]:
         ),
         ({"methods": {"p": {"method": "parzen"}}}, ["experiments.faces.methods.p.sigma: is missing"]),
         ({"methods": {"p": {"method": "mim", "alpha": "cubic"}}}, ["faces.methods.p.alpha: unknown value 'cubic'"]),
+        ({"instances": {"near": [{"a": 1.0}]}}, ["faces.instances.near: records are sought by columns"]),
+        (
+            {
+                "instances": {"near": [{"mean radius": 1.0}], "or_all": True},
+                "dataset": "breast_cancer",
+                "features": {"kind": "column"},
+                "methods": {"m": {"method": "mim"}},
+            },
+            ["faces.instances.or_all: the records that near seeks"],
+        ),
         (
             {"methods": {"p": {"method": "data_lime", "mu": 0.1, "categorical": [0]}}},
             ["faces.methods.p: the kernel of cosine distance"],

@@ -97,7 +97,7 @@ def test_names_are_those_of_something(experiments):
     official = {file.name for source in datasets.SOURCES.values() for file in source.files}
     more = {"log_probability", "pad", "mean", "default", "paper", "experiment", "examples", "peers", "instances_shown"}
     more |= {"regression", "set_influence", "weights", "training", "malaria", "uniform", "printed", "kernel", "product"}
-    keys |= {*types.Experiment.model_fields, *types.Training.model_fields}
+    keys |= {*types.Experiment.model_fields, *types.Training.model_fields, *types.Instances.model_fields}
     known = {*experiments, *labels, *methods.METHODS, *keys, *official, *more}
     for _, row in ROWS:
         for name in re.findall(r"`([^`]+)`", " ".join(row.values())):

@@ -11,7 +11,7 @@ from shapeline.attribution.subjects import Subject
 from shapeline.datasets import checks, document_files, regions
 from shapeline.datasets.sources import PARTS
 from shapeline.engine.forms import Form
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import LOG_HALF
 from shapeline.seeds import seed_of
 
@@ -24,6 +24,7 @@ class Wanted:
     texts: explained in their place: instances -1, -2, ..., label -1.
     label, correct, objects: only instances of that class, only those predicted correctly, only pictures with so many
     objects of their class. or_all: where there are fewer, all of them.
+    near: in their place the records nearest to values by column, in this order; without a model of all parts.
     """
 
     count: int = 100
@@ -33,6 +34,7 @@ class Wanted:
     correct: bool = False
     objects: int | None = None
     or_all: bool = False
+    near: list[dict[str, float | str]] | None = None
 
 
 def select(subject: Subject, seed: int, count: int = 100, **others) -> pd.DataFrame:
@@ -74,7 +76,7 @@ def _chosen(subject: Subject, seed: int, wanted: Wanted) -> dict:
         rows = np.full(len(wanted.texts), -1)
         chosen = {"instance": -1 - np.arange(len(rows)), "row": rows, "label": rows, "text": wanted.texts}
     else:
-        rows = _drawn(subject, seed, wanted)
+        rows = _nearest(subject, wanted) if wanted.near else _drawn(subject, seed, wanted)
         chosen = {"instance": subject.dataset.ids[rows], "row": rows, "label": subject.dataset.labels[rows]}
         if subject.dataset.card["kind"] == "text":
             chosen["text"] = document_files.documents(subject.folder, chosen["instance"])
@@ -151,6 +153,31 @@ def _drawn(subject: Subject, seed: int, wanted: Wanted) -> np.ndarray:
             f"instances.count: {count} asked, the {split} split has {len(order)}{told}; lower the count"
         )
     return np.sort(order[:count])
+
+
+def _nearest(subject: Subject, wanted: Wanted) -> np.ndarray:
+    """The rows nearest to the values wanted, none of them twice; a category that differs counts as one deviation."""
+    dataset = subject.dataset
+    card, names = dataset.card, dataset.card.get("feature_names") or []
+    left = dataset.split == PARTS.index(wanted.split) if subject.model else np.ones(len(dataset.ids), bool)
+    if len(dataset.inputs[:1].shape) != 2 or left.sum() < len(wanted.near):
+        raise ShapelineError(f"instances.near: {len(wanted.near)} records are sought, among {left.sum()} of a table")
+    rows = []
+    for values in wanted.near:
+        apart = np.zeros(len(left))
+        for name, value in values.items():
+            if name not in names:
+                raise ShapelineError(f"instances.near: there is no column '{name}'.{nearest(name, names)}")
+            column = dataset.inputs[:, names.index(name)].astype(np.float64)
+            if name in (known := card.get("categories") or {}):
+                apart += column != checks.class_index(f"instances.near, column '{name}'", value, known[name])
+            elif isinstance(value, str):
+                raise ShapelineError(f"instances.near: column '{name}' holds numbers, and {value!r} is none")
+            else:
+                apart += (column - value) ** 2 / (column.var() or 1.0)
+        rows.append(int(np.where(left, apart, np.inf).argmin()))
+        left[rows[-1]] = False
+    return np.array(rows)
 
 
 def _correct(subject: Subject, rows: np.ndarray, count: int, of: slice) -> np.ndarray:

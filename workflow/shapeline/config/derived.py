@@ -52,7 +52,7 @@ def dataset_of(config: Config, experiment: Experiment) -> str:
 def shards_of(config: Config, experiment: Experiment) -> int:
     """Score files a label."""
     number, chosen = experiment.shards or config.shards, experiment.instances
-    count = len(chosen.texts or ()) or chosen.count
+    count = chosen.number
     return math.ceil(count / INSTANCES_A_SHARD) if number == "auto" else min(number, count)
 
 

@@ -43,7 +43,7 @@ def _shrunk(config: Config) -> Config:
         full = config.experiments[name]
         experiment.pop("shards", None)
         chosen = experiment.get("instances", {})
-        if "texts" not in chosen:
+        if not {"texts", "near"} & set(chosen):
             chosen = {key: chosen[key] for key in chosen if key != "correct"}  # a model of two epochs errs
             experiment["instances"] = {**chosen, "count": min(16, full.instances.count), "or_all": True}
         for key in ("repeats", "seeds"):
@@ -65,7 +65,7 @@ def _grown(config: Config) -> Config:
     large["results"] = f"{config.results}/beyond"
     for name, experiment in large["experiments"].items():
         full = config.experiments[name]
-        if not full.instances.texts:
+        if not (full.instances.texts or full.instances.near):
             more = {"count": 3 * full.instances.count, "or_all": True}
             experiment["instances"] = {**experiment.get("instances", {}), **more}
         experiment["repeats"] = max(3, full.repeats)

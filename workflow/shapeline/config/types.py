@@ -255,6 +255,17 @@ class Instances(Strict):
     texts: list[Annotated[str, Field(min_length=1)]] | None = Field(
         None, min_length=1, description="Documents of one's own, explained in place of test instances."
     )
+    near: list[dict[str, float | str]] | None = Field(
+        None,
+        min_length=1,
+        description="Of a table, in place of a draw: for each of these values by column the record that is nearest, in "
+        "the columns' standard deviations.",
+    )
+
+    @property
+    def number(self) -> int:
+        """How many there are at most."""
+        return len(self.texts or self.near or ()) or self.count
 
 
 class Report(Strict):

@@ -60,9 +60,14 @@ def lime(
         fitted = constrained_fit(inner, weights, "lime", ridge)
         back = np.r_[len(fitted.masks) - 1, : len(fitted.masks) - 1]  # the full mask first
         return Design(fitted.masks[back], fitted.readout[:, back])
-    masks = np.concatenate([np.ones((1, d), bool), _masks(d, np.arange(d), budget - 1, rng)])
+    masks = lime_masks(d, budget, rng)
     weights = lime_weights(masks, kernel, kernel_width)
-    return Design(masks, _ridge_readout(masks, weights, ridge))
+    return Design(masks, ridge_readout(masks, weights, ridge))
+
+
+def lime_masks(d: int, budget: int, rng: np.random.Generator) -> np.ndarray:
+    """The masks that `lime` draws, (K, d), K = min(budget, 2^d), the full one first."""
+    return np.concatenate([np.ones((1, d), bool), _masks(d, np.arange(d), budget - 1, rng)])
 
 
 def lime_weights(masks: np.ndarray, kernel: str = "cosine", kernel_width: float = 0.25) -> np.ndarray:
@@ -124,7 +129,7 @@ def _masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> 
     return drawn
 
 
-def _ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.ndarray:
+def ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.ndarray:
     """(d, K) readout of a weighted ridge fit; centring by the weighted mean leaves the intercept unpenalised."""
     n, d = masks.shape
     root = np.sqrt(weights)

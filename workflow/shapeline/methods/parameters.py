@@ -147,6 +147,13 @@ class Lime(Sampled):
     selection: Literal["lasso", "forward"] = Field("lasso", description="How the features kept are chosen.")
 
 
+class LimeInput(Sampled):
+    sigma: float = Field(
+        0.5, gt=0, description="Width of the kernel, as a share of the distance to the fully masked input."
+    )
+    ridge: float = Field(1.0, gt=0, description="Penalty of large scores.")
+
+
 class ReadsModel(Parameters):
     def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
         return 2  # both ends, which the scores must add up to

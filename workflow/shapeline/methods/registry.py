@@ -32,6 +32,7 @@ from shapeline.methods.parameters import (
     IntegratedGradients,
     Interactions,
     Lime,
+    LimeInput,
     LShapley,
     Mim,
     OnGraph,
@@ -294,6 +295,14 @@ METHODS = Registry(
             random=True,
             exchangeable=True,
             holds="coalitions",
+        ),
+        "lime_input": Method(
+            "coalitions",
+            "shapeline.methods.lime_input:lime_input",
+            LimeInput,
+            minimum="shapeline.designs.surrogate:lime_minimum",
+            random=True,
+            data=("image", "table"),
         ),
         "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", OwnFeatures, control=True),
         "random": Method(

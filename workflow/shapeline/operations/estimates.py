@@ -85,7 +85,7 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
 def explanations(config: Config, name: str) -> int:
     """Explanations by a label in a repeat: of instances, or of each label of those that have several."""
     chosen, dataset = config.experiments[name].instances, paths.dataset_of(config, name)
-    count, source, card = len(chosen.texts or ()) or chosen.count, source_of(config.datasets[dataset]), card_of(dataset)
+    count, source, card = chosen.number, source_of(config.datasets[dataset]), card_of(dataset)
     if chosen.label is not None or (source.task if source else card.get("task")) != "multilabel":
         return count
     return count * len((config.datasets[dataset].classes or source.classes) if source else card["classes"])
@@ -98,7 +98,7 @@ def of_models(config: Config, name: str) -> float:
 
 
 def _trainings(experiment: Experiment) -> float:
-    count = len(experiment.instances.texts or ()) or experiment.instances.count
+    count = experiment.instances.number
     return 1 + (experiment.seeds - 1) * min(1, (experiment.seed_instances or count) / count)
 
 

@@ -238,6 +238,7 @@ RULES: tuple[Rule, ...] = (
     metrics.of_other_references,
     reference_file,
     instances.own_texts,
+    instances.near_records,
     instances.predictions,
     instances.classes,
     torch_alone,

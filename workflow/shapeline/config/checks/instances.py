@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from shapeline.config.checks.place import Place
 from shapeline.datasets import checks
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, nearest
 
 
 def own_texts(place: Place) -> Iterator[str]:
@@ -19,6 +19,22 @@ def own_texts(place: Place) -> Iterator[str]:
     for key in ("label", "correct", "objects", "or_all"):
         if key in chosen.model_fields_set:
             yield f"{where}.{key}: texts of one's own are all explained and have no class; remove the key"
+
+
+def near_records(place: Place) -> Iterator[str]:
+    """Records are sought in a table, by columns that it has."""
+    where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    if not chosen.near:
+        return
+    for key in ("count", "texts", "label", "correct", "objects", "or_all"):
+        if key in chosen.model_fields_set:
+            yield f"{where}.{key}: the records that near seeks are all explained; remove the key"
+    if source and source.kind != "table":
+        yield f"{where}.near: records are sought by columns, and source '{source.name}' is no table; remove the key"
+    elif source and source.feature_names:
+        for column in dict.fromkeys(name for values in chosen.near for name in values):
+            if column not in source.feature_names:
+                yield f"{where}.near: there is no column '{column}'.{nearest(column, source.feature_names)}"
 
 
 def predictions(place: Place) -> Iterator[str]:
