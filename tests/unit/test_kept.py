@@ -57,7 +57,7 @@ def assert_as_before():
     assert [os.stat(path).st_mtime for path in ("out/page", "out/parts/figure")] == [OLD, OLD]
     assert {record_of(path).read_text() for path in ("out/page", "out/parts")} == {"old record"}
     assert not any(record_of(path, "incomplete").exists() for path in ("out/page", "out/parts"))
-    assert not list(kept.FOLDER.iterdir())
+    assert not list(jobs.KEPT.iterdir())
     assert not [name for _, folders, files in os.walk("out") for name in (*folders, *files) if name.startswith(".")]
 
 
@@ -99,14 +99,14 @@ def test_what_is_made_anew_stays(made):
     kept.put_back(of_this_run=True)
     assert read() == ["new", "new"]
     assert record_of("out/page").read_text() == "new record"
-    assert not list(kept.FOLDER.iterdir())
+    assert not list(jobs.KEPT.iterdir())
 
 
 def test_the_next_run_puts_back_what_a_killed_one_kept_and_leaves_a_living_one_alone(made):
     begin()
     kept.put_back()
     assert not os.path.exists("out/page")  # this run lives, and makes it
-    (kept.FOLDER / jobs.owner()).rename(kept.FOLDER / f"{socket.gethostname()}@4194304@1.00")
+    (jobs.KEPT / jobs.owner()).rename(jobs.KEPT / f"{socket.gethostname()}@4194304@1.00")
     kept.put_back()
     assert_as_before()
 
@@ -125,8 +125,8 @@ def test_a_disk_that_keeps_nothing_stops_no_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with open("file", "w"):
         pass
-    kept.FOLDER.parent.mkdir()
-    kept.FOLDER.touch()  # no folder can be made below it
+    jobs.KEPT.parent.mkdir()
+    jobs.KEPT.touch()  # no folder can be made below it
     kept.keep([["file"]])
     kept.put_back(of_this_run=True)
     assert os.path.exists("file")

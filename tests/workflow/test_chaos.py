@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from shapeline import scores
-from shapeline.operations import kept
+from shapeline.operations import jobs
 from tests.workflow.conftest import BIN, Checkout, copy_repository
 from tests.workflow.test_faults import workers_in
 
@@ -202,7 +202,7 @@ def test_after_all_faults_every_score_is_that_of_an_undisturbed_run(root, tmp_pa
             tolerance = 0 if label.startswith("function") else 1e-5  # a network's form is the fastest of the day
             np.testing.assert_allclose(scores.matrix(table), scores.matrix(other), rtol=0, atol=tolerance)
         chaos.told["score files compared"] += len([*places[0].path.glob("results/*/scores/*/*.parquet")])
-    assert not list((places[0].path / kept.FOLDER).glob("*"))
+    assert not list((places[0].path / jobs.KEPT).glob("*"))
     figures = ", ".join(f"{what} {count}" for what, count in chaos.told.items())
     record_property("told", f"chaos: {figures}")
     print(f"\nchaos: {figures}")

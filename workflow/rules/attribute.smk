@@ -45,6 +45,7 @@ rule attribute:
         ),
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
         values=lambda w: plan.values_folder(CONFIG, w.experiment),
+        same=lambda w: os.pathsep.join(plan.same_scores(CONFIG, w.experiment, w.label)),
     params:
         settings=lambda w: plan.attribute_job(CONFIG, w.experiment, w.label),
     script:

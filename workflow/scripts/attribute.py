@@ -7,7 +7,7 @@ from shapeline.operations import jobs
 device = jobs.start(snakemake)
 
 from shapeline import scores
-from shapeline.attribution import provenance, subjects
+from shapeline.attribution import provenance, reuse, subjects
 from shapeline.attribution.rows import cache_of, explain_rows, explained, shard
 from shapeline.attribution.run import Options
 from shapeline.plan import runs
@@ -23,21 +23,18 @@ if subject.model:
 share = shard(
     explained(scores.read_table(snakemake.input.instances), settings), int(wildcards.shard), int(wildcards.shards)
 )
-progress = jobs.progress(len(share) * settings.get("repeats", 1))
-rows = explain_rows(
-    subject,
-    share,
-    settings,
-    runs.split_label(wildcards.label)[0],  # a derived model gets the very draws of the trained one
-    Options(on_error=snakemake.resources.on_error, progress=progress, cache=cache),
-)
+label = runs.split_label(wildcards.label)[0]  # a derived model gets the very draws of the trained one
+before = reuse.reused(share, subject, settings, label, snakemake)
+progress = jobs.progress(len(before.rest) * settings.get("repeats", 1))
+options = Options(on_error=snakemake.resources.on_error, progress=progress, cache=cache)
 scores.write(
     snakemake.output.scores,
-    rows,
+    before.completed(lambda rest: explain_rows(subject, rest, settings, label, options)),
     {
         "experiment": wildcards.experiment,
         "label": wildcards.label,
         "shard": f"{wildcards.shard} of {wildcards.shards}",
+        **before.stated,
         "cache": cache.folder.name if cache else None,
         **provenance.provenance(subject, settings, device),
     },

@@ -29,6 +29,7 @@ from shapeline.models import ready_kinds
 from shapeline.models.registry import ARCHITECTURES
 from shapeline.models.training import settings_for
 from shapeline.plan import code, paths, runs
+from shapeline.plan.settings import same_labels
 
 OWN_RATE = 5_000  # of a model of the user's own: a guess
 BACKWARD = 3  # a gradient takes as long as so many evaluations, and so does a step of training
@@ -71,6 +72,7 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
             slowest, slowest_seconds = label, seconds
         sampled = METHODS[experiment.methods[label].method].sampled
         each = count * shares * (experiment.repeats if sampled else 1)
+        each = 0 if _made_before(config, name, label) else each
         each += count * again
         asked += each * evaluations
         spent += each * seconds + models * runs.shards(config, name) * start
@@ -80,6 +82,12 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
         for metric in runs.metric_names(config, name)
     )
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
+
+
+def _made_before(config: Config, name: str, label: str) -> bool:
+    """Whether an experiment whose turn is earlier makes the same scores."""
+    turns = {experiment: turn for turn, experiment in enumerate(config.run)}
+    return name in turns and any(turns[other] < turns[name] for other, _ in same_labels(config, name, label))
 
 
 def explanations(config: Config, name: str) -> int:

@@ -3,6 +3,7 @@
 import _thread
 import atexit
 import contextlib
+import json
 import logging
 import os
 import re
@@ -24,6 +25,7 @@ from shapeline.operations.devices import acquire_device, usable_device
 log = logging.getLogger("shapeline")
 CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on it
 CAUSE = "error: "  # how the last lines of a failed job's log begin
+KEPT = Path(".snakemake/kept")  # files that a run makes anew, until the new ones are there: kept.py
 INSTANCES = re.compile(r"(\d+)/(\d+) instances")
 TOLD_BY_SNAKEMAKE = "SHAPELINE_ERRORS_ARE_TOLD"  # in the environment of a job whose run reads the cause from its log
 
@@ -204,3 +206,13 @@ def _watch_parents() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def kept_files(folder: Path) -> list[Path]:
+    """What is kept of the files that were in a folder, by runs that go on."""
+    found = []
+    for listed in KEPT.glob("*/*/outputs.json"):
+        with contextlib.suppress(OSError, ValueError):  # it may be put back meanwhile
+            paths = json.loads(listed.read_text(encoding="utf-8"))
+            found += [listed.parent / f"{i}" for i, path in enumerate(paths) if Path(path).parent == folder]
+    return sorted(found)

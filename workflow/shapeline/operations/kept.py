@@ -15,10 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shapeline.files import atomic
-from shapeline.operations.jobs import is_gone, owner
+from shapeline.operations.jobs import KEPT, is_gone, owner
 from shapeline.plan.records import record_of
-
-FOLDER = Path(".snakemake/kept")
 
 
 def keep(jobs: Iterable[Iterable[str]]) -> None:
@@ -32,7 +30,7 @@ def keep(jobs: Iterable[Iterable[str]]) -> None:
         there = [os.fspath(path) for path in outputs if os.path.exists(path)]
         if not there:
             continue
-        place = FOLDER / owner() / str(number)
+        place = KEPT / owner() / str(number)
         with contextlib.suppress(OSError):
             place.mkdir(parents=True)
             for i, path in enumerate(there):
@@ -48,7 +46,7 @@ def put_back(of_this_run: bool = False) -> None:
     Of a job that has not finished, all that was kept is put back, so that its files are of one making; with their old
     records the next run makes them anew, unless what had changed is as before. Outputs of other jobs stay as they are.
     """
-    for folder in FOLDER.glob("*"):
+    for folder in KEPT.glob("*"):
         if (folder.name == owner()) if of_this_run else is_gone(folder):
             with contextlib.suppress(OSError):  # the next run tries again
                 for listed in folder.glob("*/outputs.json"):

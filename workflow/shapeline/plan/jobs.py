@@ -52,6 +52,13 @@ def attribute_job(config: Config, experiment: str, label: str) -> dict:
     return _with_versions(config, job, entry.model, METHODS[entry.methods[split_label(label)[0]].method].package)
 
 
+def same_scores(config: Config, experiment: str, label: str) -> list[str]:
+    """Score files of the other experiments under `run` whose exact label asks the very same of the same model: what
+    one has made by then, the other need not make. Draws differ by label and budget."""
+    same = settings.same_labels(config, experiment, label)
+    return [file for other, theirs in same for file in score_files(config, other, theirs)]
+
+
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
     files = code.measure_code(config, experiment, metric)
     job = with_code(settings.measure_settings(config, experiment, metric), files, code.measure_facts(metric))

@@ -5,7 +5,7 @@ from shapeline.config.types import Config
 from shapeline.datasets.registry import remote_files
 from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
-from shapeline.plan.runs import labels, shards, split_label, trainings
+from shapeline.plan.runs import all_labels, labels, shards, split_label, trainings
 
 
 def fetch_settings(source: str, file: str) -> dict:
@@ -73,6 +73,23 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         else:
             settings["budget"] = _budget(config, experiment, label)
     return canonical(settings)
+
+
+def same_labels(config: Config, experiment: str, label: str) -> list[tuple[str, str]]:
+    """Other experiments under `run` with their exact labels that ask the very same of the same model."""
+    entry, (own, variant) = config.experiments[experiment], split_label(label)
+    if not METHODS[entry.methods[own].method].exact:
+        return []
+    mine, found = attribute_settings(config, experiment, label), []
+    for other in config.run:
+        if other == experiment or config.experiments[other].model != entry.model:
+            continue
+        for theirs in all_labels(config, other):
+            name, derived = split_label(theirs)
+            if derived == variant and METHODS[config.experiments[other].methods[name].method].exact:
+                same = attribute_settings(config, other, theirs) == mine
+                found += [(other, theirs)] if same else []
+    return found
 
 
 def _budget(config: Config, experiment: str, label: str) -> float | dict:
