@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from IPython.display import HTML
 from matplotlib.figure import Figure
+from scipy.stats import rankdata
 
 from shapeline.report.colours import FAINT, INK, PAPER
 from shapeline.report.elements import figure, note, table, together
@@ -30,17 +31,18 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     for rows in zip(*scores_by_label.values(), strict=True):
         d = max((len(row) for row in rows if row is not None), default=1)
         values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
-        ranks = pd.DataFrame(values).rank(axis=1).to_numpy()
-        by_quantity["rank correlation"].append(cosines(centred(ranks))[first, second])
+        by_quantity["rank correlation"].append(cosines(centred(rankdata(values, axis=1)))[first, second])
         by_quantity["cosine"].append(cosines(values)[first, second])
-    long = [
-        pd.DataFrame({"instance": place, "quantity": quantity, "label": np.arange(len(first)), "value": pairs})
-        for quantity, instances in by_quantity.items()
-        for place, pairs in enumerate(instances)
-    ]
     columns = ["label", "other", "quantity", "mean", "low", "high", "n"]
-    if not long or not len(first):
+    count = len(by_quantity["cosine"])
+    if not count or not len(first):
         return pd.DataFrame(columns=columns)
+    # One frame a quantity: one an instance took most of the time, of thousands of instances.
+    places, pairs = np.repeat(np.arange(count), len(first)), np.tile(np.arange(len(first)), count)
+    long = [
+        pd.DataFrame({"instance": places, "quantity": quantity, "label": pairs, "value": np.concatenate(values)})
+        for quantity, values in by_quantity.items()
+    ]
     table = compare(pd.concat(long, ignore_index=True).assign(repeat=0, x=np.nan))
     pair = table["label"].astype(int).to_numpy()
     named = {"label": np.array(labels)[first[pair]], "other": np.array(labels)[second[pair]]}
