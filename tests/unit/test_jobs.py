@@ -1,5 +1,6 @@
 """Devices are taken through locks, stale locks of a killed run go, files appear whole or not at all."""
 
+import contextlib
 import os
 import platform
 import re
@@ -220,6 +221,20 @@ def test_atomic_files_are_whole_or_absent(tmp_path):
     with files.atomic(tmp_path / "card.json") as path:
         path.write_text("whole")
     assert [file.name for file in tmp_path.iterdir()] == ["card.json"]
+
+
+def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch):
+    given, made = tmp_path / "given.py", tmp_path / "made"
+    given.write_text("1")
+    monkeypatch.setattr(files, "before_any", [jobs.inputs_stayed([given, tmp_path / "none", tmp_path])])
+    for edited in ("1", "2"):
+        with contextlib.suppress(ShapelineError), files.atomic(made) as partial:
+            partial.write_text(edited)
+            if edited == "2":
+                given.write_text("12")
+    assert made.read_text() == "1" and sorted(tmp_path.iterdir()) == [given, made]
+    with pytest.raises(ShapelineError, match=r"given\.py was changed while this job ran"), files.atomic(made):
+        pass
 
 
 def test_progress_tells_rate_and_time_left(caplog):

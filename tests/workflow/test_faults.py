@@ -333,6 +333,37 @@ def test_a_missing_or_damaged_download_says_where_to_place_the_file(fresh):
     assert not (fresh.path / "data/prepared/digits38").exists() and "Traceback" not in stopped.stderr
 
 
+READ = """
+import pathlib
+import numpy as np
+
+def read():
+    here = pathlib.Path(__file__)
+    if not pathlib.Path("edited").exists():  # as someone saves the file while the job runs
+        pathlib.Path("edited").touch()
+        here.write_text(here.read_text().replace("FACTOR = 1", "FACTOR = 3"))
+    rows = np.arange(200.0).reshape(100, 2)
+    return {"inputs": FACTOR * rows, "labels": (rows[:, 0] > 100).astype(int)}
+
+FACTOR = 1
+"""
+
+
+def test_a_file_that_is_edited_while_its_job_runs_is_read_again(fresh):
+    """What the job had made of the old one was newer than the edit, and up to date for good."""
+    raw = copy.deepcopy(TINY)
+    raw["datasets"]["digits38"] = {"source": "own.py:read"}
+    raw["models"]["cnn"] = {"dataset": "digits38", "architecture": "mlp"}
+    raw["experiments"]["tiny"]["features"] = {"kind": "column"}
+    fresh.configure(raw)
+    (fresh.path / "own.py").write_text(READ)
+    arrays = "data/prepared/digits38/arrays.npz"
+    stopped = fresh.snakemake(arrays, "--cores", "1", check=False)
+    assert "own.py was changed while this job ran" in stopped.stderr and not (fresh.path / arrays).exists()
+    fresh.snakemake(arrays, "--cores", "1")
+    assert np.load(fresh.path / arrays)["inputs"].max() == 3 * 199
+
+
 def test_a_model_that_returns_nan_is_named_with_its_instance(fresh):
     raw = copy.deepcopy(TINY)
     raw["models"]["cnn"] = {"dataset": "digits38", "source": "own.py:network", "training": {"epochs": 1}}

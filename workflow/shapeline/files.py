@@ -3,10 +3,18 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shapeline.errors import ShapelineError
+
+before_any: list[Callable[[], None]] = []  # asked before a file gets its name; a job's is whether its inputs stayed
+
+
+def may_appear() -> None:
+    """Ask what is to be asked before a file gets its name; it raises where the file should not."""
+    for check in before_any:
+        check()
 
 
 @contextlib.contextmanager
@@ -22,6 +30,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield partial
+        may_appear()
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from shapeline.datasets.records import checked, checked_texts, read_official, re
 from shapeline.datasets.registry import Source, of_task, source_named
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION, is_own
 from shapeline.errors import ShapelineError
+from shapeline.files import may_appear
 from shapeline.seeds import digest, seed_of
 
 VALIDATION_FRACTION = 0.1
@@ -325,6 +326,7 @@ def _write(
             with open(truth_part, "wb") as stream:
                 np.savez(stream, **marked)
         card_part.write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        may_appear()
         # Without the old card, a kill between the renames can never pair it with the new arrays.
         card_file.unlink(missing_ok=True)
         document_file.unlink(missing_ok=True)

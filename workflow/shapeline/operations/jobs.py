@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from shapeline import files
 from shapeline.errors import ShapelineError
 from shapeline.memory import keep_freed_memory, ran_out
 from shapeline.operations import interrupts, warm
@@ -70,6 +71,7 @@ def start(snakemake, libraries: str = "") -> str:
             print(f"[{name}] error: {cause}", file=sys.stderr)
 
     sys.excepthook = last_words
+    files.before_any[:] = [inputs_stayed(snakemake.input)]
     if snakemake.output:
         atexit.register(_note_resources, Path(str(path).replace("/logs/", "/benchmarks/", 1)).with_suffix(".tsv"))
     interrupts.listen()
@@ -82,6 +84,26 @@ def start(snakemake, libraries: str = "") -> str:
     required = asked.get("device") == "cuda"
     device = acquire_device(int(asked.get("gpu", 0)), required, int(asked.get("jobs_per_gpu", 1)))
     return usable_device(asked.get("framework", "torch"), required) if device == "cuda" else device
+
+
+def inputs_stayed(paths: Iterable[str]) -> Callable[[], None]:
+    """A check that no input file has changed since now, which raises ShapelineError: what the job makes would be newer
+    than an edit that it never read, and nothing would run it again."""
+
+    def stamp(path: str) -> tuple[int, int] | None:
+        with contextlib.suppress(OSError):
+            told = os.stat(path)
+            return told.st_mtime_ns, told.st_size
+        return None
+
+    found = {path: stamp(path) for path in map(str, paths) if not os.path.isdir(path)}
+
+    def check() -> None:
+        for path, before in found.items():
+            if stamp(path) != before:
+                raise ShapelineError(f"{path} was changed while this job ran; run the same command again")
+
+    return check
 
 
 def _note_resources(path: Path) -> None:
