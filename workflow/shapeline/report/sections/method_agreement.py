@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 from IPython.display import HTML
 from matplotlib.figure import Figure
-from scipy.stats import rankdata
 
 from shapeline.report.colours import FAINT, INK, PAPER
 from shapeline.report.elements import figure, note, table, together
@@ -31,7 +30,7 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     for rows in zip(*scores_by_label.values(), strict=True):
         d = max((len(row) for row in rows if row is not None), default=1)
         values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
-        by_quantity["rank correlation"].append(cosines(centred(rankdata(values, axis=1)))[first, second])
+        by_quantity["rank correlation"].append(cosines(centred(_ranks(values)))[first, second])
         by_quantity["cosine"].append(cosines(values)[first, second])
     columns = ["label", "other", "quantity", "mean", "low", "high", "n"]
     count = len(by_quantity["cosine"])
@@ -48,6 +47,16 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     named = {"label": np.array(labels)[first[pair]], "other": np.array(labels)[second[pair]]}
     ends = {end: table[end].clip(-1, 1) for end in ("low", "high")}  # of two instances t goes further
     return table.assign(**named, **ends)[columns]
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks along each row, ties sharing their mean rank; as pandas ranks them, in less time for a few rows."""
+    ordered = np.sort(values, axis=1)
+    ends = [
+        [np.searchsorted(line, row, side) for line, row in zip(ordered, values, strict=True)]
+        for side in ("left", "right")
+    ]
+    return np.where(np.isnan(values), np.nan, (np.add(*map(np.array, ends)) + 1) / 2)
 
 
 @styled
