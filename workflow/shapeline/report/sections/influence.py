@@ -223,15 +223,27 @@ def cosine_histogram(values: np.ndarray, paper: float | None = PAPER_COSINE) -> 
     return drawing
 
 
+BESIDE = (
+    "How good is a measure that never asked the model? Both kinds explain the same points; the masking curves ask "
+    "the model what the top features are worth to it. An influence is a slope, what a larger value would do; the "
+    "scores of a model are shares, what the present value did. The two can differ in sign where a value is small. "
+    "And an influence is towards the point's own label, a score towards the class that the model predicts: where "
+    "the model errs they oppose each other. To remove a feature is to fill it from the reference whatever the "
+    "others say; such inputs may lie off the data manifold. The measures of labelled points ask about none."
+)
+
+
 def model_section(results: Results) -> HTML:
-    """How the measures agree with the methods that asked a model, and the masking curves of both; one line without."""
+    """How the measures agree with the methods that asked a model, and the masking curves of both; empty without one."""
     if not results.model_card:
-        return note("No model here, so there is nothing to agree with and nothing to mask.")
+        return HTML("")
     ids = results.instances["instance"].head(ALIKE)
     scores = {label: experiment.scores_of(frame, ids) for label, frame in results.scores.items()}
     few = f"The first {number(ALIKE)} of {number(len(results.instances))} points." if len(ids) == ALIKE else ""
     measured = results.metrics.get("log_odds")
     return together(
+        heading("Beside methods that ask the model", 2),
+        note(BESIDE),
         heading("Agreement"),
         method_agreement.agreement_section(scores),
         note(few) if few and len(results.instances) > ALIKE else None,

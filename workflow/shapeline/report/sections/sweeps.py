@@ -26,6 +26,11 @@ SWEEPS = {
     },
 }
 
+READING = (
+    "How the width of a measure changes what it shows (table 3 of the paper). A narrow one sees little but the "
+    "point itself, a wide one all the data."
+)
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -60,10 +65,10 @@ def sweep(
 
 
 def sweeps_section(results: Results, count: int = 2) -> HTML:
-    """Picture rows of the sweeps at the first point of each class; a line where there are no pictures to show."""
+    """Picture rows of the sweeps at the first point of each class; empty without pictures, or measures with a width."""
     methods = {results.labels[label]["method"]: None for label in data_labels(results, SWEEPS)}
     if results.dataset_card["kind"] != "image" or not methods or results.dataset_card.get("task") == "regression":
-        return note("No sweeps here: they are drawn for labelled pictures with parzen or data_lime among the measures.")
+        return HTML("")
     picked = experiment.chosen(results.instances, count)
     places = experiment.positions(results.dataset, picked)
     images, own = results.dataset.inputs[places], results.dataset.labels[places]
@@ -72,7 +77,12 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
     flat = known.inputs[rows].reshape(len(rows), -1)
     sweeps = sweep(images.reshape(len(images), -1), flat, known.labels[rows], own, methods)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
-    return together(*(sweep_rows(swept, images, names) for swept in sweeps), note(sweep_times(sweeps, len(flat))))
+    return together(
+        heading("Parameter sweeps", 2),
+        note(READING),
+        *(sweep_rows(swept, images, names) for swept in sweeps),
+        note(sweep_times(sweeps, len(flat))),
+    )
 
 
 def sweep_rows(swept: Sweep, images: np.ndarray, names: Sequence[str]) -> HTML:
