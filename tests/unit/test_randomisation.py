@@ -232,6 +232,7 @@ def test_the_section_on_randomised_models_names_what_never_changes():
     page = sanity.randomisation_section(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(LABELS)).data
     assert "3 layers drawn anew" in page and "0.02 (−0.08 to 0.02)" in page
     assert "random: the same scores whatever the model" in page and "kernel: the same" not in page
+    assert "mim: not compared; on every instance" in page and "kernel: not compared" not in page
     drawing = sanity.randomisation(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(LABELS))
     assert [text.get_text() for text in drawing.axes[0].get_yticklabels()] == ["kernel", "random"]
     assert "No explanation" in sanity.randomisation_section(compared(), styles(LABELS)).data

@@ -144,6 +144,9 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
         if blind
         else ""
     )
+    silent = [label for label in styles if label not in labels]
+    if silent:
+        told += f" {', '.join(silent)}: not compared; on every instance it failed or scored all features alike."
     return together(
         figure(
             drawing,
