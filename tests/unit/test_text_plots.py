@@ -126,7 +126,7 @@ def test_every_class_has_a_rule(documents):
         for part in (
             texts.document_page(documents),
             texts.sentence_table(SENTENCE, {"exact": EXACT, "lime": -EXACT}),
-            texts.reading_note(),
+            texts.reading_note("the predicted class"),
             text_experiments.experiments_table(rows),
         )
     )

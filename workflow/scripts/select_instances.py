@@ -10,7 +10,8 @@ from shapeline.attribution import selection, subjects
 settings = snakemake.params.settings
 given = snakemake.input
 subject = subjects.load_subject(given.get("weights"), given.arrays, settings, device, *given.trained_on)
-selected = selection.select(subject, settings["seed"], **settings.get("instances", {}))
+target = settings.get("target", "predicted")
+selected = selection.select(subject, settings["seed"], **{"target": target, **settings.get("instances", {})})
 forms = {device: subjects.calibrate(subject)} if subject.model else {}
 for form in forms.values():
     jobs.log.info("form %s, batch %d: %s evaluations/s", form.name, form.batch, f"{form.rate:,.0f}")

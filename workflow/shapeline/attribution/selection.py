@@ -25,6 +25,7 @@ class Wanted:
     label, correct, objects: only instances of that class, only those predicted correctly, only pictures with so many
     objects of their class. or_all: where there are fewer, all of them.
     near: in their place the records nearest to values by column, in this order; without a model of all parts.
+    target: the class that is explained, "predicted", "true", or one for all.
     """
 
     count: int = 100
@@ -35,6 +36,7 @@ class Wanted:
     objects: int | None = None
     or_all: bool = False
     near: list[dict[str, float | str]] | None = None
+    target: int | str = "predicted"
 
 
 def select(subject: Subject, seed: int, count: int = 100, **others) -> pd.DataFrame:
@@ -46,6 +48,7 @@ def select(subject: Subject, seed: int, count: int = 100, **others) -> pd.DataFr
     units, and there is no probability. Without a model there is none either, and the prediction is the label. Raises
     ShapelineError when the split has fewer, or none at all.
 
+    Where another class than the predicted one is explained, target is that class.
     Where a record has several labels there is a row for each of them, or with `label` for that one alone: target is the
     label, label and prediction are 1 where it is there and where its probability is 0.5 or more.
     """
@@ -67,7 +70,18 @@ def select(subject: Subject, seed: int, count: int = 100, **others) -> pd.DataFr
             f"for instance {selected['instance'][bad[0]]}"
         )
     predicted = {"prediction": log_probs.argmax(1).astype(np.int32), "probability": np.exp(log_probs.max(1))}
-    return selected.assign(**predicted)
+    selected = selected.assign(**predicted)
+    return selected if wanted.target == "predicted" else selected.assign(target=_targets(subject, selected, wanted))
+
+
+def _targets(subject: Subject, selected: pd.DataFrame, wanted: Wanted) -> np.ndarray:
+    """The class that is explained of each instance, where that is not the predicted one."""
+    if wanted.target != "true":
+        number = checks.class_index("target", wanted.target, subject.dataset.card["classes"])
+        return np.full(len(selected), number, np.int32)
+    if (selected["label"] < 0).any():
+        raise ShapelineError("target: nobody knows the true class of texts of one's own; name a class, or predicted")
+    return selected["label"].to_numpy(np.int32)
 
 
 def _chosen(subject: Subject, seed: int, wanted: Wanted) -> dict:

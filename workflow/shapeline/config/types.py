@@ -320,6 +320,11 @@ class Experiment(Strict):
     value: Literal["log_probability", "probability", "logit", "expected_log_probability", "prediction"] = Field(
         "log_probability", description="What a coalition is worth; prediction is the one value of a regression."
     )
+    target: int | str = Field(
+        "predicted",
+        description="The class whose value is explained: predicted, true, or one for all instances, by index or name, "
+        "so that scores keep their sign from one to the next.",
+    )
     instances: Instances = Field(Instances(), description="Which instances are explained.")
     budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
     timing: Literal["batch", "per_instance"] = Field(

@@ -35,6 +35,7 @@ def select_settings(config: Config, experiment: str) -> dict:
     return canonical(
         {
             "instances": entry.instances,
+            "target": None if entry.target == "predicted" else entry.target,
             **({"reference": entry.reference} if entry.model else {}),
             "dataset": entry.dataset,  # without a model, or where the data are not its model's
             "features": entry.features,
@@ -130,6 +131,7 @@ def report_settings(config: Config, experiment: str) -> dict:
                 else {}
             ),
             "dataset": entry.dataset,
+            "target": None if entry.target == "predicted" else entry.target,
             "features": entry.features,
             "timing": None if entry.timing == "batch" else entry.timing,
             "repeats": entry.repeats,

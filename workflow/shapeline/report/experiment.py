@@ -190,7 +190,14 @@ def explained_class(results: Results) -> str:
     """What positive scores speak for, in words."""
     if results.dataset_card.get("task") == "multilabel":
         return "the label named beside the picture"
+    if asked := results.settings.get("target"):
+        return "the true class" if asked == "true" else f"class {results.dataset_card['classes'][_target(results)]}"
     return "the predicted class" if results.model_card else "the picture's own label"
+
+
+def _target(results: Results) -> int:
+    """The one class that is explained of all instances."""
+    return int(results.instances["target"].iloc[0])
 
 
 def rows_shown(results: Results) -> str:
@@ -383,9 +390,18 @@ def instance_name(results: Results, row: Mapping) -> str:
     known = row["label"] >= 0  # of a text of one's own it is not
     mark = " (wrong)" if known and row["label"] != row["prediction"] else ""
     truth = f"true {classes[row['label']]}\n" if known else ""
+    other = other_class(results, row)
+    asked = f"\nexplained {other}" if other else ""
     return (
-        f"{truth}predicted {classes[row['prediction']]}{mark}\nP = {row['probability']:.3f}\ninstance {row['instance']}"
+        f"{truth}predicted {classes[row['prediction']]}{mark}\nP = {row['probability']:.3f}{asked}"
+        f"\ninstance {row['instance']}"
     )
+
+
+def other_class(results: Results, row: Mapping) -> str | None:
+    """The class that is explained of an instance, where that is not the predicted one."""
+    target = row.get("target", row["prediction"])
+    return None if target == row["prediction"] else str(results.dataset_card["classes"][target])
 
 
 def feature_names(results: Results) -> list[str]:

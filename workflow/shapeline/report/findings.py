@@ -6,7 +6,16 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from shapeline.report.experiment import Results, evaluations, evaluations_at_budgets, ids, other_data, scalars, spent
+from shapeline.report.experiment import (
+    Results,
+    evaluations,
+    evaluations_at_budgets,
+    explained_class,
+    ids,
+    other_data,
+    scalars,
+    spent,
+)
 from shapeline.report.numbers import counted, interval, number, share
 from shapeline.statistics import paired
 from shapeline.statistics.equal_error import EqualError, at_equal_error
@@ -111,6 +120,8 @@ def headlines(results: Results, advised: bool = False) -> list[str]:
         error = number(results.model_card.get("test_rmse"))
         sentences.append(f"On {tested} the model's predictions have R² {facts['r2']:.2f} and RMSE {error}.")
     told = right if len(known) and not regression else ""
+    if results.settings.get("target"):
+        told += f"; in each it is {explained_class(results)} that is explained, whatever the model predicts"
     verb = "is" if facts["instances"] == 1 else "are"
     sentences.append(f"{counted(facts['instances'], 'instance')} {verb} explained{told}.")
     if facts["best"] and not advised:

@@ -241,6 +241,7 @@ RULES: tuple[Rule, ...] = (
     instances.near_records,
     instances.predictions,
     instances.classes,
+    instances.target,
     torch_alone,
     features_can_be_cut,
     budget_in_reach,

@@ -57,13 +57,37 @@ def classes(place: Place) -> Iterator[str]:
         yield f"{where}.objects: a record has objects of several labels; say of which with label, or remove the key"
     if chosen.objects and not source.truth:
         yield f"{where}.objects: the objects in records of source '{source.name}' are not known; remove the key"
-    if chosen.label is None:
+    if chosen.label is not None:
+        yield from _known(place, f"{where}.label", chosen.label)
+
+
+def target(place: Place) -> Iterator[str]:
+    """The class that is explained is one, and there are classes."""
+    where, asked, source = f"{place.where}.target", place.experiment.target, place.source
+    if asked == "predicted":
         return
+    if place.without_model:
+        yield f"{where}: without a model it is the points' own labels that are explained; remove the key"
+    elif source and source.task == "regression":
+        yield f"{where}: source '{source.name}' is of regression and has no classes; remove the key"
+    elif source and source.task == "multilabel":
+        yield f"{where}: each label of a record is explained; choose one with instances.label, or remove the key"
+    elif place.experiment.value == "expected_log_probability":
+        yield f"{where}: expected_log_probability is of all classes together; remove the key, or set another value"
+    elif asked == "true" and place.experiment.instances.texts:
+        yield f"{where}: nobody knows the true class of texts of one's own; name a class, or remove the key"
+    elif asked != "true" and source:
+        yield from _known(place, where, asked)
+
+
+def _known(place: Place, where: str, item: int | str) -> Iterator[str]:
+    """A class is one of those of the dataset, where these are known before it is read."""
+    source = place.source
     try:
         kept = checks.chosen_classes(source.name, source.classes, place.dataset.classes)
     except ShapelineError:  # told where the dataset is
         return
     try:
-        checks.class_index("classes of the dataset", chosen.label, [source.classes[index] for index in kept])
+        checks.class_index("classes of the dataset", item, [source.classes[index] for index in kept])
     except ShapelineError as error:
-        yield f"{where}.label: {error}"
+        yield f"{where}: {error}"

@@ -60,20 +60,24 @@ def mistakes_section(results: Results) -> HTML:
     """Misclassified instances with their top features (Chen et al. 2018, figure 3, right), or a line that says none."""
     rows = results.instances
     wrong = rows[rows["label"] != rows["prediction"]]
-    things, explained = "pictures", "class that it predicts, not the true one"
-    if "target" in rows:
-        things, explained = "labels", "label named, whether it is there or not"
+    of_others = "What speaks most for the wrong class"
+    things, explained = "pictures", "the class that it predicts, not the true one"
+    if results.settings.get("target"):
+        explained = experiment.explained_class(results)
+        of_others = "What speaks most for the class that is explained"
+    if "picture" in rows:
+        things, explained = "labels", "the label named, whether it is there or not"
     of_all = f"{number(len(wrong))} of the {number(len(rows))} explained {things}"
     if wrong.empty:
         return note(f"The model gets none of the {number(len(rows))} explained {things} wrong.")
     shown = wrong.head(WRONG)
     first = "" if len(shown) == len(wrong) else f" The first {len(shown)} are shown."
     return together(
-        note(f"The model gets {of_all} wrong.{first} The scores explain the {explained}."),
+        note(f"The model gets {of_all} wrong.{first} The scores explain {explained}."),
         figure(
             masked_grid(results, shown, MASKED[-1:]),
             "Misclassified pictures with the top features of each method masked",
-            f"What speaks most for the wrong class: the top {share(MASKED[-1])} of the features"
+            f"{of_others}: the top {share(MASKED[-1])} of the features"
             f"{examples.signless(results)}. {_colours(results)}",
             vector=False,
         ),

@@ -41,6 +41,7 @@ class Document:
     note: str = ""
     units: Mapping[str, str] = field(default_factory=dict)  # of the scores of labels that are not in the page's own
     unsure: Mapping[str, np.ndarray] = field(default_factory=dict)  # (d,) bool by label: the score's interval holds 0
+    explained: str | None = None  # where that is not the predicted class
 
     def shown(self, label: str) -> np.ndarray | None:
         """A label's scores, 0 where their intervals hold it."""
@@ -51,11 +52,12 @@ class Document:
 # -------------------------------------------------------------------------------------------------------- words
 
 
-def reading_note(without: str = "") -> HTML:
-    """How coloured words are read; without: what `signless` says of labels whose scores lack a sign."""
+def reading_note(explained: str, without: str = "") -> HTML:
+    """How coloured words are read; explained: which class; without: what `signless` says of labels whose scores lack a
+    sign."""
     return HTML(
-        '<p class="note words">Colours: <span class="p6">blue, line below</span>: the word speaks for the predicted '
-        'class; <span class="n6">orange, line above</span>: against it'
+        '<p class="note words">Colours: <span class="p6">blue, line below</span>: the word speaks for '
+        f'{html.escape(explained)}; <span class="n6">orange, line above</span>: against it'
         f"{html.escape(without)}. Stronger colours and thicker lines are larger "
         "scores, linear on the scale beside each method, which runs to its own largest score unless the same scale "
         "stands beside all. In documents a word has no colour where the interval of a sampled score holds 0. "
@@ -203,6 +205,7 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
             truth=str(card["classes"][row["label"]]) if row["label"] >= 0 else None,
             prediction=str(card["classes"][row["prediction"]]),
             probability=row["probability"],
+            explained=experiment.other_class(results, row),
             unknown=None if known is None else np.array([word not in known for word in text], bool),
             note=_cut(row, len(text), card["unit"]),
             units=units,
@@ -237,6 +240,7 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
     wrong = document.truth not in (None, document.prediction)
     truth = "" if document.truth is None else f"true {document.truth}, "
     classes = f"{truth}predicted {document.prediction} (P = {document.probability:.3f})"
+    classes += f", explained {document.explained}" if document.explained else ""
     mark = '<span class="flag">⚠ misclassified: </span>' if wrong else ""
     count = f"{number(len(document.words))} word{'s' if len(document.words) != 1 else ''}"
     more = f"; {document.note}" if document.note else ""
@@ -267,12 +271,13 @@ def explanations(results: Results) -> HTML:
             )
             for document, text in zip(documents_of(results, own), own["text"], strict=True)
         ]
-        return together(reading_note(signless(results)), *tables, order_note(results))
+        read = reading_note(experiment.explained_class(results), signless(results))
+        return together(read, *tables, order_note(results))
     picked = documents_shown(results.instances, int(results.settings.get("instances_shown") or 4) + 2)
     labels = _few(results)
     more = note(f"Shown are {', '.join(labels)}: the best masking areas, and the best control.") if labels else None
     return together(
-        reading_note(signless(results)),
+        reading_note(experiment.explained_class(results), signless(results)),
         more,
         document_page(documents_of(results, picked), results.value_unit, labels),
         order_note(results),
