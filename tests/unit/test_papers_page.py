@@ -120,8 +120,5 @@ def test_what_is_not_run_says_what_is_missing_and_how_to_run_it(experiments):
             paper = yaml.safe_load((ROOT / "config.paper.yaml").read_text())["experiments"]
             assert not targets & set(paper) or files == ["config.paper.yaml"], command
         if re.search(r"\bnot run\b", told):
-            missing = re.search(
-                r"not run[^;]*?(needs|nobody|in no experiment|no kernel|is not written|is a function)", told
-            )
-            assert missing or "needs" in told, row
-            assert commands or "no command" in told or "no key of a configuration" in told or "fer_model" in told, row
+            assert "needs" in told or "nobody can" in told, row  # a file, a device, an hour; never code
+            assert commands or "no command" in told, row
