@@ -128,6 +128,9 @@ def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance(
         ({"budget": "4"}, "budget is '4'; give a number above 0"),
         ({"budget": float("nan")}, "budget is nan"),
         ({"budget": 0}, "budget is 0"),
+        ({"budget": 1e308}, r"budget is 1e\+308; give a number above 0 and at most 1e\+08"),
+        ({"inputs": np.full((2, 6), 1e300)}, "hold numbers that the model is not given as they are.* at most 3.4e38"),
+        ({"inputs": X * 1j}, "inputs: they are complex; give numbers"),
         ({"method": "external", "path": "none.parquet"}, "none.parquet: there is no such file of scores"),
         ({"method": "peer_lime_image"}, rf"explains data of kind image, not inputs of shape \({len(X)}, 6\)"),
         ({"method": "integrated_gradients", "steps": 1}, "greater than or equal to 2.$"),
@@ -135,7 +138,7 @@ def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance(
 )
 def test_a_mistake_is_one_line(arguments, words):
     with pytest.raises(ShapelineError, match=words) as failure:
-        shapeline.explain(linear(), X, **{"features": "column", **arguments})
+        shapeline.explain(linear(), **{"inputs": X, "features": "column", **arguments})
     assert "\n" not in str(failure.value)
 
 

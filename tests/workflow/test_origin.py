@@ -45,6 +45,10 @@ def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
     stopped = copy.snakemake(wanted, "--forcerun", "measure", "--until", "measure", "--cores", "2", check=False)
     assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of settings 'older'" in stopped.stderr
 
+    page = ("results/reports/tiny.html", "--forcerun", "render_report", "--allowed-rules", "render_report")
+    stopped = copy.snakemake(*page, "--cores", "1", check=False)
+    assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of settings 'older'" in stopped.stderr
+
     def other_model(rows, told):
         rows["value_full"] -= 0.01
 

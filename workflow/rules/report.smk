@@ -23,6 +23,8 @@ rule render_report:
     conda:
         "../../envs/report.yaml"
     threads: 1
+    resources:
+        asked=lambda w: plan.asked_of_shown(CONFIG, w.experiment),
     params:
         settings=lambda w: plan.report_job(CONFIG, w.experiment),
     script:

@@ -16,7 +16,8 @@ shown = settings.get("report", {})
 measured = {}
 for path in given.measured:
     measured.setdefault(Path(path).parent.name, []).append(path)
-origin.check_scores(given.scores, snakemake.wildcards.experiment)
+asked = origin.from_text(snakemake.resources.asked)
+origin.check_scores(given.scores, snakemake.wildcards.experiment, asked)
 of_trainings = [file for path in given.measured for file in scores.metadata(path)["scores"]]
 origin.check_ends(dict.fromkeys([*given.scores, *of_trainings]))
 parameters = {

@@ -48,6 +48,7 @@ __getattr__, __dir__ = names_from(
         "index_job": "jobs",
         "asked_of_scores": "asked",
         "asked_of_measured": "asked",
+        "asked_of_shown": "asked",
         "check_records": "records",
     },
 )

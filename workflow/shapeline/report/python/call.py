@@ -1,11 +1,11 @@
 """One call from a notebook, `shapeline.explain(model, inputs, ...)`, by the engine and designs of the workflow."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from pydantic import ValidationError
 
+from shapeline.config.limits import MOST_BUDGET
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import Features
 from shapeline.methods.calling import PLANNED
@@ -89,8 +89,11 @@ def checked_settings(method: str, parameters: dict, budget: float | dict) -> dic
             raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
     if isinstance(budget, dict):
         _check_good_enough(method, budget)
-    elif isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget < math.inf:
-        raise ShapelineError(f"{method}: budget is {budget!r}; give a number above 0, evaluations as a multiple of d")
+    elif isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget <= MOST_BUDGET:
+        raise ShapelineError(
+            f"{method}: budget is {budget!r}; give a number above 0 and at most {MOST_BUDGET:g}, evaluations as a "
+            "multiple of d"
+        )
     settings = {"method": method, **parameters}
     try:
         METHODS[method].parameters.model_validate(settings)

@@ -268,6 +268,25 @@ def _texts(texts: list[str], instead: object) -> Given:
     return Given("text", ids, shown, range(len(texts)), {"kind": "text", "input_shape": [ids.shape[1]]}, take=take)
 
 
+def _numbers(what: str, given: Any, dtype: type) -> np.ndarray:
+    """An argument (what) as a model is given it, copied, so that the caller's stays as it is. Raises ShapelineError
+    where it would be other numbers: infinite, without an imaginary part, or another word's id."""
+    try:
+        given = np.asarray(given)
+        if given.dtype.kind == "c":
+            raise TypeError("they are complex")
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = np.array(given, dtype=dtype, order="C")
+            same = given == numbers if dtype == np.int32 else np.isfinite(given.astype(float)) == np.isfinite(numbers)
+    except (TypeError, ValueError, OverflowError) as error:
+        remedy = "texts or a data frame" if what == "inputs" else "as the inputs are"
+        raise ShapelineError(f"explain: {what}: {error}; give numbers, {remedy}") from error
+    if not same.all():
+        wanted = "whole numbers below 2^31, the ids of words" if dtype == np.int32 else "real numbers of at most 3.4e38"
+        raise ShapelineError(f"explain: {what}: hold numbers that the model is not given as they are; give {wanted}")
+    return numbers
+
+
 def _array(
     model: object,
     inputs: np.ndarray,
@@ -277,11 +296,7 @@ def _array(
     feature_names: Sequence[str] | None,
 ) -> Given:
     """Numbers: a table or one row of it, pictures or one of them, token ids, or inputs of one's own features' shape."""
-    dtype = np.int32 if tokens else np.float32
-    try:
-        inputs = np.array(inputs, dtype=dtype, order="C")  # a copy: the caller's stays as it is
-    except (TypeError, ValueError) as error:
-        raise ShapelineError(f"explain: inputs: {error}; give numbers, texts or a data frame") from error
+    inputs = _numbers("inputs", inputs, np.int32 if tokens else np.float32)
     if features is not None:
         one = inputs.shape == features.cells.shape
     else:
@@ -308,20 +323,17 @@ def _array(
     elif feature_names is not None:
         raise ShapelineError("explain: feature_names: are of the columns of a table; leave them out")
     background, reference = (
-        _rows_like(what, rows, inputs, dtype) for what, rows in zip(("background", "reference"), beside, strict=True)
+        _rows_like(what, rows, inputs) for what, rows in zip(("background", "reference"), beside, strict=True)
     )
     return Given(kind, inputs, inputs, range(len(inputs)), card, background, reference)
 
 
-def _rows_like(what: str, rows: Any, inputs: np.ndarray, dtype: type) -> np.ndarray | None:
+def _rows_like(what: str, rows: Any, inputs: np.ndarray) -> np.ndarray | None:
     """Rows of the inputs' shape, (m, *input shape), from one of them or several; what: the argument."""
     if rows is None:
         return None
     shape = inputs.shape[1:]
-    try:
-        rows = np.array(rows, dtype=dtype)
-    except (TypeError, ValueError) as error:
-        raise ShapelineError(f"explain: {what}: {error}; give numbers, as the inputs are") from error
+    rows = _numbers(what, rows, inputs.dtype.type)
     rows = rows[None] if rows.shape == shape else rows
     if rows.shape[1:] != shape or not len(rows):
         raise ShapelineError(f"explain: the {what} has shape {rows.shape}; one input has shape {shape}")
