@@ -176,7 +176,7 @@ def cost(results: Results) -> pd.DataFrame:
         rows.append(
             {
                 "label": label,
-                "evaluations per instance": number(each[label], digits=6),
+                "evaluations per instance": f"{each[label]:,.{0 if float(each[label]).is_integer() else 1}f}",
                 "multiple of d": number(each[label] / d) if d else "–",
                 "budget": _of_budget(above, budget, varied.get(label)),
                 "ms per instance": interval(timed.loc[label]) if alone and label in timed.index else number(mean),
