@@ -223,6 +223,32 @@ def test_atomic_files_are_whole_or_absent(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["card.json"]
 
 
+FAILING = """
+import sys
+from types import SimpleNamespace
+from shapeline.errors import ShapelineError
+from shapeline.operations import jobs
+
+job = SimpleNamespace(
+    log=[sys.argv[1]], rule="measure", wildcards=["tiny"], input={}, output=[], threads=1, resources={"device": "cpu"}
+)
+jobs.start(job)
+jobs.log.info("begun")
+raise ShapelineError("results/x: no space left")
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is always full is Linux's")
+def test_a_log_that_cannot_be_written_leaves_the_cause_on_the_terminal(tmp_path):
+    for log, told in (("/dev/full", "[measure tiny] error: results/x: no space left\n"), (tmp_path / "log", "")):
+        environment = {**os.environ, jobs.TOLD_BY_SNAKEMAKE: "1"}
+        ended = subprocess.run(
+            [sys.executable, "-c", FAILING, str(log)], env=environment, capture_output=True, text=True
+        )
+        assert ended.returncode == 1 and ended.stderr == told
+    assert jobs.cause_of([tmp_path / "log"]) == "results/x: no space left"
+
+
 def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch):
     given, made = tmp_path / "given.py", tmp_path / "made"
     given.write_text("1")

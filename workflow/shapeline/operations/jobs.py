@@ -46,10 +46,10 @@ def start(snakemake, libraries: str = "") -> str:
     to_terminal.setFormatter(logging.Formatter(f"{clear}[{name}] %(message)s"))
     to_terminal.setLevel(logging.WARNING)
     log.handlers[:] = [to_file, to_terminal]
+    logging.raiseExceptions = False  # a log that cannot be written ends no job, and says nothing
     log.setLevel(logging.INFO)
 
     def last_words(kind: type[BaseException], error: BaseException, trace) -> None:
-        to_file.stream.flush()
         atexit.unregister(_note_resources)
         if issubclass(kind, KeyboardInterrupt):
             log.info("stopped")
@@ -61,9 +61,12 @@ def start(snakemake, libraries: str = "") -> str:
             cause = f"memory ran out ({told[0]}); run fewer jobs at a time, or use a device with more memory"
         elif issubclass(kind, ShapelineError | OSError):
             cause = str(error) or kind.__name__
-        to_file.stream.write(f"{CAUSE}{cause}\n")
-        to_file.stream.flush()
-        if TOLD_BY_SNAKEMAKE in os.environ:
+        in_log = False
+        with contextlib.suppress(OSError):  # of a full disk
+            to_file.stream.write(f"{CAUSE}{cause}\n")
+            to_file.stream.flush()
+            in_log = True
+        if in_log and TOLD_BY_SNAKEMAKE in os.environ:
             return
         if cause.startswith(f"{kind.__name__}: "):
             sys.__excepthook__(kind, error, trace)
