@@ -251,10 +251,12 @@ def spent(frame: pd.DataFrame) -> int:
     return int(sum(own[place] if union is None else union for place, union in enumerate(noted)))
 
 
-def evaluations(results: Results) -> pd.Series:
+def evaluations(results: Results, instance: int | None = None) -> pd.Series:
     """Model evaluations per instance and repeat, by label: median of the rows that did not fail, mean of those that end
-    when they are good enough; NaN where scores made elsewhere do not say."""
+    when they are good enough; NaN where scores made elsewhere do not say. instance: of this one alone."""
     known = {label: good(frame) for label, frame in results.scores.items()}
+    if instance is not None:
+        known = {label: frame[frame["instance"] == instance] for label, frame in known.items()}
     known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
     varied = stopping(results)  # where a few instances may take most of it
     each = {label: spent.mean() if label in varied else spent.median() for label, spent in known.items()}

@@ -263,13 +263,13 @@ def explanations(results: Results) -> HTML:
     """A few documents as coloured words, misclassified ones among them; texts of one's own each with every label."""
     own = results.instances[results.instances["instance"] < 0]
     if len(own):
-        spent = experiment.evaluations(results)
         tables = [
             sentence_table(
-                *(document.words, _exact_first(results, document.scores), spent, results.value_unit, text),
+                *(document.words, _exact_first(results, document.scores)),
+                *(experiment.evaluations(results, row["instance"]), results.value_unit, row["text"]),
                 units=document.units,
             )
-            for document, text in zip(documents_of(results, own), own["text"], strict=True)
+            for document, row in zip(documents_of(results, own), own.to_dict("records"), strict=True)
         ]
         read = reading_note(experiment.explained_class(results), signless(results))
         return together(read, *tables, order_note(results))
