@@ -158,11 +158,10 @@ CLAIMS = (
         alike("mim", "parzen", 0.94),
     ),
     *(
-        Claim(SLIWINSKI, "8.2", f"In most cases {said}", ("ssl", "compas"), mostly("mim", feature, sign))
+        Claim(SLIWINSKI, "8.2", said, ("ssl", "compas"), mostly("mim", feature, sign))
         for feature, sign, said in (
-            ("age", -1, "a greater age speaks against a high score"),
-            ("last contact", 1, "a later contact with the police speaks for a high score"),
-            ("race", 1, "a record's own race speaks for a high score"),
+            ("age", -1, "In most cases a greater age speaks against a high score"),
+            ("last contact", 1, "Often, here at least every other time, a later contact speaks for a high score"),
         )
     ),
     Claim(SLIWINSKI, "8.1", "An influence vector of a face takes 4 to 5 seconds", ("fer",), takes_at_most("mim", 5.0)),
