@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tracemalloc
+import weakref
 from types import SimpleNamespace
 
 import keras
@@ -11,12 +13,15 @@ import tensorflow as tf
 import torch
 from torch import nn
 
+import shapeline
 from shapeline import memory
+from shapeline.designs import draws, sampled, uncertainty
 from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.game import features as feature_kinds
 from shapeline.game.references import Reference
 from shapeline.gradients import tf_grad_cam, tf_gradients, torch_deep_lift, torch_grad_cam, torch_gradients
+from shapeline.methods import design as methods_design
 from shapeline.models import training, wrapping
 from shapeline.models.classifier import Classifier
 from tests.unit import questions
@@ -210,3 +215,34 @@ def test_a_job_that_runs_out_of_memory_ends_with_one_line(tmp_path, error, said)
     remedy = "run fewer jobs at a time, or use a device with more memory"
     assert done.stderr == f"[attribute tiny] error: memory ran out ({said}); {remedy}\n"
     assert "Traceback" in log.read_text()
+
+
+def test_a_design_is_gone_before_the_next_is_made(monkeypatch):
+    """Where one is as large as may be held: of 5,000 features each takes a gigabyte."""
+    made, alive, build = [], [], methods_design._build
+
+    def counted(*given):
+        alive.append(sum(one() is not None for one in made))
+        design = build(*given)
+        made.append(weakref.ref(design.readout))
+        return design
+
+    monkeypatch.setattr(draws, "READOUT_BYTES", 1)
+    monkeypatch.setattr(methods_design, "_build", counted)
+    inputs = np.random.default_rng(0).normal(size=(5, 9)).astype(np.float32)
+    shapeline.explain(lambda rows: 1 / (1 + np.exp(-rows[:, 0])), inputs, "kernel_shap", features="column", seed=8)
+    assert len(alive) > 3 and not any(alive), alive
+
+
+def test_the_errors_of_a_large_design_take_little_beside_it(monkeypatch):
+    d = 300
+    design = sampled.kernel_shap(d, 4 * d)
+    values = np.random.default_rng(0).normal(size=(1, design.evaluations))
+    whole = uncertainty.kernel_shap_uncertainty(design, values)
+    monkeypatch.setattr(uncertainty, "CELLS", 1 << 12)
+    tracemalloc.start()
+    some = uncertainty.kernel_shap_uncertainty(design, values)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.2 * design.readout.nbytes
+    np.testing.assert_allclose(some.uncertainty, whole.uncertainty, rtol=1e-9)

@@ -94,9 +94,10 @@ class Drawn:
     def asked(self, places: np.ndarray) -> Asked:
         """The coalitions (m, K, d) of the instances at `places`; where a draw has fewer, its first is there again."""
         numbers = [int(number) for number in self.draws.numbers[places]]
-        self.held = {
-            number: self.held.get(number) or together(self.make(number), self.d) for number in dict.fromkeys(numbers)
-        }
+        self.held = {number: each for number, each in self.held.items() if number in numbers}
+        for number in numbers:  # what is no longer asked is gone before what is new is made
+            if number not in self.held:
+                self.held[number] = together(self.make(number), self.d)
         own = [self.held[number] for number in numbers]
         most = max(len(each.masks) for each in own)
         stacked = np.stack(

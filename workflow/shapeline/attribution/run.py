@@ -26,7 +26,7 @@ from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.methods import calling, registry
 from shapeline.methods.calling import PLANNED
-from shapeline.methods.design import design_of
+from shapeline.methods.design import Size, design_of, size_of
 from shapeline.methods.registry import METHODS, Method
 from shapeline.seeds import seed_of
 
@@ -165,6 +165,7 @@ def _explain_all(run: _Run, step: int) -> None:
             planned = run.function is None and isinstance(asked, Asked)
             made += asked.masks.shape[-2] * (part.stop - part.start) if planned else 0
             run.options.progress(part.stop, made if planned else _evaluations(run.results, part.stop))
+        del asked  # with its designs, before the next chunk's are made
 
 
 def _check_method(name: str, question: Question, options: Options) -> None:
@@ -185,8 +186,9 @@ def _check_method(name: str, question: Question, options: Options) -> None:
 
 def _designs(
     settings: dict, features: Features, options: Options, results: list[Explanation]
-) -> tuple[list[Design], list[Explanation], int | None]:
-    """The designs of the budgets, none of a method that makes scores itself; the results of those budgets that have
+) -> tuple[list[tuple[float | None, Design | Size]], list[Explanation], int | None]:
+    """The designs of the budgets, or their sizes where each instance has its own, none of a method that makes scores
+    itself; the results of those budgets that have
     one; and the evaluations an instance that the last budget allows."""
     designs, designed, count = [], [], None
     for budget, result in zip(options.budgets, results, strict=True):
@@ -195,7 +197,8 @@ def _designs(
                 raise NO_FEATURES
             spend = _spend(settings, features, budget)
             if METHODS[settings["method"]].is_design:
-                designs.append((spend, design_of(_parameters(settings, options), features, spend, options.seed)))
+                make = size_of if _is_random(METHODS[settings["method"]], settings) else design_of
+                designs.append((spend, make(_parameters(settings, options), features, spend, options.seed)))
             elif spend:
                 count = evaluations_of(spend, features.d)
             designed.append(result)
@@ -209,7 +212,11 @@ def _designs(
 
 
 def _asks(
-    settings: dict, features: Features, options: Options, designs: list[tuple[float | None, Design]], named: np.ndarray
+    settings: dict,
+    features: Features,
+    options: Options,
+    designs: list[tuple[float | None, Design | Size]],
+    named: np.ndarray,
 ) -> tuple[Callable[[slice], Asked | Rounds], np.ndarray | None]:
     """What a chunk is asked, and an order of the instances in which those of one design follow each other; None where
     a design serves all. A sampled design is drawn for every instance."""
@@ -286,7 +293,7 @@ def _scorer(
 
 
 def _chunk_size(
-    method: Method, designs: list[tuple[float | None, Design]], inputs: np.ndarray, options: Options, drawn: bool
+    method: Method, designs: list[tuple[float | None, Design | Size]], inputs: np.ndarray, options: Options, drawn: bool
 ) -> int:
     """Instances that are explained together."""
     if options.timing == "per_instance" or options.time_limit:

@@ -4,6 +4,7 @@ An `uncertainty` is the 95 % half-width of a score's interval over 1.96, NaN whe
 an `error` is the predicted root mean square error of one explanation over its scores.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from shapeline.errors import ShapelineError
 
 TWO_SIDED = 0.975
 BORROWED = 3  # degrees of freedom that a feature's variance takes from all features: few permutations see no rare jump
+CELLS = 1 << 22  # of what is made of pairs at a time
 CAP = 0.99  # of a pair's leverage: what is left out of its residual stays bounded
 
 
@@ -47,27 +49,44 @@ def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
         sampled = _sampled(d, inner)
     if sampled.sum() < 2:
         return nothing
-    rows = inner - inner.mean(axis=1, keepdims=True)
+    share = inner.mean(axis=1, keepdims=True)
     odd = values[:, 1 : 1 + half] - values[:, 1 + half : -1]
-    ends = (values[:, -1:] - values[:, :1]) * (2 * inner.mean(axis=1) - 1)
+    ends = (values[:, -1:] - values[:, :1]) * (2 * share[:, 0] - 1)
     scores = design.attribute(values)
-    left = odd - ends - 2 * (scores - scores.mean(axis=1, keepdims=True)) @ rows.T
-    leverage = 2 * (rows.T * readout).sum(axis=0)
+    scores = scores - scores.mean(axis=1, keepdims=True)
+    left, leverage = odd - ends, np.empty(half)
+    for part in _parts(half, d):
+        rows = inner[part] - share[part]
+        left[:, part] -= 2 * scores @ rows.T
+        leverage[part] = 2 * (rows.T * readout[:, part]).sum(axis=0)
     counts = np.maximum(np.round(weights[sampled] / weights[sampled].min()), 1)
-    spread = _spread(readout[:, sampled], left[:, sampled], np.minimum(leverage[sampled], CAP), counts)
+    spread = _spread(readout, np.flatnonzero(sampled), left[:, sampled], np.minimum(leverage[sampled], CAP), counts)
     free = min(counts.sum() - 1, max(half - d + 1, 1))
     return _with_quantile(spread, free)
 
 
-def _spread(pull: np.ndarray, left: np.ndarray, leverage: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Variances (n, d) of the sum of pull (d, p) times residual (n, p) over pairs, each drawn `counts` times."""
+def _spread(
+    readout: np.ndarray, pairs: np.ndarray, left: np.ndarray, leverage: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """Variances (n, d) of the sum of the pairs' readout (d, p) times residual (n, p), each drawn `counts` times; pairs:
+    columns of readout."""
     total = counts.sum()
     # Without one of its c draws a pair keeps 1 - 1/c of its leverage.
     left = left / (1 - leverage / counts) / counts
-    with one_thread(pull.size * len(left)):
-        mean = (left * counts) @ pull.T / total
-        square = (left**2 * counts) @ (pull**2).T
+    mean, square = np.zeros((2, len(left), len(readout)))
+    with one_thread(len(readout) * left.size):
+        for part in _parts(len(pairs), len(readout)):
+            pull = readout[:, pairs[part]]
+            mean += (left[:, part] * counts[part]) @ pull.T
+            square += (left[:, part] ** 2 * counts[part]) @ (pull**2).T
+    mean /= total
     return total / (total - 1) * np.maximum(square - total * mean**2, 0.0)
+
+
+def _parts(pairs: int, d: int) -> Iterator[slice]:
+    """The pairs, some at a time: what is made of them is as large as the readout's half, gigabytes of d = 5,000."""
+    step = max(1, CELLS // d)
+    return (slice(start, min(start + step, pairs)) for start in range(0, pairs, step))
 
 
 def _sampled(d: int, inner: np.ndarray) -> np.ndarray:

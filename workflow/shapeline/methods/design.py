@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shapeline.designs.design import Design, evaluations
@@ -19,16 +20,40 @@ if TYPE_CHECKING:  # a third of a second, which designs without a graph save
 
 def design_of(parameters: dict, features: Features, budget: float | None, seed: int, keep: bool = True) -> Design:
     """The design of a method's parameters on these features; keep: so that equal settings make it once."""
-    graph = None
-    method = METHODS[parameters["method"]]
-    if (
-        "graph" in (*method.parameters.model_fields, *(method.takes or ()))
-        and parameters.get("graph", "features") == "features"
-    ):
-        graph = feature_kinds.graph(features)
+    graph = _own_graph(parameters, features)
     if graph is None and not keep:
         return _build(parameters, features.shape, budget, seed, None)
     return build(parameters, features.shape, budget, seed, graph)
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is known of a design before it is made: its evaluations and features."""
+
+    evaluations: int
+    d: int
+
+
+def size_of(parameters: dict, features: Features, budget: float | None, seed: int) -> Size:
+    """The size of the design of these settings, which is made for it and given up: of thousands of features it takes
+    gigabytes. Equal settings make it once."""
+    if _own_graph(parameters, features) is None:
+        return _size(json.dumps(parameters, sort_keys=True), tuple(features.shape), budget, seed)
+    design = design_of(parameters, features, budget, seed)
+    return Size(design.evaluations, design.d)
+
+
+@functools.lru_cache(maxsize=256)
+def _size(parameters: str, shape: tuple[int, ...], budget: float | None, seed: int) -> Size:
+    design = _build(json.loads(parameters), shape, budget, seed, None)
+    return Size(design.evaluations, design.d)
+
+
+def _own_graph(parameters: dict, features: Features) -> "networkx.Graph | None":
+    """The features' own graph, where the method walks one."""
+    method = METHODS[parameters["method"]]
+    walks = "graph" in (*method.parameters.model_fields, *(method.takes or ()))
+    return feature_kinds.graph(features) if walks and parameters.get("graph", "features") == "features" else None
 
 
 def build(
