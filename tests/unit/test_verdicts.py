@@ -235,9 +235,10 @@ def test_the_best_where_every_other_is_shown_to_be_worse():
     found = statistics.recommend(drawn(0.0, 0.2, 1.0, 2.0), COSTS, random="random")
     assert (found.outcome, found.label, found.rivals) == ("best", "a", ())
     assert found.sentence().startswith("Take a: every other is shown to be worse; the next, b, by 0.1")
+    assert found.bounds["status"]["b"] == "plainly worse" and found.sentence().endswith(" at 99.5 %.")
     alike = statistics.recommend(drawn(0.0, 0.09, 1.0, 2.0), COSTS, random="random")
     assert alike.label == "a" and alike.bounds["status"]["b"] == "worse"  # surely behind, and not surely by little
-    assert alike.bounds["low"]["a"] == 0 < alike.bounds["low"]["b"]
+    assert alike.bounds["low"]["a"] == 0 < alike.bounds["low"]["b"] and "99.5" not in alike.sentence()
 
 
 def test_undecided_where_power_does_not_suffice_and_then_the_planned_instances_do():

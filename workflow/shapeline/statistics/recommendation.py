@@ -286,6 +286,8 @@ def _sentence(advice: Recommendation, unit: str, cost: str, among: str) -> str:
     if advice.outcome == "best":
         following = advice.bounds.iloc[1]
         ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit}"
+        if following["status"] == "plainly worse":  # by the screen, whose intervals are wider
+            ends += f" at {100 * (1 - SCREEN):.3g} %"
         return f"Take {advice.label}{cost}: every other{among} is shown to be worse; the next, {ends}."
     if advice.outcome == "undecided":
         safe = f" {advice.label} is safe: {near}." if advice.safe else ""
