@@ -107,7 +107,6 @@ def test_shards_of_another_number_are_read(place):
         {"settings": SETTINGS | {"budget": 8.0}},
         {"label": "other"},  # other draws
         {"device": "cuda"},
-        {"form": SimpleNamespace(name="frozen")},
         {"reference": SimpleNamespace(rows=np.ones((1, 3)))},
         {"inputs": INPUTS + 1},
     ],
@@ -136,6 +135,11 @@ def test_another_prediction_is_another_row(place):
     write(f"{LABEL}/0-of-1.parquet", ask(1, 2))
     share = selected(1, 2).assign(prediction=[0, 0])  # of instance 1 it was 1
     assert reuse.reused(share, subject(INPUTS), SETTINGS, "sampled", job()).rest["instance"].tolist() == [1]
+
+
+def test_a_form_that_happens_to_be_faster_makes_nothing_anew(place):
+    write(f"{LABEL}/0-of-1.parquet", ask(1, 2))
+    assert ask(1, 2, form=SimpleNamespace(name="frozen")).rest.empty
 
 
 def test_how_many_are_explained_decides_no_row(place):

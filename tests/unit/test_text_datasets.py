@@ -203,7 +203,7 @@ def test_an_absent_feature_is_padding_or_space(tmp_path):
         ("reviews", {"vocabulary": 2}, "2 is not a whole number of 3 or more"),
         ("reviews", {"vocabulary": True}, "True"),
         ("reviews", {"vocabularly": 9}, "Did you mean 'vocabulary'?"),
-        ("reviews", {"path": "here"}, "made by this package"),
+        ("reviews", {"path": "here"}, "needs no file"),
         ("reviews", {"classes": ["positive", "negativ"]}, "Did you mean 'negative'?"),
         ("agnews", {"vocabulary": 50}, "fixed alphabet of 69"),
         ("agnews", {"test": 0.5}, "official test part"),

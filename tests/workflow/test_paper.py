@@ -31,10 +31,19 @@ KEPT = {
     "crosses_6_peers": ["gradient_x_difference"],
     "malaria": ["grad_cam"],
     "malaria_labels": ["h_shap"],
+    "malaria_leaves": ["h_shap_2"],
     "lisa": ["h_shap"],
     "fer": ["mim"],
     "ssl": ["parzen"],
+    "ssl_records": ["mim"],
+    "compas": ["mim"],
     "fer_model": ["data_lime"],
+    "cancer_model": ["data_lime_step", "augmented_mim", "qii"],
+    "cancer_tree": ["partition"],
+    "reviews_tree": ["h_shap_relative"],
+    "crosses_spun": ["h_shap_spun"],
+    "mnist_small_expected": ["l_shapley"],
+    "mnist_small_lime": ["lime_input"],
 }
 
 
@@ -55,7 +64,8 @@ def official_files(folder) -> dict:
     text_files.write_folder(folder / "agnews", {"train.csv": text_files.agnews(40), "test.csv": text_files.agnews(16)})
     for name, header, rows in (
         ("fer", influence_files.FER_HEADER, influence_files.fer_rows(16, 12)),
-        ("ssl", influence_files.SSL_HEADER, influence_files.ssl(300)),
+        ("ssl", influence_files.SSL_HEADER, influence_files.ssl(150) + influence_files.ssl(150, race_code_cd="WWH")),
+        ("compas", influence_files.COMPAS_HEADER, influence_files.compas(60)),
     ):
         (folder / f"{name}.csv").write_bytes(influence_files.table(header, rows))
     yahoo = {f"yahoo_answers_csv/{part}.csv": text_files.yahoo(n) for part, n in (("train", 60), ("test", 20))}
@@ -64,6 +74,7 @@ def official_files(folder) -> dict:
         "agnews": folder / "agnews",
         "fer": folder / "fer.csv",
         "ssl": folder / "ssl.csv",
+        "compas": folder / "compas.csv",
         "cifar10": text_files.write_archive(folder / "cifar.tar.gz", picture_files.cifar10(60)),
         "imdb": text_files.write_archive(folder / "imdb.tar.gz", text_files.imdb()),
         "yahoo": text_files.write_archive(folder / "yahoo.tgz", yahoo),

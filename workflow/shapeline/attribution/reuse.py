@@ -1,8 +1,9 @@
 """Rows of score files that need not be made again: an instance more costs one instance.
 
 Scores of an instance depend on nothing that is said of the others. A row is taken over where all that decides it is
-as it was: the job's settings and code, the model, the reference, the data's card, the form, the device, the packages'
-versions, and the instance's own input. Its seconds are those that it took when it was made.
+as it was: the job's settings and code, the model, the reference, the data's card, the device, the packages' versions,
+and the instance's own input. Not the model's form: forms are verified to agree, and which of two equally fast ones is
+taken is the clock's doing. Its seconds are those that it took when it was made.
 """
 
 import hashlib
@@ -84,7 +85,6 @@ def key(subject: Subject, settings: dict, files, label: str) -> str | None:
         "device": subject.device,
         "versions": imported(),
     }
-    facts["form"] = subject.form and subject.form.name
     facts["architecture"] = subject.model and subject.model.architecture
     if subject.reference is not None and subject.reference.rows is not None:
         facts["reference"] = _digest(subject.reference.rows)
