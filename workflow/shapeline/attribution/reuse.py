@@ -9,7 +9,7 @@ taken is the clock's doing. Its seconds are those that it took when it was made.
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.subjects import Subject
+from shapeline.attribution.subjects import Subject, targets
 from shapeline.engine.cache import key_of
 from shapeline.errors import ShapelineError
 from shapeline.methods.registry import METHODS
@@ -53,14 +53,23 @@ def reused(share: pd.DataFrame, subject: Subject, settings: dict, label: str, jo
     settings: of the attribute job; label seeds its draws. job: Snakemake's, with input, output and resources.
     """
     wanted = key(subject, settings, job.input, label)
-    digests = [_digest(row) for row in subject.inputs(share)]
-    others = filter(None, job.resources.get("same", "").split(os.pathsep))
-    found = _find(Path(job.output.scores).parent, others, wanted, share, digests)
-    rest = _without(share, found)
-    if found is not None:
-        log.info("%d of %d instances as they were made before", len(share) - len(rest), len(share))
-    stated = {"rows_key": wanted, "inputs": dict(zip(map(str, share["instance"]), digests, strict=True))}
-    return Reused(found, rest, stated)
+    if wanted is None:
+        return Reused(None, share, {})
+    pairs = [*zip(share["instance"], targets(share), strict=True)]
+    digests = dict(zip(pairs, map(_digest, subject.inputs(share)), strict=True))
+    folder, others = Path(job.output.scores).parent, filter(None, job.resources.get("same", "").split(os.pathsep))
+    found, left = [], dict(digests)
+    for path in [*sorted(folder.glob("*.parquet")), *jobs.kept_files(folder), *map(Path, others)]:
+        rows = _of_key(path, wanted, left)
+        if rows is not None and len(rows):
+            found.append(rows)
+            for pair in set(_pairs(rows)):
+                del left[pair]
+    if found:
+        log.info("%d of %d instances as they were made before", len(share) - len(left), len(share))
+    rest = share[[pair in left for pair in pairs]].reset_index(drop=True)
+    stated = {"rows_key": wanted, "inputs": {str(instance): digest for (instance, _), digest in digests.items()}}
+    return Reused(pd.concat(found, ignore_index=True) if found else None, rest, stated)
 
 
 def key(subject: Subject, settings: dict, files, label: str) -> str | None:
@@ -84,42 +93,11 @@ def key(subject: Subject, settings: dict, files, label: str) -> str | None:
         "label": None if method.exact else label,
         "device": subject.device,
         "versions": imported(),
+        "architecture": subject.model and subject.model.architecture,
     }
-    facts["architecture"] = subject.model and subject.model.architecture
     if subject.reference is not None and subject.reference.rows is not None:
         facts["reference"] = _digest(subject.reference.rows)
     return key_of(filter(None, decisive), facts)
-
-
-def _find(
-    label_folder: Path, others: Iterable[str], wanted: str | None, share: pd.DataFrame, digests: Sequence[str]
-) -> pd.DataFrame | None:
-    """Rows of the instances of a share, each with a digest of its input; None where there are none."""
-    there = [*sorted(label_folder.glob("*.parquet")), *jobs.kept_files(label_folder), *map(Path, others)]
-    left = dict(zip(zip(share["instance"], _targets(share), strict=True), digests, strict=True))
-    found = []
-    for path in there if wanted else ():
-        rows = _of_key(path, wanted, left)
-        if rows is not None and len(rows):
-            found.append(rows)
-            left = {pair: digest for pair, digest in left.items() if pair not in set(_pairs(rows))}
-    return pd.concat(found, ignore_index=True) if found else None
-
-
-def _without(share: pd.DataFrame, rows: pd.DataFrame | None) -> pd.DataFrame:
-    """The instances of the share that these rows do not have."""
-    if rows is None:
-        return share
-    there = set(_pairs(rows))
-    pairs = zip(share["instance"], _targets(share), strict=True)
-    return share[[pair not in there for pair in pairs]].reset_index(drop=True)
-
-
-def _targets(share: pd.DataFrame) -> pd.Series:
-    """What rows say that they explain: of a regression 0."""
-    if share["prediction"].dtype.kind == "f":
-        return pd.Series(0, index=share.index)
-    return share["target" if "target" in share else "prediction"]
 
 
 def _of_key(path: Path, wanted: str, left: dict[tuple, str]) -> pd.DataFrame | None:

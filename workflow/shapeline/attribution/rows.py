@@ -12,7 +12,7 @@ import pandas as pd
 
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.run import Options, attribute, waits, warm_up
-from shapeline.attribution.subjects import Subject
+from shapeline.attribution.subjects import Subject, targets
 from shapeline.designs.design import openblas
 from shapeline.designs.stopping import Until
 from shapeline.engine.cache import Cache, key_of
@@ -132,13 +132,9 @@ def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Ex
 def _explain(
     question: Question, inputs: np.ndarray, part: pd.DataFrame, method: dict, options: Options
 ) -> list[Explanation]:
-    """Explain selected instances, whose inputs these are; the target is the label, where an instance has several."""
-    if part["prediction"].dtype.kind == "f":
-        targets = np.zeros(len(part), int)
-    else:
-        targets = part["target" if "target" in part else "prediction"].to_numpy()
+    """Explain selected instances, whose inputs these are."""
     options = dataclasses.replace(options, instances=part["instance"].to_numpy())
-    return attribute(question, inputs, targets, method, options)
+    return attribute(question, inputs, targets(part), method, options)
 
 
 def _warm_up(question: Question, inputs: np.ndarray, part: pd.DataFrame, method: dict, options: Options) -> None:

@@ -71,6 +71,14 @@ class Subject:
         return picked
 
 
+def targets(selected: pd.DataFrame) -> np.ndarray:
+    """What is explained of selected instances, (n,): the label where an instance has several, the class that the
+    experiment names, else the predicted one; 0 of a regression."""
+    if selected["prediction"].dtype.kind == "f":
+        return np.zeros(len(selected), int)
+    return selected["target" if "target" in selected else "prediction"].to_numpy()
+
+
 def load_subject(
     weights: str | None, arrays: str, settings: dict, device: str, trained_on: str | None = None
 ) -> Subject:

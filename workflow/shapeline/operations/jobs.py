@@ -22,6 +22,7 @@ from shapeline.errors import ShapelineError
 from shapeline.memory import keep_freed_memory, ran_out
 from shapeline.operations import interrupts, warm
 from shapeline.operations.devices import acquire_device, usable_device
+from shapeline.seeds import digest
 
 log = logging.getLogger("shapeline")
 CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on it
@@ -233,10 +234,15 @@ def _watch_parents() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def kept_name(number: object, folder: Path) -> str:
+    """Where a job's files are kept, by the folder that they were in: a job that looks for its own reads no other's."""
+    return f"{number}-{digest(str(folder))}"
+
+
 def kept_files(folder: Path) -> list[Path]:
     """What is kept of the files that were in a folder, by runs that go on."""
     found = []
-    for listed in KEPT.glob("*/*/outputs.json"):
+    for listed in KEPT.glob(f"*/{kept_name('*', folder)}/outputs.json"):
         with contextlib.suppress(OSError, ValueError):  # it may be put back meanwhile
             paths = json.loads(listed.read_text(encoding="utf-8"))
             found += [listed.parent / f"{i}" for i, path in enumerate(paths) if Path(path).parent == folder]

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shapeline.files import atomic
-from shapeline.operations.jobs import KEPT, is_gone, owner
+from shapeline.operations.jobs import KEPT, is_gone, kept_name, owner
 from shapeline.plan.records import record_of
 
 
@@ -30,7 +30,7 @@ def keep(jobs: Iterable[Iterable[str]]) -> None:
         there = [os.fspath(path) for path in outputs if os.path.exists(path)]
         if not there:
             continue
-        place = KEPT / owner() / str(number)
+        place = KEPT / owner() / kept_name(number, Path(there[0]).parent)
         with contextlib.suppress(OSError):
             place.mkdir(parents=True)
             for i, path in enumerate(there):

@@ -11,7 +11,7 @@ from shapeline.report.experiment import Results
 from shapeline.report.findings import equal_error
 from shapeline.report.numbers import interval, number, share
 from shapeline.statistics import claimed, paired
-from shapeline.statistics.bounds import LEAST_INSTANCES, enough, intervals
+from shapeline.statistics.bounds import enough, intervals
 from shapeline.statistics.claimed import ahead_of, verdict
 
 HOLDS, FAILS, OPEN, UNTESTABLE = "holds", "fails", "undecided", "not testable here"
@@ -84,7 +84,7 @@ def beats(
         absent = [label for label in (first, *others) if label not in values]
         if absent:
             return Finding(f"{', '.join(absent)} did not run here, or on too few instances", UNTESTABLE)
-        if len(values) < LEAST_INSTANCES:
+        if not enough(len(values)):
             return Finding(f"{number(len(values))} instances are too few for a verdict", UNTESTABLE)
         claim = ahead_of(values[[first, *others]], first, better)
         ahead = "; ".join(f"{label} {interval(row)}" for label, row in claim.table.iterrows())
@@ -104,7 +104,7 @@ def level(label: str, within: float, metric: str, quantity: str) -> Callable[[Re
             if frame is None or label not in set(frame["label"]):
                 return Finding(f"{label} was not measured in {results.experiment}", UNTESTABLE)
             values.append(paired.by_label(frame[frame["label"] == label], quantity)[label].dropna().to_numpy())
-        if min(map(len, values)) < LEAST_INSTANCES:
+        if not enough(min(map(len, values))):
             return Finding(f"{number(min(map(len, values)))} instances are too few for a verdict", UNTESTABLE)
         (a, b), error = values, math.sqrt(sum(one.var(ddof=1) / len(one) for one in values))
         row = {"mean": b.mean() - a.mean()}

@@ -100,7 +100,8 @@ def neighbourhoods() -> Figure:
     """Chen et al. (2018), figure 1: N_2(i) on a grid, a set that L-Shapley alone sums over, and one of both."""
     height, width = SIDES
     centre = height // 2 * width + width // 2
-    window = graphs.neighborhood(graphs.grid(height, width), centre, 2)
+    grid = graphs.grid(height, width)
+    window = graphs.neighborhood(grid, centre, 2)
     drawing = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     chosen = [set(), *({row * width + column for row, column in cells} for cells in (PIECES, PIECE))]
     titles = ("(a) the neighbourhood", "(b) in pieces: L-Shapley alone", "(c) connected: both")
@@ -110,7 +111,7 @@ def neighbourhoods() -> Figure:
             face = AGAINST if node == centre else FOR if node in nodes else PAPER
             shade = FAINT if node in window else "none"
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=shade, edgecolor="none"))
-            for other in graphs.grid(height, width).adj[node]:
+            for other in grid.adj[node]:
                 axes.plot(*zip((column, row), (other % width, other // width), strict=True), color=QUIET, linewidth=1)
             axes.plot(column, row, "o", markersize=11, markerfacecolor=face, markeredgecolor=INK, zorder=3)
         axes.set(xlim=(-0.7, width - 0.3), ylim=(height - 0.3, -0.7), aspect="equal")

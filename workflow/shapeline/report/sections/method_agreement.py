@@ -13,6 +13,7 @@ from shapeline.report.numbers import number, two_digit_interval, two_digits
 from shapeline.report.styling import SIGNS, WIDTH, styled
 from shapeline.report.vectors import centred, cosines
 from shapeline.statistics.comparison import compare
+from shapeline.statistics.signed_ranks import average_ranks
 
 CONTROLS = "Controls are grey with hollow markers; the dotted line is the best of them."
 
@@ -30,7 +31,8 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     for rows in zip(*scores_by_label.values(), strict=True):
         d = max((len(row) for row in rows if row is not None), default=1)
         values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
-        by_quantity["rank correlation"].append(cosines(centred(_ranks(values)))[first, second])
+        ranks = np.where(np.isnan(values), np.nan, average_ranks(values))  # NaN sort last, so others keep theirs
+        by_quantity["rank correlation"].append(cosines(centred(ranks))[first, second])
         by_quantity["cosine"].append(cosines(values)[first, second])
     columns = ["label", "other", "quantity", "mean", "low", "high", "n"]
     count = len(by_quantity["cosine"])
@@ -47,16 +49,6 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     named = {"label": np.array(labels)[first[pair]], "other": np.array(labels)[second[pair]]}
     ends = {end: table[end].clip(-1, 1) for end in ("low", "high")}  # of two instances t goes further
     return table.assign(**named, **ends)[columns]
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks along each row, ties sharing their mean rank; as pandas ranks them, in less time for a few rows."""
-    ordered = np.sort(values, axis=1)
-    ends = [
-        [np.searchsorted(line, row, side) for line, row in zip(ordered, values, strict=True)]
-        for side in ("left", "right")
-    ]
-    return np.where(np.isnan(values), np.nan, (np.add(*map(np.array, ends)) + 1) / 2)
 
 
 @styled
