@@ -36,7 +36,7 @@ def test_traits_name_parameters_that_entries_have():
         for trait in (method.efficient, method.one_sided, method.gradients, method.random):
             assert not isinstance(trait, str) or trait in method.parameters.model_fields, (name, trait)
         assert not method.minimum or method.sampled, name
-        assert ("derivative" in method.needs) == bool(method.gradients), name
+        assert bool({"derivative", "attention"}.intersection(method.needs)) == bool(method.gradients), name
         assert ("labelled points" in method.needs) == bool(method.measure), name
     regression, grad_cam = registry.METHODS["c_shapley_regression"], registry.METHODS["grad_cam"]
     assert regression.is_efficient({"constrained": True}) and not regression.is_efficient({})

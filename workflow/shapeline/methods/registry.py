@@ -65,7 +65,7 @@ class Method:
     function: str  # "{framework}" in it stands for torch or tf
     parameters: type[Parameters] = Parameters
     needs: tuple[
-        Literal["grid", "labelled points", "derivative", "torch", "path"], ...
+        Literal["grid", "labelled points", "derivative", "torch", "path", "attention"], ...
     ] = ()  # beside the values of masks
     asks_model: bool = True
     efficient: bool | str = False  # scores add up to v(all) - v(none)
@@ -386,6 +386,16 @@ METHODS = Registry(
             random=True,
             gradients="samples",
             unit="slope",
+        ),
+        "attention_rollout": Method(
+            "gradients",
+            "shapeline.gradients.torch_rollout:attention_rollout",
+            needs=("attention", "torch"),
+            unsigned=True,
+            control=True,
+            gradients=1,
+            data=("text",),
+            unit="none",
         ),
         "mim": Method(
             "data",

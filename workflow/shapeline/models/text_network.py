@@ -69,6 +69,27 @@ class TextNetwork(nn.Module):
                 f"gradient methods: '{self.__name__}' takes no embeddings; choose a method of coalitions"
             ) from error
 
+    def attentions(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        """What the tokens of each layer attend to, (n, heads, t, t); t: of the longest row, padding left out."""
+        attended = self._attended(ids.long())
+        longest = int((attended * torch.arange(1, ids.shape[1] + 1, device=ids.device)).max())
+        usual = getattr(self.model.config, "_attn_implementation", None)
+        try:
+            self.model.set_attn_implementation("eager")  # the faster ones keep no weights
+            said = self.model(
+                input_ids=ids[:, :longest].long(), attention_mask=attended[:, :longest], output_attentions=True
+            )
+        finally:
+            self.model.set_attn_implementation(usual)
+        layers = getattr(said, "attentions", None) or [None]
+        whole = all(layer is not None and layer.shape[-2:] == (longest, longest) for layer in layers)
+        if not whole or getattr(self.model.config, "classifier_pooling", "cls") != "cls":
+            raise ShapelineError(
+                f"attention_rollout: '{self.__name__}' gives no attention of all tokens to the one that it reads; "
+                "choose another method"
+            )
+        return list(layers)
+
     def _moved_up(self, ids: torch.Tensor) -> torch.Tensor:
         absent = ids == DELETED
         if not absent.any():

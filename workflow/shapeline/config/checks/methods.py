@@ -202,7 +202,12 @@ def network(label: Label) -> Iterator[str]:
     method, name, model = label.method, label.entry.method, label.place.model
     if model is None:
         return
-    if method.torch_only and framework_of(model) != "torch":
+    if "attention" in method.needs:
+        # The networks of this package have none; of another kind of data it is told that the method does not take it.
+        if (model.architecture or framework_of(model) != "torch") and not list(kind_of_data(label)):
+            of = f"models.{label.place.experiment.model}"
+            yield f"{label.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
+    elif method.torch_only and framework_of(model) != "torch":
         yield (
             f"{label.where}: {name} needs a torch model and models.{label.place.experiment.model} is of "
             f"{framework_of(model)}; set its framework: torch, or remove the method"
