@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -14,11 +15,11 @@ from shapeline.datasets.sources import FOLDER, expand
 from shapeline.errors import ShapelineError
 
 INSTALL = "pip install -c constraints.txt -e '.[text]'"
-HEAD = "ForSequenceClassification"
+HEADS = {"text": "ForSequenceClassification", "image": "ForImageClassification"}  # by the kind of a dataset
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-TOKENIZER = "tokenizer.json"
-CONFIGS = ("config.json", "tokenizer_config.json")
+TOKENIZER, PROCESSOR = "tokenizer.json", "preprocessor_config.json"
+CONFIGS = ("config.json", "tokenizer_config.json", PROCESSOR)
 ENDLESS = 1_000_000  # a length from which on a tokenizer says that it has none
 USUAL = 512  # tokens of a document where nothing says how many
 OFFLINE = {
@@ -54,19 +55,94 @@ def check_tokenizer(source: str) -> None:
         )
 
 
-def check_model(source: str) -> None:
-    """ShapelineError where a folder holds no text classifier that can be read here."""
-    folder = _checked(source)
-    made = _json(folder / "config.json").get("architectures") or ["nothing that it names"]
-    if not any(name.endswith(HEAD) for name in made):
+def kind_of(source: str) -> str:
+    """The kind of data that the model of a folder takes, "text" where it tells nothing. Raises ShapelineError."""
+    return "image" if any(HEADS["image"] in name for name in _made(source)) else "text"
+
+
+def check_model(source: str, kind: str) -> None:
+    """ShapelineError where a folder holds no classifier of this kind of data ("text", "image") that can be read here."""
+    made, folder, head = _made(source), expand(source), HEADS[kind]
+    if not any(head in name for name in made):
         raise ShapelineError(
-            f"{folder} holds {made[0]}, which is no text classifier; give a model that ends in {HEAD} "
-            "(AutoModelForSequenceClassification)"
+            f"{folder} holds {made[0]}, which is no {kind} classifier; give a model that ends in {head} "
+            f"(AutoModel{head})"
         )
+    if kind == "image":
+        normalisation(source)
     if not any((folder / name).is_file() for name in (WEIGHTS, INDEX)):
         pickled = next((name for name in PICKLES if (folder / name).is_file()), None)
         has = f"only pickled weights ({pickled}), which are never read" if pickled else "no weights"
         raise ShapelineError(f"{folder} has {has}; save it with model.save_pretrained, which writes {WEIGHTS}")
+
+
+def normalisation(source: str) -> dict[str, float | list[float]]:
+    """What the image processor of a folder does to pictures in [0, 1]: `scale` · picture, less `mean`, by `deviation`.
+
+    Raises ShapelineError where it is not told."""
+    file = expand(source) / PROCESSOR
+    if not file.is_file():
+        raise ShapelineError(
+            f"{file.parent} has no {PROCESSOR}, which tells how pictures are scaled; save the image processor there, "
+            "AutoImageProcessor.from_pretrained(...).save_pretrained(folder)"
+        )
+    said, channels = _json(file), _channels(source)
+    scale = 255 * said.get("rescale_factor", 1 / 255) if said.get("do_rescale", True) else 255.0
+    mean, deviation = said.get("image_mean"), said.get("image_std")
+    if not said.get("do_normalize", mean is not None):
+        mean, deviation = 0.0, 1.0
+    mean, deviation = (
+        [number] * channels if isinstance(number, int | float) else number for number in (mean, deviation)
+    )
+    if said.get("rescale_offset") or any(not _are_numbers(each, channels) for each in (mean, deviation)):
+        raise ShapelineError(
+            f"{file} does not say how pictures of {channels} channel(s) are scaled (rescale_factor, and image_mean and "
+            "image_std, a number a channel); mend it"
+        )
+    return {"scale": scale, "mean": mean, "deviation": deviation}
+
+
+def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
+    """Why pictures (channels, height, width) are none for the model of a folder; None where they are."""
+    channels, sides = _channels(source), _sides(source)
+    if shape[0] != channels:
+        color = {1: "grey", 3: "rgb"}.get(channels, "")
+        remedy = f"; set the dataset's color: {color}" if color else ""
+        return f"{source} takes pictures of {channels} channel(s) and the dataset has {shape[0]}{remedy}"
+    if sides and list(shape[1:]) != sides:
+        wanted, there = ("x".join(map(str, each)) for each in (sides, shape[1:]))
+        return (
+            f"{source} takes pictures of {wanted} pixels and the dataset has {there}; set the dataset's size: {sides}"
+        )
+    return None
+
+
+def _channels(source: str) -> int:
+    return _json(expand(source) / "config.json").get("num_channels", 3)
+
+
+def _sides(source: str) -> list[int] | None:
+    """[height, width] of the pictures that a model takes; None of any.
+
+    A model with a place for each patch takes its own alone, any other what its processor makes.
+    """
+    said = _json(expand(source) / PROCESSOR)
+    size = said.get("crop_size") if said.get("do_center_crop") else said.get("size")
+    size = size if said.get("do_resize", True) or said.get("do_center_crop") else None
+    config = _json(expand(source) / "config.json")
+    own = config.get("image_size") if "patch_size" in config and "num_attention_heads" in config else None
+    for given in (own, size):
+        if isinstance(given, dict):
+            given = [given.get("height"), given.get("width")]
+        elif isinstance(given, int):
+            given = [given, given]
+        if isinstance(given, list) and len(given) == 2 and all(isinstance(side, int) for side in given):
+            return given
+    return None
+
+
+def _are_numbers(values: object, count: int) -> bool:
+    return isinstance(values, list) and len(values) == count and all(isinstance(value, int | float) for value in values)
 
 
 def same_tokenizer(one: str, other: str) -> bool:
@@ -120,6 +196,11 @@ def _checked(source: str) -> Path:
     if importlib.util.find_spec("transformers") is None:
         raise ShapelineError(f"{folder}: reading it takes transformers, which is not installed: {INSTALL}")
     return folder
+
+
+def _made(source: str) -> list[str]:
+    """What the model of a folder is called."""
+    return _json(_checked(source) / "config.json").get("architectures") or ["nothing that it names"]
 
 
 def _json(file: Path) -> dict:

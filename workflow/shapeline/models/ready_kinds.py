@@ -18,7 +18,7 @@ READERS = {
     ".keras": "shapeline.models.keras_file",
     ".onnx": "shapeline.models.onnx_file",
     "function": "shapeline.models.function_file",
-    "folder": "shapeline.models.text_folder",
+    "folder": "shapeline.models.folder",
 }
 
 

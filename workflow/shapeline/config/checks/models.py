@@ -96,16 +96,22 @@ def _without_training(where: str, model: Model) -> Iterator[str]:
 
 
 def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
-    """The folder holds a text classifier, whose own tokenizer cuts the documents."""
+    """The folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its pictures."""
     dataset = config.datasets.get(model.dataset)
+    source = source_of(dataset)
+    if source and source.kind not in folders.HEADS:
+        yield f"{where}.source: a folder of transformers takes texts or pictures, not a dataset of kind {source.kind}"
+        return
     try:
-        folders.check_model(model.source)
+        kind = source.kind if source else folders.kind_of(model.source)
+        folders.check_model(model.source, kind)
     except ShapelineError as error:
         yield f"{where}.source: {error}"
         return
-    source = source_of(dataset)
-    if source and source.kind != "text":
-        yield f"{where}.source: a text classifier takes texts, not a dataset of kind {source.kind}; give another model"
+    if kind == "image":
+        shape = checks.input_shape(source, canonical(dataset)) if source else None
+        if problem := shape and folders.unfit_pictures(model.source, shape):
+            yield f"{where}.source: {problem}"
     elif dataset and not folders.names_folder(dataset.tokenizer):
         yield (
             f"{where}.source: it takes texts that its own tokenizer cuts; set datasets.{model.dataset}.tokenizer: "

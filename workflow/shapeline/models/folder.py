@@ -1,4 +1,4 @@
-"""A text classifier in a folder of transformers: config.json and safetensors; fast_tokenizer cuts the documents."""
+"""A classifier in a folder of transformers, of texts or of pictures: config.json, safetensors, and what goes before."""
 
 import json
 import re
@@ -11,6 +11,7 @@ from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier
+from shapeline.models.picture_network import PictureNetwork
 from shapeline.models.text_network import TextNetwork, most_positions, task_of
 
 # What from_pretrained raises for files that are damaged, of another version, or need what is not here.
@@ -19,37 +20,27 @@ UNNAMED = re.compile(r"LABEL_\d+")
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
-    """The classifier in the folder that settings name (source), for the documents that a card describes.
+    """The classifier in the folder that settings name (source), for the texts or pictures that a card describes.
 
-    Raises ShapelineError where it cannot be read, or does not fit the documents.
+    Raises ShapelineError where it cannot be read, or does not fit them.
     """
-    source = settings["source"]
-    _check_card(source, card)
-    folders.check_model(source)
-    model = _read(source)
+    source, kind = settings["source"], card["kind"]
+    if kind == "text" and "mask_id" not in card:
+        raise ShapelineError(
+            f"models: {source} takes texts cut by its own tokenizer; set datasets.{card['name']}.tokenizer: {source}"
+        )
+    folders.check_model(source, kind)
+    model = _read(source, kind)
     if task_of(model) != "classification":
-        raise ShapelineError(
-            f"models: {source} gives {'several labels' if task_of(model) == 'multilabel' else 'a number'} a text, and "
-            "the dataset has a class each; shapeline.explain takes such a model"
-        )
-    known, length, most = model.get_input_embeddings().num_embeddings, card["input_shape"][0], most_positions(model)
-    if len(card["vocabulary"]) > known:
-        raise ShapelineError(
-            f"models: {source} knows {known} tokens and the tokenizer of '{card['name']}' has "
-            f"{len(card['vocabulary'])}; name the folder of the model's own tokenizer"
-        )
-    if most is not None and length > most:
-        raise ShapelineError(
-            f"models: {source} takes {most} tokens and the documents of '{card['name']}' have {length}; set the "
-            f"dataset's length: {most}"
-        )
+        given = "several labels" if task_of(model) == "multilabel" else "a number"
+        with_python = "; shapeline.explain takes such a model" if kind == "text" else ""
+        raise ShapelineError(f"models: {source} gives {given} a {kind}, and the dataset has a class each{with_python}")
     sizes = {
         "config": json.loads(model.config.to_json_string(use_diff=False)) | {"dtype": "float32", "_name_or_path": ""},
         "order": _order(source, model, list(card["classes"])),
-        "pad": card["absent_id"],
-        "vocabulary": len(card["vocabulary"]),
+        **(_of_texts(source, model, card) if kind == "text" else _of_pictures(source, card)),
     }
-    return _classifier(source, model, sizes, card["vocabulary_digest"])
+    return _classifier(source, model, sizes, card.get("vocabulary_digest"))
 
 
 def restored(metadata: dict[str, Any], arrays: dict) -> Classifier:
@@ -61,30 +52,53 @@ def restored(metadata: dict[str, Any], arrays: dict) -> Classifier:
 
 def drawn(source: str, sizes: dict[str, Any], digest: str | None = None, seed: int = 0) -> Classifier:
     """A new classifier of those sizes, its weights drawn from the seed as transformers draws them."""
-    config, library = dict(sizes["config"]), folders.transformers()
-    made = library.AutoConfig.for_model(config.pop("model_type"), **config)
+    config = dict(sizes["config"])
+    library, model_type = folders.transformers(), config.pop("model_type")
+    made = library.AutoConfig.for_model(model_type, **config)
     with torch_models.seeded(seed):
-        model = library.AutoModelForSequenceClassification.from_config(made)
+        model = _automatic("text" if "pad" in sizes else "image").from_config(made)
     return _classifier(source, model, sizes, digest)
 
 
+def _automatic(kind: str) -> Any:
+    return getattr(folders.transformers(), f"AutoModel{folders.HEADS[kind]}")
+
+
 def _classifier(source: str, model: Any, sizes: dict[str, Any], digest: str | None) -> Classifier:
-    module = TextNetwork(model, sizes["pad"], sizes["order"]).eval()
-    return Classifier("torch", source, module, len(sizes["order"]), sizes, digest)
+    if "pad" in sizes:
+        module = TextNetwork(model, sizes["pad"], sizes["order"])
+    else:
+        module = PictureNetwork(model, sizes["scale"], sizes["mean"], sizes["deviation"], sizes["order"])
+    return Classifier("torch", source, module.eval(), len(sizes["order"]), sizes, digest)
 
 
-def _check_card(source: str, card: dict[str, Any]) -> None:
-    if card["kind"] != "text" or "mask_id" not in card:
+def _of_texts(source: str, model: Any, card: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of a network of token ids; ShapelineError where the documents are not for it."""
+    known, length, most = model.get_input_embeddings().num_embeddings, card["input_shape"][0], most_positions(model)
+    if len(card["vocabulary"]) > known:
         raise ShapelineError(
-            f"models: {source} takes texts cut by its own tokenizer; set datasets.{card['name']}.tokenizer: {source}"
+            f"models: {source} knows {known} tokens and the tokenizer of '{card['name']}' has "
+            f"{len(card['vocabulary'])}; name the folder of the model's own tokenizer"
         )
+    if most is not None and length > most:
+        raise ShapelineError(
+            f"models: {source} takes {most} tokens and the documents of '{card['name']}' have {length}; set the "
+            f"dataset's length: {most}"
+        )
+    return {"pad": card["absent_id"], "vocabulary": len(card["vocabulary"])}
 
 
-def _read(source: str) -> Any:
+def _of_pictures(source: str, card: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of a network of pictures; ShapelineError where the pictures are not of its sides and channels."""
+    if problem := folders.unfit_pictures(source, card["input_shape"]):
+        raise ShapelineError(f"models: {problem}")
+    return folders.normalisation(source)
+
+
+def _read(source: str, kind: str) -> Any:
     """The model of a folder, in float32. Raises ShapelineError, also where weights are missing from its file."""
-    library = folders.transformers()
     try:
-        model, told = library.AutoModelForSequenceClassification.from_pretrained(
+        model, told = _automatic(kind).from_pretrained(
             expand(source),
             local_files_only=True,
             trust_remote_code=False,
