@@ -139,8 +139,8 @@ def step(what: str, folder: Path) -> None:
     elif what == "compare":
         for metric in METRICS:
             paths = sorted((folder / "metrics" / metric).glob("*.parquet"))
-            measured = pd.concat([scores.read_table(path) for path in paths], ignore_index=True)
-            table = pa.Table.from_pandas(compare(measured), preserve_index=False)
+            compared = pd.concat([compare(scores.read_table(path)) for path in paths], ignore_index=True)
+            table = pa.Table.from_pandas(compared, preserve_index=False)
             scores.write_table(folder / "metrics" / f"{metric}.parquet", table, {})
     else:
         rendering.render("notebooks/report.ipynb", given, folder / "page.html", folder / "page.ipynb")

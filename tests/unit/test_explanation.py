@@ -392,6 +392,24 @@ def test_a_regression_is_its_prediction():
     assert found.target_names == ["prediction"] * 3 and "the model's prediction" in repr(found)
 
 
+def test_a_model_that_draws_is_refused():
+    """Its scores would be noise. One that draws from a seed of its own in each call is a model like any other."""
+    draws = np.random.default_rng(0)
+
+    def drawing(rows):
+        return 1 / (1 + np.exp(-rows.sum(1) - draws.normal(0, 0.01, len(rows))))
+
+    def seeded(rows):
+        return 1 / (1 + np.exp(-rows.sum(1) - np.random.default_rng(0).normal(0, 0.01)))
+
+    rows = RNG.normal(size=(6, 3))
+    with pytest.raises(ShapelineError, match=r"'drawing' says 0\.\d+ and then 0\.\d+ of one row; let it answer alike"):
+        shapeline.explain(drawing, rows)
+    with pytest.raises(ShapelineError, match="'drawing' says"):
+        shapeline.compare(drawing, rows, ["occlusion", "kernel_shap"])
+    assert np.isfinite(shapeline.explain(seeded, rows).scores).all()
+
+
 def test_ones_own_features_say_what_one_input_is():
     features = Features("word", (2,), np.array([0, 0, 1, -1], np.int32), ("lovely", "room"))
     found = shapeline.explain(opinion_of_ids, np.array([4, 5, 6, 0]), "occlusion", {"kind": "pad"}, features)

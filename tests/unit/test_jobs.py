@@ -11,11 +11,12 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from snakemake.persistence.file import FilePersistence
 
 from shapeline import files
 from shapeline.config import mistakes
 from shapeline.errors import ShapelineError
-from shapeline.operations import devices, jobs
+from shapeline.operations import devices, jobs, locks
 from shapeline.operations.devices import acquire_device, usable_device, visible_devices
 
 
@@ -195,6 +196,41 @@ def test_a_lock_goes_only_when_its_owner_is_surely_dead(tmp_path, owners, releas
     assert jobs.release_stale_locks(folder) is released
     assert bool(list((folder / "locks").iterdir())) is not released
     assert jobs.release_stale_locks(folder) is False
+
+
+def test_who_was_killed_beside_another_is_remembered_until_that_has_ended(tmp_path):
+    """Its locks stay as long; forgotten before, they would have stayed for ever."""
+    owners, parent = tmp_path / "owners", jobs.psutil.Process(os.getppid())
+    for folder in (tmp_path / "locks", owners):
+        folder.mkdir()
+    (tmp_path / "locks" / "0.input.lock").touch()
+    (owners / f"{socket.gethostname()}@4194304@1.00").touch()
+    alive = owners / f"{socket.gethostname()}@{parent.pid}@{parent.create_time():.2f}"
+    alive.touch()
+    assert jobs.release_stale_locks(tmp_path) is False
+    alive.unlink()
+    assert jobs.release_stale_locks(tmp_path) is True and not [*(tmp_path / "locks").iterdir()]
+
+
+def test_a_snakemake_that_ends_leaves_the_locks_of_others(tmp_path, monkeypatch):
+    """Of Snakemake alone the first to end removes all, and a second run of the same files starts."""
+    for name in ("_delete_locks", "cleanup_locks"):
+        monkeypatch.setattr(FilePersistence, name, getattr(FilePersistence, name))
+    monkeypatch.setattr(FilePersistence, "__init__", lambda self: None)
+    running, ending = FilePersistence(), FilePersistence()
+    for place, one in enumerate((running, ending)):
+        one._lockdir, one._lockfile = str(tmp_path), {}
+        for kind in ("input", "output"):
+            one._write_locks(kind, [f"{place}.{kind}"])
+    locks.spare_others()
+    ending.unlock()
+    assert {*ending._read_locks()} == {("input", "0.input"), ("output", "0.output")}
+    ending.unlock()  # and again, as one that has none
+    running.unlock()
+    assert not [*tmp_path.iterdir()]
+    running._write_locks("input", ["left"])
+    ending.cleanup_locks()  # snakemake --unlock
+    assert not tmp_path.exists()
 
 
 @pytest.mark.parametrize(("note", "kept"), [("{host}@{parent}@{born}", True), ("elsewhere@1@1.00", False)])

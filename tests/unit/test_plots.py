@@ -7,10 +7,12 @@ import re
 import matplotlib
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.game import features as feature_kinds
 from shapeline.report import elements, experiment, findings, numbers, styling, tables
@@ -18,7 +20,7 @@ from shapeline.report.figures import dots, score_maps
 from shapeline.report.figures.costs import error_by_cost
 from shapeline.report.figures.dots import errors
 from shapeline.report.figures.lines import curve_panels, curves
-from shapeline.report.sections import common, examples
+from shapeline.report.sections import combined, common, examples
 from tests.fixtures.result_folder import METHODS, build
 
 
@@ -128,6 +130,19 @@ def test_load_names_a_missing_file(parameters):
 def test_load_refuses_scores_that_the_settings_do_not_name(parameters):
     with pytest.raises(ShapelineError, match="scores for stray"):
         experiment.load(**{**parameters, "scores": {**parameters["scores"], "stray": []}})
+
+
+def test_thousands_of_instances_do_not_fill_the_memory(parameters, results, monkeypatch, tmp_path):
+    """Their curves are drawn from the means, and how alike methods are is told of some of them."""
+    rows = {"label": "lime", "instance": 0, "repeat": 0, "x": [np.nan, 0.5, 2.0], "value": 1.0}
+    measured = pd.DataFrame({**rows, "quantity": ["masking_area", "masking", "rmse_by_budget"]})[scores.MEASURED.names]
+    table = pa.Table.from_pandas(measured, scores.MEASURED, preserve_index=False)
+    scores.write_table(tmp_path / "lime.parquet", table, {})
+    loaded = experiment.load(**parameters, measured={"log_odds": [str(tmp_path / "lime.parquet")]})
+    assert [*loaded.measured["log_odds"]["quantity"]] == ["masking_area", "rmse_by_budget"]
+    assert "evenly spaced" not in combined.comparisons(results).data
+    monkeypatch.setattr(combined, "ENOUGH", 5)
+    assert "Of 5 of the 12 instances, evenly spaced." in combined.comparisons(results).data
 
 
 # --- findings -----------------------------------------------------------------------------------------------------

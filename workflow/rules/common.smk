@@ -10,6 +10,7 @@ from shapeline.operations import (
     estimates,
     interrupts,
     kept,
+    locks,
     made_with,
     prune,
     terminal,
@@ -34,6 +35,7 @@ def read_config(raw):
 
 
 export_package()
+locks.spare_others()
 if workflow.is_main_process and release_stale_locks():
     print(
         "The last run was killed; its lock is removed and finished files are kept.",

@@ -180,7 +180,8 @@ def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
             dead.append(note)
         else:
             note.unlink(missing_ok=True)
-    locks = list((folder / "locks").glob("*")) if dead and not others else []
+    dead = [] if others else dead  # whose locks stay as long as another works, and with them who left them
+    locks = list((folder / "locks").glob("*")) if dead else []
     for file in [*locks, *dead]:
         file.unlink(missing_ok=True)
     (owners / owner()).touch()

@@ -121,9 +121,7 @@ def load(**parameters) -> Results:
     files = _score_files(given, labels)
     tables = {metric: score_files.read_table(path) for metric, path in given.metrics.items() if Path(path).is_file()}
     every = {
-        metric: pd.concat(map(score_files.read_table, paths), ignore_index=True)
-        for metric, paths in given.measured.items()
-        if paths
+        metric: pd.concat(map(_compared, paths), ignore_index=True) for metric, paths in given.measured.items() if paths
     }
     card = _card(given, given.dataset_card)
     explained = score_files.read_table(_present(given.instances, given.experiment))
@@ -162,6 +160,13 @@ def _score_files(given: Parameters, labels: Mapping[str, dict]) -> dict[str, lis
         )
     shown = [label for label in labels if label in given.scores]
     return {label: [_present(path, given.experiment) for path in given.scores[label]] for label in shown}
+
+
+def _compared(path: str | Path) -> pd.DataFrame:
+    """What pages compare instance by instance. The curves of thousands of them would fill the memory, and their means
+    are drawn."""
+    measured = score_files.read_table(path)
+    return measured[measured["x"].isna() | measured["quantity"].str.endswith("_by_budget")]
 
 
 def _card(given: Parameters, path: str) -> dict:

@@ -15,7 +15,8 @@ def compare(measured: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["label", "quantity", "x"]
     if not np.isfinite(measured["value"]).any():  # every row failed: the health table says why
-        return pd.DataFrame({**{key: [] for key in (*keys, "mean", "low", "high")}, "n": []})
+        kinds = {"label": str, "quantity": str, "x": float, "mean": float, "low": float, "high": float, "n": int}
+        return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
     measured = measured.assign(x=measured["x"].fillna(-1.0), value=measured["value"].replace([np.inf, -np.inf], np.nan))
     wide = measured.pivot_table(index="instance", columns=keys, values="value", aggfunc="mean", dropna=False)
     wide = wide.loc[:, wide.notna().any()].sort_index()

@@ -6,8 +6,10 @@ import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, nearest
+from shapeline.metrics.origin import TOLERANCE
 from shapeline.models.classifier import Classifier
 
+ASKED_AGAIN = 4  # rows that a model is asked of twice: it must say the same
 WORDS = ("predicted", "true", "each")
 
 
@@ -45,12 +47,25 @@ def _said(classifier: Classifier, inputs: np.ndarray, some: np.ndarray) -> np.nd
     ask = classifier.predict if classifier.task == "regression" else classifier.log_probs
     try:
         said = ask(some)
+        twice = [ask(some[:ASKED_AGAIN]) for _ in range(2)]
     except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:  # where shapes and types do not fit
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ShapelineError(
             f"explain: model '{classifier.architecture}' fails on inputs of shape {inputs.shape}: {reason}"
         ) from error
+    _check_same(classifier, *(answers if ask == classifier.predict else np.exp(answers) for answers in twice))
     return said
+
+
+def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -> None:
+    """Refuses a model that draws: a coalition's value would be another at every call, and the scores noise."""
+    apart = np.abs(first - second) > TOLERANCE * (1 + np.abs(first))
+    if apart.any():
+        one, other = (float(np.asarray(answers)[apart][0]) for answers in (first, second))
+        raise ShapelineError(
+            f"explain: model '{classifier.architecture}' says {one:.6g} and then {other:.6g} of one row; let it answer "
+            "alike: switch its dropout off, or seed it within each call"
+        )
 
 
 def _checked_names(names: Sequence[str], classes: int) -> Sequence[str]:

@@ -1,21 +1,28 @@
 """Sections made of others: a few instances by the kind of their data, and what the methods have in common."""
 
+import numpy as np
 from IPython.display import HTML
 
 from shapeline.report import experiment, styling
-from shapeline.report.elements import heading, together
+from shapeline.report.elements import heading, note, together
 from shapeline.report.experiment import Results
+from shapeline.report.numbers import number
 from shapeline.report.sections import examples, texts
 from shapeline.report.sections.contexts import context_comparison, context_pairs, context_section
 from shapeline.report.sections.decisive import decisive_section
 from shapeline.report.sections.method_agreement import agreement_section
 
+ENOUGH = 2_000  # instances for an agreement to two digits
+
 
 def comparisons(results: Results) -> HTML:
     """How alike the methods are; where they were run both ways, what context changes; the words known to decide."""
     ids = results.instances["instance"]
-    scores = {label: experiment.scores_of(frame, ids) for label, frame in results.scores.items()}
+    some = ids.iloc[np.linspace(0, len(ids) - 1, min(len(ids), ENOUGH)).astype(int)]
+    scores = {label: experiment.scores_of(frame, some) for label, frame in results.scores.items()}
     parts = [heading("Agreement between methods", 2), agreement_section(scores)]
+    if len(some) < len(ids):
+        parts.append(note(f"Of {number(len(some))} of the {number(len(ids))} instances, evenly spaced."))
     pairs = context_pairs(results.labels)
     if pairs and "log_odds" in results.measured:
         compared = context_comparison(results.measured["log_odds"], scores, pairs)
