@@ -4,7 +4,7 @@ BIN := .venv/bin
 CORES ?= 2
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup report test test-quick test-real chaos check benchmark docs clean
+.PHONY: setup report test test-quick test-real chaos check benchmark docs release clean
 
 # The stamp is newer than the pins once they are installed; then set-up is skipped.
 setup: .venv/installed
@@ -49,6 +49,14 @@ docs: setup
 	python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	mkdocs build --strict
 	@echo "Open $(CURDIR)/site/index.html"
+
+# Builds and tries what would be uploaded, and uploads nothing.
+release: setup
+	@test -z "$$(git status --porcelain)" || { git status --short; echo "Commit these, or remove them, first."; exit 1; }
+	$(MAKE) docs
+	rm -rf dist
+	SHAPELINE_DIST=$(CURDIR)/dist python -m pytest tests/unit/test_release.py tests/real/test_distributions.py
+	@ls -l dist; echo "Nothing was uploaded."
 
 clean:
 	rm -rf results data/raw data/prepared .snakemake

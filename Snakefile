@@ -6,7 +6,8 @@ from snakemake.utils import min_version
 
 min_version("9.27")
 
-sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
+# Beside this file; where it is a module that was fetched, the package is the installed one.
+sys.path.insert(0, str(workflow.current_basedir.join("workflow").get_path_or_uri(True)))
 
 from shapeline.config import source
 

@@ -9,9 +9,11 @@ import pytest
 import yaml
 from PIL import Image
 
+import shapeline
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.operations import command, starting
+from shapeline.plan import tracked
 from tests.unit.test_documentation import merged
 
 RNG = np.random.default_rng(0)
@@ -97,12 +99,38 @@ def test_the_command_that_is_run_is_printed(root, tmp_path, monkeypatch, capsys)
     assert more["cwd"] == root
 
 
-def test_outside_a_clone_it_says_how_to_get_one(tmp_path, monkeypatch, capsys):
+def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for action in ("run", "doctor", "open"):
-        assert command.main([action]) == 1
-        said = capsys.readouterr().err
-        assert "git clone" in said and "snakedeploy" in said and said.count("\n") == 1
+    called = []
+    done = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(command.subprocess, "run", lambda *given, **more: called.append((given, more)) or done)
+    (tmp_path / "shapeline.yaml").write_text("run: [mine]\n")
+    assert command.main(["run"]) == 0
+    ((words,), more) = called[0]
+    assert more["cwd"] == tmp_path and words[words.index("--snakefile") + 1] == str(root / "Snakefile")
+    assert words[-2:] == [str(root / "config.yaml"), str(tmp_path / "shapeline.yaml")]
+    monkeypatch.setattr(tracked, "PLACES", (tmp_path / "no", tmp_path / "share/shapeline"))
+    assert command.main(["doctor"]) == 1
+    said = capsys.readouterr().err
+    assert "git clone" in said and "pip install" in said and said.count("\n") == 1
+    installed = tmp_path / "share/shapeline"
+    installed.mkdir(parents=True)
+    (installed / "Snakefile").touch()
+    assert tracked.workflow_root() == tmp_path / "share/shapeline"
+    assert command.main(["open"]) == 1 and "make it by: shapeline run" in capsys.readouterr().err
+
+
+def test_a_file_that_runs_python_is_refused_outside_a_clone_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shapeline.yaml").write_text("__use_yte__: true\nrun: [mine]\n")
+    with pytest.raises(SystemExit, match="a configuration runs nothing"):
+        command.main(["run"])
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--version"])
+    assert capsys.readouterr().out == f"shapeline {shapeline.__version__}\n"
 
 
 def test_init_writes_a_file_once_and_run_reads_it(root, tmp_path, monkeypatch, capsys):

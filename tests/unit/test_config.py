@@ -345,3 +345,10 @@ def test_typed_defaults_of_metrics_are_those_of_the_function(name):
         if key not in ("reference", "layers"):  # which name files
             required = field.is_required() and signature[key].default is inspect.Parameter.empty
             assert required or signature[key].default == field.default, (name, key)
+
+
+def test_a_key_of_an_earlier_version_is_told_with_its_new_name(default, monkeypatch):
+    monkeypatch.setitem(mistakes.RENAMED, "rows_explained", "instances")
+    default["experiments"]["digits"]["rows_explained"] = 5
+    (line,) = lines(default)
+    assert line.endswith("experiments.digits.rows_explained: has another name now, 'instances'; rename it")

@@ -18,10 +18,11 @@ from shapeline.plan import paths
 
 @pytest.fixture
 def place(root, tmp_path, monkeypatch):
-    """An empty repository root but for the pins, on a machine without GPUs."""
+    """An empty folder, with pins of its own, on a machine without GPUs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "requirements.txt").write_text((root / "requirements.txt").read_text())
+    monkeypatch.setattr(doctor, "workflow_root", lambda: tmp_path)
     return tmp_path
 
 

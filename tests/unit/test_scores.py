@@ -50,6 +50,14 @@ def test_a_file_from_before_a_column_is_read(tmp_path, version, lacking):
     assert scores.matrix(found).tolist() == [[2, -2]]
 
 
+def test_a_file_of_a_newer_schema_is_one_line(tmp_path):
+    file = tmp_path / "0-of-1.parquet"
+    scores.write(file, rows([2]), {"schema_version": scores.VERSION + 1})
+    with pytest.raises(ShapelineError, match=rf"{file} has version 3 .* reads up to 2; install a newer") as failure:
+        scores.read(tmp_path)
+    assert "\n" not in str(failure.value)
+
+
 def test_a_folder_is_one_complete_set_of_shards(tmp_path):
     for i, part in enumerate(([0, 1], [2])):
         scores.write(tmp_path / f"{i}-of-2.parquet", rows(part), {})

@@ -47,6 +47,7 @@ if workflow.is_main_process:
     kept.put_back()
 
 CONFIG = read_config(config)
+RULES_FOLDER = workflow.current_basedir
 RESULTS = CONFIG.results
 GPU = 0 if CONFIG.device == "cpu" else 1
 TERMINAL = (
@@ -131,8 +132,18 @@ def turn(experiment):
 EARLY = 2 * len(CONFIG.run) - 1
 
 
+def source_file(path):
+    """A file of the workflow as an input: relative at its root, as records have it, whole where it is a module."""
+    # Snakemake's own way copies a local file too, to a new place in every run; it is for a module that is fetched.
+    file = RULES_FOLDER.join(f"../../{path}").get_path_or_uri(True)
+    if "://" in file:
+        return str(workflow.source_path(f"../../{path}"))
+    near = os.path.relpath(file)
+    return os.path.abspath(file) if near.startswith(os.pardir) else near
+
+
 def script_file(name):
-    return f"workflow/scripts/{name}.py"
+    return source_file(f"workflow/scripts/{name}.py")
 
 
 def dataset_files(experiment):

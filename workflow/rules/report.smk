@@ -7,7 +7,9 @@ rule render_report:
         arrays=lambda w: dataset_files(w.experiment)["arrays"],
         dataset_card=lambda w: dataset_files(w.experiment)["dataset_card"],
         model_card=lambda w: model_card(w.experiment),
-        notebook=lambda w: f"notebooks/{CONFIG.experiments[w.experiment].report.notebook}.ipynb",
+        notebook=lambda w: source_file(
+            f"notebooks/{CONFIG.experiments[w.experiment].report.notebook}.ipynb"
+        ),
         script=script_file("render_report"),
     output:
         html=report(
@@ -33,7 +35,7 @@ rule render_report:
 
 rule render_theory:
     input:
-        notebook="notebooks/theory.ipynb",
+        notebook=source_file("notebooks/theory.ipynb"),
         script=script_file("render_theory"),
     output:
         html=report(

@@ -66,16 +66,28 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """The rows of any file of `write_table`. Raises ShapelineError for a damaged one: it has checksums and a footer."""
+    """The rows of any file of `write_table`. Raises ShapelineError for a damaged one, which its checksums and footer
+    tell, and for one of a newer schema."""
     # Not pq.read_table: what makes a data set of one file takes as long as reading it.
     with _named(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        return file.read().to_pandas()
+        version = _stated(file.schema_arrow).get("schema_version", VERSION)
+        table = file.read().to_pandas() if version <= VERSION else None
+    if table is None:
+        raise ShapelineError(
+            f"{path} has version {version} of the score schema, and this Shapeline reads up to {VERSION}; install a "
+            "newer one, or remove the file and run again"
+        )
+    return table
 
 
 def metadata(path: str | Path) -> dict:
     """What the file says of itself: experiment, label, method, settings digest, versions and the like."""
     with _named(path):
-        return json.loads((pq.read_schema(path).metadata or {}).get(KEY, b"{}"))
+        return _stated(pq.read_schema(path))
+
+
+def _stated(schema: pa.Schema) -> dict:
+    return json.loads((schema.metadata or {}).get(KEY, b"{}"))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ RULES = (
 )
 # Folders and pages beside the experiments' own.
 TAKEN = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "index")
+RENAMED: dict[str, str] = {}  # keys that had another name in an earlier version, and the names that they have
 SECTIONS = ("datasets", "models", "experiments")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -59,6 +60,8 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     if kind == "missing":
         return "is missing"
     if kind == "extra_forbidden":
+        if now := RENAMED.get(str(path[-1])):
+            return f"has another name now, '{now}'; rename it"
         return f"unknown key.{nearest(path[-1], _keys_at(path[:-1], raw))}"
     if kind == "union_tag_not_found":
         key = error["ctx"]["discriminator"].strip("'()")

@@ -7,14 +7,13 @@ import sys
 import webbrowser
 from pathlib import Path
 
+from shapeline import __version__
+from shapeline.config import source
 from shapeline.errors import ShapelineError
 from shapeline.operations import starting
+from shapeline.plan.tracked import workflow_root
 
 CONFIG = "shapeline.yaml"  # what init writes, and run and doctor read where it is there
-GET = (
-    "no workflow here: go to a clone (git clone <address of the repository> shapeline), or bring it here by "
-    "snakedeploy deploy-workflow <address of the repository> . --branch main"
-)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="shapeline", description="Which attribution to trust, and what it costs.")
+    parser.add_argument("--version", action="version", version=f"shapeline {__version__}")
     actions = parser.add_subparsers(dest="action", required=True)
     init = actions.add_parser("init", help="write a small configuration for your data, by looking at it")
     init.add_argument(
@@ -47,15 +47,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def root(start: Path | None = None) -> Path:
-    """The folder of the workflow, at or above a folder. Raises ShapelineError where there is none."""
-    start = (start or Path.cwd()).resolve()
-    for folder in (start, *start.parents):
+def clone() -> Path | None:
+    """The folder of a workflow at or above this one, if there is one: a clone, or what snakedeploy has laid."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
         if (folder / "Snakefile").is_file() and (folder / "workflow").is_dir():
             return folder
-        if (folder / "workflow" / "Snakefile").is_file():  # as snakedeploy lays it
+        if (folder / "workflow" / "Snakefile").is_file():
             return folder
-    raise ShapelineError(GET)
+    return None
 
 
 def _init(asked: argparse.Namespace) -> int:
@@ -69,11 +69,15 @@ def _init(asked: argparse.Namespace) -> int:
 
 
 def _snakemake(asked: argparse.Namespace) -> int:
-    """The profile in profiles/default is loaded by Snakemake itself."""
-    folder = root()
-    named = asked.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])
+    """The profile, in profiles/default beside the Snakefile, is loaded by Snakemake itself."""
+    folder, named = clone(), asked.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])
+    source.look(named)  # which the profile does in a clone alone
     words = ["snakemake", *(getattr(asked, "targets", None) or (["doctor"] if asked.action == "doctor" else []))]
     words += ["--cores", asked.cores]
+    if folder is None:  # the installed workflow makes its results here
+        folder, installed = Path.cwd(), workflow_root()
+        words += ["--snakefile", str(installed / "Snakefile")]
+        named = [installed / "config.yaml", *named]
     words += ["--dry-run"] if getattr(asked, "dry_run", False) else []
     words += ["--configfile", *(str(file.resolve()) for file in named)] if named else []
     print(f"cd {shlex.quote(str(folder))} && {shlex.join(words)}", flush=True)
@@ -81,7 +85,7 @@ def _snakemake(asked: argparse.Namespace) -> int:
 
 
 def _open(asked: argparse.Namespace) -> int:
-    page = root() / "results" / "reports" / "index.html"
+    page = (clone() or Path.cwd()) / "results" / "reports" / "index.html"
     if not page.is_file():
         raise ShapelineError(f"{page} is not there; make it by: shapeline run")
     print(page)

@@ -23,6 +23,7 @@ from shapeline.operations import estimates
 from shapeline.operations.devices import visible_devices
 from shapeline.operations.estimates import amount, core_time
 from shapeline.plan import code, paths, runs
+from shapeline.plan.tracked import workflow_root
 
 OLDEST_PYTHON = (3, 11)
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.M)
@@ -35,10 +36,10 @@ SEES = {
 
 
 def report(config: Config) -> tuple[str, list[str]]:
-    """The report of a configuration, from the repository's root, and what keeps the run from working, a line each."""
+    """The report of a configuration, from the folder of the run, and what keeps the run from working, a line each."""
     lines, problems = [], []
     parts = {
-        "Versions": versions(Path("requirements.txt").read_text(encoding="utf-8")),
+        "Versions": versions((workflow_root() / "requirements.txt").read_text(encoding="utf-8")),
         "Devices": devices(config),
         "Data": data(config),
         "Disk and memory": space(config),

@@ -125,7 +125,7 @@ def _text(dataset: list[str], models: list[str], experiment: list[str], metrics:
         "  mine:",
         "    model: mine",
         *(f"    {line}" for line in experiment),
-        "    instances: {count: 50}    # of the test part, drawn by seed",
+        "    instances: {count: 50, or_all: true}    # of the test part, drawn by seed; all, where it has fewer",
         "    budget: 4    # evaluations of a sampled method, as a multiple of the number of features",
         "    methods:",
         *(f"      {line}" for line in methods),

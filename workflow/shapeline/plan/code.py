@@ -19,7 +19,7 @@ from shapeline.metrics.registry import METRICS
 from shapeline.models import ready_kinds
 from shapeline.plan.own_files import cut_by, tokenizer_file, user_file
 from shapeline.plan.runs import labels, split_label
-from shapeline.plan.tracked import PACKAGE, alone, sources, tracked_modules
+from shapeline.plan.tracked import PACKAGE, alone, sources, tracked_modules, workflow_root
 
 STYLE_SHEET = PACKAGE / "report" / "page.css"
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
@@ -92,7 +92,7 @@ def facts(entry: object, *left_out: set[str]) -> dict:
 @cache
 def script_modules(name: str) -> tuple[str, ...]:
     """Modules of the package behind the result of a script, as the script imports them."""
-    return tuple(tracked_modules((PACKAGE.parent / "scripts" / f"{name}.py").read_text(encoding="utf-8")))
+    return tuple(tracked_modules((workflow_root() / "workflow/scripts" / f"{name}.py").read_text("utf-8")))
 
 
 def environment(config: Config, model: str | None) -> str:
@@ -234,9 +234,7 @@ def report_facts(config: Config, experiment: str) -> dict:
 
 def page_code(script: str, notebook: str) -> list[str]:
     """What renders a page, its style sheet, and what its notebook imports."""
-    return page_sources(
-        *script_modules(script), *notebook_modules(PACKAGE.parents[1] / "notebooks" / f"{notebook}.ipynb")
-    )
+    return page_sources(*script_modules(script), *notebook_modules(workflow_root() / "notebooks" / f"{notebook}.ipynb"))
 
 
 def page_sources(*modules: str) -> list[str]:

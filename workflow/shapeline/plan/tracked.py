@@ -11,9 +11,12 @@ from functools import cache
 from pathlib import Path
 
 from shapeline.datasets.registry import file_digest
+from shapeline.errors import ShapelineError
 from shapeline.seeds import digest
 
 PACKAGE = Path(__file__).parent.parent
+# Of the Snakefile: above the package in a clone, else where pip puts what is in a wheel beside it, or pip --target.
+PLACES = tuple((PACKAGE / place).resolve() for place in ("../..", "../../../../share/shapeline", "../share/shapeline"))
 # Edited often and never the origin of a number: plumbing, messages, and the registries, of whose entries a job's
 # digest has what decides its own numbers. A refusal (fits) stops a job, and what a file says of how it was made
 # (provenance) is for people to read.
@@ -28,6 +31,17 @@ UNTRACKED = {
 IMPORT = re.compile(
     r"^[ \t]*(?:from (shapeline[\w.]*) import (\((?:#.*|[^)#])*\)|.+)|import (shapeline[\w.]*))", re.MULTILINE
 )
+
+
+def workflow_root() -> Path:
+    """The folder of the Snakefile, one of PLACES. Raises ShapelineError where it is in none of these."""
+    found = next((place for place in PLACES if (place / "Snakefile").is_file()), None)
+    if found is None:
+        raise ShapelineError(
+            f"no Snakefile beside the package in {PACKAGE}; install it anew (pip install --force-reinstall --no-deps), "
+            "or work in a clone (git clone <address of the repository>)"
+        )
+    return found
 
 
 def sources(*modules: str, without: Iterable[str] = ()) -> list[str]:
