@@ -422,7 +422,21 @@ def test_rows_apart_by_less_than_float32_are_not_equal():
     assert found[0, 0] == pytest.approx(1 / r, rel=1e-5)
 
 
+@pytest.mark.parametrize("few", [0, 1 << 20], ids=["hashed", "compared"])
+def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
+    monkeypatch.setattr(labels, "_FEW", few)
+    random = np.random.default_rng(1)
+    X, points = random.integers(-1, 2, (60, 3)) * 1.0, random.integers(-1, 2, (30, 3)) * -1.0
+    X[0, 0] = np.nan
+    point_ids, data_ids = labels.identities(points, X)
+    same = (points[:, None] == points).all(2)
+    np.testing.assert_array_equal(point_ids[:, None] == point_ids, same)
+    np.testing.assert_array_equal(data_ids[:, None] == point_ids, (X[:, None] == points).all(2))
+    assert (data_ids < 0).any() and not same[np.triu_indices(30, 1)].all()
+
+
 def test_a_hash_that_collides_changes_nothing(monkeypatch):
+    monkeypatch.setattr(labels, "_FEW", 0)
     points, X, classes, *_ = data(3)
     expected = influence.mim(points, X, classes)
     random = np.random.default_rng(0)

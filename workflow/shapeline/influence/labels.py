@@ -7,6 +7,7 @@ import numpy as np
 from shapeline.errors import ShapelineError
 
 _PROBE = 16  # columns hashed at first; the others only where these agree
+_FEW = 1 << 10  # cells compared without hashing
 _BLOCK = 1 << 20  # cells hashed or compared at a time
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -33,6 +34,9 @@ def row_hashes(rows: np.ndarray, columns: np.ndarray | None = None) -> np.ndarra
 def identities(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ids (p,) that equal points share, and for each row of X the id (m,) of the points it equals, else -1."""
     n = X.shape[1]
+    if points.size * len(X) <= _FEW:
+        same, equal = ((rows[:, None] == points).all(2) for rows in (points, X))
+        return same.argmax(1), np.where(equal.any(1), equal.argmax(1), -1)
     probe = np.unique(np.linspace(0, n - 1, min(n, _PROBE)).astype(int))
     rows = np.flatnonzero(np.isin(row_hashes(X, probe), row_hashes(points, probe)))
     keys, first, point_ids = np.unique(row_hashes(points), return_index=True, return_inverse=True)
