@@ -159,7 +159,8 @@ class Model(Strict):
         pattern=MODEL_FILE,
         description="path/to/file.py:function that builds a torch module or a Keras model that gives logits; or a "
         "model that is ready: a scikit-learn pipeline in a .skops file, a .keras or .onnx file, path/to/folder "
-        "of a text or picture classifier of transformers, or with framework: function a path/to/file.py:function of rows.",
+        "of a text or picture classifier of transformers, or with framework: function a path/to/file.py:function of "
+        "rows.",
     )
     trusted: list[str] | None = Field(
         None, min_length=1, description=".skops: types that the file may hold beside scikit-learn's usual ones."

@@ -61,7 +61,7 @@ def kind_of(source: str) -> str:
 
 
 def check_model(source: str, kind: str) -> None:
-    """ShapelineError where a folder holds no classifier of this kind of data ("text", "image") that can be read here."""
+    """ShapelineError where a folder holds no classifier of this kind of data ("text", "image") that can be read."""
     made, folder, head = _made(source), expand(source), HEADS[kind]
     if not any(head in name for name in made):
         raise ShapelineError(
