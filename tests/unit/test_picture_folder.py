@@ -149,10 +149,36 @@ def test_a_folder_that_does_not_fit_is_one_line_before_any_job(example, tmp_path
         ("datasets.pictures.size", [16, 20], "takes pictures of 16x16 pixels and the dataset has 16x20"),
         ("datasets.pictures", {"source": "compas"}, "takes texts or pictures, not a dataset of kind table"),
         ("experiments.filled.methods.deep", {"method": "deep_lift"}, "no rule for what a transformer does"),
+        ("experiments.left_out.features.size", 6, r"made of whole patches of the model, of 4 x 4 .* size: 4}"),
+        ("experiments.left_out.features", {"kind": "pixel"}, r"made of whole patches of the model"),
+        ("experiments.left_out.precision", "bfloat16", "under reference: delete a model runs plain; remove the key"),
+        ("experiments.left_out.methods.path", {"method": "integrated_gradients"}, "no such path; use zero or mean_val"),
+        (
+            "models.vit",
+            {"dataset": "pictures", "architecture": "digits_cnn"},
+            "this model is not; use zero or mean_value",
+        ),
     ],
 )
 def test_what_cannot_go_together_is_one_line(example, path, value, said):
     builders.put(example, path, value)
+    with pytest.raises(ShapelineError, match=said):
+        validation.load(example)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({"model_type": "swin"}, "delete is for models of type vit, deit, vit_msn, .* use zero or mean_value"),
+        ({"num_heads": [1, 2]}, "grad_cam needs maps or tokens on one grid .* joins patches from stage to stage; name"),
+    ],
+)
+def test_other_transformers_are_told(example, tmp_path, monkeypatch, written, said):
+    monkeypatch.chdir(tmp_path)
+    vision.folder(tmp_path / PATH)
+    (tmp_path / "examples/picture_folder/pictures").mkdir()
+    validation.load(example)
+    edited(tmp_path / PATH, "config.json", **written)
     with pytest.raises(ShapelineError, match=said):
         validation.load(example)
 

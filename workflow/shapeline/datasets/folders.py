@@ -16,6 +16,9 @@ from shapeline.errors import ShapelineError
 
 INSTALL = "pip install -c constraints.txt -e '.[text]'"
 HEADS = {"text": "ForSequenceClassification", "image": "ForImageClassification"}  # by the kind of a dataset
+# Models of pictures that give each patch its place before anything else, and read the class from a token of its own:
+# those whose patches can be left out.
+LEAVING_OUT = ("vit", "deit", "vit_msn")
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 TOKENIZER, PROCESSOR = "tokenizer.json", "preprocessor_config.json"
@@ -115,6 +118,18 @@ def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
             f"{source} takes pictures of {wanted} pixels and the dataset has {there}; set the dataset's size: {sides}"
         )
     return None
+
+
+def patch_left_out(source: str) -> int | None:
+    """The side of the patches that the model of a folder can leave out; None where it cannot."""
+    config = _json(expand(source) / "config.json")
+    return config.get("patch_size") if config.get("model_type") in LEAVING_OUT else None
+
+
+def changes_its_grid(source: str) -> bool:
+    """Whether the model of a folder joins patches from stage to stage, as a Swin does, which has heads for each."""
+    config = _json(expand(source) / "config.json")
+    return any(isinstance(config.get(key), list) for key in ("num_heads", "num_attention_heads"))
 
 
 def _channels(source: str) -> int:

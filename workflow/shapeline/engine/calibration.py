@@ -13,11 +13,12 @@ from shapeline.engine.question import Question
 from shapeline.engine.search import difference
 from shapeline.engine.windows import WIDEST
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
+from shapeline.game.features import Features, build
 from shapeline.game.references import Reference
 from shapeline.models.classifier import Classifier
 
 log = logging.getLogger(__name__)
+ROWS_OF_PATCHES = 1024  # of a call, of which those with as many patches go through the model together
 WINDOWED = ("window_size", "windows", "from_pooled")  # what a module of tokens with a local receptive field declares
 
 
@@ -32,7 +33,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
     inputs = as_array(inputs)
     if len(inputs) == 0:
         raise ShapelineError("engine: calibration needs one or more inputs")
-    if rows := getattr(model.module, "rows_a_call", None):
+    if rows := own_rows(model, reference):
         form = _of_own_batches(
             Question(model, shared_reference(reference, inputs), None, form=Form(batch=rows)), inputs[:1]
         )
@@ -43,6 +44,11 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
         form = _with_windows(Question(model, shared_reference(reference, inputs), None, form=form), inputs[:1])
     log.info("form %s, %d rows a call: %s rows/s", form.name, form.batch, f"{form.rate:,.0f}")
     return form
+
+
+def own_rows(model: Classifier, reference: Reference) -> int | None:
+    """Rows of a call where batches are cut inside it, by the module or as patches are left out; else None."""
+    return ROWS_OF_PATCHES if reference.leaves_out else getattr(model.module, "rows_a_call", None)
 
 
 def asked(question: Question, inputs: np.ndarray, precision: str, compiled: bool) -> Form:
@@ -66,12 +72,16 @@ def asked(question: Question, inputs: np.ndarray, precision: str, compiled: bool
 
 
 def _of_own_batches(question: Question, document: np.ndarray) -> Form:
-    """The form of a module that cuts the rows of a call into batches itself, with its rate on masks of all sizes."""
-    cells = np.arange(document.shape[1], dtype=np.int32)
+    """The form of rows that are cut into batches inside a call, with its rate on masks of all sizes."""
+    if document.ndim == 4:
+        patch = getattr(question.model.module, "patch", 1)
+        features = build({"kind": "patch", "size": patch}, {"input_shape": document.shape[1:]})
+    else:
+        features = Features("word", document.shape[1:], np.arange(document.shape[1], dtype=np.int32))
     shares = np.linspace(0, 1, 256)[:, None]
-    masks = np.random.default_rng(0).random((256, len(cells))) < shares
+    masks = np.random.default_rng(0).random((256, features.d)) < shares
     began = time.perf_counter()
-    question.having(features=Features("word", (len(cells),), cells)).values(document, masks)
+    question.having(features=features).values(document, masks)
     return dataclasses.replace(question.form, rate=len(masks) / (time.perf_counter() - began))
 
 

@@ -10,6 +10,7 @@ import torch
 from shapeline.engine.forms import Form
 from shapeline.engine.scoring import PREDICTION
 from shapeline.engine.torch_forms import prepare
+from shapeline.engine.torch_patches import leaving_out
 from shapeline.game.features import Features
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
@@ -166,7 +167,10 @@ def runner_of(model: Classifier, form: Form, rows: np.ndarray) -> Runner:
     shape = rows.shape[1:]
     limit = min(form.batch, LARGEST_BATCH[device.type], BUFFER_BYTES[device.type] // (4 * math.prod(shape)))
     limit = min(limit, model.most_rows or limit)
-    forward = prepare(model, form, rows)
+    if rows.ndim == 4 and np.isnan(rows[1]).all():
+        forward = leaving_out(model, form)
+    else:
+        forward = prepare(model, form, rows)
     return Runner(model, forward, shape, device, max(1, limit), form.name == "channels_last")
 
 

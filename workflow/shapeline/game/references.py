@@ -34,11 +34,11 @@ KINDS = {
     "blur": {"sigma": None},
     "array": {"path": None},
 }
-OF_FOLDERS = ("mask", "delete")  # of texts by the tokenizer of a folder
+OF_FOLDERS = ("mask", "delete")  # of texts by the tokenizer of a folder; of pictures a network leaves patches out
 TOKEN_KINDS = ("pad", *OF_FOLDERS, "zero", "background", "array")
 # By the kind of a dataset, as its card states it.
 FITTING = {
-    "image": tuple(kind for kind in KINDS if kind not in ("pad", *OF_FOLDERS)),
+    "image": tuple(kind for kind in KINDS if kind not in ("pad", "mask")),
     "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur", *OF_FOLDERS)),
     "text": TOKEN_KINDS,
 }
@@ -57,6 +57,11 @@ class Reference:
 
     rows: np.ndarray | None
     own: Callable[[np.ndarray], np.ndarray] | None = None
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether absent patches of a picture are left out of what the model reads, which NaN in their cells says."""
+        return self.rows is not None and self.rows.ndim == 4 and bool(np.isnan(self.rows).all())
 
     def of(self, inputs: np.ndarray) -> np.ndarray:
         """The rows for inputs (n, *input_shape): (1, M, *input_shape) where shared, else (n, M, *input_shape)."""
@@ -100,8 +105,9 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     the mean training input; mean: mean_value; background: `rows` training inputs drawn by seed without replacement, of
     which a smaller draw is always a part; pad: token `id` everywhere, by default what the card says stands for an
     absent word or character; mask: the tokenizer's mask token; delete: DELETED, which leaves the token out of the
-    document; blur: each image under a Gaussian filter of `sigma` pixels, by default an eighth of its shorter side (Fong
-    & Vedaldi 2017); array: the user's own rows, in the units of the prepared inputs. Raises ShapelineError.
+    document, in a picture NaN, which leaves a transformer's patch out; blur: each image under a Gaussian filter of
+    `sigma` pixels, by default an eighth of its shorter side (Fong & Vedaldi 2017); array: the user's own rows, in the
+    units of the prepared inputs. Raises ShapelineError.
     """
     kind, chosen = parse(settings)
     input_shape, tokens = dataset.inputs.shape[1:], np.issubdtype(dataset.inputs.dtype, np.integer)
@@ -120,6 +126,8 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
             raise ShapelineError(f"reference key 'id': {token} does not fit the tokens' type, {dtype}.")
         _check_known("reference key 'id'", np.array(token), dataset.card)
         return Reference(np.full((1, *input_shape), token, dtype))
+    if kind == "delete" and len(input_shape) == 3:
+        return Reference(np.full((1, *input_shape), np.nan, np.float32))
     if kind in OF_FOLDERS:
         return Reference(np.full((1, *input_shape), _removed(kind, dataset.card), np.int32))
     if kind == "blur":

@@ -10,13 +10,14 @@ from pathlib import Path
 from shapeline.config.checks import datasets, instances, methods, metrics, models
 from shapeline.config.checks.budgets import budget, budget_in_reach, good_enough, too_large
 from shapeline.config.checks.place import Label, Place, Rule
-from shapeline.config.derived import canonical, feature_shape, framework_of, shards_of, source_of
+from shapeline.config.derived import canonical, feature_shape, features_of, framework_of, shards_of, source_of
 from shapeline.config.limits import long_name
 from shapeline.config.types import ROOT, Config, Experiment
 from shapeline.datasets import checks, folders, sources
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game import references
 from shapeline.game.features import FITTING, TEXT_KINDS
+from shapeline.models import ready_kinds
 
 MOST_SHARDS = 10_000  # score files a label, for Snakemake looks at each
 
@@ -156,10 +157,41 @@ def reference_fits(place: Place) -> Iterator[str]:
             f"Allowed: {', '.join(fitting)}."
         )
     dataset = place.dataset
-    if reference in references.OF_FOLDERS and dataset and not folders.names_folder(dataset.tokenizer):
+    if reference == "delete" and place.source.kind == "image":
+        yield from _patches_left_out(place)
+    elif reference in references.OF_FOLDERS and dataset and not folders.names_folder(dataset.tokenizer):
         yield f"{place.where}.reference: '{reference}' is of texts that the tokenizer of a folder cuts; use pad"
     elif reference == "mask" and dataset and not folders.has_mask(dataset.tokenizer):
         yield f"{place.where}.reference: the tokenizer in {dataset.tokenizer} has no mask token; use delete or pad"
+
+
+def _patches_left_out(place: Place) -> Iterator[str]:
+    """The model can leave the patches out that are absent, and the features are made of such patches."""
+    where, model = f"{place.where}.reference", place.model
+    of_folder = model and ready_kinds.kind_of(model.source, model.framework) == "folder"
+    if not model or model.architecture or framework_of(model) != "torch":
+        yield f"{where}: delete leaves out patches of a transformer, which this model is not; use zero or mean_value"
+        return
+    for key in ("precision", "compile"):
+        if key in place.experiment.model_fields_set:
+            yield f"{place.where}.{key}: under reference: delete a model runs plain; remove the key"
+    try:
+        side = folders.patch_left_out(model.source) if of_folder else None
+    except ShapelineError:  # told by the rules of models
+        return
+    if of_folder and side is None:
+        yield (
+            f"{where}: delete is for models of type {', '.join(folders.LEAVING_OUT)}, whose patches can be left out, "
+            f"and {model.source} holds another; use zero or mean_value"
+        )
+    own = [features_of(place.experiment, entry) for entry in place.experiment.methods.values()]
+    sizes = [canonical(features).get("size") for features in (place.experiment.features, *own)]
+    sides = [number for size in sizes for number in (size if isinstance(size, list) else [size or 1])]
+    if side and any(number % side for number in sides):
+        yield (
+            f"{place.where}.features: under reference: delete they are made of whole patches of the model, of {side} x "
+            f"{side} pixels; set features: {{kind: patch, size: {side}}}"
+        )
 
 
 def reference_file(place: Place) -> Iterator[str]:

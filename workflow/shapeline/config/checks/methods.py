@@ -8,6 +8,8 @@ from typing import Any
 from shapeline.config.checks.paths import absent
 from shapeline.config.checks.place import Label, LabelRule, Place
 from shapeline.config.derived import canonical, feature_shape, features_of, fixed_cost, framework_of
+from shapeline.config.types import Model
+from shapeline.datasets import folders
 from shapeline.designs.design import MAX_D
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
@@ -220,11 +222,24 @@ def network(label: Label) -> Iterator[str]:
     elif "path" in method.needs and label.place.experiment.reference == "delete":
         yield (
             f"{label.where}: {name} goes from the reference to the input, and under reference: delete there is no such "
-            "path; use mask or pad"
+            f"path; use {'mask or pad' if label.place.kind in TEXT_KINDS else 'zero or mean_value'}"
+        )
+    elif name == "grad_cam" and label.entry.layer is None and _without_grid(model):
+        yield (
+            f"{label.where}: grad_cam needs maps or tokens on one grid of patches, and {model.source} joins patches "
+            "from stage to stage; name a layer of maps, or remove the method"
         )
     elif "derivative" in method.needs and label.place.function:
         of = label.place.function
         yield f"{label.where}: {name} needs the derivative of a network, which {of} has not; remove it"
+
+
+def _without_grid(model: Model) -> bool:
+    """Whether a folder holds a transformer whose last tokens are not those of its patches."""
+    try:
+        return kind_of(model.source, model.framework) == "folder" and folders.changes_its_grid(model.source)
+    except ShapelineError:  # told by the rules of models
+        return False
 
 
 def last_estimate(label: Label) -> Iterator[str]:

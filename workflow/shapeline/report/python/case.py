@@ -206,7 +206,7 @@ _FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
     """The calibrated form, once per model object and input shape; a function is called in large batches, and a network
     that cuts its own batches in those that it names."""
-    rows = 4096 if model.framework == "function" else getattr(model.module, "rows_a_call", None)
+    rows = 4096 if model.framework == "function" else calibration.own_rows(model, reference)
     if rows:
         return Form("plain", rows)
     kept = _FORMS.setdefault(model.module, {})
