@@ -44,9 +44,9 @@ def select(subject: Subject, seed: int, count: int = 100, **others) -> pd.DataFr
 
     Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability, text
     where the inputs are documents, objects where the dataset knows them, and with a tokenizer of one's own words, those
-    of the document, and words_cut, how many it lost; of a regression label and prediction are numbers in the target's
-    units, and there is no probability. Without a model there is none either, and the prediction is the label. Raises
-    ShapelineError when the split has fewer, or none at all.
+    of the document, words_cut, how many it lost, and of a pair second, the number of the second sentence's first; of a
+    regression label and prediction are numbers in the target's units, and there is no probability. Without a model
+    there is none either, and the prediction is the label. Raises ShapelineError when the split has fewer, or none.
 
     Where another class than the predicted one is explained, target is that class.
     Where a record has several labels there is a row for each of them, or with `label` for that one alone: target is the
@@ -99,6 +99,8 @@ def _chosen(subject: Subject, seed: int, wanted: Wanted) -> dict:
     if subject.dataset.owners is not None:
         made = document_files.tokenized(list(chosen["text"]), subject.dataset.card)
         chosen |= {"words": made.words, "words_cut": made.n_words - [len(words) for words in made.words]}
+        if "separator_id" in subject.dataset.card:
+            chosen["second"] = np.array(made.seconds)
     return chosen
 
 

@@ -73,6 +73,10 @@ class Dataset(Strict):
     )
     target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
     text: str | None = Field(None, description="text_file: the column of documents.")
+    text_pair: str | None = Field(
+        None,
+        description="text_file: the column of second sentences, where a document is a pair; for a folder's tokenizer.",
+    )
     task: Literal["classification", "regression", "multilabel"] | None = Field(
         None,
         description="table_file: whether the target is a class (the default) or a number. malaria: multilabel for two "

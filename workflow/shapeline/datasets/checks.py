@@ -12,7 +12,7 @@ from shapeline.datasets.sources import is_own
 from shapeline.errors import ShapelineError, nearest
 
 TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
-COLUMN_SETTINGS = ("target", "text", "task", "columns", "categorical")  # of a file of one's own
+COLUMN_SETTINGS = ("target", "text", "text_pair", "task", "columns", "categorical")  # of a file of one's own
 SETTINGS = (
     *("source", "classes", "path", "validation", "split", "test", "seed", "count"),
     *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *pictures.KEYS, *csv_file.KEYS, "limits"),
@@ -118,7 +118,12 @@ def _check_columns(entry: Source, settings: dict) -> None:
         if settings.get("task") == "regression":
             refuse_classes(entry.name, settings)
     elif entry.kind == "text":
-        importlib.import_module(SOURCES["table_file"].module).checked_names(settings, ("text", "target"))
+        keys = [key for key in ("text", "text_pair", "target") if key != "text_pair" or settings.get(key) is not None]
+        importlib.import_module(SOURCES["table_file"].module).checked_names(settings, keys)
+        if "text_pair" in keys and not folders.names_folder(settings.get("tokenizer")):
+            raise ShapelineError(
+                "dataset key 'text_pair': pairs are cut by the tokenizer of a folder; set tokenizer: path/to/folder."
+            )
 
 
 def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:

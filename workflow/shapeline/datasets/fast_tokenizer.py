@@ -2,11 +2,14 @@
 
 import functools
 import re
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from shapeline.datasets import folders, tokenizer
 from shapeline.datasets.sources import expand
-from shapeline.datasets.tokenizer import Tokenizer, listed
+from shapeline.datasets.tokenizer import PAIR, SHOWN, Tokenizer, listed
 from shapeline.errors import ShapelineError
 
 # A word with an apostrophe in it, which tokenizers cut into three: it is one, as for the workflow's own texts.
@@ -43,11 +46,44 @@ def of_fast(where: str, made: Any) -> Tokenizer:
             f"{where}: it has no pad token; set tokenizer.pad_token and model.config.pad_token_id, and save both again"
         )
 
-    def encode(text: str) -> tuple[list[int], list[int | None], list[str]]:
-        encoding = made(text, truncation=False, padding=False, verbose=False).encodings[0]
-        return encoding.ids, *words_of(text, encoding)
+    separator = _separator(made)
 
-    return Tokenizer(where, encode, made.pad_token_id, listed(made.get_vocab()), made.mask_token_id)
+    def encode(text: str) -> tuple[list[int], list[int | None], list[str], int | None]:
+        first, pair, second = text.partition(PAIR)
+        encoding = made(first, second if pair else None, truncation=False, padding=False, verbose=False).encodings[0]
+        if not pair:
+            return encoding.ids, *words_of(text, encoding), None
+        _check_types(where, first, encoding, separator)
+        owners, words = words_of(first, _sentence(encoding, 0))
+        others, more = words_of(second, _sentence(encoding, 1))
+        both = [one if other is None else other + len(words) for one, other in zip(owners, others, strict=True)]
+        return encoding.ids, both, words + more, len(words)
+
+    return Tokenizer(where, encode, made.pad_token_id, listed(made.get_vocab()), made.mask_token_id, separator)
+
+
+def _separator(made: Any) -> int | None:
+    """The token of a pair behind which all are of type 1, None where the tokenizer tells no types."""
+    pair = made("a", "b")
+    types = list(pair.get("token_type_ids", ()))
+    return pair["input_ids"][types.index(1) - 1] if 1 in types[1:] else None
+
+
+def _check_types(where: str, first: str, encoding: Any, separator: int | None) -> None:
+    """The network tells the types of tokens by the separator, also where words are left out."""
+    is_separator = np.array(encoding.ids) == separator
+    if separator is not None and ((np.cumsum(is_separator) - is_separator > 0) != encoding.type_ids).any():
+        raise ShapelineError(
+            f"{where}, pair {first[:SHOWN]!r}...: the first separator does not part its sentences; remove what looks "
+            "like one from the first sentence"
+        )
+
+
+def _sentence(encoding: Any, number: int) -> SimpleNamespace:
+    """An encoding of a pair in which the other sentence's tokens are special."""
+    pieces = zip(encoding.special_tokens_mask, encoding.sequence_ids, strict=True)
+    special = [special or sentence != number for special, sentence in pieces]
+    return SimpleNamespace(special_tokens_mask=special, word_ids=encoding.word_ids, offsets=encoding.offsets)
 
 
 def most_tokens(made: Any) -> int | None:

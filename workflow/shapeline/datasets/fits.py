@@ -6,6 +6,7 @@ from shapeline.datasets import checks
 from shapeline.datasets.registry import Source
 from shapeline.errors import ShapelineError
 
+PAIRS = "pairs of sentences"
 FIXED_SIZES = ("side", "height", "width", "input_shape")  # of a model that takes pictures of one size
 
 
@@ -30,6 +31,7 @@ def told_by(source: Source | None, settings: dict) -> dict:
         told["unit"], told["tokens a document"] = tokens.unit, tokens.length
         if settings.get("tokenizer"):
             told |= {"unit": "word", "tokenizer": settings["tokenizer"]}
+        told["documents"] = PAIRS if settings.get("text_pair") else "single texts"
     return told
 
 
@@ -43,6 +45,7 @@ def told_by_card(card: Mapping) -> dict:
         told["columns"], told["categories"] = card["feature_names"], card.get("categories", {})
     if kind == "text":
         told |= {"unit": card["unit"], "tokens a document": shape[0], "words": card["vocabulary_digest"]}
+        told["documents"] = PAIRS if "separator_id" in card else "single texts"
     return told
 
 

@@ -234,6 +234,7 @@ def _own_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dict) ->
         "tokenizer": own.source,
         "absent_id": own.pad,
         **({"mask_id": own.mask} if folders.names_folder(own.source) else {}),
+        **({"separator_id": own.separator} if any(tokens.seconds[row] is not None for row in rows) else {}),
         "space_id": None,
         "mean_words": float(tokens.n_words[rows].mean()) if len(rows) else 0.0,
         "notes": content["notes"],

@@ -1,32 +1,57 @@
-"""One's own documents: a CSV or Parquet file with a column of text and a column of classes."""
+"""One's own documents: a CSV or Parquet file with a column of text, or two of a pair, and a column of classes."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shapeline.datasets import csv_file, table_file
+from shapeline.datasets.tokenizer import PAIR
 from shapeline.errors import ShapelineError
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def read(paths: dict[str, Path], text: str | None = None, target: str | None = None, form: dict | None = None) -> dict:
+
+def read(
+    paths: dict[str, Path],
+    text: str | None = None,
+    target: str | None = None,
+    text_pair: str | None = None,
+    form: dict | None = None,
+) -> dict:
     """The documents of the column `text` and their classes; ids are the rows of the file, from 0.
 
-    form: how a CSV file is written, see csv_file.
+    text_pair: the column of second sentences, where a document is a pair. form: how a CSV file is written (csv_file).
     Raises ShapelineError for a column that is not there, a document or class that is missing, and for one class.
     """
     (path,) = paths.values()
     table = table_file.frame(path, csv_file.form_of(form or {}))
-    for key, name in (("text", text), ("target", target)):
+    keys = {"text": text, "target": target} | ({} if text_pair is None else {"text_pair": text_pair})
+    for key, name in keys.items():
         table_file.named(path, list(table), key, name)
-    absent = table[text].isna()
+    documents = _texts(path, text, table[text], text_pair is not None)
+    if text_pair is not None:
+        seconds = _texts(path, text_pair, table[text_pair], True)
+        documents = [first + PAIR + second for first, second in zip(documents, seconds, strict=True)]
+    return {"texts": documents, **table_file.classes_of(path, target, table[target])}
+
+
+def _texts(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> list[str]:
+    """A column that holds a text in every row, of pairs one that is more than spaces."""
+    absent = column.isna()
+    if of_pairs:
+        absent |= column.map(lambda each: isinstance(each, str) and not each.strip())
     if absent.any():
         row = int(np.argmax(absent))
         raise ShapelineError(
-            f"{path}: the column '{text}' is empty in {int(absent.sum())} row(s), first in row {row} (from 0); "
+            f"{path}: the column '{name}' is empty in {int(absent.sum())} row(s), first in row {row} (from 0); "
             "fill or remove them."
         )
-    documents = table[text].to_list()
+    documents = column.to_list()
     for row, document in enumerate(documents):
         if not isinstance(document, str):
-            raise ShapelineError(f"{path}: the column '{text}' holds {document!r} in row {row} (from 0), not a text.")
-    return {"texts": documents, **table_file.classes_of(path, target, table[target])}
+            raise ShapelineError(f"{path}: the column '{name}' holds {document!r} in row {row} (from 0), not a text.")
+        if PAIR in document:
+            raise ShapelineError(f"{path}: the column '{name}' holds the sign U+001E in row {row} (from 0); remove it.")
+    return documents

@@ -19,19 +19,22 @@ RETURNED = ("encode", "pad", "vocabulary")
 PADS = ("[PAD]", "<pad>")  # what usual tokenizers call it
 SPECIAL = -1  # the word of a token that is never removed
 DELETED = -1  # the id of a token that is left out of a document, which then is shorter
+PAIR = "\x1e"  # stands between the two sentences of a document that is a pair
 SHOWN = 30  # characters of a document that an error names
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
     """encode: from a document to what the module's docstring says; pad: the id that fills up a short document and
-    stands for an absent token; vocabulary: the tokens by id; mask: the id of its mask token, None where it has none."""
+    stands for an absent token; vocabulary: the tokens by id; mask: the id of its mask token, None where it has none.
+    separator: of a pair the id of the token behind which all are of type 1, None where it tells no types."""
 
     source: str
     encode: Callable[[str], Any]
     pad: int
     vocabulary: list[str]
     mask: int | None = None
+    separator: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,8 @@ class Documents:
     """Documents by a tokenizer, cut to `length` tokens.
 
     ids, owners: of each document its ids (m,) and the word 0, 1, ... of each, SPECIAL of one that is never removed.
-    words: of each the text of every word that is left. sizes, n_words: (n,) tokens and words before the cut. empty:
+    words: of each the text of every word that is left; seconds: of a pair the number of the second sentence's first, of
+    another None. sizes, n_words: (n,) tokens and words before the cut. empty:
     (n,) bool, no word is left.
     """
 
@@ -48,6 +52,7 @@ class Documents:
     ids: list[np.ndarray]
     owners: list[np.ndarray]
     words: list[list[str]]
+    seconds: list[int | None]
     sizes: np.ndarray
     n_words: np.ndarray
     empty: np.ndarray
@@ -101,17 +106,18 @@ def listed(vocabulary: int | np.integer | Mapping[str, int] | list[str]) -> list
 def tokenize(texts: list[str], tokenizer: Tokenizer, length: int) -> Documents:
     """The documents by the tokenizer; ShapelineError, naming the document, for ids and words that do not go together.
 
-    A long document keeps its first tokens and the special tokens at its end.
+    A long document keeps its first tokens and the special tokens at its end; of a long pair the longer sentence loses
+    its end, then both.
     """
     made = [_encoded(text, tokenizer) for text in texts]
-    cut = [_cut(ids, owners, words, length) for ids, owners, words in made]
+    cut = [_cut(*each, length) for each in made]
     return Documents(
         tokenizer,
         length,
-        *([part[place] for part in cut] for place in range(3)),
-        np.array([len(ids) for ids, _, _ in made], np.int64),
-        np.array([len(words) for _, _, words in made], np.int64),
-        np.array([not words for _, _, words in cut], bool),
+        *([part[place] for part in cut] for place in range(4)),
+        np.array([len(ids) for ids, *_ in made], np.int64),
+        np.array([len(words) for _, _, words, _ in made], np.int64),
+        np.array([not words for _, _, words, _ in cut], bool),
     )
 
 
@@ -126,14 +132,14 @@ def padded(documents: Documents, rows: np.ndarray | None = None) -> tuple[np.nda
     return ids, owners
 
 
-def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Ids, words by number in the order of their numbers, and the words themselves."""
+def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, list[str], int | None]:
+    """Ids, words by number in the order of their numbers, the words themselves, and the second sentence's first."""
     encoded = tokenizer.encode(text)
     start = text if len(text) <= SHOWN else text[:SHOWN] + "..."
     where = f"tokenizer '{tokenizer.source}', document {start!r}"
-    words = offsets = None
-    if isinstance(encoded, tuple) and len(encoded) in (2, 3):
-        ids, numbers, words = (*encoded, None)[:3]
+    words = offsets = second = None
+    if isinstance(encoded, tuple) and len(encoded) in (2, 3, 4):
+        ids, numbers, words, second = (*encoded, None, None)[:4]
     elif hasattr(encoded, "ids") and hasattr(encoded, "word_ids"):
         ids, numbers, offsets = encoded.ids, encoded.word_ids, getattr(encoded, "offsets", None)
     else:
@@ -159,14 +165,14 @@ def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, l
     owners = np.where(own >= 0, np.searchsorted(there, own), SPECIAL)
     if offsets is not None and words is None:
         spans = [np.flatnonzero(owners == word) for word in range(len(there))]
-        return ids, owners, [text[offsets[span[0]][0] : offsets[span[-1]][1]].strip() for span in spans]
+        return ids, owners, [text[offsets[span[0]][0] : offsets[span[-1]][1]].strip() for span in spans], None
     words = text.split() if words is None else list(words)
     if len(there) and there[-1] >= len(words):
         raise ShapelineError(
             f"{where}: a token is of word {there[-1]} (from 0) and there are {len(words)}; return the words too, "
             "(ids, word_of_token, words)."
         )
-    return ids, owners, [str(words[number]) for number in there]
+    return ids, owners, [str(words[number]) for number in there], second
 
 
 def _whole(where: str, what: str, given: Any) -> np.ndarray:
@@ -183,14 +189,27 @@ def _whole(where: str, what: str, given: Any) -> np.ndarray:
 
 
 def _cut(
-    ids: np.ndarray, owners: np.ndarray, words: list[str], length: int
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    ids: np.ndarray, owners: np.ndarray, words: list[str], second: int | None, length: int
+) -> tuple[np.ndarray, np.ndarray, list[str], int | None]:
     """The first tokens, and the special ones at the end, so that there are at most `length`, and the words left."""
     if len(ids) <= length:
-        return ids, owners, words
+        return ids, owners, words, second
     last = np.flatnonzero(owners >= 0).max(initial=-1) + 1
     ending = min(len(ids) - last, length)
     kept = np.r_[np.arange(min(last, length - ending)), np.arange(len(ids) - ending, len(ids))]
+    if second is not None:
+        kept = _kept_of_pair(owners, second, length)
     left = np.unique(owners[kept][owners[kept] >= 0])
     owners = np.where(owners[kept] >= 0, np.searchsorted(left, owners[kept]), SPECIAL)
-    return ids[kept], owners, [words[number] for number in left]
+    second = None if second is None else int((left < second).sum())
+    return ids[kept], owners, [words[number] for number in left], second
+
+
+def _kept_of_pair(owners: np.ndarray, second: int, length: int) -> np.ndarray:
+    """Which tokens of a pair are kept, as transformers cuts it: the longer sentence to the shorter, then both."""
+    special = np.flatnonzero(owners < 0)
+    sentences = [np.flatnonzero((owners >= 0) & (owners < second)), np.flatnonzero(owners >= second)]
+    shorter, longer = sorted(sentences, key=len)
+    room = max(length - len(special), 0)
+    least = min(len(shorter), room // 2)
+    return np.sort(np.r_[special, shorter[:least], longer[: room - least]])[:length]

@@ -66,7 +66,7 @@ def _automatic(kind: str) -> Any:
 
 def _classifier(source: str, model: Any, sizes: dict[str, Any], digest: str | None) -> Classifier:
     if "pad" in sizes:
-        module = TextNetwork(model, sizes["pad"], sizes["order"])
+        module = TextNetwork(model, sizes["pad"], sizes["order"], sizes.get("separator"))
     else:
         module = PictureNetwork(model, sizes["scale"], sizes["mean"], sizes["deviation"], sizes["order"])
     return Classifier("torch", source, module.eval(), len(sizes["order"]), sizes, digest)
@@ -85,7 +85,8 @@ def _of_texts(source: str, model: Any, card: dict[str, Any]) -> dict[str, Any]:
             f"models: {source} takes {most} tokens and the documents of '{card['name']}' have {length}; set the "
             f"dataset's length: {most}"
         )
-    return {"pad": card["absent_id"], "vocabulary": len(card["vocabulary"])}
+    own = {"separator": card["separator_id"]} if "separator_id" in card else {}  # of pairs
+    return {"pad": card["absent_id"], "vocabulary": len(card["vocabulary"]), **own}
 
 
 def _of_pictures(source: str, card: dict[str, Any]) -> dict[str, Any]:

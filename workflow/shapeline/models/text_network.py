@@ -17,14 +17,15 @@ class TextNetwork(nn.Module):
 
     A token DELETED is left out: those behind it move up. Rows go through the model sorted by length, each pass as wide
     as its longest. A row without any token is one of padding. order: of the
-    outputs, those that are given. `classes_`: names of the classes, but of a regression.
+    outputs, those that are given. separator: of pairs the token behind which all are of type 1.
+    `classes_`: names of the classes, but of a regression.
     """
 
     rows_a_call = ROWS
 
-    def __init__(self, model: nn.Module, pad: int, order: list[int] | None = None):
+    def __init__(self, model: nn.Module, pad: int, order: list[int] | None = None, separator: int | None = None):
         super().__init__()
-        self.model, self.pad, self.order = model, pad, order
+        self.model, self.pad, self.order, self.separator = model, pad, order, separator
         self.__name__ = type(model).__name__
         config = getattr(model, "config", None)
         if getattr(config, "model_type", None) == "xlnet":
@@ -44,7 +45,7 @@ class TextNetwork(nn.Module):
         while first < len(ids):
             last = first + max(1, TOKENS.get(ids.device.type, TOKENS["cuda"]) // longest[first])
             some = ids[order[first:last], : longest[first]]
-            parts.append(self._logits(input_ids=some, attention_mask=self._attended(some)))
+            parts.append(self._logits(input_ids=some, **self._beside(some)))
             first = last
         logits = torch.cat(parts)
         return torch.empty_like(logits).index_copy_(0, order, logits)
@@ -60,10 +61,9 @@ class TextNetwork(nn.Module):
 
     def from_embedding(self, embedded: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Logits from what `embed` gave; ids: of the input, whose padding is not attended to."""
-        attended = self._attended(ids)
-        longest = int((attended * torch.arange(1, ids.shape[1] + 1, device=ids.device)).max())
+        ids = self._trimmed(ids)
         try:
-            return self._logits(inputs_embeds=embedded[:, :longest], attention_mask=attended[:, :longest])
+            return self._logits(inputs_embeds=embedded[:, : ids.shape[1]], **self._beside(ids))
         except NotImplementedError as error:  # of a model that generates, such as BART
             raise ShapelineError(
                 f"gradient methods: '{self.__name__}' takes no embeddings; choose a method of coalitions"
@@ -71,18 +71,15 @@ class TextNetwork(nn.Module):
 
     def attentions(self, ids: torch.Tensor) -> list[torch.Tensor]:
         """What the tokens of each layer attend to, (n, heads, t, t); t: of the longest row, padding left out."""
-        attended = self._attended(ids.long())
-        longest = int((attended * torch.arange(1, ids.shape[1] + 1, device=ids.device)).max())
+        ids = self._trimmed(ids.long())
         usual = getattr(self.model.config, "_attn_implementation", None)
         try:
             self.model.set_attn_implementation("eager")  # the faster ones keep no weights
-            said = self.model(
-                input_ids=ids[:, :longest].long(), attention_mask=attended[:, :longest], output_attentions=True
-            )
+            said = self.model(input_ids=ids, **self._beside(ids), output_attentions=True)
         finally:
             self.model.set_attn_implementation(usual)
         layers = getattr(said, "attentions", None) or [None]
-        whole = all(layer is not None and layer.shape[-2:] == (longest, longest) for layer in layers)
+        whole = all(layer is not None and layer.shape[-2:] == (ids.shape[1],) * 2 for layer in layers)
         if not whole or getattr(self.model.config, "classifier_pooling", "cls") != "cls":
             raise ShapelineError(
                 f"attention_rollout: '{self.__name__}' gives no attention of all tokens to the one that it reads; "
@@ -96,10 +93,20 @@ class TextNetwork(nn.Module):
             return ids
         return ids.masked_fill(absent, self.pad).gather(1, absent.int().argsort(dim=1, stable=True))
 
-    def _attended(self, ids: torch.Tensor) -> torch.Tensor:
+    def _trimmed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Without the places that are padding in every row."""
+        places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+        return ids[:, : max(1, int(((ids != self.pad) * places).max()))]
+
+    def _beside(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What a model is told of tokens: which are attended to and, of pairs, which are the second sentence's."""
         attended = ids != self.pad
         attended[:, 0] |= ~attended.any(1)  # of nothing at all there is no softmax
-        return attended.long()
+        beside = {"attention_mask": attended.long()}
+        if self.separator is not None and getattr(self.model.config, "type_vocab_size", 0) > 1:
+            separators = (ids == self.separator).long()
+            beside["token_type_ids"] = (separators.cumsum(1) > separators).long()
+        return beside
 
     def _logits(self, **given: torch.Tensor) -> torch.Tensor:
         said: Any = self.model(**given)

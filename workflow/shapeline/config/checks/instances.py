@@ -16,6 +16,8 @@ def own_texts(place: Place) -> Iterator[str]:
         yield f"{where}.count: texts of one's own are all explained; remove the count"
     if source and source.kind != "text":
         yield f"{where}.texts: only a dataset of kind text takes them, not one of kind {source.kind}"
+    if place.dataset and place.dataset.text_pair:
+        yield f"{where}.texts: the documents are pairs and these are single texts; explain pairs by shapeline.explain"
     for key in ("label", "correct", "objects", "or_all"):
         if key in chosen.model_fields_set:
             yield f"{where}.{key}: texts of one's own are all explained and have no class; remove the key"

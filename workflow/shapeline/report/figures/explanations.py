@@ -136,14 +136,17 @@ def overlay(
     return drawing
 
 
-def coloured_words(texts: Sequence[tuple[str, Sequence[str], np.ndarray, np.ndarray | None]], rest: int = 0) -> HTML:
+def coloured_words(
+    texts: Sequence[tuple[str, Sequence[str], np.ndarray, np.ndarray | None, int | None]], rest: int = 0
+) -> HTML:
     """Texts as coloured words; what speaks for the class has a line below, what speaks against it one above.
 
     texts: title, words, scores (d,) and half-widths (d,) or None of each; a word whose interval holds 0 stays plain.
+    And of a pair of sentences the number of the second one's first word, which begins a line, else None.
     rest: texts that are not shown.
     """
     parts = [f"<p><b>{html.escape(title)}</b><br>{_words(*rest_of)}</p>" for title, *rest_of in texts]
-    known = any(half is not None for *_, half in texts)
+    known = any(half is not None for *_, half, _ in texts)
     note = f"{signs('the class')}, with a line below or above. Point at a word for its score."
     note += " A word whose 95 % interval holds 0 is plain." if known else ""
     note += f" {rest} more not shown." if rest else ""
@@ -190,7 +193,7 @@ def trade_off(
     return drawing
 
 
-def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None) -> str:
+def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, second: int | None) -> str:
     limit = float(np.nanmax(np.abs(scores), initial=0.0)) or 1.0
     spans = []
     for place, (name, score) in enumerate(zip(names, scores, strict=True)):
@@ -202,7 +205,8 @@ def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None) ->
             f"border-{'bottom' if level > 0 else 'top'}:{1 + 2 * strength:.1f}px solid {FOR if level > 0 else AGAINST}"
         )
         look = f"background:{tint(level)};color:{EXACT};{line}" if level else ""
-        spans.append(f'<span style="{look}" title="{told}">{html.escape(name)}</span>')
+        apart = "<br>" if place == second else ""
+        spans.append(f'{apart}<span style="{look}" title="{told}">{html.escape(name)}</span>')
     return " ".join(spans)
 
 

@@ -141,8 +141,18 @@ def _texts(explanation, figures):
     if explanation.about.kind != "text":
         raise ShapelineError("plot: words are of texts; leave the kind out to get what fits")
     shown = range(min(len(explanation), TEXTS))
-    each = [(words.ends(explanation, place), *explanation.of(place)) for place in shown]
+    each = [(words.ends(explanation, place), *explanation.of(place), _second(explanation, place)) for place in shown]
     return figures.coloured_words(each, len(explanation) - len(each))
+
+
+def _second(explanation, place: int) -> int | None:
+    """The first word behind special tokens that stand between words, as they do in a pair of sentences."""
+    features = explanation.about.features[place] if explanation.about.features else None
+    if features is None:
+        return None
+    of_words = np.flatnonzero(features.cells >= 0)
+    behind = of_words[1:][np.diff(of_words) > 1]
+    return int(features.cells[behind[0]]) if len(behind) else None
 
 
 def comparison(found):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.datasets import fast_tokenizer, tokenizer
-from shapeline.datasets.tokenizer import Tokenizer
+from shapeline.datasets.tokenizer import PAIR, Tokenizer
 from shapeline.errors import ShapelineError
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,28 @@ class Cutter:
     most: int | None
 
 
-def taken(model: Any, given: Any) -> tuple[Any, Cutter | None]:
+def joined(inputs: Any) -> list[str] | None:
+    """Pairs of texts as documents of two sentences; None of other inputs. Raises ShapelineError for some of each."""
+    each = list(inputs) if isinstance(inputs, list | tuple | np.ndarray) else []
+    if not any(_holds_text(one) for one in each):
+        return None
+    for place, one in enumerate(each):
+        if not _holds_text(one) or len(one) != 2 or not all(isinstance(text, str) and PAIR not in text for text in one):
+            raise ShapelineError(
+                f"explain: inputs: what stands at position {place} is no pair of texts; give ('first', 'second') each"
+            )
+    return [f"{first}{PAIR}{second}" for first, second in each]
+
+
+def _holds_text(one: Any) -> bool:
+    return isinstance(one, list | tuple | np.ndarray) and any(isinstance(text, str) for text in one)
+
+
+def taken(model: Any, given: Any, pairs: bool = False) -> tuple[Any, Cutter | None]:
     """The model as a network of ids, and what cuts texts for it; the model as it is where there is no tokenizer.
 
-    given: the tokenizer beside the model; a pipeline of transformers has both. Raises ShapelineError.
+    given: the tokenizer beside the model; a pipeline of transformers has both. pairs: documents are of two sentences.
+    Raises ShapelineError.
     """
     if given is None and all(hasattr(model, name) for name in PIPELINE):
         model, given = model.model, model.tokenizer
@@ -44,7 +62,8 @@ def taken(model: Any, given: Any) -> tuple[Any, Cutter | None]:
         )
     bounds = [text_network.most_positions(model), fast_tokenizer.most_tokens(given)]
     task = {"classification": "logits"}.get(task := text_network.task_of(model), task)
-    network = wrapping.wrap(text_network.TextNetwork(model, cut.pad), task)
+    separator = cut.separator if pairs else None
+    network = wrapping.wrap(text_network.TextNetwork(model, cut.pad, separator=separator), task)
     return network, Cutter(cut, min((bound for bound in bounds if bound), default=None))
 
 
@@ -59,6 +78,12 @@ def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, li
         raise ShapelineError(
             f"explain: inputs: the text at position {int(made.empty.argmax())} has no words; leave it out"
         )
+    for place, (second, words) in enumerate(zip(made.seconds, made.words, strict=True)):
+        if second is not None and not 0 < second < len(words):
+            raise ShapelineError(
+                f"explain: inputs: the {'second' if second else 'first'} sentence of the pair at position {place} has "
+                "no words; leave the pair out"
+            )
     long = int((made.sizes > made.length).sum())
     if long:
         told = "explain: %d of %d texts are longer than the %d tokens that the model takes; what is behind is left out"

@@ -42,6 +42,7 @@ class Document:
     units: Mapping[str, str] = field(default_factory=dict)  # of the scores of labels that are not in the page's own
     unsure: Mapping[str, np.ndarray] = field(default_factory=dict)  # (d,) bool by label: the score's interval holds 0
     explained: str | None = None  # where that is not the predicted class
+    second: int | None = None  # of a pair of sentences, the number of the second one's first word
 
     def shown(self, label: str) -> np.ndarray | None:
         """A label's scores, 0 where their intervals hold it."""
@@ -71,20 +72,27 @@ def words(
     unit: str = "nats",
     limit: float | None = None,
     unknown: np.ndarray | None = None,
+    second: int | None = None,
 ) -> HTML:
     """A document as coloured words, all of them, with its scale; long documents are set small.
 
     scores: (d,), or None where the method failed; limit: the score that has the full colour, the largest magnitude when
-    None; unknown: (d,) bool, words that are marked.
+    None; unknown: (d,) bool, words that are marked; second: the number of the word with which the second sentence of a
+    pair begins, on a line of its own.
     """
     kind = "words long" if len(text_words) > LONG else "words"
     if scores is None:
-        plain = " ".join(map(html.escape, text_words))
+        plain = " ".join(_apart([html.escape(word) for word in text_words], second))
         return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {plain}</p>')
     scale = _limit(scores, limit)
-    text = " ".join(_spans(text_words, scores, scale, unknown))
+    text = " ".join(_apart(_spans(text_words, scores, scale, unknown), second))
     legend = _scale(scale, unit) if np.any(scores) else '<div class="scale">every score is 0</div>'
     return HTML(f'<p class="{kind}">{text}</p>{legend}')
+
+
+def _apart(spans: list[str], second: int | None) -> list[str]:
+    """The words with a line's end between the sentences of a pair."""
+    return spans if second is None else [*spans[:second], '<br class="pair">', *spans[second:]]
 
 
 def _limit(scores: np.ndarray, limit: float | None = None) -> float:
@@ -209,6 +217,7 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
             unknown=None if known is None else np.array([word not in known for word in text], bool),
             note=_cut(row, len(text), card["unit"]),
             units=units,
+            second=row.get("second"),
             unsure={
                 label: np.abs(values[label][place]) <= ends[place]
                 for label, ends in half.items()
@@ -243,11 +252,14 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
     classes += f", explained {document.explained}" if document.explained else ""
     mark = '<span class="flag">⚠ misclassified: </span>' if wrong else ""
     count = f"{number(len(document.words))} word{'s' if len(document.words) != 1 else ''}"
+    if document.second is not None:
+        count += f", {number(document.second)} of them in the first sentence"
     more = f"; {document.note}" if document.note else ""
 
     def explained(label: str) -> str:
         own = document.units.get(label, unit)
-        return words(document.words, document.shown(label), own, unknown=document.unknown).data
+        shown = document.shown(label)
+        return words(document.words, shown, own, unknown=document.unknown, second=document.second).data
 
     blocks = "".join(
         f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b><div>{explained(label)}</div></div>'

@@ -1,0 +1,252 @@
+"""Pairs of sentences: words of both are features, separators and token types stay right; the model called by hand."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import shapeline
+from shapeline.attribution import selection, subjects
+from shapeline.config import validation
+from shapeline.datasets import fast_tokenizer, loading, preparation, tokenizer
+from shapeline.engine.forms import Form
+from shapeline.errors import ShapelineError
+from shapeline.models import architectures, storage
+from shapeline.report.sections import texts
+from tests.fixtures import transformer
+from tests.unit import games, questions
+
+pytest.importorskip("transformers")
+PAIRS = [("A good film", "isn't bad films!"), ("the end", "ending a film very good"), ("bad", "goodly")]
+WORDS = [
+    (["A", "good", "film"], ["isn't", "bad", "films", "!"]),
+    (["the", "end"], ["ending", "a", "film", "very", "good"]),
+    (["bad"], ["goodly"]),
+]
+
+
+@pytest.fixture(scope="module")
+def cut():
+    return transformer.tokenizer(types=True)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return transformer.bert()
+
+
+def said(model, cut, sentences, kept, removal):
+    """Log-probabilities where only the `kept` words are there, by one plain pass of one row with types by hand."""
+    rows, number = [(cut.cls_token_id, 1, 0)], 0  # id, attended to, type
+    for kind, words in enumerate(sentences):
+        for word in words:
+            own = cut(word, add_special_tokens=False)["input_ids"]
+            if number in kept:
+                rows += [(token, 1, kind) for token in own]
+            elif removal == "mask":
+                rows += [(cut.mask_token_id, 1, kind)] * len(own)
+            elif removal == "pad":
+                rows += [(cut.pad_token_id, 0, kind)] * len(own)
+            number += 1
+        rows.append((cut.sep_token_id, 1, kind))
+    ids, attended, types = torch.tensor(rows).T[:, None]
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=attended, token_type_ids=types).logits
+    return torch.log_softmax(logits.double(), 1)[0].numpy()
+
+
+@pytest.mark.parametrize("removal", ["delete", "mask", "pad"])
+def test_shapley_values_of_both_sentences_are_those_by_hand(model, cut, removal):
+    found = shapeline.explain(model, PAIRS, "shapley", removal, tokenizer=cut, target="positive")
+    assert [list(names) for names in found.feature_names] == [first + second for first, second in WORDS]
+    for place, sentences in enumerate(WORDS):
+        d = sum(map(len, sentences))
+        values = {
+            kept: said(model, cut, sentences, set(kept), removal)[1]
+            for size in range(d + 1)
+            for kept in itertools.combinations(range(d), size)
+        }
+        expected = games.shapley(games.of_sets(lambda kept, own=values: own[tuple(kept)], d))
+        np.testing.assert_allclose(found.scores[place][:d], expected, atol=1e-5)
+        assert found.value_full[place] == pytest.approx(values[tuple(range(d))], abs=1e-5)
+        assert found.value_empty[place] == pytest.approx(values[()], abs=1e-5)
+
+
+def test_types_are_as_the_tokenizer_gives_them(model, cut):
+    """As the model is called with what the tokenizer returns; one that tells no types has none."""
+    scores = {}
+    for types, own in ((True, cut), (False, transformer.tokenizer())):
+        asked = own([a for a, _ in PAIRS], [b for _, b in PAIRS], padding=True, return_tensors="pt")
+        assert ("token_type_ids" in asked) == types
+        with torch.no_grad():
+            expected = torch.log_softmax(model(**asked).logits.double(), 1)[:, 0]
+        found = shapeline.explain(model, PAIRS, "occlusion", tokenizer=own, target="negative")
+        np.testing.assert_allclose(found.value_full, expected, atol=1e-5)
+        scores[types] = found.scores
+    assert np.nanmax(np.abs(scores[True] - scores[False])) > 0.01
+
+
+def test_gradients_and_attention_know_the_types_too(model, cut):
+    found = shapeline.explain(model, PAIRS, "gradient_x_input", tokenizer=cut, target="positive")
+    asked = cut(*PAIRS[2], return_tensors="pt")  # [CLS] bad [SEP] good ##ly [SEP]
+    embedded = model.get_input_embeddings()(asked["input_ids"]).detach().requires_grad_()
+    logits = model(inputs_embeds=embedded, token_type_ids=asked["token_type_ids"]).logits
+    torch.log_softmax(logits.double(), 1)[0, 1].backward()
+    each = (embedded.grad * embedded).sum(-1)[0].detach().numpy()
+    np.testing.assert_allclose(found.scores[2][:2], [each[1], each[3] + each[4]], rtol=1e-3, atol=1e-5)
+    found = shapeline.explain(model, PAIRS, "attention_rollout", tokenizer=cut)
+    eager = transformer.bert(attn_implementation="eager")
+    (layer,) = eager(**asked, output_attentions=True).attentions
+    row = layer[0, :, 0].mean(0).detach().numpy() / 2
+    np.testing.assert_allclose(found.scores[2][:2], [row[1], row[3] + row[4]], atol=1e-6)
+
+
+def test_a_long_pair_is_cut_as_transformers_cuts_it(cut):
+    own = fast_tokenizer.of_fast("tokenizer", cut)
+    for n, m, length in itertools.product((1, 3, 9), (2, 5, 9, 12), range(6, 20)):
+        first, second = " ".join(["good"] * n), " ".join(["bad"] * m)
+        made = tokenizer.tokenize([first + tokenizer.PAIR + second], own, length)
+        expected = cut(first, second, truncation=True, max_length=length)
+        assert made.ids[0].tolist() == expected["input_ids"], (n, m, length)
+        assert made.seconds[0] == made.words[0].count("good") and made.sizes[0] == n + m + 3
+
+
+def test_a_drawing_begins_the_second_sentence_on_a_line(model, cut):
+    def drawn(found):
+        return found._repr_html_().partition("<b>positive")[2]
+
+    found = shapeline.explain(model, PAIRS[:1], "occlusion", tokenizer=cut, target="positive")
+    before, line, behind = drawn(found).partition("<br>")[2].partition("<br>")
+    assert line and ">film<" in before and ">isn" not in before and ">isn" in behind
+    single = shapeline.explain(model, [" ".join(PAIRS[0])], "occlusion", tokenizer=cut, target="positive")
+    assert drawn(single).count("<br>") == 1
+
+
+def test_what_is_no_pair_is_one_line(model, cut):
+    def refused(match, inputs, **named):
+        with pytest.raises(ShapelineError, match=match):
+            shapeline.explain(model, inputs, "occlusion", **{"tokenizer": cut, **named})
+
+    refused("the second sentence of the pair at position 1 has no words", [("good", "bad"), ("good", " ")])
+    refused("the first sentence of the pair at position 0 has no words", [("", "bad")])
+    refused(r"at position 1 is no pair of texts; give \('first', 'second'\)", [("good", "bad"), "good"])
+    refused("at position 0 is no pair of texts", [("good", "bad", "film")])
+    refused("at position 1 is no pair of texts", [("good", "bad"), ("good", None)])
+    refused("the first separator does not part its sentences", [("a [SEP] film", "bad")])
+    # In the second sentence it is a word as any.
+    typed = shapeline.explain(model, [("a film", "bad [SEP] film")], "occlusion", tokenizer=cut)
+    assert typed.feature_names == (
+        "a",
+        "film",
+        "bad",
+        "[SEP]",
+        "film",
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- the workflow
+
+SETTINGS = {"text": "premise", "text_pair": "hypothesis", "target": "relation", "tokenizer": "examples/model"}
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame(PAIRS * 6, columns=["premise", "hypothesis"])
+    table["relation"] = ["positive", "negative"] * 9
+    table.to_csv("pairs.csv", index=False)
+    return table
+
+
+def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
+    own, cut = transformer.folder("examples/model", types=True)
+    card = preparation.prepare("text_file", {"path": "pairs.csv", **SETTINGS}, [], tmp_path / "out")
+    assert card["separator_id"] == cut.sep_token_id
+    model = architectures.for_dataset({"source": "examples/model"}, card)
+    storage.save(model, tmp_path / "weights.safetensors")
+    for removal in ("delete", "mask", "pad"):
+        settings = {"features": {"kind": "word"}, "reference": removal, "seed": 0}
+        subject = subjects.load_subject("weights.safetensors", str(tmp_path / "out/arrays.npz"), settings, "cpu")
+        chosen = selection.select(subject, 0, 4)
+        pairs = [tuple(text.split(tokenizer.PAIR)) for text in chosen["text"]]
+        assert set(pairs) <= set(PAIRS)
+        asked = {"method": {"method": "shapley"}, "seed": 0, "value": "log_probability", "budget": 4.0}
+        found = questions.explain_rows(subject, chosen, asked, "one", Form()).set_index("instance")["scores"]
+        said = shapeline.explain(own, pairs, "shapley", removal, tokenizer=cut)
+        for row, (scores, words, second) in enumerate(
+            zip(found[chosen["instance"]], chosen["words"], chosen["second"], strict=True)
+        ):
+            np.testing.assert_allclose(scores, said.scores[row][: len(words)], atol=1e-5)
+            assert (list(words[:second]), list(words[second:])) == WORDS[PAIRS.index(pairs[row])]
+    assert loading.load(tmp_path / "out").owners.max() == 6
+
+
+def test_the_page_shows_both_sentences_apart(table, tmp_path):
+    results = SimpleNamespace(
+        dataset_card={"unit": "word", "classes": ["negative", "positive"], "vocabulary": []},
+        scores={},
+        settings={},
+    )
+    picked = pd.DataFrame(
+        {"instance": [3], "label": [0], "prediction": [1], "probability": [0.9], "text": ["a" + tokenizer.PAIR + "b c"]}
+    ).assign(words=[["a", "b", "c"]], words_cut=0, second=1)
+    (document,) = texts.documents_of(results, picked)
+    page = texts.document_page([document], labels=["none"]).data
+    assert "3 words, 1 of them in the first sentence" in page and 'a <br class="pair"> b c' in page
+    shown = texts.words(document.words, np.ones(3), second=1).data
+    assert shown.index(">a</span>") < shown.index('<br class="pair">') < shown.index(">b</span>")
+    single = texts.documents_of(results, picked.drop(columns="second"))
+    assert "<br" not in texts.document_page(single, labels=["none"]).data
+
+
+def config(**changes):
+    return {
+        "run": ["pairs"],
+        "datasets": {"pairs": {"source": "text_file", "path": "pairs.csv", **SETTINGS, **changes}},
+        "models": {"bert": {"dataset": "pairs", "source": "examples/model"}},
+        "experiments": {
+            "pairs": {
+                "model": "bert",
+                "features": {"kind": "word"},
+                "reference": "delete",
+                "methods": {"occlusion": {"method": "occlusion"}},
+                "metrics": {"cost": {}},
+            }
+        },
+    }
+
+
+def test_bad_files_and_keys_are_one_line(table, tmp_path):
+    transformer.folder("examples/model", types=True)
+    validation.load(config())
+
+    def refused(match, raw):
+        with pytest.raises(ShapelineError, match=match):
+            validation.load(raw)
+
+    refused("datasets.pairs: .*'text_pair': .*'hypotheses'.*hypothesis", config(text_pair="hypotheses"))
+    refused("'text_pair': pairs are cut by the tokenizer of a folder", config(tokenizer="own.py:cut"))
+    raw = config()
+    raw["experiments"]["pairs"]["instances"] = {"texts": ["a film"]}
+    refused("the documents are pairs and these are single texts", raw)
+    raw = config()
+    raw["datasets"]["pairs"] |= {"source": "table_file"}
+    refused("does not take it|text", raw)
+    for cell, said in ((" ", "is empty in 1 row"), ("", "is empty in 1 row"), ("a\x1eb", r"the sign U\+001E in row 2")):
+        spoilt = table.copy()
+        spoilt.loc[2, "hypothesis"] = cell
+        spoilt.to_csv("pairs.csv", index=False)
+        with pytest.raises(ShapelineError, match=rf"the column 'hypothesis' .*{said}"):
+            preparation.prepare("text_file", {"path": "pairs.csv", **SETTINGS}, [], tmp_path / "out")
+
+
+def test_a_model_of_pairs_does_not_explain_single_texts(table):
+    transformer.folder("examples/model", types=True)
+    raw = config()
+    raw["datasets"]["texts"] = {**raw["datasets"]["pairs"], "text_pair": None}
+    raw["experiments"]["pairs"]["dataset"] = "texts"
+    with pytest.raises(ShapelineError, match="their documents: single texts; of the model's data: pairs of sentences"):
+        validation.load(raw)
