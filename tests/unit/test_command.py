@@ -1,5 +1,7 @@
 """The command `shapeline`: configurations that are valid, and the Snakemake command that it prints and runs."""
 
+import importlib.util
+import json
 import subprocess
 import sys
 
@@ -12,6 +14,7 @@ from PIL import Image
 import shapeline
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
+from shapeline.models import onnx_file
 from shapeline.operations import command, starting
 from shapeline.plan import tracked
 from tests.unit.test_documentation import merged
@@ -73,7 +76,8 @@ def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path):
     ("path", "target", "words"),
     [
         ("none.csv", None, "there is no such file"),
-        ("model.onnx", None, "give one of these"),
+        ("model.onnx", None, "there is no such file"),
+        ("model.txt", None, "no folder of pictures or of a model"),
         ("classes.csv", "lable", "no column 'lable'"),
         (".", None, "one a class"),
     ],
@@ -145,3 +149,89 @@ def test_init_writes_a_file_once_and_run_reads_it(root, tmp_path, monkeypatch, c
     assert f"--configfile {clone}/shapeline.yaml" in capsys.readouterr().out
     assert command.main(["init", "again.csv"]) == 1 and "remove or rename it first" in capsys.readouterr().err
     assert command.main(["open"]) == 1 and "make it by: shapeline run" in capsys.readouterr().err
+
+
+def model_folder(path, kind):
+    """A folder of transformers as far as a configuration asks it."""
+    path.mkdir()
+    head = {"text": "BertForSequenceClassification", "image": "ViTForImageClassification"}[kind]
+    config = {"architectures": [head], "id2label": {"0": "Pos" if kind == "text" else "cat", "1": "neg"}}
+    if kind == "image":
+        config |= {"id2label": {"0": "cat", "1": "dog"}, "image_size": 48, "patch_size": 6, "num_attention_heads": 2}
+        said = {"image_mean": 0.5, "image_std": 0.5, "do_normalize": True}
+        (path / "preprocessor_config.json").write_text(json.dumps(said))
+    (path / "config.json").write_text(json.dumps(config))
+    for name in ("model.safetensors", *(["tokenizer.json"] if kind == "text" else [])):
+        (path / name).touch()
+    return path
+
+
+@pytest.fixture
+def with_transformers(monkeypatch):
+    """Nothing of it is imported: a configuration looks at JSON files alone."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "transformers" or find(name))
+
+
+@pytest.mark.parametrize(("what", "kind"), [("texts", "text"), ("pictures", "image")])
+def test_a_model_folder_is_asked_and_finds_its_data(what, kind, tmp_path, default, root, with_transformers):
+    data, model = made(tmp_path, what), model_folder(tmp_path / "model", kind)
+    text = starting.configuration(model)
+    assert text == starting.configuration(data, model=str(model))
+    given = yaml.safe_load(text)
+    assert given["models"]["mine"] == {"dataset": "mine", "source": str(model)}
+    assert given["datasets"]["mine"]["path"] == str(data)
+    if kind == "text":
+        assert given["datasets"]["mine"]["tokenizer"] == str(model) and "length" not in given["datasets"]["mine"]
+        assert given["experiments"]["mine"]["reference"] == "delete"
+    else:
+        assert given["datasets"]["mine"]["size"] == [48, 48] and given["datasets"]["mine"]["color"] == "rgb"
+        assert given["experiments"]["mine"]["features"] == {"kind": "patch", "size": 12}  # two of the model's own
+    assert validation.load(merged(default, given)).experiments["mine"].model == "mine"
+
+
+def test_what_a_model_folder_does_not_fit_is_one_line(tmp_path, with_transformers):
+    model = model_folder(tmp_path / "model", "text")
+
+    def refused(words, *given):
+        with pytest.raises(ShapelineError, match=words) as failure:
+            starting.configuration(*given)
+        assert "\n" not in str(failure.value)
+
+    refused("model of texts, with no data beside it; say which", model)
+    refused("takes texts, and .* holds columns of", made(tmp_path, "classes"), None, str(model))
+    refused("takes texts, and .* holds pictures", made(tmp_path, "pictures"), None, str(model))
+    texts = made(tmp_path, "texts")
+    refused(r"more than one that could be its data \(classes.csv, texts.csv\)", model)
+    refused("names another", model, None, "a.skops")
+    (model / "config.json").write_text('{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a"}}')
+    refused("has the classes a, and .* has neg, pos; give them one name", texts, None, str(model))
+    (model / "model.safetensors").unlink()
+    refused("has no weights", texts, None, str(model))
+
+
+@pytest.mark.parametrize(
+    ("shape", "whole", "what", "told"),
+    [
+        ((2,), False, "classes", {"target": "label"}),
+        (("columns",), False, "classes", {"target": "label"}),
+        ((1, 28, 28), False, "pictures", {"size": [28, 28], "color": "grey"}),
+        ((32, 24, 3), False, "pictures", {"size": [32, 24], "color": "rgb"}),
+        ((3, "h", "w"), False, "pictures", {"size": [40, 40], "color": "rgb"}),
+        ((5,), False, "classes", "takes 5 columns, and .* has 2 beside 'label'"),
+        ((7,), True, "texts", "of whole numbers, neither columns nor pictures"),
+        ((4, 4), False, "classes", "neither columns nor pictures"),
+    ],
+)
+def test_an_onnx_file_is_asked_for_its_rows(shape, whole, what, told, tmp_path, default, monkeypatch):
+    data, model = made(tmp_path, what), tmp_path / "model.onnx"
+    model.touch()
+    monkeypatch.setattr(onnx_file, "takes", lambda source, content: (shape, whole))
+    if isinstance(told, str):
+        with pytest.raises(ShapelineError, match=told):
+            starting.configuration(data, model=str(model))
+        return
+    given = yaml.safe_load(starting.configuration(model))
+    assert given["models"]["mine"]["source"] == str(model)
+    assert given["datasets"]["mine"].items() >= {**told, "path": str(data)}.items()
+    assert validation.load(merged(default, given)).experiments["mine"].model == "mine"

@@ -134,3 +134,8 @@ def test_without_the_runtime_a_line_says_how_to_install_it(tmp_path, monkeypatch
     monkeypatch.setattr(onnx_file.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ShapelineError, match=r"takes onnxruntime, which is not installed: pip install .*\[onnx\]"):
         opened(tmp_path / "own.onnx")
+
+
+def test_it_says_what_rows_it_takes(file):
+    path = file(shape=("rows", 2))
+    assert onnx_file.takes(str(path), path.read_bytes()) == ((2,), False)

@@ -132,6 +132,12 @@ def changes_its_grid(source: str) -> bool:
     return any(isinstance(config.get(key), list) for key in ("num_heads", "num_attention_heads"))
 
 
+def picture_shape(source: str) -> tuple[int, int, int] | None:
+    """(channels, height, width) of the pictures that the model of a folder takes; None of any."""
+    sides = _sides(source)
+    return (_channels(source), *sides) if sides else None
+
+
 def _channels(source: str) -> int:
     return _json(expand(source) / "config.json").get("num_channels", 3)
 

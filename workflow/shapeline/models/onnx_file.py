@@ -84,6 +84,14 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Net
     return Network(content, session, dtype, channels_last, network.output, last)
 
 
+def takes(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bool]:
+    """The shape of the rows that a file takes, a size that may vary being its name or None, and whether they are whole
+    numbers. Raises ShapelineError as `opened` does."""
+    given = _session(source, content).get_inputs()
+    _one(source, given)
+    return tuple(given[0].shape[1:]), "int" in given[0].type
+
+
 def _session(source: str, content: bytes):
     if importlib.util.find_spec("onnxruntime") is None:
         raise ShapelineError(f"models: {source}: reading it takes onnxruntime, which is not installed: {INSTALL}")
@@ -109,9 +117,7 @@ def _session(source: str, content: bytes):
 def _input(source: str, session, shape: tuple[int, ...]) -> tuple[type, bool]:
     """The type of its input, and whether it wants channels last."""
     given = session.get_inputs()
-    if len(given) != 1:
-        names = ", ".join(one.name for one in given)
-        raise ShapelineError(f"models: {source} takes {len(given)} inputs ({names}); export it with one, of whole rows")
+    _one(source, given)
     asked, batch = tuple(given[0].shape[1:]), next(iter(given[0].shape), None)
     if given[0].type not in DTYPES:
         raise ShapelineError(f"models: {source} takes {given[0].type}; export it with numbers as its input")
@@ -129,6 +135,12 @@ def _input(source: str, session, shape: tuple[int, ...]) -> tuple[type, bool]:
     if not fits(shape) and not channels_last:
         raise ShapelineError(f"models: {source} takes rows of shape {asked} and the dataset's have {shape}")
     return DTYPES[given[0].type], channels_last
+
+
+def _one(source: str, given: list) -> None:
+    if len(given) != 1:
+        names = ", ".join(one.name for one in given)
+        raise ShapelineError(f"models: {source} takes {len(given)} inputs ({names}); export it with one, of whole rows")
 
 
 def _output(source: str, session) -> str:

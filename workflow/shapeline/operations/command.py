@@ -32,10 +32,15 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True)
     init = actions.add_parser("init", help="write a small configuration for your data, by looking at it")
     init.add_argument(
-        "path", type=Path, help="a CSV or Parquet table, a CSV of texts, or a folder of pictures by class"
+        "path",
+        type=Path,
+        help="a CSV or Parquet table, a CSV of texts, a folder of pictures by class, or a model beside one of these",
     )
     init.add_argument("--target", help="the column of classes or numbers; by default guessed, and told")
-    init.add_argument("--model", help="a .skops, .keras or .onnx file, or path/to/file.py:function; by default trained")
+    init.add_argument(
+        "--model",
+        help="a .skops, .keras or .onnx file, a folder of transformers, or path/to/file.py:function; else trained",
+    )
     run = actions.add_parser("run", help="make the reports")
     run.add_argument("targets", nargs="*", help="experiments or steps; by default everything under run:")
     doctor = actions.add_parser("doctor", help="tell what is there and what a run needs")

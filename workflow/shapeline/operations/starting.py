@@ -3,33 +3,42 @@
 from pathlib import Path
 
 from shapeline.errors import ShapelineError
+from shapeline.operations import starting_models
+from shapeline.operations.starting_models import PICTURES, Ready
 
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "income", "sentiment", "opinion", "quality", "price")
 LONG = 4  # words a cell on average, from which a column is one of texts
 FEW = 20  # different numbers of a target that are classes
-PICTURES = (".jpg", ".jpeg", ".png")
 MOST_EXACT = 13  # columns, with the target, up to which all coalitions are asked
 LARGEST = 64  # pixels a side that pictures are shrunk to
 
 
 def configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
-    """The text of a configuration for a table, a CSV of texts or a folder of pictures by class.
+    """The text of a configuration for a table, a CSV of texts, a folder of pictures by class, or a model with one of
+    these beside it: a folder of transformers, or an ONNX file.
 
-    target: the column explained, by default a guess. model: a file or function, by default one that is trained. Raises
-    ShapelineError for anything else.
+    target: the column explained, by default a guess. model: a file, folder or function, by default one that is trained.
+    Raises ShapelineError for anything else.
     """
+    ready = None
+    if starting_models.is_model(path):
+        if model:
+            raise ShapelineError(f"{path} is a model, and --model names another; name the data in place of the first")
+        ready = starting_models.ready(path)
+        path = starting_models.data_beside(path, ready.kind)
+    elif model and starting_models.is_model(Path(model)):
+        ready = starting_models.ready(Path(model))
+    model = f'"{ready.source}"' if ready else model
     if path.is_dir():
-        if (path / "config.json").is_file():
-            raise ShapelineError(f"{path} is a folder of a model; name the data, and give the model by --model")
-        return _pictures(path, model)
+        return _pictures(path, model, ready)
     if path.suffix not in (".csv", ".parquet"):
-        raise ShapelineError(f"{path} is no .csv or .parquet file and no folder of pictures; give one of these")
+        raise ShapelineError(f"{path} is no .csv, .parquet or .onnx file and no folder of pictures or of a model")
     if not path.is_file():
         raise ShapelineError(f"{path}: there is no such file")
-    return _columns(path, target, model)
+    return _columns(path, target, model, ready)
 
 
-def _columns(path: Path, target: str | None, model: str | None) -> str:
+def _columns(path: Path, target: str | None, model: str | None, ready: Ready | None) -> str:
     """Of a table, or of texts where a column holds sentences."""
     from shapeline.datasets import table_file
 
@@ -37,6 +46,7 @@ def _columns(path: Path, target: str | None, model: str | None) -> str:
     names = list(table)
     target = _target(names) if target is None else target
     table_file.named(path, names, "target", target)
+    labels = {str(value).casefold() for value in table[target].dropna().unique()}
     texts = {
         name: float(table[name].dropna().str.split().str.len().mean())
         for name in names
@@ -44,7 +54,16 @@ def _columns(path: Path, target: str | None, model: str | None) -> str:
     }
     longest = max(texts, key=texts.get, default=None)
     if longest is not None and texts[longest] >= LONG:
-        return _texts(path, target, longest, table[longest], model)
+        if ready:
+            ready.check("text", path, labels)
+        return _texts(path, target, longest, table[longest], model, ready)
+    if ready:
+        ready.check("table", path, labels)
+        if ready.sides and ready.sides != (len(names) - 1,):
+            raise ShapelineError(
+                f"{ready.source} takes {ready.sides[0]} columns, and {path} has {len(names) - 1} beside '{target}'; "
+                "--target names another, or leave columns out of the file"
+            )
     regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
     features = table.drop(columns=target)
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
@@ -62,7 +81,7 @@ def _columns(path: Path, target: str | None, model: str | None) -> str:
     )
 
 
-def _texts(path: Path, target: str, column: str, texts, model: str | None) -> str:
+def _texts(path: Path, target: str, column: str, texts, model: str | None, ready: Ready | None) -> str:
     length = int(min(400, max(8, texts.dropna().str.split().str.len().quantile(0.95))))
     return _text(
         [
@@ -70,16 +89,22 @@ def _texts(path: Path, target: str, column: str, texts, model: str | None) -> st
             _path(path),
             f"text: {column}",
             f"target: {target}    # guessed, unless you said it",
-            f"length: {length}    # tokens; longer texts are cut",
-            "vocabulary: 5000",
+            *(
+                [f"tokenizer: {model}    # of the model, which says how long a text may be"]
+                if ready
+                else [f"length: {length}    # tokens; longer texts are cut", "vocabulary: 5000"]
+            ),
         ],
         [f"mine: {{dataset: mine, {f'source: {model}' if model else 'architecture: word_cnn'}}}"],
-        ["features: {kind: word}", "reference: pad    # an absent word"],
+        [
+            "features: {kind: word}",
+            "reference: delete    # an absent word" if ready else "reference: pad    # an absent word",
+        ],
         ["log_odds: {}"],
     )
 
 
-def _pictures(path: Path, model: str | None) -> str:
+def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
     from PIL import Image
 
     classes = sorted(folder for folder in path.iterdir() if folder.is_dir())
@@ -88,16 +113,21 @@ def _pictures(path: Path, model: str | None) -> str:
         raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders, one a class")
     with Image.open(files[0]) as picture:
         side, grey = max(8, min(LARGEST, *picture.size) // 4 * 4), picture.mode in ("1", "L", "I;16")
+    size = [side, side]
+    if ready:
+        ready.check("image", path, {folder.name.casefold() for folder in classes})
+        grey, size = (ready.sides[0] == 1, list(ready.sides[1:])) if ready.sides else (grey, size)
+    patch = starting_models.patch_of(min(size), ready.patch if ready else None)
     built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
     return _text(
         [
             "source: image_folder",
             _path(path),
-            f"size: [{side}, {side}]    # pictures are made so large",
+            f"size: {size}    # pictures are made so large",
             f"color: {'grey' if grey else 'rgb'}",
         ],
         [f"mine: {{dataset: mine, {f'source: {model}' if model else f'architecture: {built}'}}}"],
-        [f"features: {{kind: patch, size: {side // 4}}}    # sixteen patches", "reference: mean"],
+        [f"features: {{kind: patch, size: {patch}}}    # patches of so many pixels a side", "reference: mean"],
         ["log_odds: {}"],
     )
 
