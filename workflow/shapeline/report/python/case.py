@@ -29,7 +29,7 @@ from shapeline.models.classifier import Classifier
 from shapeline.report.python import given as givens
 from shapeline.report.python.explanation import About, Explanation
 from shapeline.report.python.given import Given
-from shapeline.report.python.pieces import joined, removal, taken
+from shapeline.report.python.pieces import removal, taken
 from shapeline.report.python.progress import bar
 from shapeline.report.python.targets import chosen_targets, class_names_of
 from shapeline.seeds import seed_of
@@ -128,9 +128,7 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     settled = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
     tokens = (settled.kind if settled else kind) in TEXT_KINDS
-    pairs = joined(inputs)
-    model, cutter = taken(model, wanted.tokenizer, pairs is not None)
-    inputs = inputs if cutter is None or pairs is None else pairs
+    model, cutter, inputs = taken(model, wanted.tokenizer, inputs)
     given = givens.read(
         model, inputs, wanted.background, wanted.reference, tokens, settled, wanted.feature_names, cutter
     )

@@ -25,7 +25,7 @@ class Cutter:
     most: int | None
 
 
-def joined(inputs: Any) -> list[str] | None:
+def _joined(inputs: Any) -> list[str] | None:
     """Pairs of texts as documents of two sentences; None of other inputs. Raises ShapelineError for some of each."""
     each = list(inputs) if isinstance(inputs, list | tuple | np.ndarray) else []
     if not any(_holds_text(one) for one in each):
@@ -42,16 +42,16 @@ def _holds_text(one: Any) -> bool:
     return isinstance(one, list | tuple | np.ndarray) and any(isinstance(text, str) for text in one)
 
 
-def taken(model: Any, given: Any, pairs: bool = False) -> tuple[Any, Cutter | None]:
-    """The model as a network of ids, and what cuts texts for it; the model as it is where there is no tokenizer.
+def taken(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | None, Any]:
+    """The model as a network of ids, what cuts texts for it, and the inputs, pairs of texts joined to one each; the
+    model and the inputs as they are where there is no tokenizer.
 
-    given: the tokenizer beside the model; a pipeline of transformers has both. pairs: documents are of two sentences.
-    Raises ShapelineError.
+    given: the tokenizer beside the model; a pipeline of transformers has both. Raises ShapelineError.
     """
     if given is None and all(hasattr(model, name) for name in PIPELINE):
         model, given = model.model, model.tokenizer
     if given is None:
-        return model, None
+        return model, None, inputs
     from shapeline.models import text_network, wrapping
 
     cut = fast_tokenizer.of_fast(WHERE, given)
@@ -62,9 +62,11 @@ def taken(model: Any, given: Any, pairs: bool = False) -> tuple[Any, Cutter | No
         )
     bounds = [text_network.most_positions(model), fast_tokenizer.most_tokens(given)]
     task = {"classification": "logits"}.get(task := text_network.task_of(model), task)
-    separator = cut.separator if pairs else None
+    pairs = _joined(inputs)
+    separator = None if pairs is None else cut.separator
     network = wrapping.wrap(text_network.TextNetwork(model, cut.pad, separator=separator), task)
-    return network, Cutter(cut, min((bound for bound in bounds if bound), default=None))
+    cutter = Cutter(cut, min((bound for bound in bounds if bound), default=None))
+    return network, cutter, inputs if pairs is None else pairs
 
 
 def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, list[list[str]], dict]:
