@@ -1,0 +1,75 @@
+"""The gallery says what pages say; the committed one is of experiments that there are, and small."""
+
+import re
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from shapeline.report import elements, gallery
+from shapeline.report.sections import common
+
+MEANS = "digits, masking: means against evaluations and seconds per instance"
+
+
+def write(folder, name, title, *, advice, facts, claims=(), points=None, seconds=()):
+    """A page of the parts that pages are made of."""
+    parts = [common.top(title, [(advice, "And why.")], ["One more."], facts)]
+    parts += [elements.table(pd.DataFrame({"label": ["a", "b"][: len(seconds)], "seconds, total": seconds}))]
+    if claims:
+        parts += [elements.table(pd.DataFrame(claims, columns=["claim", "found here", "verdict"]), text=["claim"])]
+    if points is not None:
+        caption = "Faithfulness by masking. Means; lower left is better."
+        parts += [elements.figure(Figure(), MEANS, caption, numbers=points)]
+    (folder / f"{name}.html").write_text(elements.together(*parts).data, encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path, root, monkeypatch):
+    (tmp_path / "docs").mkdir()
+    for file in ("config.yaml", "config.paper.yaml"):
+        (tmp_path / file).write_text((root / file).read_text())
+    monkeypatch.chdir(tmp_path)
+    points = pd.DataFrame({"label": ["a", "b"], "evaluations": [64, 3], "seconds": [1, 1.0], "mean": [2.0, 1]})
+    claims = [("A < B", "−1.5", "holds"), ("C", "0", "⚠ fails")]
+    facts = {"test accuracy": "90 %", "instances explained": "200", "features (d)": "9", "evaluations": "1,234"}
+    advice = "Faithfulness by masking, within the budget: take own_a (64 evaluations, 2 ms an instance): shown best."
+    given = {"advice": advice, "facts": facts, "claims": claims, "seconds": ["1,000", "3.7e−1"]}
+    write(tmp_path, "imdb", "Reviews | long", points=points.assign(low=0.5, high=2.5), **given)
+    write(tmp_path, "mine", "Mine", advice="Nothing here ranks them.", facts={"labelled rows": "9"})
+    (tmp_path / "index.html").write_text("no page of an experiment")
+    return tmp_path
+
+
+def test_a_gallery_is_made_of_pages(folder, capsys):
+    assert gallery.main([str(folder)]) == 0
+    text = (folder / "docs/gallery.md").read_text()
+    row = next(line for line in text.splitlines() if "](#imdb)" in line)
+    assert row == (
+        r"| [Reviews \| long](#imdb) | 200 of 1,000, d = 9; model 90 % | 1,234 evaluations, 1,000 s "
+        r"| Faithfulness by masking: own\_a (64 evaluations, 2 ms an instance) | 1 holds, 1 fails |"
+    )
+    assert "`snakemake imdb --cores 8 --configfile config.paper.yaml`" in text and "| –, d = – | no model |" in text
+    assert "- **holds**: A < B. −1.5\n" in text and "](images/gallery/imdb.png)" in text
+    assert text.index("](#imdb)") < text.index("](#mine)") and "`cancer`" in text.split("## Not among these")[1]
+    assert (folder / "docs/images/gallery/imdb.png").stat().st_size < gallery.LARGEST
+    assert capsys.readouterr().out.startswith("docs/gallery.md: 2 runs, 1 figures, ")
+
+
+def test_what_is_no_page_or_too_large_is_one_line(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(gallery, "LARGEST", 10)
+    assert gallery.main([str(folder)]) == 1 and "larger than a repository should hold" in capsys.readouterr().err
+    (folder / "other.html").write_text("<h1>Something else</h1>")
+    assert gallery.main([str(folder)]) == 1 and "other.html is no page of an experiment" in capsys.readouterr().err
+    assert gallery.main([]) == 1 and "no pages" in capsys.readouterr().err
+
+
+def test_the_committed_gallery_is_small_and_its_commands_are_of_experiments_that_there_are(root, monkeypatch):
+    monkeypatch.chdir(root)
+    text, known = gallery.PAGE.read_text(), gallery.configured()
+    shown = {name for name in re.findall(r"!\[.*?\]\(images/gallery/(\w+)\.png\)", text)}
+    sizes = {file.stem: file.stat().st_size for file in gallery.PICTURES.iterdir()}
+    assert set(sizes) == shown and max(sizes.values()) <= gallery.LARGEST
+    assert sum(sizes.values()) <= gallery.LARGEST_OF_ALL
+    for name, file in re.findall(r"^`snakemake (\w+) --cores \d+(?: --configfile (\S+))?`$", text, re.M):
+        assert known[name][0] == (file or "config.yaml"), name

@@ -1,0 +1,231 @@
+"""A gallery of finished runs, made from their pages: python -m shapeline.report.gallery FOLDER...
+
+It writes docs/gallery.md and a small figure of each page into docs/images/gallery, and is run at the repository's root.
+It reads pages and no results, so that a page that was kept can stand there when its results are gone."""
+
+import base64
+import html
+import io
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from shapeline.errors import ShapelineError
+from shapeline.report.colours import INK, QUIET
+from shapeline.report.numbers import number
+from shapeline.report.styling import styled
+
+PAGE, PICTURES = Path("docs/gallery.md"), Path("docs/images/gallery")
+LARGEST, LARGEST_OF_ALL = 100_000, 1_000_000  # bytes of a figure, and of all
+COMMANDS = {"config.yaml": "snakemake {} --cores 2"}
+COMMAND = "snakemake {} --cores 8 --configfile {}"
+SHOWN = re.compile(
+    r'<img width="\d+" alt="([^"]*)" src="data:image/svg\+xml;base64,([^"]*)"></div>'
+    r"(?:<figcaption>(.*?)</figcaption>)?",
+    re.S,
+)
+OTHERS = ("index", "theory")
+HEAD = """# Gallery
+
+<!-- Made by `python -m shapeline.report.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->
+
+Runs as they were made, each with its command, what it cost, what it advises, and what became of the papers' claims that
+it can judge. Seconds are of the methods alone, on the machine that ran. Every number is the page's own;
+[the papers, row by row](papers.md) has the remarks. Fewer instances than the configuration's were asked for in that run
+by `experiments: {NAME: {instances: {count: …}}}` in a file of its own.
+
+"""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page says. facts: the key figures by their name; advice: of each question, in bold there; claims: claim,
+    found, verdict; seconds: of all methods, None where no table has them; points: what its first figure of cost draws,
+    with its caption."""
+
+    name: str
+    title: str
+    facts: dict[str, str]
+    advice: list[str]
+    claims: list[tuple[str, str, str]]
+    seconds: float | None
+    points: tuple[pd.DataFrame, str] | None
+
+
+def read(file: Path) -> Page:
+    """A page of an experiment. Raises ShapelineError for a file that is none."""
+    text = file.read_text(encoding="utf-8")
+    top = re.search(r'<h1>(.*?)</h1><ul class="headlines">(.*?)</ul><div class="key">(.*?)</div></div>', text, re.S)
+    if not top:
+        raise ShapelineError(f"{file} is no page of an experiment; name the folder of the pages, results/reports")
+    facts = {name: html.unescape(value) for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", top[3])}
+    advice = [html.unescape(said) for said in re.findall(r"<li><b>(.*?)</b>", top[2], re.S)]
+    costs = _tables(text, "seconds, total")
+    said = [row["seconds, total"].replace(",", "").replace("−", "-") for row in costs]
+    spent = [float(one) for one in said if one[:1].isdigit()]
+    claims = [(row["claim"], row["found here"], row["verdict"]) for row in _tables(text, "verdict") if "claim" in row]
+    return Page(file.stem, html.unescape(top[1]), facts, advice, claims, sum(spent) if spent else None, _points(text))
+
+
+def _tables(text: str, column: str) -> list[dict[str, str]]:
+    """The rows of every table that has a column, by its head."""
+    rows = []
+    for head, body in re.findall(r"<table[^>]*>.*?<thead><tr>(.*?)</tr></thead><tbody>(.*?)</tbody>", text, re.S):
+        names = [html.unescape(re.sub("<.*?>", "", cell)) for cell in re.findall(r"<th[^>]*>(.*?)</th>", head, re.S)]
+        if column in names:
+            for row in re.findall(r"<tr>(.*?)</tr>", body, re.S):
+                cells = re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)
+                rows.append(
+                    dict(zip(names, (html.unescape(re.sub("<.*?>", "", cell)) for cell in cells), strict=False))
+                )
+    return rows
+
+
+def _points(text: str) -> tuple[pd.DataFrame, str] | None:
+    """What the first figure of means against costs draws, which it keeps as CSV, and its caption."""
+    for alt, content, caption in SHOWN.findall(text):
+        if "means against evaluations" in alt:
+            kept = re.search(rb"<dc:description>(.*?)</dc:description>", base64.b64decode(content), re.S)
+            if kept:
+                return pd.read_csv(io.StringIO(html.unescape(kept[1].decode()))), html.unescape(caption)
+    return None
+
+
+@styled
+def picture(points: pd.DataFrame, caption: str) -> bytes:
+    """Means as dots with their intervals, the best on top, and what each label asks: a PNG."""
+    ordered = points.sort_values("mean", ascending="upper left" in caption, ignore_index=True)
+    drawing = Figure(figsize=(6.4, 0.7 + 0.24 * len(ordered)), dpi=100, layout="constrained")
+    axes = drawing.subplots()
+    axes.hlines(ordered.index, ordered["low"], ordered["high"], color=QUIET, linewidth=2)
+    axes.plot(ordered["mean"], ordered.index, "o", color=INK, markersize=5)
+    asked = [f"{row.label}, {number(row.evaluations)}" for row in ordered.itertuples()]
+    axes.set_yticks(ordered.index, asked, fontsize=8)
+    axes.set_xlabel(caption.partition(". ")[0], fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
+    FigureCanvasAgg(drawing)
+    buffer = io.BytesIO()
+    drawing.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def configured() -> dict[str, tuple[str, dict]]:
+    """Of every experiment of the repository the file that has it, and its entry; later files stand for themselves."""
+    found: dict[str, tuple[str, dict]] = {}
+    for file in (Path("config.yaml"), Path("config.paper.yaml"), *sorted(Path("examples").glob("*.yaml"))):
+        for name, entry in (yaml.safe_load(file.read_text(encoding="utf-8")).get("experiments") or {}).items():
+            found.setdefault(name, (str(file), entry))
+    return found
+
+
+def command(name: str, file: str) -> str:
+    return COMMANDS.get(file, COMMAND).format(name, file)
+
+
+def document(pages: Sequence[Page], known: dict[str, tuple[str, dict]], drawn: Iterable[str]) -> str:
+    """The gallery as Markdown; drawn: the names of the pages that have a picture."""
+    rows = ["| run | explained | cost | advice to its first question | claims |", "|---|---|---|---|---|"]
+    rows += [
+        f"| [{_cell(page.title)}](#{page.name}) | {_explained(page, known)} | {_cost(page)} | {_cell(_short(page))} "
+        f"| {_verdicts(page)} |"
+        for page in pages
+    ]
+    parts = [HEAD, "\n".join(rows), "\n"]
+    for page in pages:
+        file = known.get(page.name, ("", {}))[0]
+        parts.append(f'\n<a id="{page.name}"></a>\n\n## {_cell(page.title)}\n\n')
+        parts.append(
+            f"`{command(page.name, file)}`\n\n" if file else "Its model and data are not in the repository.\n\n"
+        )
+        if page.name in drawn:
+            link = PICTURES.relative_to(PAGE.parent) / f"{page.name}.png"
+            parts.append(f"![{page.name}: means with their intervals, and evaluations an instance]({link})\n\n")
+        parts += [f"- {_cell(said)}\n" for said in page.advice]
+        parts += [f"- **{_cell(verdict)}**: {_cell(claim)}. {_cell(found)}\n" for claim, found, verdict in page.claims]
+    return "".join([*parts, *_left(known, {page.name for page in pages})])
+
+
+def _left(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
+    """Experiments without a page, by the file that has them."""
+    names: dict[str, list[str]] = {}
+    for name, (file, _) in known.items():
+        if name not in there:
+            names.setdefault(file, []).append(name)
+    yield "\n## Not among these\n\nWhat each takes is told by `snakemake doctor --cores 1` with the same file.\n\n"
+    for file, some in names.items():
+        yield f"- {', '.join(f'`{name}`' for name in some)}: `{command('NAME', file)}`\n"
+
+
+def _explained(page: Page, known: dict[str, tuple[str, dict]]) -> str:
+    there = next((value for name, value in page.facts.items() if name.endswith("explained")), "–")
+    asked = known.get(page.name, ("", {}))[1].get("instances", {}).get("count", 0)
+    count = there.replace(",", "")
+    fewer = f" of {number(asked)}" if count.isdigit() and int(count) < asked else ""
+    right = f"; model {page.facts['test accuracy']}" if page.facts.get("test accuracy", "–") != "–" else ""
+    return f"{there}{fewer}, d = {page.facts.get('features (d)', '–')}{right}"
+
+
+def _cost(page: Page) -> str:
+    model = "no model" if "labelled rows" in page.facts else None
+    asked = f"{page.facts['evaluations']} evaluations" if "evaluations" in page.facts else model
+    return ", ".join(filter(None, [asked, f"{number(page.seconds, 2)} s" if page.seconds is not None else None])) or "–"
+
+
+def _short(page: Page) -> str:
+    """Of the first question what is to be taken, and its cost."""
+    if not page.advice:
+        return "–"
+    said, taken = page.advice[0], re.search(r"take ([^(:]+\([^)]*\))", page.advice[0])
+    question = re.split("[,:?]", said)[0]
+    return (
+        f"{question}: {taken[1]}" if taken else "nothing ranks them" if "Nothing" in said else f"{question}: undecided"
+    )
+
+
+def _verdicts(page: Page) -> str:
+    counts: dict[str, int] = {}
+    for _, _, verdict in page.claims:
+        word = verdict.replace("⚠ ", "")
+        counts[word] = counts.get(word, 0) + 1
+    return ", ".join(f"{count} {word}" for word, count in counts.items()) or "–"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").strip()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    folders = [Path(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    try:
+        files = {file.stem: file for folder in folders for file in sorted(folder.glob("*.html"))}
+        known = configured()
+        order = {name: place for place, name in enumerate(known)}
+        names = sorted((name for name in files if name not in OTHERS), key=lambda name: order.get(name, len(order)))
+        pages = [read(files[name]) for name in names]
+        if not pages:
+            raise ShapelineError("no pages: python -m shapeline.report.gallery FOLDER..., of results/reports")
+        drawn = {page.name: picture(*page.points) for page in pages if page.points}
+        if max(map(len, drawn.values()), default=0) > LARGEST or sum(map(len, drawn.values())) > LARGEST_OF_ALL:
+            raise ShapelineError("the figures are larger than a repository should hold; name fewer pages")
+    except ShapelineError as error:
+        print(error, file=sys.stderr)
+        return 1
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for old in PICTURES.glob("*.png"):
+        old.unlink()
+    for name, content in drawn.items():
+        (PICTURES / f"{name}.png").write_bytes(content)
+    PAGE.write_text(document(pages, known, drawn), encoding="utf-8")
+    print(f"{PAGE}: {len(pages)} runs, {len(drawn)} figures, {sum(map(len, drawn.values())):,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
