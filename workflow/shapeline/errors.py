@@ -72,3 +72,8 @@ class MethodFailure(ShapelineError):
     def __init__(self, status: str, message: str):
         super().__init__(message)
         self.status = status
+
+
+def unsupported(message: str) -> MethodFailure:
+    """The failure of a method that cannot take the model at all: of every instance, and of no other method."""
+    return MethodFailure("unsupported model", message)

@@ -19,11 +19,13 @@ from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.draws import Draws, at_a_time, draws
 from shapeline.designs.stopping import Until
 from shapeline.engine.cache import Cache
+from shapeline.engine.forms import first_line
 from shapeline.engine.question import Question
-from shapeline.errors import MethodFailure, ShapelineError, about, among
+from shapeline.errors import MethodFailure, ShapelineError, about, among, unsupported
 from shapeline.game import features as feature_kinds
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
+from shapeline.memory import ran_out
 from shapeline.methods import calling, registry
 from shapeline.methods.calling import PLANNED
 from shapeline.methods.design import Size, design_of, size_of
@@ -31,6 +33,8 @@ from shapeline.methods.registry import METHODS, Method
 from shapeline.seeds import seed_of
 
 NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
+# What a library or a framework raises for a model that it cannot take.
+CANNOT = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError)
 CHUNK = 32  # instances between two progress lines
 DATA_CHUNK = 256  # of a method that reads all the data once a chunk
 CHUNK_VALUES = 1_000_000  # values of a chunk: 8 MB, and seconds between two progress lines
@@ -110,12 +114,19 @@ def attribute(
     """
     began, options = clock.now(), options or Options()
     method = METHODS[settings["method"]]
-    _check_method(settings["method"], question, options)
+    results = [blank(len(inputs), question.features, targets) for _ in options.budgets]
+    try:
+        _check_method(settings["method"], question, options)
+    except MethodFailure as failure:
+        if options.on_error == "fail":
+            raise
+        for result in results:
+            result.status, result.error = [failure.status] * len(inputs), [str(failure)] * len(inputs)
+        return results
     if question.model and len(inputs):
         question.model.check_rows(inputs)
     ids = np.arange(len(inputs)) if options.instances is None else np.asarray(options.instances)
     named = ids if options.draws is None else np.asarray(options.draws)
-    results = [blank(len(inputs), question.features, targets) for _ in options.budgets]
     designs, designed, budget = _designs(settings, question.features, options, results)
     if not designed:
         return results
@@ -178,7 +189,7 @@ def _check_method(name: str, question: Question, options: Options) -> None:
     if lacking := registry.missing(name):
         raise ShapelineError(lacking)
     if method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework
-        raise ShapelineError(
+        raise unsupported(
             f"{name} needs a torch model and '{model.architecture}' is a tensorflow one; give it in "
             "torch, or use expected_gradients or a method of coalitions"
         )
@@ -409,7 +420,17 @@ def _from_scorer(run: _Run, part: slice) -> Answer:
         "targets": run.targets[part],
         "instances": (run.ids if run.by_id else run.draws)[part],
     }
-    scores, evaluations, *said = calling.call(run.function, {**run.given, **own})
+    name = run.given["method"]
+    try:
+        scores, evaluations, *said = calling.call(run.function, {**run.given, **own})
+    except CANNOT as error:  # a library, or a derivative, that the model is not made for
+        if not run.question.model or METHODS[name].family not in ("gradients", "peers"):
+            raise
+        if ran_out(error):
+            raise MethodFailure("out of memory", f"{name}: {first_line(error)}") from error
+        raise unsupported(
+            f"{name} cannot take '{run.question.model.architecture}': {type(error).__name__}: {first_line(error)}"
+        ) from error
     return Answer(scores, evaluations, *(said or [{}]))
 
 

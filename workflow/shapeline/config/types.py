@@ -364,7 +364,8 @@ class Experiment(Strict):
     )
     on_error: Literal["record", "fail"] = Field(
         "record",
-        description="Whether a method's failure on an instance becomes a row with its reason, or stops the run.",
+        description="Whether a method's failure, on an instance or on a model that it cannot take, becomes a row with "
+        "its reason, or stops the run.",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from shapeline.engine.question import Question
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, unsupported
 from shapeline.game.features import Features
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
@@ -43,18 +43,18 @@ def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
     """Whether the inputs are tokens; ShapelineError where this framework cannot differentiate the model by them."""
     name = model.architecture
     if isinstance(model.module, functools.partial) and model.module.func.__module__ == KERAS:
-        raise ShapelineError(
+        raise unsupported(
             f"gradient methods: '{name}' ends in a softmax or a sigmoid; leave it out, so that the network gives "
             "logits, or choose a method of coalitions"
         )
     if model.framework != framework:
-        raise ShapelineError(
+        raise unsupported(
             f"gradient methods: '{name}' is a {model.framework}, which {framework} cannot differentiate; "
             "give a network, or choose a method of coalitions"
         )
     tokens = np.issubdtype(inputs.dtype, np.integer)
     if tokens and not (hasattr(model.module, "embed") and hasattr(model.module, "from_embedding")):
-        raise ShapelineError(
+        raise unsupported(
             f"gradient methods: '{name}' takes tokens, which have no derivative; "
             "give its module the methods embed(ids) and from_embedding(embedded, ids)"
         )
@@ -100,7 +100,7 @@ def checked_layer(
 ) -> str:
     """The layer asked for, or the last convolution; ShapelineError where there is none or the inputs are no images."""
     if inputs.ndim != 4:
-        raise ShapelineError(
+        raise unsupported(
             f"grad_cam: the inputs of '{model.architecture}' have shape {inputs.shape[1:]} and are no images; "
             "use saliency or integrated_gradients"
         )
@@ -108,13 +108,14 @@ def checked_layer(
         return convolutions[-1]
     if layer is None or layer not in layers or layer == "":
         asked = "no convolution" if layer is None else f"no layer '{layer}'"
-        raise ShapelineError(f"grad_cam: '{model.architecture}' has {asked}; its convolutions: {_listed(convolutions)}")
+        mistake = unsupported if layer is None else ShapelineError
+        raise mistake(f"grad_cam: '{model.architecture}' has {asked}; its convolutions: {_listed(convolutions)}")
     return layer
 
 
 def without_map(model: Classifier, layer: str, convolutions: list[str]) -> ShapelineError:
     """The error of a layer that gives no maps."""
-    return ShapelineError(
+    return unsupported(
         f"grad_cam: layer '{layer}' of '{model.architecture}' gives no maps; its convolutions: {_listed(convolutions)}"
     )
 

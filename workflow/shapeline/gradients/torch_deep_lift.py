@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from shapeline.engine.question import Question
-from shapeline.errors import ShapelineError
+from shapeline.errors import unsupported
 from shapeline.gradients.cells import check, completeness, halving, nodes, pooled, rows_of_a_pass, starts
 from shapeline.gradients.torch_passes import differentiable, points, tensor
 from shapeline.models.torch_models import checked_logits
@@ -51,7 +51,7 @@ def deep_lift(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tu
     tokens = check(model, inputs, "torch")
     for name, part in model.module.named_modules():
         if isinstance(part, WITHOUT_RULE):
-            raise ShapelineError(
+            raise unsupported(
                 f"deep_lift: module '{name}' of '{model.architecture}' is a {type(part).__name__}, which has no rule; "
                 "use expected_gradients or integrated_gradients"
             )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from shapeline.errors import MethodFailure
+from shapeline.errors import unsupported
 from shapeline.gradients.torch_passes import differentiable, log_probs
 from shapeline.models.classifier import Classifier
 
@@ -67,8 +67,7 @@ def token_maps(
         if (slope[:, special:] != 0).any():
             weights = slope[:, special:].mean(1, keepdim=True)
             return (weights * tokens[:, special:]).sum(2).detach().view(-1, *grid)
-    raise MethodFailure(
-        "unsupported model",
+    raise unsupported(
         f"grad_cam: '{model.architecture}' has no tokens of a grid of {grid[0]} x {grid[1]} patches in "
         f"{'its last LayerNorm' if len(layers) > 1 else repr(layers[0]) if layers else 'a LayerNorm'} that the class "
         "depends on; name a layer of maps, or use saliency or integrated_gradients",

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from shapeline.engine.question import Question
-from shapeline.errors import ShapelineError
+from shapeline.errors import unsupported
 from shapeline.gradients.cells import halving, pooled, rows_of_a_pass
 from shapeline.gradients.torch_passes import tensor
 from shapeline.models.torch_models import evaluation_mode
@@ -22,7 +22,7 @@ def attention_rollout(question: Question, inputs: np.ndarray) -> tuple[np.ndarra
     """
     model = question.model
     if inputs.ndim != 2 or not hasattr(model.module, "attentions"):
-        raise ShapelineError(
+        raise unsupported(
             f"attention_rollout: '{model.architecture}' tells no attention; give a text classifier of transformers, a "
             "network of tokens with the method attentions(ids), or choose another method"
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.engine.question import Question
-from shapeline.errors import ShapelineError
+from shapeline.errors import unsupported
 from shapeline.models.pipeline_file import Pipeline, frame
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def shapley(
     ends = question.values(inputs, np.array([[True], [False]]).repeat(features.d, axis=1), targets)
     gap = np.abs(scores.sum(axis=1) - (ends[:, 0] - ends[:, 1]))
     if (gap > NEAR * (1 + np.abs(ends).sum(axis=1))).any():
-        raise ShapelineError(
+        raise unsupported(
             f"{where}: what the {type(fitted.last).__name__} says is not the sum that its scores are of (they miss "
             f"{question.value} by {gap.max():.2g}); {OTHERS}"
         )
@@ -62,7 +62,7 @@ def opened(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     """The estimator behind a model: a pipeline from a file, or the bound method of an object."""
     estimator = module.estimator if isinstance(module, Pipeline) else getattr(module, "__self__", None)
     if not hasattr(estimator, "get_params"):
-        raise ShapelineError(f"{where} reads scikit-learn's models, and this one is none; {OTHERS}")
+        raise unsupported(f"{where} reads scikit-learn's models, and this one is none; {OTHERS}")
     classes, outputs = getattr(estimator, "classes_", None), None
     if classes is not None:
         own = [class_name(label) for label in classes]
@@ -98,7 +98,7 @@ def owners_of(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, 
         moved[:, column] = donors[:, column]
         changed = ~same(fitted.prepare(moved), start).all(axis=0)
         if (changed & (owners != UNSEEN) & (owners != cells[column])).any():
-            raise ShapelineError(f"{where}: a step before the {type(fitted.last).__name__} mixes columns; {OTHERS}")
+            raise unsupported(f"{where}: a step before the {type(fitted.last).__name__} mixes columns; {OTHERS}")
         owners[changed] = cells[column]
     return np.maximum(owners, -1)  # what no column changes is equal in all rows
 
@@ -112,17 +112,17 @@ def refuse_unless_additive(where: str, question: Question, additive: str, estima
     """Refuse a value that the parts of this estimator do not add up to."""
     rows = 1 if question.reference.rows is None else len(question.reference.rows)
     if question.value != additive:
-        raise ShapelineError(
+        raise unsupported(
             f"{where}: the parts of a {type(estimator).__name__} add up to its {additive}, not to {question.value}; "
             f"set value: {additive}, or {OTHERS}"
         )
     if additive == "log_odds" and rows > 1:
-        raise ShapelineError(
+        raise unsupported(
             f"{where}: with {rows} reference rows the probability is averaged before log_odds is taken, and no sum is "
             f"left; give a reference of one row, or {OTHERS}"
         )
     if additive == "log_odds" and len(estimator.classes_) != 2:
-        raise ShapelineError(
+        raise unsupported(
             f"{where}: log_odds of {len(estimator.classes_)} classes are no sum over the parts of a "
             f"{type(estimator).__name__}; {OTHERS}"
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.engine.question import Question
-from shapeline.errors import ShapelineError
+from shapeline.errors import unsupported
 from shapeline.methods import fitted
 from shapeline.methods.fitted import Fitted
 
@@ -25,9 +25,7 @@ def linear_shap(
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
         weights = np.asarray(getattr(model.last, "coef_", np.zeros((0, 0))), np.float64)
         if weights.size != len(owners):
-            raise ShapelineError(
-                f"linear_shap: {type(model.last).__name__} has no weight for each input; {fitted.OTHERS}"
-            )
+            raise unsupported(f"linear_shap: {type(model.last).__name__} has no weight for each input; {fitted.OTHERS}")
         fitted.refuse_unless_additive(
             "linear_shap", question, "prediction" if model.outputs is None else "log_odds", model.last
         )

@@ -65,7 +65,7 @@ class Method:
     function: str  # "{framework}" in it stands for torch or tf
     parameters: type[Parameters] = Parameters
     needs: tuple[
-        Literal["grid", "labelled points", "derivative", "torch", "path", "attention"], ...
+        Literal["grid", "labelled points", "derivative", "torch", "path", "attention", "estimator"], ...
     ] = ()  # beside the values of masks
     asks_model: bool = True
     efficient: bool | str = False  # scores add up to v(all) - v(none)
@@ -310,10 +310,20 @@ METHODS = Registry(
             "coalitions", "shapeline.methods.controls:random", asks_model=False, control=True, random=True, unit="none"
         ),
         "tree_shap": Method(
-            "coalitions", "shapeline.methods.tree_shap:tree_shap", ReadsModel, efficient=True, data=("table",)
+            "coalitions",
+            "shapeline.methods.tree_shap:tree_shap",
+            ReadsModel,
+            needs=("estimator",),
+            efficient=True,
+            data=("table",),
         ),
         "linear_shap": Method(
-            "coalitions", "shapeline.methods.linear_shap:linear_shap", ReadsModel, efficient=True, data=("table",)
+            "coalitions",
+            "shapeline.methods.linear_shap:linear_shap",
+            ReadsModel,
+            needs=("estimator",),
+            efficient=True,
+            data=("table",),
         ),
         "h_shap": Method("hierarchical", "shapeline.hierarchy.methods:h_shap", HShap, one_sided=True, unit="none"),
         "partition": Method("hierarchical", "shapeline.hierarchy.methods:partition", Partition, efficient=True),

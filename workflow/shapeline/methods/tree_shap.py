@@ -8,7 +8,7 @@ import numpy as np
 
 from shapeline.designs.design import log_factorial
 from shapeline.engine.question import Question
-from shapeline.errors import ShapelineError
+from shapeline.errors import unsupported
 from shapeline.methods import fitted
 from shapeline.methods.fitted import Fitted
 
@@ -78,7 +78,7 @@ def value_of(model: Any) -> str:
     boosted = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegressor)
     boosted += (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
     if not isinstance(model, (*forests, *boosted)) or getattr(model, "n_outputs_", 1) != 1:
-        raise ShapelineError(f"tree_shap: {type(model).__name__} is no trees of scikit-learn's; {fitted.OTHERS}")
+        raise unsupported(f"tree_shap: {type(model).__name__} is no trees of scikit-learn's; {fitted.OTHERS}")
     if not hasattr(model, "classes_"):
         return "prediction"
     return "probability" if isinstance(model, forests) else "log_odds"
@@ -90,7 +90,7 @@ def trees_of(model: Any) -> Iterator[Tree]:
         for (predictor,) in model._predictors:
             nodes = predictor.nodes
             if nodes["is_categorical"].any():
-                raise ShapelineError(f"tree_shap: {type(model).__name__} splits by categories; {fitted.OTHERS}")
+                raise unsupported(f"tree_shap: {type(model).__name__} splits by categories; {fitted.OTHERS}")
             inner = ~nodes["is_leaf"].astype(bool)
             left, right = (np.where(inner, nodes[side].astype(int), -1) for side in ("left", "right"))
             split = nodes["feature_idx"].astype(int), nodes["num_threshold"], nodes["missing_go_to_left"].astype(bool)

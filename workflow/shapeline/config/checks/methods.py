@@ -209,6 +209,9 @@ def network(label: Label) -> Iterator[str]:
         if (model.architecture or framework_of(model) != "torch") and not list(kind_of_data(label)):
             of = f"models.{label.place.experiment.model}"
             yield f"{label.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
+    elif "estimator" in method.needs and kind_of(model.source, model.framework) != ".skops":
+        of = f"models.{label.place.experiment.model}"
+        yield f"{label.where}: {name} reads a pipeline in a .skops file, which {of} is not; use kernel_shap"
     elif method.torch_only and framework_of(model) != "torch":
         yield (
             f"{label.where}: {name} needs a torch model and models.{label.place.experiment.model} is of "

@@ -11,6 +11,7 @@ from shapeline.config.types import Config, Dataset, Experiment, Model
 from shapeline.datasets.registry import Source
 from shapeline.methods.registry import METHODS, Method
 from shapeline.metrics.registry import METRICS, Metric
+from shapeline.models import ready_kinds
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ class Place:
         """What a model is called that gives probabilities alone, "" of a network."""
         if self.model is None or framework_of(self.model) != "function":
             return ""
-        return "a function" if self.model.framework else "a pipeline"
+        if self.model.framework:
+            return "a function"
+        return "an ONNX file" if ready_kinds.suffix_of(self.model.source) == ".onnx" else "a pipeline"
 
     def metrics(self) -> Iterator[tuple[str, Metric]]:
         """The metrics that the experiment measures, by name."""
