@@ -36,7 +36,7 @@ def test_traits_name_parameters_that_entries_have():
         for trait in (method.efficient, method.one_sided, method.gradients, method.random):
             assert not isinstance(trait, str) or trait in method.parameters.model_fields, (name, trait)
         assert not method.minimum or method.sampled, name
-        assert bool({"derivative", "attention"}.intersection(method.needs)) == bool(method.gradients), name
+        assert ("derivative" in method.needs) == bool(method.gradients), name
         assert ("labelled points" in method.needs) == bool(method.measure), name
     regression, grad_cam = registry.METHODS["c_shapley_regression"], registry.METHODS["grad_cam"]
     assert regression.is_efficient({"constrained": True}) and not regression.is_efficient({})
@@ -51,7 +51,7 @@ def test_what_an_entry_asks_for_is_counted():
     assert registry.METHODS["integrated_gradients"].gradients_of(entry("integrated_gradients", steps=7)) == 7
     assert registry.METHODS["saliency"].gradients_of(entry("saliency")) == 1
     assert registry.METHODS["lime"].gradients_of(entry("lime")) == 0 and entry("lime").asked(9, (3, 3)) is None
-    assert entry("tree_shap").asked(300, None) == 2
+    assert entry("tree_shap").asked(300, None) == 2 and entry("attention_rollout").asked(300, None) == 1
     assert entry("partition", evaluations=64).asked(9, (3, 3)) == 64
     assert entry("qii").asked(4, None) == 16 and entry("qii", permutations=10).asked(30, None) == 300
     assert entry("h_shap", shifts=[[0, 0], [1, 1]]).asked(64, (8, 8)) == 2 * 14 * 8 * 3

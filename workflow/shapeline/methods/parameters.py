@@ -159,6 +159,11 @@ class ReadsModel(Parameters):
         return 2  # both ends, which the scores must add up to
 
 
+class OnePass(Parameters):
+    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+        return 1
+
+
 class HShap(OwnFeatures):
     min_size: int = Field(1, ge=1, description="Cells that a side of a leaf keeps at least (s).")
     threshold: float = Field(

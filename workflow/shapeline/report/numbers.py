@@ -53,9 +53,14 @@ def aligned(value: float, largest: float) -> str:
     return text.lstrip("-") if not float(text.replace(",", "")) else text.replace("-", "−")
 
 
+def spent(value: float | None) -> str:
+    """Evaluations, which are whole numbers or a mean of these: 177.5, for 177.500 looks like thousands."""
+    return number(value) if value is None or not np.isfinite(value) else f"{value:,.1f}".removesuffix(".0")
+
+
 def counted(value: float | None, noun: str) -> str:
     """'1 evaluation', '2 evaluations'."""
-    return f"{number(value, 6)} {noun}{'' if value == 1 else 's'}"
+    return f"{spent(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def share(value: float) -> str:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, signs, tint
 from shapeline.report.figures.score_maps import picture
-from shapeline.report.numbers import number
+from shapeline.report.numbers import number, spent
 from shapeline.report.styling import WIDTH, styled
 
 MOST = 14  # features that have a bar each
@@ -180,7 +180,7 @@ def trade_off(
         }
         ends = [[means[place] - low[place]], [high[place] - means[place]]]
         left.errorbar(means[place], row, xerr=ends, capsize=2, elinewidth=1, **look)
-    left.set_yticks(range(len(labels)), [f"{labels[place]} ({number(costs[place], 6)})" for place in order])
+    left.set_yticks(range(len(labels)), [f"{labels[place]} ({spent(costs[place])})" for place in order])
     left.set_ylim(len(labels) - 0.4, -0.6)
     left.set(xlabel=across, title="How good it is (evaluations an instance); the star: to take")
     right.imshow(agreement, cmap="gray_r", vmin=-0.2, vmax=2.2, interpolation="nearest")

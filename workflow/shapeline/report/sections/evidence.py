@@ -13,7 +13,7 @@ from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
 from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
-from shapeline.report.numbers import counted, ends, enumerated, interval, number, probability, share, within
+from shapeline.report.numbers import counted, ends, enumerated, interval, number, probability, share, spent, within
 from shapeline.report.questions import ANY, PASSES, Evidence, at_budgets
 from shapeline.report.sections import robustness
 from shapeline.statistics import paired, ranking
@@ -81,12 +81,12 @@ def _told(answer: Evidence, advice: Recommendation, among: str = "", seconds: bo
 
 
 def _cost(answer: Evidence, label: str, seconds: bool = False) -> str:
-    spent = counted(answer.evaluations.get(label, np.nan), "evaluation")
+    asked = counted(answer.evaluations.get(label, np.nan), "evaluation")
     if label in answer.gradients:
-        spent += " for its gradients"
+        asked += " for its gradients"
     took = answer.seconds.get(label, np.nan)
     time = f"{number(1000 * took)} ms" if np.isfinite(took) else "–"
-    return time if seconds else f"{spent}, {time}" if np.isfinite(took) else spent
+    return time if seconds else f"{asked}, {time}" if np.isfinite(took) else asked
 
 
 def _mean(answer: Evidence, label: str | None, results: Results) -> str:
@@ -283,7 +283,7 @@ def choices_table(answer: Evidence) -> HTML:
     """The choices for reading."""
     shown = pd.DataFrame(
         {
-            "evaluations at most": number(most, 6),
+            "evaluations at most": spent(most),
             "how sure": OUTCOMES[advice.outcome],
             "take": advice.label or "–",
             "best mean": advice.bounds.index[0],
@@ -335,7 +335,7 @@ def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
     draws = {label: table for label, table in draws.items() if label in answer.values}
     if not draws:
         return note(
-            "No label has repeats here (`repeats: 2`), so the test was not tried on two draws of one method; docs/"
+            "No label has repeats here (repeats: 2), so the test was not tried on two draws of one method; docs/"
             "statistics.md says how it did on others."
         )
     label = max(draws, key=lambda name: draws[name].shape[1])

@@ -18,7 +18,7 @@ from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
 from shapeline.report.elements import note, together
 from shapeline.report.experiment import Results, chosen, scalars, scores_of
-from shapeline.report.numbers import number, two_digits
+from shapeline.report.numbers import number, spent, two_digits
 from shapeline.report.sections.examples import intervals, order_note, signless
 from shapeline.report.vectors import centred, cosines
 
@@ -73,12 +73,13 @@ def words(
     limit: float | None = None,
     unknown: np.ndarray | None = None,
     second: int | None = None,
+    unsure: bool = False,
 ) -> HTML:
     """A document as coloured words, all of them, with its scale; long documents are set small.
 
     scores: (d,), or None where the method failed; limit: the score that has the full colour, the largest magnitude when
     None; unknown: (d,) bool, words that are marked; second: the number of the word with which the second sentence of a
-    pair begins, on a line of its own.
+    pair begins, on a line of its own; unsure: scores are 0 where their intervals hold it.
     """
     kind = "words long" if len(text_words) > LONG else "words"
     if scores is None:
@@ -86,7 +87,8 @@ def words(
         return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {plain}</p>')
     scale = _limit(scores, limit)
     text = " ".join(_apart(_spans(text_words, scores, scale, unknown), second))
-    legend = _scale(scale, unit) if np.any(scores) else '<div class="scale">every score is 0</div>'
+    none = "the interval of every score holds 0" if unsure else "every score is 0"
+    legend = _scale(scale, unit) if np.any(scores) else f'<div class="scale">{none}</div>'
     return HTML(f'<p class="{kind}">{text}</p>{legend}')
 
 
@@ -164,7 +166,7 @@ def sentence_table(
             own = (units or {}).get(label, unit)
             facts.append("± " + number(limit, 2, whole=False) + (f" {own or '(no unit)'}" if own != unit else ""))
         if evaluations is not None:
-            facts.append(number(evaluations.get(label), 6))
+            facts.append(spent(evaluations.get(label)))
         rest = "".join(f'<td class="number">{fact}</td>' for fact in facts)
         rows.append(f'<tr><td class="text">{html.escape(label)}</td>{cells}{rest}</tr>')
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
@@ -259,7 +261,8 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
     def explained(label: str) -> str:
         own = document.units.get(label, unit)
         shown = document.shown(label)
-        return words(document.words, shown, own, unknown=document.unknown, second=document.second).data
+        unsure = label in document.unsure and bool(np.any(document.scores[label]))
+        return words(document.words, shown, own, None, document.unknown, document.second, unsure).data
 
     blocks = "".join(
         f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b><div>{explained(label)}</div></div>'
