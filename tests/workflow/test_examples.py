@@ -39,11 +39,17 @@ def test_a_vision_transformer_in_a_folder(example):
     checkout, folder = example("picture_folder")
     vision.folder(folder / "model")
     text_files.write_folder(folder / "pictures", picture_files.folders(n=15))
+    raw = yaml.safe_load((checkout.path / "config.yaml").read_text())
+    # Each job that asks the model imports transformers, for seconds.
+    raw["experiments"]["left_out"]["metrics"] = {"cost": {}}
+    for name in ("l_shapley", "occlusion"):
+        del raw["experiments"]["left_out"]["methods"][name], raw["experiments"]["filled"]["methods"][name]
+    checkout.configure(raw)
     checkout.snakemake("left_out", "--cores", "2")
-    page = page_of(checkout, "left_out", "kernel_shap", "l_shapley", "occlusion", "grad_cam")
-    assert "Patches left out" in page
-    ends = scores.read(checkout.path / "results/left_out/scores/occlusion")
-    assert np.ptp(ends["value_empty"]) < 1e-5 < np.ptp(ends["value_full"])  # of its class token alone
+    assert "Patches left out" in page_of(checkout, "left_out", "kernel_shap", "grad_cam")
+    ends = scores.read(checkout.path / "results/left_out/scores/kernel_shap").groupby("target")
+    assert ends["value_empty"].agg(np.ptp).max() < 1e-5  # of the class token alone
+    assert ends["value_full"].agg(np.ptp).max() > 1e-3
 
 
 def test_a_network_in_an_onnx_file(example):
