@@ -19,7 +19,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server need
 @pytest.fixture(scope="module")
 def server():
     folder = tempfile.mkdtemp(prefix="shapeline-")
-    process = warm.server(folder, stdout=subprocess.PIPE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        process = warm.server(folder, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     yield folder, process
     process.stdin.close()
@@ -57,6 +59,16 @@ def test_a_fork_has_the_arguments_folder_environment_and_files_of_who_asked(prog
     (tmp_path / "other/elsewhere.py").write_text("NUMBER = 8")
     asked = program("import elsewhere; print(elsewhere.NUMBER)", PYTHONPATH=str(tmp_path / "other"))
     assert asked.stdout == "8\n"
+
+
+def test_what_a_fork_compiles_the_next_one_has(program, server, tmp_path):
+    """Also where nothing is to be written beside the sources: there every job would compile the whole package."""
+    (tmp_path / "large.py").write_text("NUMBER = 9")
+    told = "import large; print(large.__cached__)"
+    [cached] = program(told).stdout.split()
+    assert cached.startswith(f"{server[0]}/") and os.path.exists(cached) and not (tmp_path / "__pycache__").exists()
+    before = os.stat(cached).st_mtime_ns
+    assert program(told).stdout == f"{cached}\n" and os.stat(cached).st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

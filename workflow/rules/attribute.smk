@@ -32,7 +32,7 @@ rule attribute:
         scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
     log:
         f"{RESULTS}/logs/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.log",
-    priority: lambda w: turn(w.experiment)
+    priority: lambda w: turn_of_label(w.experiment, w.label)
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1

@@ -132,6 +132,14 @@ def turn(experiment):
 EARLY = 2 * len(CONFIG.run) - 1
 
 
+def turn_of_label(experiment, label):
+    """Of labels that ask the very same the first experiment's begins its scores and each other's ends them, which
+    finds the rows made."""
+    others = [turn(other) for other, _ in plan.same_labels(CONFIG, experiment, label)]
+    own = turn(experiment)
+    return own + (1 if own > max(others) else -1) if own and others else own
+
+
 def source_file(path):
     """A file of the workflow as an input: relative at its root, as records have it, whole where it is a module."""
     # Snakemake's own way copies a local file too, to a new place in every run; it is for a module that is fetched.

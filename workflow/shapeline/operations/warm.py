@@ -21,7 +21,9 @@ BASE = "base"
 LIBRARIES = {
     BASE: (
         *("snakemake.script", "psutil", "filelock", "networkx", "tqdm"),
-        *("pandas", "pyarrow.parquet", "scipy.stats", "scipy.linalg", "scipy.sparse", "scipy.special"),
+        *("pandas", "pyarrow.dataset", "pyarrow.pandas_compat", "pyarrow.parquet"),
+        *("scipy.stats", "scipy.linalg", "scipy.sparse", "scipy.special"),
+        *("pydantic.fields", "pydantic.functional_validators", "pydantic.root_model"),
     ),
     "torch": ("torch", "safetensors.torch"),
     "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
@@ -193,6 +195,8 @@ def run(words: list[str], folder: str, environment: dict) -> None:
     sys.argv[:] = words
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [os.path.dirname(words[0]), *filter(None, paths)]
+    if sys.dont_write_bytecode and environment.get(DOOR):  # or each job would compile the package once more
+        sys.dont_write_bytecode, sys.pycache_prefix = False, os.path.join(environment[DOOR], "compiled")
     status: object = 0
     try:
         runpy.run_path(words[0], run_name="__main__")

@@ -40,6 +40,7 @@ __getattr__, __dir__ = names_from(
         "randomise_job": "jobs",
         "select_job": "jobs",
         "attribute_job": "jobs",
+        "same_labels": "settings",
         "same_scores": "jobs",
         "measure_job": "jobs",
         "compare_job": "jobs",
