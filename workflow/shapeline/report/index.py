@@ -194,7 +194,8 @@ def write_page(
     every = " ".join(
         f'<a href="{markup.escape(link, quote=True)}">{markup.escape(of)}</a>' for link, of in links.items()
     )
-    rendering.write(Path(html), rendering.page("Shapeline reports", f"<nav>{every}</nav>\n{body}{below}"))
+    whole = rendering.page("Shapeline reports", f"<nav>{every}</nav>\n{body}{below}")
+    rendering.write(Path(html), rendering.linked(whole, Path(html).stem))
 
 
 def _row(entry: Mapping[str, object]) -> str:

@@ -42,6 +42,9 @@ launch_new_instance([*sys.argv[1:], f"--IPKernelApp.parent_handle={parent}"])
 """
 
 
+PICTURE = r'<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/(svg\+xml|png);base64,([^"]+)"'
+
+
 @functools.cache
 def style_sheet() -> str:
     """The rules of every page, which stand in it; `plan.code.page_code` counts them among its sources."""
@@ -81,7 +84,7 @@ def render(
     heading = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
     title = markup.unescape(re.sub(r"<[^>]+>", "", heading[1])).strip() if heading else html.stem
     write(executed, nbformat.writes(node) + "\n")
-    write(html, page(title, _with_navigation(body)))
+    write(html, linked(page(title, _with_navigation(body)), html.stem))
 
 
 def _execute(notebook: Path, parameters: dict):
@@ -202,6 +205,31 @@ def figures_of(executed: Mapping) -> dict[str, str]:
     return {markup.unescape(alt): figure for figure, alt in every}
 
 
+def linked(text: str, stem: str) -> str:
+    """A page with links under every figure to its files, which `write_parts` puts into the folder beside it."""
+    parts, last = _parts(text), []
+
+    def each(place: re.Match) -> str:
+        if place[0] != "</figure>":
+            name, _, numbers = next(parts)
+            last[:] = [name, *([str(Path(name).with_suffix(".csv"))] if numbers else [])]
+            return place[0]
+        links = ", ".join(f'<a href="{stem}_files/{name}">{name[-3:].upper()}</a>' for name in last)
+        return f'<p class="files">{links}</p></figure>'
+
+    return re.sub(f"{PICTURE}|</figure>", each, text)
+
+
+def _parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
+    """Of every picture of a page the name of its file, what is in it, and the numbers that it carries, as CSV."""
+    for number, (description, kind, content) in enumerate(re.findall(PICTURE, text), 1):
+        name = re.sub(r"[^a-z0-9]+", "_", markup.unescape(description).lower())[:60].strip("_")
+        whole, vector = base64.b64decode(content), kind == "svg+xml"
+        numbers = re.search(rb"<dc:description>(.*?)</dc:description>", whole, re.S) if vector else None
+        told = markup.unescape(numbers[1].decode()) if numbers else None
+        yield f"{number:02d}_{name}.{'svg' if vector else 'png'}", whole, told
+
+
 def write(path: Path, text: str) -> None:
     with files.atomic(path) as partial:
         partial.write_text(text, encoding="utf-8")
@@ -217,18 +245,12 @@ def write_parts(html: Path | str, folder: Path | str, metrics: Mapping[str, str]
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    figures = re.findall(
-        r'<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/(svg\+xml|png);base64,([^"]+)"',
-        Path(html).read_text(encoding="utf-8"),
-    )
-    for number, (description, kind, content) in enumerate(figures, 1):
-        name = re.sub(r"[^a-z0-9]+", "_", markup.unescape(description).lower())[:60].strip("_")
-        written.append(folder / f"{number:02d}_{name}.{'svg' if kind == 'svg+xml' else 'png'}")
-        written[-1].write_bytes(base64.b64decode(content))
-        numbers = re.search(rb"<dc:description>(.*?)</dc:description>", base64.b64decode(content), re.S)
-        if kind == "svg+xml" and numbers:
+    for name, content, numbers in _parts(Path(html).read_text(encoding="utf-8")):
+        written.append(folder / name)
+        written[-1].write_bytes(content)
+        if numbers:
             written.append(written[-1].with_suffix(".csv"))
-            written[-1].write_text(markup.unescape(numbers[1].decode()), encoding="utf-8")
+            written[-1].write_text(numbers, encoding="utf-8")
     if metrics:
         import pandas as pd  # here, for other pages have none
     for name, path in (metrics or {}).items():

@@ -48,6 +48,10 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     )
     body = "".join(_row(label, row, columns) for label, row in table.iterrows())
     return together(
+        note(
+            "A row is a method, a column a question put to an experiment. ★ is what to take there: the cheapest that "
+            "is shown to be nearly as good as the best. A cell leads to its page."
+        ),
         HTML(
             '<div class="wide"><table class="glance"><caption>Every method in every question, at a glance</caption>'
             f"<thead><tr><th>label</th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -56,7 +60,9 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
             "Of each method's mean, the way from random scores (0 %) to the best mean of its column (100 %); the "
             "darker, the nearer. ★: what to take within the budget, the cheapest that is shown to be within the "
             "margin; ☆: the best mean of those between which the instances do not decide. Means without their "
-            "intervals, which the pages have; a cell leads to its page, and says what it costs."
+            "intervals, which the pages have; a cell says what it costs. Error: how far from the exact values. "
+            "Masking, insertion: what the class loses as the top features go, and wins as they come. Finding words or "
+            "objects: those that are known to decide."
         ),
     )
 
@@ -85,4 +91,4 @@ def _row(label: str, row: pd.Series, columns: Sequence[Column]) -> str:
             told += f"; take {advice.label}"
         way, text = f"{100 * min(max(value, 0.0), 1.0):.0f}%", f"{100 * value:.0f} %".replace("-", "−")
         cells.append(f'<td style="--way: {way}">{_linked(column, mark + text, told)}</td>')
-    return f"<tr><td>{html.escape(str(label))}</td>{''.join(cells)}</tr>"
+    return f"<tr><td>{html.escape(str(label)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"
