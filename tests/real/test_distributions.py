@@ -51,7 +51,8 @@ def command(built, tmp_path_factory) -> Path:
     call = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps"]
     run(*call, built["wheel"], cwd=folder.parent)
     own = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
-    (own / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")  # read after the wheel's own folder
+    borrowed = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (own / "borrowed.pth").write_text("\n".join(borrowed) + "\n")  # read after the wheel's own folder
     return folder / "bin/shapeline"
 
 
