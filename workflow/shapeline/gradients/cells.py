@@ -107,9 +107,13 @@ def checked_layer(
     if layer is None and convolutions:
         return convolutions[-1]
     if layer is None or layer not in layers or layer == "":
-        asked = "no convolution" if layer is None else f"no layer '{layer}'"
-        mistake = unsupported if layer is None else ShapelineError
-        raise mistake(f"grad_cam: '{model.architecture}' has {asked}; its convolutions: {_listed(convolutions)}")
+        if layer is None:
+            raise unsupported(
+                f"grad_cam: '{model.architecture}' has no convolution; use saliency or integrated_gradients"
+            )
+        raise ShapelineError(
+            f"grad_cam: '{model.architecture}' has no layer '{layer}'; its convolutions: {_listed(convolutions)}"
+        )
     return layer
 
 

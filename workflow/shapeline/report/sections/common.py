@@ -59,6 +59,7 @@ def health(results: Results) -> HTML:
             f"Ties at the cut: points whose top {share(CUT)} of the features is no clear set, because "
             "influences are equal. A ⚠ marks a failure."
         ),
+        why_failed(results),
     )
 
 
@@ -74,7 +75,17 @@ def health_note(results: Results) -> HTML:
 
 def full_health(results: Results) -> HTML:
     """The health table with every column, and how to read it."""
-    return together(table(tables.health(results), text=["failures", "flagged", "packages"]), health_note(results))
+    shown = table(tables.health(results), text=["failures", "flagged", "packages"])
+    return together(shown, health_note(results), why_failed(results))
+
+
+def why_failed(results: Results) -> HTML | None:
+    """What each label says that failed, the most frequent of its reasons; None where none did."""
+    reasons = {
+        label: frame.loc[frame["status"] != "ok", "error"].dropna().mode() for label, frame in results.scores.items()
+    }
+    told = [note(f"{label}: {said.iloc[0].removeprefix(f'{label}: ')}") for label, said in reasons.items() if len(said)]
+    return together(*told) if told else None
 
 
 TIMED = {
