@@ -17,9 +17,10 @@ for path in snakemake.input.measured:
     told = {"experiment": names.experiment, "metric": names.metric, "label": Path(path).stem}
     origin.check(path, **told, settings_digest=snakemake.resources.asked)
 origin.check_ends([file for path in snakemake.input.measured for file in scores.metadata(path)["scores"]])
-# One label at a time: no number of one depends on another's, and all of many instances would fill the memory.
-tables = [compare(scores.read_table(path)) for path in snakemake.input.measured]
-compared = pd.concat(tables).sort_values("label", kind="stable", ignore_index=True)
+files, few = [*snakemake.input.measured], 4
+# A few labels at a time: no number of one depends on another's, and all of many instances would fill the memory.
+parts = (pd.concat(map(scores.read_table, files[a : a + few])) for a in range(0, len(files), few))
+compared = pd.concat(map(compare, parts)).sort_values("label", kind="stable", ignore_index=True)
 scores.write_table(
     snakemake.output.compared,
     pa.Table.from_pandas(compared, preserve_index=False),

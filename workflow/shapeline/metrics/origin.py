@@ -52,42 +52,37 @@ def check_ends(paths: Iterable[str | Path]) -> None:
     paths: score files of one experiment. Only labels with the same features share their empty input. Raises
     ShapelineError with both files.
     """
-    first: dict[tuple, pd.DataFrame] = {}
-    for path in filter(Path.is_file, map(Path, paths)):
-        settings = scores.metadata(path).get("settings", {})
-        variant, own = path.parent.name.partition("@")[2], settings.get("method", {}).get("features")
-        tolerance = BFLOAT16_TOLERANCE if settings.get("precision") == "bfloat16" else TOLERANCE
-        rows = _ends(path)
-        for column in ENDS:
-            of = (variant, column, json.dumps(own, sort_keys=True) if column == "value_empty" else None)
-            known = first.get(of)
-            if known is not None:
-                _compare(rows, known, column, tolerance)
-            added = rows[[*KEYS, "file", column]].dropna()
-            first[of] = added if known is None else pd.concat([known, added]).drop_duplicates(KEYS)
+    found = [_ends(path) for path in filter(Path.is_file, map(Path, paths))]
+    rows = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*KEYS, *ENDS])
+    for column in ENDS:
+        there = rows[rows[column].notna()]
+        keys = [*KEYS, "variant", *(["features"] if column == "value_empty" else [])]
+        first = there.groupby(keys, sort=False)[[column, "file"]].transform("first")
+        apart = (there[column] - first[column]).abs() > there["tolerance"] * (1 + first[column].abs())
+        if apart.any():
+            mine, known = there[apart].iloc[0], first[apart].iloc[0]
+            raise ShapelineError(
+                f"{known['file']} and {mine['file']} are of other models: {column} of instance {mine['instance']} is "
+                f"{known[column]:.6g} and {mine[column]:.6g} (other weights, code, packages or devices); make both "
+                f"anew: rm {known['file']} {mine['file']} && snakemake --cores all"
+            )
 
 
 def _ends(path: Path) -> pd.DataFrame:
-    """Both ends of a file's instances that succeeded, NaN where a label has none."""
+    """Both ends of a file's instances that succeeded, NaN where a label has none, and what they depend on."""
+    settings = scores.metadata(path).get("settings", {})
     try:
-        rows = pq.read_table(path, columns=[*KEYS, *ENDS, "status"]).to_pandas()
+        with pq.ParquetFile(path) as file:
+            rows = file.read([*KEYS, *ENDS, "status"]).to_pandas()
     except (OSError, ValueError) as error:
         raise ShapelineError(f"{path} is damaged ({error}); remove it and run again, which makes it anew") from error
     rows = rows[rows["status"] == "ok"].drop_duplicates(KEYS).drop(columns="status")
-    return rows.replace([np.inf, -np.inf], np.nan).assign(file=str(path))
-
-
-def _compare(rows: pd.DataFrame, known: pd.DataFrame, column: str, tolerance: float) -> None:
-    both = rows[[*KEYS, "file", column]].merge(known, on=KEYS, suffixes=("", "_known"))
-    mine, other = both[column], both[f"{column}_known"]
-    apart = both[(mine - other).abs() > tolerance * (1 + other.abs())]
-    if len(apart):
-        worst = apart.iloc[0]
-        raise ShapelineError(
-            f"{worst['file_known']} and {worst['file']} are of other models: {column} of instance {worst['instance']} "
-            f"is {worst[f'{column}_known']:.6g} and {worst[column]:.6g} (other weights, code, packages or devices); "
-            f"make both anew: rm {worst['file_known']} {worst['file']} && snakemake --cores all"
-        )
+    return rows.replace([np.inf, -np.inf], np.nan).assign(
+        file=str(path),
+        variant=path.parent.name.partition("@")[2],
+        features=json.dumps(settings.get("method", {}).get("features"), sort_keys=True),
+        tolerance=BFLOAT16_TOLERANCE if settings.get("precision") == "bfloat16" else TOLERANCE,
+    )
 
 
 def _named(key: str) -> str:
