@@ -92,7 +92,7 @@ def facts(entry: object, *left_out: set[str]) -> dict:
 @cache
 def script_modules(name: str) -> tuple[str, ...]:
     """Modules of the package behind the result of a script, as the script imports them."""
-    return tuple(tracked_modules((workflow_root() / "workflow/scripts" / f"{name}.py").read_text("utf-8")))
+    return tuple(tracked_modules((workflow_root() / "workflow/scripts" / f"{name}.py").read_text(encoding="utf-8")))
 
 
 def environment(config: Config, model: str | None) -> str:
