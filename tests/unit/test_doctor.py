@@ -180,7 +180,7 @@ def test_evaluations_are_those_of_the_designs(default):
     assert estimates.of_instance(loaded, "reviews", "l_shapley")[0] == on_words
     assert estimates.of_instance(loaded, "reviews", "integrated_gradients") == (50, 150)
     cost = estimates.of_experiment(loaded, "digits")
-    explained = 107
+    explained = 107 + 2 * 30  # by the first training, and by the others
     assert explained * 2**16 < cost.evaluations < explained * 1.5 * 2**16 and cost.slowest == "exact"
 
 
