@@ -1,6 +1,8 @@
 """Figures and tables of a report, on a small invented result folder in the formats of the real one."""
 
+import base64
 import dataclasses
+import io
 import json
 import re
 
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
+from PIL import Image
 
 from shapeline import scores
 from shapeline.errors import ShapelineError
@@ -610,6 +613,19 @@ def test_intervals_say_what_they_hold_fixed(results):
     repeated = pd.concat([frame.assign(repeat=repeat) for repeat in range(3)])
     more = dataclasses.replace(results, scores={"kernel_shap": repeated})
     assert "the mean over 3 draws of its instance" in common.interval_note(more).data
+
+
+@pytest.mark.parametrize("shades, mode", [(10, "P"), (1 << 24, "RGB")])
+def test_a_picture_of_few_colours_is_stored_as_such_and_looks_the_same(shades, mode):
+    cells = np.random.default_rng(0).integers(0, shades, (80, 80)) * ((1 << 24) // shades)
+    pixels = (cells[..., None] >> np.array([16, 8, 0]) & 255).astype(np.uint8)
+    drawing = Figure(figsize=(2, 2))
+    drawing.add_axes((0, 0, 1, 1)).imshow(pixels, interpolation="nearest")
+    page = elements.figure(drawing, "noise", vector=False).data
+    stored = Image.open(io.BytesIO(base64.b64decode(re.search('base64,([^"]+)', page)[1])))
+    drawing.canvas.draw()
+    drawn = np.asarray(drawing.canvas.buffer_rgba())[..., :3]
+    assert stored.mode == mode and np.abs(np.asarray(stored.convert("RGB"), int) - drawn).max() <= elements.SEEN
 
 
 def test_figures_are_pictures_with_a_description(results):

@@ -15,6 +15,7 @@ from PIL import Image
 
 from shapeline.report.styling import PIXELS_PER_INCH, styled
 
+SEEN = 16  # of 255: what two shades may be apart before anyone sees it
 DIGITS = re.compile(rb"(\.\d\d)\d+")
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
 
@@ -99,12 +100,16 @@ def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> bytes:
 
 
 def _pixels(drawing: Figure) -> bytes:
-    """A figure as PNG, without the transparency that `savefig` would keep."""
+    """A figure as PNG, without the transparency that `savefig` would keep; of 256 colours where nobody sees it, which
+    halves a page."""
     drawing.set_dpi(2 * PIXELS_PER_INCH)
     canvas = FigureCanvasAgg(drawing)
     canvas.draw()
-    buffer = io.BytesIO()
-    Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).save(buffer, "png")
+    buffer, cells = io.BytesIO(), np.asarray(canvas.buffer_rgba())[..., :3]
+    picture = Image.fromarray(cells)
+    few = picture.quantize(256, dither=Image.Dither.NONE)
+    apart = np.abs(np.asarray(few.convert("RGB"), np.int16) - cells).max()
+    (few if apart <= SEEN else picture).save(buffer, "png", optimize=True)
     return buffer.getvalue()
 
 
