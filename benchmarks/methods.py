@@ -80,7 +80,7 @@ def _unfit(name: str, case: Case) -> str | None:
     checks: list[tuple[Callable[[], bool], str]] = [
         (lambda: method.exact and case.features.d > (method.pairs or MAX_D), f"2^{case.features.d} coalitions"),
         (lambda: name == "myerson" and len(case.features.shape) == 2, "too many connected coalitions on a grid"),
-        (lambda: bool(method.data) and kind not in method.data, f"not for a {kind}"),
+        (lambda: bool(method.data) and kind not in method.data, f"not for data of kind {kind}"),
         (lambda: method.torch_only and case.framework != "torch", "for torch alone"),
         (lambda: case.architecture in method.refuses, f"not for a {case.architecture}"),
     ]

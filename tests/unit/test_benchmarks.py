@@ -80,7 +80,8 @@ def test_every_method_is_measured_or_left_out_with_a_reason():
     }
     assert set(runs) | set(left_out) == wanted and not set(runs) & set(left_out)
     too_dear = {"shapley", "banzhaf", "myerson", "stratified_svarm", "shapley_interactions", "sample_interactions"}
-    assert set(left_out) == too_dear | {"linear_shap", "tree_shap"}
+    for_another_model = {"linear_shap", "tree_shap", "attention_rollout"}
+    assert set(left_out) == too_dear | for_another_model
     assert "2^64" in left_out["shapley"]
     seconds, evaluations = runs["kernel_shap"]()
     assert seconds > 0 and evaluations == CASE.instances * 4 * 64

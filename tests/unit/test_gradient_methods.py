@@ -54,6 +54,12 @@ METHODS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def draws_of_its_own(monkeypatch):
+    """A test draws the same whichever ran before it in this process."""
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(1))
+
+
 def loud(built: Classifier) -> Classifier:
     """The untrained network with weights large enough that scores are far from 0."""
     for weight in built.module.parameters():
@@ -474,9 +480,14 @@ def test_memory_is_flat_over_two_hundred_explanations(digits, name, framework):
             questions.attribute(digits[framework], inputs, targets, settings, PATCHES, reference, instances=ids)
 
     explain(3)
-    before = process.memory_info().rss
-    explain(10)
-    assert process.memory_info().rss - before < 8 << 20
+    grown = []  # an allocator takes a block now and then; what leaks grows every time
+    for _ in range(3):
+        before = process.memory_info().rss
+        explain(10)
+        grown.append(process.memory_info().rss - before)
+        if grown[-1] < 8 << 20:
+            break
+    assert min(grown) < 8 << 20
     if framework == 0:
         assert not any(part._forward_hooks or part._backward_hooks for part in digits[0].module.modules())
 
