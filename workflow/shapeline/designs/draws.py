@@ -34,7 +34,10 @@ class Draws:
         """Masks (a, K, d) of the instances at `part` (a,), from those of their designs (a, K, d)."""
         if self.orders is None:
             return designs_masks
-        return np.take_along_axis(designs_masks, self.orders[part].argsort(axis=1)[:, None], axis=2)
+        own = np.empty_like(designs_masks)
+        for masks, of_feature, taken in zip(designs_masks, self.orders[part].argsort(axis=1), own, strict=True):
+            np.take(masks, of_feature, axis=1, out=taken, mode="clip")  # `take_along_axis` takes four times as long
+        return own
 
     def scores(self, of_designs: np.ndarray, part: np.ndarray) -> np.ndarray:
         """Scores (a, d) by the instances' own features, from those by the features of their designs."""
