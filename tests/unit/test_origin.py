@@ -69,6 +69,7 @@ def test_ends_that_may_differ_do(tmp_path):
     without = write(tmp_path, "without", full=(np.nan,) * 3, empty=np.nan)
     later = write(tmp_path, "later", "1-of-2", first=2, full=(-0.3, -0.4))
     origin.check_ends([without, exact, own, variant, rounded, later, tmp_path / "none.parquet"])
+    origin.check_ends([tmp_path / "none.parquet"])
     wrong = write(tmp_path, "wrong", "1-of-2", first=3, full=(-0.5,))
     with pytest.raises(ShapelineError, match=r"later/1-of-2.*wrong/1-of-2.*instance 3 is -0\.4 and -0\.5"):
         origin.check_ends([exact, later, wrong])

@@ -139,12 +139,7 @@ def test_of_a_transformer_it_is_that_of_its_own_attention_by_whole_words(cut):
 
 
 def test_architectures_that_tell_it_otherwise_are_read_or_refused(cut):
-    import transformers
-
-    torch.manual_seed(0)
-    usual = {"vocab_size": len(cut), "pad_token_id": 0, "num_labels": 2}
-    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 24, "initializer_range": 0.5}
-    decoder = transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**sizes, **usual)).eval()
+    decoder = transformer.gpt2(cut)
     found = shapeline.explain(decoder, TEXTS, "attention_rollout", tokenizer=cut)
     decoder.set_attn_implementation("eager")
     ids = cut(TEXTS[1], return_tensors="pt")["input_ids"]  # padded among the others
@@ -152,11 +147,5 @@ def test_architectures_that_tell_it_otherwise_are_read_or_refused(cut):
     assert len(ids[0]) == 5
     half = layer[0, :, -1].mean(0).detach().numpy() / 2
     np.testing.assert_allclose(found.scores[1][:2], [half[1], half[2:4].sum()], atol=1e-6)
-    sizes = {
-        f"{part}_{what}": 1 for part in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")
-    }
-    bart = transformers.BartForSequenceClassification(
-        transformers.BartConfig(**sizes, d_model=16, max_position_embeddings=24, eos_token_id=3, **usual)
-    ).eval()
     with pytest.raises(ShapelineError, match="gives no attention of all tokens"):
-        shapeline.explain(bart, TEXTS, "attention_rollout", tokenizer=cut)
+        shapeline.explain(transformer.bart(cut), TEXTS, "attention_rollout", tokenizer=cut)

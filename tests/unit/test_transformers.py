@@ -146,10 +146,7 @@ def test_other_architectures_are_taken_or_refused(cut):
     """A decoder reads the last token that is there; one without embeddings has no gradients, by a line of ours."""
     import transformers
 
-    torch.manual_seed(0)
-    usual = {"vocab_size": len(cut), "pad_token_id": 0, "num_labels": 2}
-    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 24, "initializer_range": 0.5}
-    decoder = transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**sizes, **usual)).eval()
+    decoder = transformer.gpt2(cut)
     values = {}
     for kept in itertools.chain.from_iterable(itertools.combinations(range(3), size) for size in range(4)):
         values[kept] = said(decoder, cut, TEXTS[2], WORDS[2], set(kept), "delete")[1]
@@ -157,16 +154,10 @@ def test_other_architectures_are_taken_or_refused(cut):
     np.testing.assert_allclose(
         found.scores[1][:3], games.shapley(games.of_sets(lambda kept: values[tuple(kept)], 3)), atol=1e-5
     )
-    sizes = {
-        f"{part}_{what}": 1 for part in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")
-    }
-    bart = transformers.BartForSequenceClassification(
-        transformers.BartConfig(**sizes, d_model=16, max_position_embeddings=24, eos_token_id=3, **usual)
-    ).eval()
     with pytest.raises(ShapelineError, match="takes no embeddings"):
-        shapeline.explain(bart, TEXTS, "saliency", "mask", tokenizer=cut)
+        shapeline.explain(transformer.bart(cut), TEXTS, "saliency", "mask", tokenizer=cut)
     xlnet = transformers.XLNetForSequenceClassification(
-        transformers.XLNetConfig(d_model=16, n_layer=1, n_head=2, **usual)
+        transformers.XLNetConfig(d_model=16, n_layer=1, n_head=2, vocab_size=len(cut), pad_token_id=0, num_labels=2)
     )
     with pytest.raises(ShapelineError, match="reads the end of its padding"):
         shapeline.explain(xlnet, TEXTS, tokenizer=cut)

@@ -53,7 +53,9 @@ def check_ends(paths: Iterable[str | Path]) -> None:
     ShapelineError with both files.
     """
     found = [_ends(path) for path in filter(Path.is_file, map(Path, paths))]
-    rows = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*KEYS, *ENDS])
+    if not found:
+        return
+    rows = pd.concat(found, ignore_index=True)
     for column in ENDS:
         there = rows[rows[column].notna()]
         keys = [*KEYS, "variant", *(["features"] if column == "value_empty" else [])]
