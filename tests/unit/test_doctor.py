@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from shapeline.config import mistakes, validation
+from shapeline.errors import ShapelineError
 from shapeline.methods.design import build
 from shapeline.operations import doctor, estimates
-from shapeline.plan import paths
+from shapeline.plan import here, paths
 
 
 @pytest.fixture
@@ -106,6 +107,35 @@ def test_offline_what_is_neither_here_nor_in_the_mirror_is_a_problem(place, pape
     assert problems[0].startswith("data.offline is set and data/raw/mnist/train-labels-idx1-ubyte.gz is missing")
     paper["data"] = {}
     assert told(paper)[1] == []
+
+
+def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest(place, paper):
+    """Placed, in the mirror's folder, or at the path; and no name is twice."""
+    compas, lists = "compas/compas-scores-two-years.csv", Path("data/raw/ssl/Strategic_Subject_List.csv")
+    paper |= {"run": ["digits", "fer"], "run_if_here": ["fer", "compas", "ssl"], "data": {"mirror": "mirror"}}
+
+    def run_of() -> tuple[list[str], list[str]]:
+        config = here.with_what_is_here(validation.load(paper))
+        return config.run, here.not_here(config)
+
+    run, left = run_of()
+    assert run == ["digits", "fer"]
+    assert left == [
+        f"not in this run: compas, for data/raw/{compas} is not here",
+        f"not in this run: ssl, for {lists} is not here",
+    ]
+    assert all(f"  {line}\n" in told(paper)[0] for line in left)
+    for file in (lists, Path("mirror") / compas):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    assert run_of() == (["digits", "fer", "compas", "ssl"], [])
+    paper["data"] = {"mirror": "http://127.0.0.1:1/"}  # nothing is fetched for them
+    assert run_of() == (["digits", "fer", "ssl"], left[:1])
+    paper["datasets"]["compas"] = {"source": "compas", "path": f"mirror/{compas}"}
+    assert run_of() == (["digits", "fer", "compas", "ssl"], [])
+    paper["run_if_here"] = ["feer"]
+    with pytest.raises(ShapelineError, match="run_if_here: there is no experiment 'feer'"):
+        validation.load(paper)
 
 
 def test_a_mirror_that_is_not_there_is_told(place, paper):

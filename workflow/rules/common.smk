@@ -24,7 +24,7 @@ from shapeline.operations.jobs import export_package, release_stale_locks
 def read_config(raw):
     """The typed configuration; a mistake ends here, a line each, before any job."""
     try:
-        settings = load(raw)
+        settings = plan.with_what_is_here(load(raw))
         if (
             workflow.is_main_process
         ):  # a job on a cluster reads the configuration once more
@@ -77,6 +77,7 @@ onstart:
     kept.keep(job.output for job in workflow.dag.needrun_jobs())
     print(
         work.line(CONFIG, workflow),
+        *plan.not_here(CONFIG),
         *estimates.memory_lines(CONFIG),
         *made_with.lines(CONFIG),
         sep="\n",

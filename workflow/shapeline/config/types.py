@@ -371,6 +371,11 @@ class Experiment(Strict):
 
 class Config(Strict):
     run: list[str] = Field(min_length=1, description="The experiments that `all` makes.")
+    run_if_here: list[str] = Field(
+        [],
+        description="Experiments that it makes as well where the files of their data are here: placed, in the folder "
+        "`data.mirror`, or at their `path`. Nothing is fetched for them; `doctor` and a run's start name the rest.",
+    )
     datasets: dict[str, Dataset] = Field(min_length=1, description="Name -> where data come from.")
     models: dict[str, Model] = Field(min_length=1, description="Name -> what is trained on a dataset, or is ready.")
     experiments: dict[str, Experiment] = Field(min_length=1, description="Name -> what is explained, how and by what.")

@@ -22,7 +22,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.operations import estimates
 from shapeline.operations.devices import visible_devices
 from shapeline.operations.estimates import amount, core_time
-from shapeline.plan import code, paths, runs
+from shapeline.plan import code, here, paths, runs
 from shapeline.plan.tracked import workflow_root
 
 OLDEST_PYTHON = (3, 11)
@@ -125,6 +125,7 @@ def data(config: Config) -> Iterator[tuple[str, str]]:
             if place not in told:
                 yield _file(config, source, file, Path(place))
         told |= {*paths.datasets_of(config, name), *(place for _, _, place in estimates.downloads(config, name))}
+    yield from ((line, "") for line in here.not_here(config))
 
 
 def _whole(config: Config, dataset: str) -> str:

@@ -51,5 +51,7 @@ __getattr__, __dir__ = names_from(
         "asked_of_measured": "asked",
         "asked_of_shown": "asked",
         "check_records": "records",
+        "with_what_is_here": "here",
+        "not_here": "here",
     },
 )

@@ -64,9 +64,10 @@ def _of_run(config: Config, names: dict[str, set]) -> Iterator[str]:
             sources.expand(config.data.mirror)
         except ShapelineError as error:
             yield f"data.mirror: {error}"
-    for name in config.run:
-        if name not in names["experiments"]:
-            yield f"run: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
+    for key, asked in (("run", config.run), ("run_if_here", config.run_if_here)):
+        for name in asked:
+            if name not in names["experiments"]:
+                yield f"{key}: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
 
 
 def _in_the_way(results: Path) -> Iterator[str]:
