@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline.engine import calibration, forms, scoring, search, torch_backend, torch_forms, torch_rows
+from shapeline.engine import calibration, forms, scoring, search, torch_backend, torch_forms, torch_onnx, torch_rows
 from shapeline.engine.backends import masked_rows, traced_rows
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
@@ -131,7 +131,7 @@ def test_confident_outputs_keep_their_digits():
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("name", ["plain", "channels_last", "frozen"])
+@pytest.mark.parametrize("name", ["plain", "onnx", "channels_last", "frozen"])
 @pytest.mark.parametrize("make", [pixels, patches])
 def test_every_form_masks_cells_like_numpy(name, make, channels):
     model, inputs, features = cnn(channels=channels), images(5, channels=channels), make(channels=channels)
@@ -310,13 +310,57 @@ class Branch(nn.Module):
         return logits if rows.sum() > 20 else logits + 5
 
 
-def test_a_branch_on_the_data_is_refused_as_a_frozen_form(caplog):
+@pytest.mark.parametrize("traced", ["frozen", "onnx"])
+def test_a_branch_on_the_data_is_refused_as_a_traced_form(traced, caplog):
     model, inputs, reference = wrapping.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    with pytest.raises(ShapelineError, match="cannot take the form 'frozen': the trace warns"):
-        torch_forms.prepare(model, Form("frozen"), traced_rows(inputs, reference))
+    with pytest.raises(ShapelineError, match=f"cannot take the form '{traced}': the trace warns"):
+        torch_forms.prepare(model, Form(traced), traced_rows(inputs, reference))
     caplog.set_level("INFO")
-    assert calibration.calibrate(model, inputs, reference).name != "frozen"
-    assert "form frozen left out" in caplog.text
+    assert calibration.calibrate(model, inputs, reference).name != traced
+    assert f"form {traced} left out" in caplog.text
+
+
+class Sorted(nn.Module):
+    """What the exporter refuses, as packed sequences do."""
+
+    def forward(self, rows):
+        out = torch.empty(len(rows), 64), torch.empty(len(rows), 64, dtype=torch.int64)
+        return torch.sort(rows.flatten(1), dim=1, out=out)[0][:, :2]
+
+
+def test_what_cannot_be_exported_is_refused_in_a_line_and_prints_nothing(capfd):
+    model, inputs, reference = wrapping.wrap(Sorted()), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    with pytest.raises(ShapelineError, match=r"cannot take the form .onnx.: the export failed: [^\n]*$"):
+        torch_forms.prepare(model, Form("onnx"), traced_rows(inputs, reference))
+    assert capfd.readouterr().out == ""
+
+
+def test_without_onnx_runtime_the_other_forms_are_tried(monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(torch_onnx, "NEEDED", ("onnx", "no_such_runtime"))
+    form = calibration.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
+    assert form.name in ("plain", "frozen", "channels_last")
+    assert "no_such_runtime is not installed" in caplog.text
+
+
+def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monkeypatch):
+    from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
+
+    model, inputs, reference = cnn(), images(3), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    forward = torch_forms.prepare(model, Form("onnx"), traced_rows(inputs, reference))
+    session = next(cell.cell_contents for cell in forward.__closure__ if hasattr(cell.cell_contents, "get_inputs"))
+    own = session.run
+
+    def small(names, given):
+        if len(given["rows"]) > 4:
+            raise RuntimeException("Failed to allocate memory for requested buffer of size 4096")
+        return own(names, given)
+
+    monkeypatch.setattr(session, "run", small)
+    masks = np.random.default_rng(0).random((16, 64)) < 0.5
+    scarce = questions.values(model, inputs, reference, masks, pixels(), form=Form("onnx", 64))
+    assert model.most_rows == 3
+    np.testing.assert_allclose(scarce, questions.values(cnn(), inputs, reference, masks, pixels()), atol=1e-6)
 
 
 def test_a_form_that_differs_is_left_out(monkeypatch, caplog):

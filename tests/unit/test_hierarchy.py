@@ -480,7 +480,7 @@ def some_pairs(n, count, seed=0):
     return instances, rectangles, masks
 
 
-@pytest.mark.parametrize("form", [Form("plain", 7), Form("channels_last", 64), Form("frozen", 16)])
+@pytest.mark.parametrize("form", [Form("plain", 7), Form("channels_last", 64), Form("frozen", 16), Form("onnx", 16)])
 @pytest.mark.parametrize("value", torch_crops.VALUES)
 @pytest.mark.parametrize("reference", [1, 3, OWN], ids=["one row", "three rows", "own"])
 @pytest.mark.parametrize("layers", LAYERS)

@@ -124,7 +124,7 @@ def test_weights_come_from_the_seed_and_survive_a_file(architecture, tmp_path):
 def test_every_form_of_the_engine_gives_the_same(architecture):
     model, inputs = architectures.build(architecture, classes=2), some(SHAPES[architecture])
     expected, reference = model.log_probs(inputs), Reference(np.zeros((1, *SHAPES[architecture]), np.float32))
-    for form in ("channels_last", "frozen"):
+    for form in ("channels_last", "frozen", "onnx"):
         forward = torch_forms.prepare(model, forms.Form(form), traced_rows(inputs, reference))
         with torch.inference_mode():
             found = torch.log_softmax(forward(torch.from_numpy(inputs)).double(), 1).numpy()

@@ -15,7 +15,7 @@ from shapeline.models import architectures, wrapping
 from tests.unit import questions
 
 TEXT = {"kind": "text", "input_shape": [9], "space_id": 2}
-FORMS = ["plain", "frozen", "channels_last"]
+FORMS = ["plain", "onnx", "frozen", "channels_last"]
 
 
 class Bag(nn.Module):

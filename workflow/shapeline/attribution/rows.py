@@ -25,7 +25,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.operations.versions import imported
 from shapeline.seeds import seed_of
 
-MOMENT, PASSES = 0.05, 5  # seconds of explanations that are made again for the clock's sake, and how often at most
+MOMENT, PASSES = 0.25, 20  # seconds of explanations that are made again for the clock's sake, and how often at most
 
 
 def cache_of(folder: str, files, code: Sequence[str], settings: dict, form: Form, device: str) -> Cache | None:

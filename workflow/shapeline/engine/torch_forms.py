@@ -1,4 +1,4 @@
-"""A torch module in its forms: plain, channels-last, frozen, compiled, in bfloat16."""
+"""A torch module in its forms: plain, by ONNX Runtime, channels-last, frozen, compiled, in bfloat16."""
 
 import copy
 import warnings
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from shapeline.engine.forms import Form, FormRefused, first_line
+from shapeline.engine.torch_onnx import exported
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
@@ -111,6 +112,6 @@ def _compiled_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[
 
 
 # Beside plain, in the order in which they are tried.
-FORMS = {"plain": None, "frozen": _frozen, "channels_last": _channels_last}
+FORMS = {"plain": None, "onnx": exported, "frozen": _frozen, "channels_last": _channels_last}
 # Never tried unless an experiment asks for them: they are slow to make, or change numbers.
 ASKED = {"bfloat16": _bfloat16, "compiled": _compiled, "compiled_bfloat16": _compiled_bfloat16}

@@ -1,5 +1,6 @@
 """Crops: where a network is local, a rectangle is evaluated on its neighbourhood alone."""
 
+import dataclasses
 import logging
 import math
 import weakref
@@ -104,6 +105,8 @@ class LocalCrops:
     @classmethod
     def of(cls, trunk: Trunk, form: Form, inputs: np.ndarray, absent: np.ndarray, device) -> "LocalCrops":
         forward, name = trunk.layers, form.name
+        if name == "onnx":  # its graph takes pictures of one size
+            form, name = dataclasses.replace(form, name="frozen"), "frozen"
         if name != "plain":
             layers = Classifier("torch", "the model's convolutions", trunk.layers)
             try:

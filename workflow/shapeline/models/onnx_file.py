@@ -13,7 +13,7 @@ from shapeline.errors import ShapelineError
 
 log = logging.getLogger(__name__)
 
-INSTALL = "pip install -c constraints.txt -e '.[onnx]'"
+INSTALL = "make setup"
 DTYPES = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,

@@ -23,7 +23,7 @@ PACKAGES = {
     "xgboost": "xgboost",
 }
 FRAMEWORKS = {
-    "torch": ("torch",),
+    "torch": ("torch", "onnxruntime"),
     "tensorflow": ("tensorflow", "keras"),
     "function": ("torch", "scikit-learn", "xgboost", "lightgbm"),  # whose rows torch fills
 }

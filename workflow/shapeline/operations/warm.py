@@ -25,7 +25,7 @@ LIBRARIES = {
         *("scipy.stats", "scipy.linalg", "scipy.sparse", "scipy.special"),
         *("pydantic.fields", "pydantic.functional_validators", "pydantic.root_model"),
     ),
-    "torch": ("torch", "safetensors.torch"),
+    "torch": ("torch", "safetensors.torch", "onnx", "torch.onnx.utils"),
     "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
     "report": ("papermill", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # as whole runs are forks in tests
