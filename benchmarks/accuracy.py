@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.accuracy_games import MAKERS, Game, game
+from benchmarks.accuracy_games import MAKERS, game
 from shapeline import designs
 from shapeline.designs.gaussian_process import draw_pairs, read_out
 from shapeline.designs.uncertainty import kernel_shap_uncertainty
+from shapeline.statistics.known_games import Game
 
 BUDGETS = (2, 4, 8, 16, 32)
 LARGEST = 1600  # evaluations an instance
@@ -139,11 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     ratios: dict[int, list[float]] = {times: [] for times in budgets}
     for name in asked.games:
-        try:
-            played = game(name, instances)
-        except ModuleNotFoundError as missing:  # a peer, whose TreeSHAP is the truth of trees
-            print(f"{name:17s} left out: needs {missing.name} (pip install -c constraints.txt -e '.[peers]')")
-            continue
+        played = game(name, instances)
         for times in budgets:
             if times * played.d <= min(LARGEST, 0.75 * 2**played.d):
                 text, ratio = line(played, times, draws)

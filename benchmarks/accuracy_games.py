@@ -1,37 +1,15 @@
 """Games with known Shapley values, for the accuracy of estimators at a budget: pictures, columns, words, trees.
 
 Each is a trained model of scikit-learn on data that it carries or that a seed draws; the exact values come from all
-2^d coalitions, from interventional TreeSHAP with one reference row (Lundberg et al. 2020), or from a closed form.
+2^d coalitions, or from a closed form: of trees with one reference row that of their leaves.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
 
-
-@dataclass(frozen=True)
-class Game:
-    """value: masks (n, K, d) bool, those of each instance, to values (n, K); exact: Shapley values (n, d)."""
-
-    name: str
-    d: int
-    value: Callable[[np.ndarray], np.ndarray]
-    exact: np.ndarray
-
-
-def from_tables(name: str, tables: np.ndarray) -> Game:
-    """The game of `tables` (n, 2^d): column c holds the value of the features whose bit is set in c."""
-    from shapeline.designs import shapley
-
-    d = tables.shape[1].bit_length() - 1
-    bits = 1 << np.arange(d)
-    design = shapley(d)
-    order = design.masks @ bits
-    return Game(
-        name, d, lambda masks: np.take_along_axis(tables, masks @ bits, axis=1), tables[:, order] @ design.readout.T
-    )
+from shapeline.statistics.known_games import Game, Terms, from_tables, from_terms
 
 
 def by_column(
@@ -175,20 +153,51 @@ def reviews(instances: int) -> Game:
     return from_tables("reviews", np.array([value(bag(np.where(kept, text[i], 0)), i) for i in range(instances)]))
 
 
-def _trees(name: str, model, predict: Callable, rows: np.ndarray, reference: np.ndarray) -> Game:
-    import shap
+def by_trees(name: str, model, predict: Callable, rows: np.ndarray, reference: np.ndarray) -> Game:
+    """Each row's game on a forest or boosted trees, absent columns from one reference row, as terms: a leaf each."""
+    reference = reference.astype(np.float32)
+    games = []
+    for row in rows.astype(np.float32):
+        found: dict[tuple[frozenset, frozenset], float] = {}
+        for tree, scale, output in _trees(model):
+            for present, absent, leaf in _leaves(tree, 0, row, reference, frozenset(), frozenset()):
+                found[present, absent] = found.get((present, absent), 0.0) + scale * tree.value[leaf].ravel()[output]
+        none = frozenset()
+        game = _terms(rows.shape[1], found)
+        empty = predict(reference[None])[0] - game.value(np.zeros((1, rows.shape[1]), bool))[0]  # where boosting begins
+        found[none, none] = found.get((none, none), 0.0) + empty
+        games.append(_terms(rows.shape[1], found))
+        masks = np.random.default_rng(0).random((50, rows.shape[1])) < 0.5
+        assert np.allclose(games[-1].value(masks), predict(np.where(masks, row, reference)), atol=1e-6)
+    return from_terms(name, games)
 
-    explainer = shap.TreeExplainer(model, reference[None], feature_perturbation="interventional")
-    exact = explainer.shap_values(rows, check_additivity=False)
-    exact = np.asarray(exact)
-    exact = exact[..., 1] if exact.ndim == 3 else exact
-    d = rows.shape[1]
 
-    def value(masks: np.ndarray) -> np.ndarray:
-        filled = np.where(masks, rows[:, None, :], reference)
-        return predict(filled.reshape(-1, d)).reshape(masks.shape[:2])
+def _trees(model) -> Iterator[tuple]:
+    """Each tree, the factor of its leaves, and which of their numbers counts."""
+    if hasattr(model, "learning_rate"):
+        yield from ((tree.tree_, model.learning_rate, 0) for tree in model.estimators_.ravel())
+    else:
+        yield from ((tree.tree_, 1 / len(model.estimators_), 1) for tree in model.estimators_)
 
-    return Game(name, d, value, exact.astype(float))
+
+def _leaves(tree, node: int, row, reference, present: frozenset, absent: frozenset) -> Iterator[tuple]:
+    """The leaves that some coalition reaches: who must be present for it, who absent."""
+    feature = tree.feature[node]
+    if feature < 0:
+        yield present, absent, node
+        return
+    own, other = (
+        tree.children_left[node] if cells[feature] <= tree.threshold[node] else tree.children_right[node]
+        for cells in (row, reference)
+    )
+    if own == other or feature not in absent:
+        yield from _leaves(tree, own, row, reference, present | ({feature} if own != other else set()), absent)
+    if own != other and feature not in present:
+        yield from _leaves(tree, other, row, reference, present, absent | {feature})
+
+
+def _terms(d: int, found: dict) -> Terms:
+    return Terms.of(d, list(found.values()), [sorted(p) for p, _ in found], [sorted(a) for _, a in found])
 
 
 def forest(instances: int) -> Game:
@@ -197,7 +206,7 @@ def forest(instances: int) -> Game:
 
     rows, labels = _cancer()
     model = RandomForestClassifier(50, random_state=0, n_jobs=1).fit(rows[100:], labels[100:])
-    return _trees("forest", model, lambda x: model.predict_proba(x)[:, 1], rows[:instances], rows[100:].mean(axis=0))
+    return by_trees("forest", model, lambda x: model.predict_proba(x)[:, 1], rows[:instances], rows[100:].mean(axis=0))
 
 
 def boosted(instances: int) -> Game:
@@ -206,7 +215,7 @@ def boosted(instances: int) -> Game:
 
     rows, labels = _cancer()
     model = GradientBoostingClassifier(n_estimators=100, random_state=0).fit(rows[100:], labels[100:])
-    return _trees("boosted", model, model.decision_function, rows[:instances], rows[100:].mean(axis=0))
+    return by_trees("boosted", model, model.decision_function, rows[:instances], rows[100:].mean(axis=0))
 
 
 def boosted_wide(instances: int) -> Game:
@@ -219,7 +228,7 @@ def boosted_wide(instances: int) -> Game:
     target = rows @ weights + 2 * rows[:, 0] * rows[:, 1] + 2 * rows[:, 2] * rows[:, 3] * (rows[:, 4] > 0)
     model = GradientBoostingRegressor(n_estimators=80, max_depth=4, max_features=30, random_state=0)
     model.fit(rows[100:], target[100:])
-    return _trees("boosted, 100", model, model.predict, rows[:instances], rows[100:].mean(axis=0))
+    return by_trees("boosted, 100", model, model.predict, rows[:instances], rows[100:].mean(axis=0))
 
 
 def sparse_terms(instances: int, d: int = 40) -> Game:
@@ -228,13 +237,8 @@ def sparse_terms(instances: int, d: int = 40) -> Game:
     size = rng.integers(1, 7, size=(instances, 60))
     member = rng.random((instances, 60, d)).argsort(axis=-1).argsort(axis=-1) < size[..., None]
     weight = rng.normal(size=(instances, 60))
-    exact = np.einsum("nt,ntd->nd", weight / size, member)
-
-    def value(masks: np.ndarray) -> np.ndarray:
-        missing = member.astype(np.float32) @ (~masks).astype(np.float32).swapaxes(1, 2)
-        return np.einsum("nt,ntk->nk", weight, missing < 0.5)
-
-    return Game("terms, 40", d, value, exact)
+    none = np.zeros((60, d), bool)
+    return from_terms("terms, 40", [Terms(*one, none) for one in zip(weight, member, strict=True)])
 
 
 MAKERS = {

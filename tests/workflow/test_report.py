@@ -28,6 +28,12 @@ def test_the_archive_of_a_run_has_every_page_under_its_label(tiny):
         assert f'"{category}": ' in opened
 
 
+def test_the_page_of_accuracy_is_made_where_it_is_asked_for(tiny):
+    assert not {rule for rule, _ in tiny.pending()}
+    asked = tiny.pending("--config", "accuracy=1")
+    assert {rule for rule, _ in asked} == {"render_accuracy", "render_index"}
+
+
 def test_figures_and_their_numbers_lie_beside_every_page(tiny):
     reports = tiny.path / "results/reports"
     for name in ("index", "theory", "tiny"):

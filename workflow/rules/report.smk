@@ -36,7 +36,7 @@ rule render_report:
 rule render_theory:
     input:
         notebook=source_file("notebooks/theory.ipynb"),
-        script=script_file("render_theory"),
+        script=script_file("render_standalone"),
     output:
         html=report(
             f"{RESULTS}/reports/theory.html",
@@ -53,12 +53,35 @@ rule render_theory:
     params:
         settings=plan.theory_job(CONFIG),
     script:
-        "../scripts/render_theory.py"
+        "../scripts/render_standalone.py"
+
+
+rule render_accuracy:
+    input:
+        notebook=source_file("notebooks/accuracy.ipynb"),
+        script=script_file("render_standalone"),
+    output:
+        html=report(
+            f"{RESULTS}/reports/accuracy.html",
+            category="Accuracy",
+            labels={"page": "estimators on known games"},
+        ),
+        notebook=f"{RESULTS}/reports/accuracy.ipynb",
+        parts=directory(f"{RESULTS}/reports/accuracy_files"),
+    log:
+        f"{RESULTS}/logs/render_accuracy.log",
+    conda:
+        "../../envs/report.yaml"
+    threads: 1
+    params:
+        settings=plan.accuracy_job(CONFIG),
+    script:
+        "../scripts/render_standalone.py"
 
 
 rule render_index:
     input:
-        theory=f"{RESULTS}/reports/theory.html",
+        pages=[f"{RESULTS}/reports/{name}.html" for name in plan.pages(CONFIG)],
         notebooks=[f"{RESULTS}/reports/{name}.ipynb" for name in CONFIG.run],
         script=script_file("render_index"),
     output:

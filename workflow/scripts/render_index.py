@@ -7,7 +7,10 @@ from shapeline.report import rendering
 from shapeline.report.index import write_index
 
 jobs.start(snakemake, "report")
-theory = Path(snakemake.input.theory).name
-pages = {theory: "Theory: the papers' statements, checked numerically"}
+titles = {
+    "theory": "Theory: the papers' statements, checked numerically",
+    "accuracy": "Accuracy: estimators of Shapley values on games where these are known",
+}
+pages = {Path(page).name: titles[Path(page).stem] for page in snakemake.input.pages}
 write_index(snakemake.input.notebooks, snakemake.output.html, pages, snakemake.params.settings["digests"])
 rendering.write_parts(snakemake.output.html, snakemake.output.parts)

@@ -19,10 +19,19 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke", "prune", "doctor")
 RULES = (
     *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "train_again", "randomise_model"),
-    *("select_instances", "attribute", "measure", "compare", "render_report", "render_theory", "render_index"),
+    *(
+        "select_instances",
+        "attribute",
+        "measure",
+        "compare",
+        "render_report",
+        "render_theory",
+        "render_accuracy",
+        "render_index",
+    ),
 )
 # Folders and pages beside the experiments' own.
-TAKEN = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "index")
+TAKEN = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "accuracy", "index")
 RENAMED: dict[str, str] = {}  # keys that had another name in an earlier version, and the names that they have
 SECTIONS = ("datasets", "models", "experiments")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

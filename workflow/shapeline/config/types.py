@@ -385,6 +385,9 @@ class Config(Strict):
         description="paper: as written; smoke: everything small; beyond: three times the instances, three repeats.",
     )
     seed: Annotated[int, Field(ge=0, lt=2**64)] = Field(0, description="All that is random follows from it.")
+    accuracy: Annotated[int, Field(ge=0, le=1000)] = Field(
+        0, description="Draws an instance of the page that measures estimators on stored games; 0: no such page."
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="auto: a GPU where one is free, else the CPU; cuda: an error where there is none."
     )

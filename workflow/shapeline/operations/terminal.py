@@ -20,7 +20,7 @@ from shapeline.operations import interrupts
 from shapeline.operations.jobs import CLEAR, TOLD_BY_SNAKEMAKE, cause_of, instances_done
 from shapeline.operations.work import Work, planned
 
-PAGES = ("render_report", "render_theory", "render_index")
+PAGES = ("render_report", "render_theory", "render_accuracy", "render_index")
 SHOWN = ("Nothing to be done", "Will exit after", "Trying to restart", "Reasons:", "This was a dry-run")
 HIDDEN = ("At least one job did not complete", "Exiting because a job execution failed")
 ABOVE = "(check individual jobs above for details)"

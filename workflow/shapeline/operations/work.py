@@ -98,7 +98,7 @@ def seconds_of(config: Config, rule: str, wildcards: Mapping[str, str]) -> float
     """Estimated seconds of one job on one core."""
     if rule in ("train_model", "train_again"):
         return estimates.of_training(config, wildcards["model"])
-    if rule in ("render_report", "render_theory", "render_index"):
+    if rule in ("render_report", "render_theory", "render_accuracy", "render_index"):
         return estimates.REPORT_SECONDS
     if rule == "fetch_source" or "experiment" not in wildcards:
         return estimates.JOB_SECONDS["torch"]

@@ -6,6 +6,7 @@ __getattr__, __dir__ = names_from(
     __name__,
     {
         "labels": "runs",
+        "pages": "runs",
         "split_label": "runs",
         "prepared": "paths",
         "raw_files": "paths",
@@ -46,6 +47,7 @@ __getattr__, __dir__ = names_from(
         "compare_job": "jobs",
         "report_job": "jobs",
         "theory_job": "jobs",
+        "accuracy_job": "jobs",
         "index_job": "jobs",
         "asked_of_scores": "asked",
         "asked_of_measured": "asked",

@@ -1,5 +1,6 @@
 """Every job of a configuration: what its rule is given (its settings, with the code behind them) and what it makes."""
 
+import os
 from collections.abc import Iterator
 
 from shapeline.config.derived import framework_of
@@ -17,8 +18,8 @@ from shapeline.plan.paths import (
     prepared,
     score_files,
 )
-from shapeline.plan.runs import all_labels, metric_names, split_label, trainings, variants
-from shapeline.plan.tracked import sources, with_code
+from shapeline.plan.runs import all_labels, metric_names, pages, split_label, trainings, variants
+from shapeline.plan.tracked import PACKAGE, sources, with_code
 from shapeline.seeds import digest
 
 READERS = ("pandas", "pillow", "scikit-learn")  # of tables, pictures and the sets that come with a package
@@ -83,7 +84,12 @@ def report_job(config: Config, experiment: str) -> dict:
 
 
 def theory_job(config: Config) -> dict:
-    return with_code({"seed": config.seed}, code.page_code("render_theory", "theory"))
+    return with_code({"seed": config.seed}, code.page_code("render_standalone", "theory"))
+
+
+def accuracy_job(config: Config) -> dict:
+    files = [*code.page_code("render_standalone", "accuracy"), os.path.relpath(PACKAGE / "statistics/games.parquet")]
+    return with_code({"seed": config.seed, "draws": config.accuracy}, files)
 
 
 def index_job(config: Config) -> dict:
@@ -105,8 +111,10 @@ def digests(config: Config) -> dict[str, str]:
 
 
 def expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
-    """What every job makes, the theory's page first, and what the job is given."""
+    """What every job makes, the pages without an experiment first, and what the job is given."""
     yield f"{config.results}/reports/theory.ipynb", theory_job(config)
+    if "accuracy" in pages(config):
+        yield f"{config.results}/reports/accuracy.ipynb", accuracy_job(config)
     for experiment in config.experiments:
         yield from _of(config, experiment)
 

@@ -58,3 +58,8 @@ def metric_names(config: Config, experiment: str) -> list[str]:
 def shards(config: Config, experiment: str) -> int:
     """Score files a label: from counts only, so that paths are the same on every machine."""
     return shards_of(config, config.experiments[experiment])
+
+
+def pages(config: Config) -> list[str]:
+    """The pages of a run that are of no experiment, beside the index."""
+    return ["theory", "accuracy"] if config.accuracy else ["theory"]

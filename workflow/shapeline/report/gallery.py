@@ -31,7 +31,7 @@ SHOWN = re.compile(
     r"(?:<figcaption>(.*?)</figcaption>)?",
     re.S,
 )
-OTHERS = ("index", "theory")
+OTHERS = ("index", "theory", "accuracy")
 HEAD = """# Gallery
 
 <!-- Made by `python -m shapeline.report.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->

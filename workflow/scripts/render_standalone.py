@@ -1,4 +1,4 @@
-"""Run the theory notebook into a page; it needs a seed and no results."""
+"""Run a notebook that needs a few numbers and no results into a page: theory, accuracy."""
 
 from shapeline.operations import jobs
 from shapeline.report import rendering
@@ -8,7 +8,7 @@ jobs.start(snakemake, "report")
 settings = snakemake.params.settings
 rendering.render(
     snakemake.input.notebook,
-    {"seed": settings["seed"]},
+    {name: value for name, value in settings.items() if name != "code"},
     snakemake.output.html,
     snakemake.output.notebook,
     metadata={"settings_digest": digest(settings)},
