@@ -48,6 +48,24 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
     assert "shapeline/models/picture_network.py" in " ".join(code.train_code(loaded, "vit"))
 
 
+def test_the_example_of_a_vit_on_digits_is_valid(root, tmp_path, monkeypatch):
+    """With any folder of 28 x 28 in patches of 4; with other sides it is refused."""
+    own = yaml.safe_load((root / "examples/vit_folder.yaml").read_text())
+    monkeypatch.setenv("SHAPELINE_DATA", str(tmp_path))
+    monkeypatch.setenv("SHAPELINE_MODELS", str(tmp_path))
+    builders.write_mnist(tmp_path / "mnist")
+    vision.folder(tmp_path / "vit", channels=1, labels=tuple("0123456789"))
+    edited(tmp_path / "vit", "config.json", image_size=28)
+    loaded = validation.load(own)
+    assert {name: loaded.experiments[name].reference for name in loaded.run} == {
+        "vit_left_out": "delete",
+        "vit_filled": "mean_value",
+    }
+    edited(tmp_path / "vit", "config.json", image_size=32)
+    with pytest.raises(ShapelineError, match="takes pictures of 32x32"):
+        validation.load(own)
+
+
 def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder(prepared, place):
     card, data, model, tmp_path = prepared
     assert card["input_shape"] == [3, 16, 16] and model.task == "classification" and model.n_classes == 2

@@ -17,7 +17,7 @@ from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
 from shapeline.models import architectures, randomisation, ready, storage, torch_models
 from shapeline.plan import code, own_files
-from tests.fixtures import builders, transformer
+from tests.fixtures import builders, text_files, transformer
 from tests.unit import questions
 
 pytest.importorskip("transformers")
@@ -56,6 +56,21 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
     assert f"{PATH}/model.safetensors" not in code.prepare_code(loaded, "opinions")
     assert f"{PATH}/config.json" in own_files.user_files(loaded, "masked")
     assert "shapeline/models/text_network.py" in " ".join(code.train_code(loaded, "classifier"))
+
+
+def test_the_example_of_a_bert_on_news_is_valid(root, tmp_path, monkeypatch):
+    """With any folder of a BERT; without its weights it is refused."""
+    own = yaml.safe_load((root / "examples/bert_folder.yaml").read_text())
+    monkeypatch.setenv("SHAPELINE_DATA", str(tmp_path))
+    monkeypatch.setenv("SHAPELINE_MODELS", str(tmp_path))
+    text_files.write_folder(tmp_path / "ag_news", {"test.csv": text_files.agnews(8)})
+    transformer.folder(tmp_path / "bert", labels=("World", "Sports", "Business", "Sci/Tech"))
+    loaded = validation.load(own)
+    removals = {name: loaded.experiments[name].reference for name in loaded.run}
+    assert removals == {"bert_deleted": "delete", "bert_masked": "mask"}
+    (tmp_path / "bert/model.safetensors").unlink()
+    with pytest.raises(ShapelineError, match=r"models.ag_bert.source: .*/bert"):
+        validation.load(own)
 
 
 def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder(prepared, place):
