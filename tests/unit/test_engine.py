@@ -73,6 +73,7 @@ def test_linear_values_by_hand(value, batch):
         "log_probability": of_target(log_probs),
         "probability": of_target(np.exp(log_probs)),
         "log_odds": of_target(logits) - of_target(logits[..., ::-1]),  # two classes: the difference of the logits
+        "margin": of_target(logits) - of_target(logits[..., ::-1]),
         "expected_log_probability": (np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * log_probs).sum(-1),
     }[value]
     actual = questions.values(
@@ -99,7 +100,9 @@ def test_marginal_averages_probability_before_the_log(batch):
     probabilities = np.mean([np.exp(log_softmax(logits_by_hand(INPUTS, row, ALL_MASKS))) for row in background], axis=0)
     p = np.stack([probabilities[i, :, t] for i, t in enumerate(targets)])
     arguments = (linear(), INPUTS, Reference(background), ALL_MASKS, COLUMNS)
+    margins = np.mean([-np.diff(logits_by_hand(INPUTS, row, ALL_MASKS))[..., 0] for row in background], axis=0)
     for value, expected in {
+        "margin": np.where(targets[:, None], -margins, margins),  # of each row, and then averaged
         "log_probability": np.log(p),
         "probability": p,
         "log_odds": np.log(p / (1 - p)),

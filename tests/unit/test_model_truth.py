@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
 
+import shapeline
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
@@ -30,11 +31,12 @@ CASES = {
     "tree": (tree.DecisionTreeClassifier(max_depth=6, random_state=0), LABELS, "tree_shap", "probability", 3),
     "forest": (ensemble.RandomForestClassifier(7, random_state=0), LABELS, "tree_shap", "probability", 3),
     "extra": (ensemble.ExtraTreesRegressor(5, max_depth=5, random_state=0), TARGET, "tree_shap", "prediction", 4),
-    "boosted": (ensemble.GradientBoostingClassifier(n_estimators=20), BINARY, "tree_shap", "log_odds", 1),
+    "boosted": (ensemble.GradientBoostingClassifier(n_estimators=20), BINARY, "tree_shap", "margin", 3),
     "boosted numbers": (ensemble.GradientBoostingRegressor(n_estimators=20), TARGET, "tree_shap", "prediction", 3),
     "histograms": (ensemble.HistGradientBoostingClassifier(max_iter=15), BINARY, "tree_shap", "log_odds", 1),
     "histogram numbers": (ensemble.HistGradientBoostingRegressor(max_iter=15), TARGET, "tree_shap", "prediction", 3),
     "logistic": (linear_model.LogisticRegression(), BINARY, "linear_shap", "log_odds", 1),
+    "logistic margins": (linear_model.LogisticRegression(), BINARY, "linear_shap", "margin", 4),
     "linear": (linear_model.Ridge(), TARGET, "linear_shap", "prediction", 3),
     "a stump": (tree.DecisionTreeRegressor(max_depth=1), TARGET, "tree_shap", "prediction", 2),
     "a leaf": (tree.DecisionTreeRegressor(max_depth=1, min_samples_leaf=160), TARGET, "tree_shap", "prediction", 2),
@@ -132,9 +134,14 @@ def test_many_columns_in_a_moment():
 @pytest.mark.parametrize(
     ("estimator", "labels", "method", "value", "rows", "said"),
     [
-        (*CASES["boosted"][:3], "log_probability", 1, "add up to its log_odds, not to log_probability"),
-        (*CASES["boosted"][:3], "log_odds", 2, "with 2 reference rows the probability is averaged"),
-        (CASES["boosted"][0], LABELS, "tree_shap", "log_odds", 1, "log_odds of 3 classes are no sum"),
+        (*CASES["boosted"][:3], "log_probability", 1, "add up to its margin, not to log_probability"),
+        (
+            *CASES["boosted"][:3],
+            "log_odds",
+            2,
+            "with 2 reference rows the probability is averaged .* set value: margin, give a ref",
+        ),
+        (CASES["boosted"][0], LABELS, "tree_shap", "log_odds", 1, "log_odds of 3 classes is no sum"),
         (linear_model.Ridge(), TARGET, "tree_shap", "prediction", 1, "Ridge is no trees of scikit-learn's"),
         (SVR(), TARGET, "linear_shap", "prediction", 1, "SVR has no weight for each input"),
         (linear_model.PoissonRegressor(), TARGET**2, "linear_shap", "prediction", 1, "is not the sum that its scores"),
@@ -148,9 +155,24 @@ def test_what_is_no_sum_is_refused_in_a_line(estimator, labels, method, value, r
     assert "\n" not in str(caught.value) and "gp_shapley or kernel_shap" in str(caught.value)
 
 
+def test_what_a_pipeline_of_a_frame_says_is_read_from_python():
+    """Rows go through a data frame there, behind which the model was not seen."""
+    model, rows, _ = piped(ensemble.GradientBoostingClassifier(n_estimators=9), BINARY, True)
+    table = frame(rows, model.module.columns)
+    for method, value, estimator in (
+        ("tree_shap", "margin", model.module.estimator),
+        ("linear_shap", "prediction", piped(linear_model.Ridge(), TARGET, False)[0].module.estimator),
+    ):
+        asked = (estimator, table[:4], method, None, None, 4, None, 0, table[20:26], value)
+        exact = shapeline.explain(*asked[:2], "shapley", *asked[3:])
+        np.testing.assert_allclose(shapeline.explain(*asked).scores, exact.scores, atol=1e-5)
+
+
 def test_a_function_is_refused():
     model = wrapping.wrap(lambda rows: np.full((len(rows), 2), 0.5))
-    with pytest.raises(ShapelineError, match="tree_shap reads scikit-learn's models, and this one is none"):
+    with pytest.raises(
+        ShapelineError, match="tree_shap reads scikit-learn's models and boosted trees, and this one is none"
+    ):
         explain(model, "tree_shap", "probability", X[:1])
 
 

@@ -91,7 +91,7 @@ def table(**model):
 @pytest.mark.parametrize(
     ("model", "method", "said"),
     [
-        ({"architecture": "mlp"}, "tree_shap", "tree_shap reads a pipeline in a .skops file, which models.mine is not"),
+        ({"architecture": "mlp"}, "tree_shap", "tree_shap reads a .* file or boosted trees, which models.mine is not"),
         ({"source": "m.onnx"}, "tree_shap", "tree_shap reads a pipeline"),
         ({"source": "m.onnx"}, "integrated_gradients", "needs the derivative of a network, which an ONNX file has not"),
         ({"source": "m.onnx"}, "deep_lift", "deep_lift needs a torch model"),

@@ -15,14 +15,15 @@ from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, 
 
 INSTANCES_A_SHARD = 250
 ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
-MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx)$|{FOLDER}"
+MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx|json|ubj|txt|cbm)$|{FOLDER}"
 TOKENIZER = rf"{USER_FILE}|{FOLDER}"
 # What a text that does not match a pattern should have been.
 WANTED = {
     USER_FILE: "write path/to/file.py:function",
     TOKENIZER: "write path/to/file.py:function, or path/to/folder of a tokenizer.json",
-    MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, or path/to/folder of transformers; "
-    "pickle and joblib are not read, so save a pipeline with skops.io.dump",
+    MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
+    "(.txt) or CatBoost (.cbm), or path/to/folder of transformers; pickle and joblib are not read, so save a pipeline "
+    "with skops.io.dump",
 }
 
 
@@ -162,8 +163,9 @@ class Model(Strict):
         None,
         pattern=MODEL_FILE,
         description="path/to/file.py:function that builds a torch module or a Keras model that gives logits; or a "
-        "model that is ready: a scikit-learn pipeline in a .skops file, a .keras or .onnx file, path/to/folder "
-        "of a text or picture classifier of transformers, or with framework: function a path/to/file.py:function of "
+        "model that is ready: a scikit-learn pipeline in a .skops file, a .keras or .onnx file, boosted trees of "
+        "XGBoost (.json, .ubj), LightGBM (.txt) or CatBoost (.cbm), path/to/folder of a text or picture classifier of "
+        "transformers, or with framework: function a path/to/file.py:function of "
         "rows.",
     )
     trusted: list[str] | None = Field(
@@ -322,8 +324,13 @@ class Experiment(Strict):
     )
     features: Features = Field(description="What is scored: the parts that an instance is cut into.")
     reference: Reference = Field("mean", description="What stands for an absent feature.")
-    value: Literal["log_probability", "probability", "logit", "expected_log_probability", "prediction"] = Field(
-        "log_probability", description="What a coalition is worth; prediction is the one value of a regression."
+    value: Literal[
+        "log_probability", "probability", "log_odds", "margin", "logit", "expected_log_probability", "prediction"
+    ] = Field(
+        "log_probability",
+        description="What a coalition is worth. log_odds: of the probability, which is averaged over the reference "
+        "rows; margin: of each row, then averaged, what boosted trees add up to. prediction is the one value of a "
+        "regression.",
     )
     target: int | str = Field(
         "predicted",

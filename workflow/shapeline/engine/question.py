@@ -28,10 +28,10 @@ class Question:
 
     model, reference: None where only labelled points or a file are asked. features: None where each instance has its
     own, until they are given by `having`. value: log_probability, probability, log_odds (log p - log of the other
-    classes' sum), expected_log_probability (sum over classes of P(y|x) log P(y|x_S)), logit (networks only). Of a model
-    of several labels they are those of the target's sigmoid, log_odds its logit, and there is no
-    expected_log_probability. Of a regression model value is prediction, its plain output. form: how the model is run;
-    None: plain.
+    classes' sum), margin (log_odds of each reference row, averaged), expected_log_probability (sum over classes of
+    P(y|x) log P(y|x_S)), logit (networks only). Of a model of several labels they are those of the target's sigmoid,
+    log_odds its logit, and there is no expected_log_probability. Of a regression model value is prediction, its plain
+    output. form: how the model is run; None: plain.
     """
 
     model: Classifier | None
@@ -55,7 +55,7 @@ class Question:
 
         inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
         classes, by default the one predicted on the full input, 0 of a regression. With M > 1 reference rows the
-        probability is averaged over them first (the logit itself for logit, the prediction for prediction). Everything
+        probability is averaged over them first (of logit, margin and prediction these themselves). Everything
         after the outputs is float64 and from log-softmax. The numbers do not depend on the form's batch beyond float32
         rounding. `progress(done_instances, evaluations)` is called after each block.
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-VALUES = ("log_probability", "probability", "logit", "log_odds", "expected_log_probability")
+VALUES = ("log_probability", "probability", "logit", "log_odds", "margin", "expected_log_probability")
 PREDICTION = "prediction"  # the one value of a regression model
 
 
@@ -20,6 +20,10 @@ def score(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, val
         log_probs = log_softmax(outputs, axis=3)
         if value in ("log_probability", "probability"):
             log_probs = np.take_along_axis(log_probs, index, 3)
+        if value == "margin":
+            others = log_probs.copy()
+            np.put_along_axis(others, index, -np.inf, 3)
+            return (np.take_along_axis(log_probs, index, 3)[..., 0] - logsumexp(others, axis=3)).mean(2)
         average = log_probs[:, :, 0]
         if log_probs.shape[2] > 1:
             average = logsumexp(log_probs, axis=2) - math.log(log_probs.shape[2])

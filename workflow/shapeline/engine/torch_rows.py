@@ -65,6 +65,9 @@ def score_on_device(
     else:
         log_probs = outputs if framework == "function" else torch.log_softmax(outputs, dim=3)
         log_probs = log_probs.gather(3, index) if of_target else log_probs
+    if value == "margin":
+        others = log_probs.scatter(3, index, -torch.inf).logsumexp(dim=3)
+        return (log_probs.gather(3, index)[..., 0] - others).mean(dim=2)
     average = log_probs[:, :, 0]
     if log_probs.shape[2] > 1:
         average = log_probs.logsumexp(dim=2) - math.log(log_probs.shape[2])

@@ -9,7 +9,8 @@ import numpy as np
 from shapeline.datasets.table_file import class_name
 from shapeline.engine.question import Question
 from shapeline.errors import unsupported
-from shapeline.models.pipeline_file import Pipeline, frame
+from shapeline.models.estimators import classes_of
+from shapeline.models.pipeline_file import Pipeline
 
 if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
@@ -60,14 +61,15 @@ def shapley(
 
 def opened(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     """The estimator behind a model: a pipeline from a file, or the bound method of an object."""
-    estimator = module.estimator if isinstance(module, Pipeline) else getattr(module, "__self__", None)
-    if not hasattr(estimator, "get_params"):
-        raise unsupported(f"{where} reads scikit-learn's models, and this one is none; {OTHERS}")
-    classes, outputs = getattr(estimator, "classes_", None), None
+    estimator = module.estimator if isinstance(module, Pipeline) else _behind(module)
+    if estimator is None:
+        raise unsupported(f"{where} reads scikit-learn's models and boosted trees, and this one is none; {OTHERS}")
+    classes, outputs = classes_of(estimator), None
     if classes is not None:
         own = [class_name(label) for label in classes]
         named = dataset.card["classes"] if isinstance(module, Pipeline) and dataset is not None else own
-        outputs = np.array([own.index(name) for name in named])
+        order = getattr(module, "order", None)
+        outputs = np.array([own.index(name) for name in named] if order is None else order)
     steps = []
     last = estimator
     while hasattr(last, "steps"):
@@ -75,14 +77,21 @@ def opened(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
         last = last.steps[-1][1]
 
     def prepare(rows: np.ndarray) -> np.ndarray:
-        named = getattr(estimator, "feature_names_in_", None)
-        columns = module.columns if isinstance(module, Pipeline) else None
-        made = np.asarray(rows, np.float64) if named is None or columns is None else frame(rows, columns)[list(named)]
+        made = module.take(rows) if hasattr(module, "take") else np.asarray(rows, np.float64)
         for step in steps:
             made = step.transform(made)
-        return np.asarray(made.toarray() if hasattr(made, "toarray") else made, np.float64)
+        try:
+            return np.asarray(made.toarray() if hasattr(made, "toarray") else made, np.float64)
+        except ValueError as error:
+            raise unsupported(f"{where}: a {type(last).__name__} that is given texts is not read; {OTHERS}") from error
 
     return Fitted(last, prepare, outputs)
+
+
+def _behind(module: Any) -> Any:
+    """The object whose method is asked, also where rows go through a data frame first; None of a function."""
+    estimator = getattr(getattr(module, "ask", module), "__self__", None)
+    return estimator if hasattr(estimator, "get_params") else None
 
 
 def owners_of(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> np.ndarray:
@@ -111,18 +120,18 @@ def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def refuse_unless_additive(where: str, question: Question, additive: str, estimator: Any) -> None:
     """Refuse a value that the parts of this estimator do not add up to."""
     rows = 1 if question.reference.rows is None else len(question.reference.rows)
-    if question.value != additive:
+    if question.value != additive and not (additive == "margin" and question.value == "log_odds" and rows == 1):
+        if additive == "margin" and question.value == "log_odds":
+            raise unsupported(
+                f"{where}: with {rows} reference rows the probability is averaged before log_odds is taken, and no sum "
+                f"is left; set value: margin, give a reference of one row, or {OTHERS}"
+            )
         raise unsupported(
             f"{where}: the parts of a {type(estimator).__name__} add up to its {additive}, not to {question.value}; "
             f"set value: {additive}, or {OTHERS}"
         )
-    if additive == "log_odds" and rows > 1:
+    if additive == "margin" and len(estimator.classes_) != 2:
         raise unsupported(
-            f"{where}: with {rows} reference rows the probability is averaged before log_odds is taken, and no sum is "
-            f"left; give a reference of one row, or {OTHERS}"
-        )
-    if additive == "log_odds" and len(estimator.classes_) != 2:
-        raise unsupported(
-            f"{where}: log_odds of {len(estimator.classes_)} classes are no sum over the parts of a "
+            f"{where}: {question.value} of {len(estimator.classes_)} classes is no sum over the parts of a "
             f"{type(estimator).__name__}; {OTHERS}"
         )

@@ -18,8 +18,8 @@ def linear_shap(
 ) -> tuple[np.ndarray, int]:
     """Sums of w_k (x_k - mean of x0_k) over the inputs k that a feature becomes (Strumbelj & Kononenko 2014), (n, d).
 
-    Of a regression the value is the prediction; of a classifier of two classes log_odds, with one reference row.
-    Evaluates both ends, which the scores must add up to. Raises ShapelineError for other values and models.
+    Of a regression the value is the prediction; of a classifier of two classes margin (with one reference row log_odds,
+    the same). Evaluates both ends, which the scores must add up to. Raises ShapelineError for other values and models.
     """
 
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
@@ -27,7 +27,7 @@ def linear_shap(
         if weights.size != len(owners):
             raise unsupported(f"linear_shap: {type(model.last).__name__} has no weight for each input; {fitted.OTHERS}")
         fitted.refuse_unless_additive(
-            "linear_shap", question, "prediction" if model.outputs is None else "log_odds", model.last
+            "linear_shap", question, "prediction" if model.outputs is None else "margin", model.last
         )
         sign = 1.0 if model.outputs is None else 2.0 * outputs[:, None] - 1
         parts = sign * weights.ravel() * (rows[0] - rows[1].mean(axis=0))

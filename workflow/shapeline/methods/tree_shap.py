@@ -1,34 +1,20 @@
-"""Interventional TreeSHAP: exact Shapley values of scikit-learn's trees for any number of columns."""
+"""Interventional TreeSHAP: exact Shapley values of trees for any number of columns."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shapeline.designs.design import log_factorial
 from shapeline.engine.question import Question
-from shapeline.errors import unsupported
 from shapeline.methods import fitted
 from shapeline.methods.fitted import Fitted
+from shapeline.methods.trees import Tree, single_precision, trees_of, value_of
 
 if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
 
 CELLS = 1 << 22  # instances times reference rows times conditions of a tree that are held at a time
-
-
-@dataclass(frozen=True, eq=False)
-class Tree:
-    """Nodes of a tree, the root first: children (-1 at a leaf), the split x[feature] <= threshold, where a missing cell
-    goes, and what a leaf adds, value (nodes, outputs)."""
-
-    left: np.ndarray
-    right: np.ndarray
-    feature: np.ndarray
-    threshold: np.ndarray
-    missing_left: np.ndarray
-    value: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,61 +41,18 @@ def tree_shap(
 
     On the way to a leaf a feature that x alone satisfies must be present, one that the reference row alone satisfies
     absent: the leaf's value times that game's Shapley value. Of a forest or tree the value is the probability, of
-    boosted trees of two classes log_odds with one reference row, of a regression the prediction. Evaluates both ends,
-    which the scores must add up to. Raises ShapelineError for other values and models.
+    boosted trees of two classes margin (with one reference row log_odds, the same), of a regression the prediction.
+    Evaluates both ends, which the scores must add up to. Raises ShapelineError for other values and models.
     """
 
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
         additive = value_of(model.last)
         fitted.refuse_unless_additive("tree_shap", question, additive, model.last)
-        single = not type(model.last).__name__.startswith("Hist")  # the others' splits compare single precision
+        single = single_precision(model.last)
         given, absent = (part.astype(np.float32) if single else part for part in rows)
         return sum(shapley(tree, given, absent, owners, d, outputs) for tree in trees_of(model.last))
 
     return fitted.shapley("tree_shap", question, inputs, targets, dataset, explain)
-
-
-def value_of(model: Any) -> str:
-    """What the trees of a model add up to: probability, log_odds or prediction. ShapelineError of one without trees."""
-    from sklearn import ensemble, tree
-
-    forests = (tree.BaseDecisionTree, ensemble.RandomForestClassifier, ensemble.RandomForestRegressor)
-    forests += (ensemble.ExtraTreesClassifier, ensemble.ExtraTreesRegressor)
-    boosted = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegressor)
-    boosted += (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
-    if not isinstance(model, (*forests, *boosted)) or getattr(model, "n_outputs_", 1) != 1:
-        raise unsupported(f"tree_shap: {type(model).__name__} is no trees of scikit-learn's; {fitted.OTHERS}")
-    if not hasattr(model, "classes_"):
-        return "prediction"
-    return "probability" if isinstance(model, forests) else "log_odds"
-
-
-def trees_of(model: Any) -> Iterator[Tree]:
-    """The trees whose values, one a class or one of a regression, add up to what the model says, but for a constant."""
-    if hasattr(model, "_predictors"):
-        for (predictor,) in model._predictors:
-            nodes = predictor.nodes
-            if nodes["is_categorical"].any():
-                raise unsupported(f"tree_shap: {type(model).__name__} splits by categories; {fitted.OTHERS}")
-            inner = ~nodes["is_leaf"].astype(bool)
-            left, right = (np.where(inner, nodes[side].astype(int), -1) for side in ("left", "right"))
-            split = nodes["feature_idx"].astype(int), nodes["num_threshold"], nodes["missing_go_to_left"].astype(bool)
-            yield Tree(left, right, *split, _by_class(model, nodes["value"][:, None]))
-        return
-    members = np.ravel(getattr(model, "estimators_", [model]))
-    for member in members:
-        tree, value = member.tree_, member.tree_.value[:, 0]
-        if hasattr(model, "learning_rate"):
-            value = _by_class(model, model.learning_rate * value)
-        else:
-            value = (value / value.sum(axis=1, keepdims=True) if hasattr(model, "classes_") else value) / len(members)
-        missing = np.asarray(tree.missing_go_to_left, bool)
-        yield Tree(tree.children_left, tree.children_right, tree.feature, tree.threshold, missing, value)
-
-
-def _by_class(model: Any, value: np.ndarray) -> np.ndarray:
-    """The margin of the second of two classes, (nodes, 1), as what it adds to each; of a regression as it is."""
-    return np.column_stack([-value, value]) if hasattr(model, "classes_") else value
 
 
 def shapley(

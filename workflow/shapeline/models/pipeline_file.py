@@ -12,6 +12,7 @@ import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, nearest
+from shapeline.models.estimators import classes_of, columns_of, probabilities_of, width_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,19 +36,23 @@ TRUSTED = (
 class Pipeline:
     """A function from rows (n, columns), NaN where missing, to probabilities (n, classes) or predictions (n,).
 
-    content: the bytes of its file.
+    content: the bytes of its file; order: of each class of the dataset the estimator's number, None where the names are
+    the same.
     """
 
     content: bytes
     columns: list[dict]
     estimator: Any
     ask: Callable[[Any], np.ndarray]
+    order: list[int] | None = None
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        needed = getattr(self.estimator, "feature_names_in_", None)
-        if needed is None:  # made from arrays
-            return self.ask(np.asarray(rows, np.float64))
-        return self.ask(frame(rows, self.columns)[list(needed)])
+        return self.ask(self.take(rows))
+
+    def take(self, rows: np.ndarray) -> Any:
+        """Rows (n, columns) as the estimator was given them when it was fitted."""
+        needed = columns_of(self.estimator)
+        return np.asarray(rows, np.float64) if needed is None else frame(rows, self.columns)[list(needed)]
 
 
 def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
@@ -59,8 +64,8 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Pip
     if known["kind"] != "table":
         raise ShapelineError(f"models: {source} takes tables, and the dataset is of kind {known['kind']}")
     estimator = _loaded(source, content, known["trusted"])
-    _check_columns(source, estimator, [column["name"] for column in known["columns"]])
-    for column in known["columns"] if getattr(estimator, "feature_names_in_", None) is None else ():
+    check_columns(source, estimator, [column["name"] for column in known["columns"]])
+    for column in known["columns"] if columns_of(estimator) is None else ():
         if "values" in column:
             raise ShapelineError(
                 f"models: {source} was made from arrays and column '{column['name']}' holds categories; fit it on a "
@@ -121,11 +126,11 @@ def _loaded(source: str, content: bytes, trusted: list[str]) -> Any:
         ) from error
 
 
-def _check_columns(source: str, estimator: Any, names: list[str]) -> None:
-    needed = getattr(estimator, "feature_names_in_", None)
+def check_columns(source: str, estimator: Any, names: list[str]) -> None:
+    """ShapelineError where the dataset, of columns of these names, lacks some that the estimator takes."""
+    needed = columns_of(estimator)
     if needed is None:
-        count = getattr(estimator, "n_features_in_", len(names))
-        if count != len(names):
+        if (count := width_of(estimator)) not in (None, len(names)):
             raise ShapelineError(
                 f"models: {source} takes {count} columns and the dataset has {len(names)}; name its under 'columns'"
             )
@@ -138,14 +143,14 @@ def _check_columns(source: str, estimator: Any, names: list[str]) -> None:
 
 
 def _predict(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
-    if hasattr(estimator, "classes_") or not hasattr(estimator, "predict"):
+    if classes_of(estimator) is not None or not hasattr(estimator, "predict"):
         raise ShapelineError(f"models: {source} is no regressor; remove the dataset's task, or fit one")
     return estimator.predict
 
 
 def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
     """predict_proba with the columns in the order of the dataset's classes."""
-    if not hasattr(estimator, "classes_"):
+    if classes_of(estimator) is None:
         raise ShapelineError(f"models: {source} is no classifier; set the dataset's task: regression, or fit one")
     if not hasattr(estimator, "predict_proba"):
         raise ShapelineError(
@@ -158,4 +163,5 @@ def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[
             "be the same"
         )
     order = [own.index(name) for name in classes]
-    return lambda rows: estimator.predict_proba(rows)[:, order]
+    ask = probabilities_of(estimator)
+    return lambda rows: ask(rows)[:, order]

@@ -1,4 +1,4 @@
-"""Models that come ready: a scikit-learn pipeline in skops, a Keras or ONNX file, a folder of transformers, a function.
+"""Models that come ready: a pipeline in skops, a file of Keras, ONNX or boosted trees, a folder, a function.
 
 None is trained here, and nothing is unpickled. What stands for the weights in the results is the file itself. A
 network whose training has 0 epochs is ready too, and measured here; its weights are kept as those of any network.

@@ -1,5 +1,6 @@
 """The kinds of model that come ready: files by their suffix, a folder, and a function; models/ready.py opens them."""
 
+import importlib.util
 from pathlib import Path
 
 from shapeline.datasets.folders import names_folder
@@ -12,6 +13,9 @@ FRAMEWORKS = {
     "function": "function",
     "folder": "torch",
 }
+# Boosted trees in the files of their own package: what reads each.
+BOOSTED = {".json": "xgboost", ".ubj": "xgboost", ".txt": "lightgbm", ".cbm": "catboost"}
+FRAMEWORKS |= dict.fromkeys(BOOSTED, "function")
 # By name, so that a process imports no other framework.
 READERS = {
     ".skops": "shapeline.models.pipeline_file",
@@ -19,7 +23,9 @@ READERS = {
     ".onnx": "shapeline.models.onnx_file",
     "function": "shapeline.models.function_file",
     "folder": "shapeline.models.folder",
+    **dict.fromkeys(BOOSTED, "shapeline.models.boosted_file"),
 }
+ESTIMATORS = (".skops", *BOOSTED)  # what tree_shap can look into
 
 
 def suffix_of(source: str | None) -> str | None:
@@ -33,3 +39,11 @@ def suffix_of(source: str | None) -> str | None:
 def kind_of(source: str | None, framework: str | None) -> str | None:
     """What a model is that comes ready: the suffix of its file, "folder" or "function"; None of one built here."""
     return "function" if framework == "function" and source and names_function(source) else suffix_of(source)
+
+
+def not_installed(kind: str | None) -> str | None:
+    """What to install where the package that reads a kind of model is not there; None where nothing is missing."""
+    package = BOOSTED.get(kind)
+    if package is None or importlib.util.find_spec(package):
+        return None
+    return f"reading it takes {package}, which is not installed: pip install -c constraints.txt -e '.[boosted]'"

@@ -7,6 +7,7 @@ from typing import Any
 
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
+from shapeline.models.estimators import classes_of, probabilities_of
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
 
@@ -29,7 +30,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
             kind = "probabilities"
         elif framework:
             kind = "logits"
-        elif hasattr(model, "predict") and not hasattr(model, "predict_proba") and not hasattr(model, "classes_"):
+        elif hasattr(model, "predict") and not hasattr(model, "predict_proba") and classes_of(model) is None:
             kind = "regression"
         else:
             kind = "predict_proba" if hasattr(model, "predict_proba") else "function"
@@ -37,7 +38,9 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
         raise ShapelineError(f"models: unknown kind of model '{kind}'.{nearest(kind, KINDS)}")
     if kind == "regression":
         return _regression(model, framework)
-    function: Callable[..., Any] | None = getattr(model, "predict_proba", None) if kind == "predict_proba" else model
+    function: Callable[..., Any] | None = model
+    if kind == "predict_proba":
+        function = probabilities_of(model) if hasattr(model, kind) else None
     taken = {"logits": FRAMEWORKS, "multilabel": ("torch",), "probabilities": ("tensorflow",)}.get(kind, (None,))
     if framework not in taken or not callable(function):
         raise ShapelineError(
@@ -49,8 +52,8 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
         return Classifier(framework, name, model, n_classes, task="multilabel" if kind == "multilabel" else TASK)
     if kind == "probabilities":
         function = functools.partial(backend(framework).probabilities, model)
-    if n_classes is None and hasattr(model, "classes_"):
-        n_classes = len(model.classes_)
+    if n_classes is None and (classes := classes_of(model)) is not None:
+        n_classes = len(classes)
     return Classifier("function", name, function, n_classes)
 
 
@@ -58,7 +61,7 @@ def _regression(model: Any, framework: str | None) -> Classifier:
     """One's own regression model as a Classifier; a classifier's `predict`, which gives labels, is none."""
     function = model if framework else getattr(model, "predict", model)
     name = getattr(model, "__name__", type(model).__name__)
-    if not callable(function) or hasattr(model, "classes_"):
+    if not callable(function) or classes_of(model) is not None:
         raise ShapelineError(
             f"models: a {name} cannot be used as 'regression'; give a network, an object whose predict gives numbers, "
             "or a function that does"

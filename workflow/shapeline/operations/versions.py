@@ -9,6 +9,7 @@ from functools import cache
 # By the name they are installed under, and how they are imported.
 PACKAGES = {
     "captum": "captum",
+    "catboost": "catboost",
     "keras": "keras",
     "lightgbm": "lightgbm",
     "lime": "lime",
@@ -25,7 +26,7 @@ PACKAGES = {
 FRAMEWORKS = {
     "torch": ("torch", "onnxruntime"),
     "tensorflow": ("tensorflow", "keras"),
-    "function": ("torch", "scikit-learn", "xgboost", "lightgbm"),  # whose rows torch fills
+    "function": ("torch", "scikit-learn", "xgboost", "lightgbm", "catboost"),  # whose rows torch fills
 }
 
 

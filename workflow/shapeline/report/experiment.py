@@ -23,6 +23,7 @@ UNITS = {
     "log_probability": "nats",
     "expected_log_probability": "nats",
     "log_odds": "nats",
+    "margin": "nats",
     "probability": "probability",
     "logit": "logits",
     "prediction": "units of the target",

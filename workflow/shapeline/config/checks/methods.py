@@ -17,7 +17,7 @@ from shapeline.methods import registry
 from shapeline.methods.own import own_arguments
 from shapeline.methods.parameters import External, Own, Partition
 from shapeline.methods.registry import METHODS
-from shapeline.models.ready_kinds import kind_of
+from shapeline.models.ready_kinds import BOOSTED, ESTIMATORS, kind_of
 
 
 def own_shape(place: Place, entry: Any) -> tuple | str | None:
@@ -209,9 +209,11 @@ def network(label: Label) -> Iterator[str]:
         if (model.architecture or framework_of(model) != "torch") and not list(kind_of_data(label)):
             of = f"models.{label.place.experiment.model}"
             yield f"{label.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
-    elif "estimator" in method.needs and kind_of(model.source, model.framework) != ".skops":
-        of = f"models.{label.place.experiment.model}"
-        yield f"{label.where}: {name} reads a pipeline in a .skops file, which {of} is not; use kernel_shap"
+    elif "estimator" in method.needs and kind_of(model.source, model.framework) not in ESTIMATORS:
+        of, trees = f"models.{label.place.experiment.model}", " or boosted trees" * (name == "tree_shap")
+        yield f"{label.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
+    elif name == "linear_shap" and kind_of(model.source, model.framework) in BOOSTED:
+        yield f"{label.where}: linear_shap reads linear models, and {model.source} holds trees; use tree_shap"
     elif method.torch_only and framework_of(model) != "torch":
         yield (
             f"{label.where}: {name} needs a torch model and models.{label.place.experiment.model} is of "

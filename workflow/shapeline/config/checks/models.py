@@ -128,8 +128,12 @@ def _taken_by_file(where: str, model: Model, config: Config) -> Iterator[str]:
     """A pipeline takes tables, and a Keras file ids that are known here."""
     dataset = config.datasets.get(model.dataset)
     source: Source | None = source_of(dataset)
-    if source and ready_kinds.suffix_of(model.source) == ".skops" and source.kind != "table":
-        yield f"{where}.source: a pipeline takes tables, not a dataset of kind {source.kind}; give another model"
+    suffix = ready_kinds.suffix_of(model.source)
+    if problem := ready_kinds.not_installed(suffix):
+        yield f"{where}.source: {problem}"
+    elif source and suffix in ready_kinds.ESTIMATORS and source.kind != "table":
+        what = "a pipeline takes" if suffix == ".skops" else "boosted trees take"
+        yield f"{where}.source: {what} tables, not a dataset of kind {source.kind}; give another model"
     elif source and source.kind == "text" and not dataset.tokenizer:
         yield (
             f"{where}.source: a Keras file has a vocabulary of its own, which is not known here; give the dataset its "

@@ -53,7 +53,8 @@ class Place:
             return ""
         if self.model.framework:
             return "a function"
-        return "an ONNX file" if ready_kinds.suffix_of(self.model.source) == ".onnx" else "a pipeline"
+        suffix = ready_kinds.suffix_of(self.model.source)
+        return {".onnx": "an ONNX file", ".skops": "a pipeline"}.get(suffix, "a file of boosted trees")
 
     def metrics(self) -> Iterator[tuple[str, Metric]]:
         """The metrics that the experiment measures, by name."""

@@ -16,12 +16,24 @@ from shapeline.errors import ShapelineError, nearest
 from shapeline.game import references
 from shapeline.game.features import Features
 from shapeline.models.classifier import Classifier
+from shapeline.models.estimators import columns_of
 from shapeline.models.pipeline_file import frame
 from shapeline.report.python.pieces import Cutter, pieces
 
 ABSENT = 1  # the id of a word that is left out or replaced; 0 is padding
 PIECE = re.compile(r"\S+\s*")  # a word with the space behind it, so that all words together are the text
 CHANNELS = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Taking:
+    """A model that is asked of what `take` makes of rows."""
+
+    ask: Callable[[Any], Any]
+    take: Callable[[np.ndarray], Any]
+
+    def __call__(self, rows: np.ndarray) -> Any:
+        return self.ask(self.take(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +80,7 @@ class Given:
         if self.take is None:
             return wrapped
         if wrapped.framework == "function":
-            ask, take = wrapped.module, self.take
-            return dataclasses.replace(wrapped, module=lambda rows: ask(take(rows)))
+            return dataclasses.replace(wrapped, module=Taking(wrapped.module, self.take))
         if self.kind == "text":
             raise ShapelineError(
                 f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give the "
@@ -150,7 +161,8 @@ def _rows_of(reference: object) -> Any:
 
 def _row_of(series: pd.Series, model: object, background: object) -> Any:
     """A Series as one row of a table, where its index names columns, else as texts or one row of numbers."""
-    names = set(background.columns if isinstance(background, pd.DataFrame) else getattr(model, "feature_names_in_", ()))
+    fitted = columns_of(model)
+    names = set(background.columns if isinstance(background, pd.DataFrame) else () if fitted is None else fitted)
     is_row = bool(names) and names <= set(series.index)
     if not is_row and len(series) and all(isinstance(each, str) for each in series):
         return list(series)
@@ -172,7 +184,7 @@ def _framed(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | Non
 
 def _table(model: object, inputs: pd.DataFrame, background: Any, reference: Any, as_array: bool = False) -> Given:
     """A data frame as numbers and codes; a model that was fitted on names is given its own columns, and no others."""
-    fitted = getattr(model, "feature_names_in_", None)
+    fitted = columns_of(model)
     inputs = _columns("inputs", inputs.rename(columns=str), fitted)
     names = list(inputs)
     if len(set(names)) < len(names):
@@ -351,5 +363,6 @@ def _names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
 
 def _fitted_names(model: object, columns: int) -> list[str]:
     """The names that a model was fitted on, for rows that have none."""
-    names = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    fitted = columns_of(model)
+    names = [] if fitted is None else list(map(str, fitted))
     return names if len(names) == columns else []

@@ -8,6 +8,7 @@ from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, nearest
 from shapeline.metrics.origin import TOLERANCE
 from shapeline.models.classifier import Classifier
+from shapeline.models.estimators import classes_of
 
 ASKED_AGAIN = 4  # rows that a model is asked of twice: it must say the same
 WORDS = ("predicted", "true", "each")
@@ -15,8 +16,8 @@ WORDS = ("predicted", "true", "each")
 
 def class_names_of(model: object, class_names: Sequence[str] | None) -> tuple[str, ...]:
     """The names given, else those of a model that knows its classes; none where nobody does."""
-    known = getattr(model, "classes_", ()) if class_names is None else class_names
-    return tuple(map(class_name, known))
+    known = classes_of(model) if class_names is None else class_names
+    return () if known is None else tuple(map(class_name, known))
 
 
 def chosen_targets(

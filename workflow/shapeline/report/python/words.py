@@ -11,6 +11,7 @@ VALUES = {
     "log_probability": "log-probability",
     "expected_log_probability": "expected log-probability",
     "log_odds": "log-odds",
+    "margin": "log-odds, averaged over the reference rows",
     "prediction": "the model's prediction",
 }
 
