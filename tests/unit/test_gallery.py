@@ -56,6 +56,22 @@ def test_a_gallery_is_made_of_pages(folder, capsys):
     assert capsys.readouterr().out.startswith("docs/gallery.md: 2 runs, 1 figures, ")
 
 
+def test_a_run_whose_page_is_gone_keeps_its_entry_and_one_whose_page_is_new_gets_another(folder, capsys):
+    assert gallery.main([str(folder)]) == 0
+    before, picture = (folder / "docs/gallery.md").read_text(), folder / "docs/images/gallery/imdb.png"
+    kept, content = before[before.index('<a id="imdb">') : before.index('<a id="mine">')], picture.read_bytes()
+    (folder / "imdb.html").unlink()
+    write(folder, "mine", "Mine again", advice="Nothing here ranks them.", facts={"labelled rows": "9"})
+    write(folder, "cancer", "Cells", advice="Nothing here ranks them.", facts={"labelled rows": "9"})
+    assert gallery.main([str(folder)]) == 0
+    text = (folder / "docs/gallery.md").read_text()
+    assert kept in text and picture.read_bytes() == content and text.count("imdb.png") == 1
+    rows = re.findall(r"^\| \[(.*?)\]\(#(\w+)\)", text, re.M)
+    assert rows == [("Cells", "cancer"), (r"Reviews \| long", "imdb"), ("Mine again", "mine")]
+    assert "`cancer`" not in text.split("## Not among these")[1] and text.count("## Not among these") == 1
+    assert capsys.readouterr().out.endswith(f"3 runs, 1 figures, {len(content):,} bytes\n")
+
+
 def test_what_is_no_page_or_too_large_is_one_line(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(gallery, "LARGEST", 10)
     assert gallery.main([str(folder)]) == 1 and "larger than a repository should hold" in capsys.readouterr().err

@@ -1,7 +1,8 @@
 """A gallery of finished runs, made from their pages: python -m shapeline.report.gallery FOLDER...
 
 It writes docs/gallery.md and a small figure of each page into docs/images/gallery, and is run at the repository's root.
-It reads pages and no results, so that a page that was kept can stand there when its results are gone."""
+It reads pages and no results, so that a page that was kept can stand there when its results are gone; a run whose page
+is gone as well keeps the entry that it has there. Delete docs/gallery.md to begin anew."""
 
 import base64
 import html
@@ -24,6 +25,7 @@ from shapeline.report.styling import styled
 
 PAGE, PICTURES = Path("docs/gallery.md"), Path("docs/images/gallery")
 LARGEST, LARGEST_OF_ALL = 100_000, 1_000_000  # bytes of a figure, and of all
+ANCHOR, LEFT = '\n<a id="{}"></a>\n', "\n## Not among these\n\n"
 COMMANDS = {"config.yaml": "snakemake {} --cores 2"}
 COMMAND = "snakemake {} --cores 8 --configfile {}"
 SHOWN = re.compile(
@@ -129,27 +131,37 @@ def command(name: str, file: str) -> str:
     return COMMANDS.get(file, COMMAND).format(name, file)
 
 
-def document(pages: Sequence[Page], known: dict[str, tuple[str, dict]], drawn: Iterable[str]) -> str:
-    """The gallery as Markdown; drawn: the names of the pages that have a picture."""
+def document(entries: dict[str, tuple[str, str]], known: dict[str, tuple[str, dict]]) -> str:
+    """The gallery as Markdown, of the row and the section of each run."""
     rows = ["| run | explained | cost | advice to its first question | claims |", "|---|---|---|---|---|"]
-    rows += [
+    table = "\n".join([*rows, *(row for row, _ in entries.values())])
+    return "".join([HEAD, table, "\n", *(section for _, section in entries.values()), *_left(known, set(entries))])
+
+
+def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[str, str]:
+    """The row and the section of a run; drawn: whether it has a picture."""
+    row = (
         f"| [{_cell(page.title)}](#{page.name}) | {_explained(page, known)} | {_cost(page)} | {_cell(_short(page))} "
         f"| {_verdicts(page)} |"
-        for page in pages
-    ]
-    parts = [HEAD, "\n".join(rows), "\n"]
-    for page in pages:
-        file = known.get(page.name, ("", {}))[0]
-        parts.append(f'\n<a id="{page.name}"></a>\n\n## {_cell(page.title)}\n\n')
-        parts.append(
-            f"`{command(page.name, file)}`\n\n" if file else "Its model and data are not in the repository.\n\n"
-        )
-        if page.name in drawn:
-            link = PICTURES.relative_to(PAGE.parent) / f"{page.name}.png"
-            parts.append(f"![{page.name}: means with their intervals, and evaluations an instance]({link})\n\n")
-        parts += [f"- {_cell(said)}\n" for said in page.advice]
-        parts += [f"- **{_cell(verdict)}**: {_cell(claim)}. {_cell(found)}\n" for claim, found, verdict in page.claims]
-    return "".join([*parts, *_left(known, {page.name for page in pages})])
+    )
+    file = known.get(page.name, ("", {}))[0]
+    parts = [f"{ANCHOR.format(page.name)}\n## {_cell(page.title)}\n\n"]
+    parts.append(f"`{command(page.name, file)}`\n\n" if file else "Its model and data are not in the repository.\n\n")
+    if drawn:
+        link = PICTURES.relative_to(PAGE.parent) / f"{page.name}.png"
+        parts.append(f"![{page.name}: means with their intervals, and evaluations an instance]({link})\n\n")
+    parts += [f"- {_cell(said)}\n" for said in page.advice]
+    parts += [f"- **{_cell(verdict)}**: {_cell(claim)}. {_cell(found)}\n" for claim, found, verdict in page.claims]
+    return row, "".join(parts)
+
+
+def kept() -> dict[str, tuple[str, str]]:
+    """The entries of the gallery that is there."""
+    text = PAGE.read_text(encoding="utf-8").partition(LEFT)[0] if PAGE.exists() else ""
+    rows = {found[1]: found[0] for found in re.finditer(r"^\| \[.*\]\(#(\w+)\) \|.*$", text, re.M)}
+    parts = re.split(re.escape(ANCHOR).replace(r"\{\}", r"(\w+)"), text)
+    sections = zip(parts[1::2], parts[2::2], strict=True)
+    return {name: (rows[name], ANCHOR.format(name) + section) for name, section in sections}
 
 
 def _left(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
@@ -158,7 +170,7 @@ def _left(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
     for name, (file, _) in known.items():
         if name not in there:
             names.setdefault(file, []).append(name)
-    yield "\n## Not among these\n\nWhat each takes is told by `snakemake doctor --cores 1` with the same file.\n\n"
+    yield f"{LEFT}What each takes is told by `snakemake doctor --cores 1` with the same file.\n\n"
     for file, some in names.items():
         yield f"- {', '.join(f'`{name}`' for name in some)}: `{command('NAME', file)}`\n"
 
@@ -206,24 +218,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         files = {file.stem: file for folder in folders for file in sorted(folder.glob("*.html"))}
         known = configured()
-        order = {name: place for place, name in enumerate(known)}
-        names = sorted((name for name in files if name not in OTHERS), key=lambda name: order.get(name, len(order)))
-        pages = [read(files[name]) for name in names]
+        pages = [read(file) for name, file in files.items() if name not in OTHERS]
         if not pages:
             raise ShapelineError("no pages: python -m shapeline.report.gallery FOLDER..., of results/reports")
         drawn = {page.name: picture(*page.points) for page in pages if page.points}
-        if max(map(len, drawn.values()), default=0) > LARGEST or sum(map(len, drawn.values())) > LARGEST_OF_ALL:
+        made = {page.name: entry(page, known, page.name in drawn) for page in pages}
+        before = {name: said for name, said in kept().items() if name not in made}
+        pictures = {file.stem: file.read_bytes() for file in PICTURES.glob("*.png") if file.stem in before} | drawn
+        if max(map(len, pictures.values()), default=0) > LARGEST or sum(map(len, pictures.values())) > LARGEST_OF_ALL:
             raise ShapelineError("the figures are larger than a repository should hold; name fewer pages")
     except ShapelineError as error:
         print(error, file=sys.stderr)
         return 1
+    order = {name: place for place, name in enumerate(known)}
+    entries = dict(sorted({**before, **made}.items(), key=lambda each: order.get(each[0], len(order))))
     PICTURES.mkdir(parents=True, exist_ok=True)
     for old in PICTURES.glob("*.png"):
         old.unlink()
-    for name, content in drawn.items():
+    for name, content in pictures.items():
         (PICTURES / f"{name}.png").write_bytes(content)
-    PAGE.write_text(document(pages, known, drawn), encoding="utf-8")
-    print(f"{PAGE}: {len(pages)} runs, {len(drawn)} figures, {sum(map(len, drawn.values())):,} bytes")
+    PAGE.write_text(document(entries, known), encoding="utf-8")
+    print(f"{PAGE}: {len(entries)} runs, {len(pictures)} figures, {sum(map(len, pictures.values())):,} bytes")
     return 0
 
 
