@@ -6,14 +6,24 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: setup report test test-quick test-real chaos check benchmark docs release clean
 
-# The stamp is newer than the pins once they are installed; then set-up is skipped.
+# The stamp is newer than the pins once they are installed; then set-up is skipped, unless a package went missing since.
 setup: .venv/installed
+ifneq ($(wildcard .venv/installed),)
+ifneq ($(shell $(BIN)/python -c "import importlib.util as u; print(all(map(u.find_spec, ('torch', 'keras', 'snakemake', 'pip'))))"),True)
+$(info .venv is not whole; it is set up again.)
+$(shell rm -f .venv/installed)
+endif
+endif
 .venv/installed: requirements.txt constraints.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Shapeline needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@$(BIN)/python -c 'import pip' 2>/dev/null || { $(CHECK) && $(PYTHON) -m venv --clear .venv; }
+	$(call install,-r requirements.txt)
+	$(call install,--no-deps -e .)
 	@touch $@
+
+CHECK = $(PYTHON) -c 'import sys; (3, 11) <= sys.version_info[:2] <= (3, 13) or sys.exit("Shapeline needs Python 3.11, 3.12 or 3.13, for which all pinned packages have wheels, and this is %d.%d; set PYTHON=/path/to/python3.13" % sys.version_info[:2])'
+# By uv where it is installed, which is several times as fast, else and where it fails by pip.
+install = { command -v uv >/dev/null && uv pip install --quiet --python $(BIN)/python $(1); } || \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(1)
 
 report: setup
 	snakemake --cores $(CORES)
