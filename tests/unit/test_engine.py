@@ -346,6 +346,13 @@ def test_without_onnx_runtime_the_other_forms_are_tried(monkeypatch, caplog):
     assert "no_such_runtime is not installed" in caplog.text
 
 
+def test_a_large_network_is_not_held_three_times(monkeypatch):
+    model, inputs, reference = cnn(), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    monkeypatch.setattr(torch_onnx, "LARGEST", 1 << 4)
+    with pytest.raises(ShapelineError, match="an export holds them three times"):
+        torch_forms.prepare(model, Form("onnx"), traced_rows(inputs, reference))
+
+
 def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monkeypatch):
     from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
 

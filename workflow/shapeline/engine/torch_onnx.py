@@ -12,6 +12,7 @@ import torch
 from shapeline.engine.forms import FormRefused, first_line
 
 NEEDED = ("onnx", "onnxruntime")
+LARGEST = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
 FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)  # of the exporter
 
 
@@ -26,6 +27,9 @@ def exported(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Ten
         raise FormRefused(f"{missing[0]} is not installed")
     if rows.device.type != "cpu":
         raise FormRefused("ONNX Runtime is used on the CPU alone")
+    weights = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+    if weights > LARGEST:
+        raise FormRefused(f"its weights take {weights >> 20} MiB, and an export holds them three times")
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
