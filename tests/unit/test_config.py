@@ -132,6 +132,11 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             {"kind": "array", "path": "$NOT_SET/a.npy"},
             ["digits.reference.path", "NOT_SET"],
         ),
+        (
+            "experiments.digits.reference",
+            {"kind": "conditional"},
+            ["'conditional' does not fit a dataset of kind image"],
+        ),
         ("experiments.digits.reference", "pad", ["'pad' does not fit a dataset of kind image"]),
         ("experiments.digits.features", {"kind": "word"}, ["Allowed: pixel, patch, superpixel"]),
         ("experiments.digits.features", {"kind": "superpixel", "segment": 9}, ["unknown key", "'segments'"]),

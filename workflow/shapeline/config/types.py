@@ -216,6 +216,14 @@ class Background(Strict):
     rows: Positive = Field(16, description="Training rows drawn; the model's probability is averaged over them.")
 
 
+class Conditional(Strict):
+    kind: Literal["conditional"]
+    form: Literal["gaussian", "neighbours"] = Field(
+        "gaussian", description="Draws of a Gaussian given the columns present, or the records nearest on these."
+    )
+    rows: Positive = Field(16, description="Draws, or records; the model's probability is averaged over them.")
+
+
 class Blur(Strict):
     kind: Literal["blur"]
     sigma: float | None = Field(None, gt=0, description="Pixels; an eighth of the shorter side by default.")
@@ -243,6 +251,7 @@ def kind(reference: Any) -> str | None:
 Reference = Annotated[
     Annotated[Literal["zero", "mean", "mean_value", "mean_image", "pad", "mask", "delete", "blur"], Tag("mean")]
     | Annotated[Background, Tag("background")]
+    | Annotated[Conditional, Tag("conditional")]
     | Annotated[Pad, Tag("pad")]
     | Annotated[Blur, Tag("blur")]
     | Annotated[Array, Tag("array")],

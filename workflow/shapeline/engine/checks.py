@@ -21,6 +21,14 @@ def shared_reference(reference: Reference, inputs: np.ndarray) -> Reference:
     return Reference(as_array(reference.of(inputs[:1])[0], inputs.dtype))
 
 
+def given_rows(question, inputs: np.ndarray, masks: np.ndarray, start: int) -> np.ndarray:
+    """Rows (n, K, M, cells) that hang on what is present, of inputs (n, cells) from instance `start` on; masks (K, d),
+    or those of all instances (all, K, d)."""
+    own = masks[None] if masks.ndim == 2 else masks[start : start + len(inputs)]
+    kept = question.features.expand(own.reshape(-1, own.shape[-1])).reshape(*own.shape[:2], -1)
+    return as_array(question.reference.given(inputs, kept), inputs.dtype)
+
+
 def check_question(question, inputs: np.ndarray, masks: np.ndarray) -> None:
     model, features, value = question.model, question.features, question.value
     reference = shared_reference(question.reference, inputs)

@@ -16,7 +16,7 @@ from scipy.special import log_softmax
 
 from shapeline.engine import search
 from shapeline.engine.backends import masked_rows
-from shapeline.engine.checks import as_array, check_finite, shared_reference
+from shapeline.engine.checks import as_array, check_finite, given_rows, shared_reference
 from shapeline.engine.forms import CALIBRATION_SECONDS, Form
 from shapeline.engine.question import Question
 from shapeline.engine.scoring import score
@@ -69,7 +69,11 @@ def values(
             stop = min(start + a, n)
             rows = inputs[start:stop]
             instance, coalition, background = np.indices((stop - start, last - first, M), np.int32).reshape(3, -1)
-            if own is not None:
+            if question.reference.given is not None:
+                filled = given_rows(question, rows, masks[..., first:last, :], start)
+                absent = tf.constant(filled.reshape(-1, filled.shape[-1]))
+                background = (instance * (last - first) + coalition) * M + background
+            elif own is not None:
                 absent = tf.constant(_flat(as_array(own(rows), rows.dtype).reshape(-1, *rows.shape[1:])))
                 background = instance * M + background
             present = shared

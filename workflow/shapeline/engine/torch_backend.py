@@ -13,7 +13,7 @@ import torch
 
 from shapeline.engine import search
 from shapeline.engine.backends import masked_rows, traced_rows
-from shapeline.engine.checks import as_array, check_finite, shared_reference
+from shapeline.engine.checks import as_array, check_finite, given_rows, shared_reference
 from shapeline.engine.forms import Form, FormRefused
 from shapeline.engine.question import Question
 from shapeline.engine.torch_forms import FORMS
@@ -46,6 +46,7 @@ def values(
 ) -> np.ndarray:
     """As Question.values, which has checked everything: values (n, K) float64."""
     model, value, own = question.model, question.value, question.reference.own
+    given = question.reference.given
     reference = shared_reference(question.reference, inputs)
     result = np.empty((len(inputs), masks.shape[-2]))
     n, K, M = *result.shape, len(reference.rows)
@@ -84,6 +85,10 @@ def values(
                     else:
                         present = shared[:, k - first : end - first]
                     pairs = (stop - start, end - k, M)
+                    if given is not None:
+                        rows = given_rows(question, inputs[start:stop], masks[..., k:end, :], start)
+                        absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*pairs, -1)
+                        fill = filler(absent, runner.flat(inputs[start:stop]).to(runner.device)[:, None, None])
                     filled = buffer[: math.prod(pairs)]
                     fill(present[:, :, None], filled.view(*pairs, -1))
                     outputs.append(runner.outputs(filled).view(*pairs, -1))

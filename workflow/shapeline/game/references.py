@@ -16,6 +16,7 @@ from shapeline.datasets import sources
 from shapeline.datasets.stored import blocks
 from shapeline.datasets.tokenizer import DELETED
 from shapeline.errors import ShapelineError, nearest
+from shapeline.game import conditional
 from shapeline.seeds import seed_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ KINDS = {
     "mean_value": {},
     "mean_image": {},
     "background": {"rows": 16},
+    "conditional": {"form": "gaussian", "rows": 16},
     "pad": {"id": None},
     "mask": {},
     "delete": {},
@@ -38,7 +40,7 @@ OF_FOLDERS = ("mask", "delete")  # of texts by the tokenizer of a folder; of pic
 TOKEN_KINDS = ("pad", *OF_FOLDERS, "zero", "background", "array")
 # By the kind of a dataset, as its card states it.
 FITTING = {
-    "image": tuple(kind for kind in KINDS if kind not in ("pad", "mask")),
+    "image": tuple(kind for kind in KINDS if kind not in ("pad", "mask", "conditional")),
     "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur", *OF_FOLDERS)),
     "text": TOKEN_KINDS,
 }
@@ -52,11 +54,13 @@ class Reference:
 
     rows: (M, *input_shape), float32, or the inputs' own integers where these are tokens; None where `own` is given.
     M = 1 is plug-in; for M > 1 the model's probability is averaged over the M rows and the log is taken after (Chen et
-    al. 2018, section 2.1). own: from inputs (n, *input_shape) to their rows (n, M, *input_shape).
+    al. 2018, section 2.1). own: from inputs (n, *input_shape) to their rows (n, M, *input_shape). given: rows that
+    hang on what is present, as `conditional.build` has them; `rows` are then those of the empty coalition.
     """
 
     rows: np.ndarray | None
     own: Callable[[np.ndarray], np.ndarray] | None = None
+    given: conditional.Fill | None = None
 
     @property
     def leaves_out(self) -> bool:
@@ -87,6 +91,8 @@ def parse(settings: dict | str) -> tuple[str, dict]:
             least = 1 if key == "rows" else 0
             good = (type(number) is int and number >= least) or (key == "id" and number is None)
             wanted = f"a whole number of {least} or more"
+        elif key == "form":
+            good, wanted = number in conditional.FORMS, " or ".join(conditional.FORMS)
         elif key == "sigma":
             wanted = "a number of pixels above 0"
             good = number is None or (type(number) in (int, float) and 0 < number < np.inf)
@@ -103,7 +109,8 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     zero; mean_value: one number per channel, the mean over all training pixels (tables: the column means, the most
     frequent code of a column of categories); mean_image:
     the mean training input; mean: mean_value; background: `rows` training inputs drawn by seed without replacement, of
-    which a smaller draw is always a part; pad: token `id` everywhere, by default what the card says stands for an
+    which a smaller draw is always a part; conditional: rows that hang on the cells that are present, of tables of
+    numbers; pad: token `id` everywhere, by default what the card says stands for an
     absent word or character; mask: the tokenizer's mask token; delete: DELETED, which leaves the token out of the
     document, in a picture NaN, which leaves a transformer's patch out; blur: each image under a Gaussian filter of
     `sigma` pixels, by default an eighth of its shorter side (Fong & Vedaldi 2017); array: the user's own rows, in the
@@ -140,6 +147,8 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
             _check_known(f"reference {sources.expand(chosen['path'])}", rows, dataset.card)
         return Reference(rows)
     training = np.flatnonzero(dataset.split == 0)
+    if kind == "conditional":
+        return _conditional(chosen, dataset, training, seed)
     n_rows = chosen.get("rows", 1)
     if n_rows > len(training):
         raise ShapelineError(f"reference key 'rows': {n_rows} asked of {len(training)} training record(s).")
@@ -154,6 +163,17 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     if kind != "mean_image" and len(input_shape) == 3:
         mean = np.broadcast_to(mean.mean(axis=(1, 2), keepdims=True), input_shape)
     return Reference(mean[None].astype(np.float32))
+
+
+def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: int) -> Reference:
+    """Rows that hang on the present cells, of a table without categories."""
+    if dataset.inputs.ndim != 2:
+        raise ShapelineError("reference kind 'conditional': the inputs are no table; use mean or background.")
+    for name in dataset.card.get("categorical") or {}:
+        raise ShapelineError(f"reference kind 'conditional': column '{name}' holds categories; use background.")
+    rng = np.random.default_rng(seed_of("conditional", seed))
+    rows, given = conditional.build(chosen["form"], chosen["rows"], dataset.inputs[training], rng)
+    return Reference(rows, given=given)
 
 
 def file_of(settings: dict | str) -> Path | None:

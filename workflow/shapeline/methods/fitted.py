@@ -43,6 +43,8 @@ def shapley(
     explain: from a Fitted, prepared inputs (n, k) and reference rows (M, k), the feature of each of the k (-1: never
     removed), d and the outputs (n,) asked, to scores. Raises ShapelineError where it cannot be read so.
     """
+    if question.reference.given is not None:
+        raise unsupported(f"{where}: absent columns hang on the present ones under reference: conditional; {OTHERS}")
     fitted, features = opened(where, question.model.module, dataset), question.features
     rows = question.reference.of(inputs)[0]
     given, absent = fitted.prepare(inputs), fitted.prepare(rows)

@@ -1,0 +1,101 @@
+"""Absent columns of a table as the present ones suggest them: rows of the conditional distribution (Aas, Jullum &
+Loland 2021), by a Gaussian or by the nearest records; coalitions are then rows that data could hold."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+
+RIDGE = 1e-6  # on the diagonal of the correlations: columns that say the same are no trouble then
+MOST_RECORDS = 2000  # among which neighbours are looked for
+CELLS = 1 << 24  # of distances, or of matrices, that are held at a time
+FORMS = ("gaussian", "neighbours")
+
+Fill = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def build(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Fill]:
+    """What fills absent cells, from records (n, c) of numbers: the rows (M, c) where all are absent, and the function
+    from inputs (n, c) and kept cells (n or 1, K, c) bool to rows (n, K, M, c), whose kept cells mean nothing.
+
+    gaussian: M draws given the kept cells, of the records' mean and covariance; the draws' mean is the conditional mean
+    itself. neighbours: the M records nearest on the kept cells, each over its standard deviation. Raises
+    ShapelineError for missing numbers and for too few records.
+    """
+    records = np.asarray(records, np.float64)
+    if not np.isfinite(records).all():
+        raise ShapelineError("reference kind 'conditional': a column has missing numbers; use mean or background.")
+    if len(records) < (least := rows if form == "neighbours" else 2):
+        raise ShapelineError(
+            f"reference kind 'conditional': form {form} needs {least} training record(s) and has {len(records)}."
+        )
+    if form == "neighbours":
+        records = records[rng.permutation(len(records))[: max(MOST_RECORDS, rows)]]
+        return records[:rows].astype(np.float32), Neighbours(records, _scale(records), rows).fill
+    mean, scale = records.mean(axis=0), _scale(records)
+    correlation = ((records - mean) / scale).T @ ((records - mean) / scale) / len(records)
+    correlation[np.diag_indices(len(mean))] += RIDGE
+    draws = rng.normal(size=(rows, len(mean)))
+    if rows > 1:
+        draws -= draws.mean(axis=0)
+        draws *= np.sqrt(rows / (rows - 1))
+    else:
+        draws[:] = 0
+    gaussian = Gaussian(mean, scale, correlation, draws @ np.linalg.cholesky(correlation).T)
+    return (mean + scale * gaussian.draws).astype(np.float32), gaussian.fill
+
+
+def _scale(records: np.ndarray) -> np.ndarray:
+    """Standard deviations (c,), 1 of a column that is constant."""
+    scale = records.std(axis=0)
+    return np.where(scale > 0, scale, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """mean, scale (c,); correlation (c, c); draws (M, c) of the whole distribution, standardised."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+    correlation: np.ndarray
+    draws: np.ndarray
+
+    def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """As `build` says: a draw of the whole is moved by what the kept cells differ from it (Matheron's rule), which
+        is a draw given these."""
+        given = (np.asarray(inputs, np.float64) - self.mean) / self.scale
+        result = np.empty((len(inputs), kept.shape[1], *self.draws.shape), np.float32)
+        step = max(1, CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.draws.size))
+        apart = given[:, None, None, :] - self.draws  # (n, 1, M, c)
+        for start in range(0, kept.shape[1], step):
+            part = kept[:, start : start + step]
+            both = part[..., :, None] & part[..., None, :]
+            matrix = np.where(both, self.correlation, np.eye(len(self.mean)))
+            gain = np.linalg.solve(matrix, part[..., :, None] * self.correlation)
+            moved = self.draws + (apart * part[:, :, None, :]) @ gain
+            result[:, start : start + step] = self.mean + self.scale * moved
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """records (N, c), scale (c,), and how many of the nearest fill; of equally near ones the first."""
+
+    records: np.ndarray
+    scale: np.ndarray
+    rows: int
+
+    def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """As `build` says."""
+        result = np.empty((len(inputs), kept.shape[1], self.rows, inputs.shape[1]), np.float32)
+        step = max(1, CELLS // len(self.records))
+        for number, row in enumerate(np.asarray(inputs, np.float64)):
+            squares = ((row - self.records) / self.scale) ** 2
+            own = kept[number if len(kept) > 1 else 0]
+            for start in range(0, len(own), step):
+                distance = own[start : start + step].astype(np.float64) @ squares.T
+                nearest = np.argsort(distance, axis=1, kind="stable")[:, : self.rows]
+                result[number, start : start + step] = self.records[nearest]
+        return result
