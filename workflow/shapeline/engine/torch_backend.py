@@ -46,7 +46,6 @@ def values(
 ) -> np.ndarray:
     """As Question.values, which has checked everything: values (n, K) float64."""
     model, value, own = question.model, question.value, question.reference.own
-    given = question.reference.given
     reference = shared_reference(question.reference, inputs)
     result = np.empty((len(inputs), masks.shape[-2]))
     n, K, M = *result.shape, len(reference.rows)
@@ -64,7 +63,6 @@ def values(
         a, b = tile(n, K, max(1, runner.limit // M))
         buffer = torch.empty((a * b * M, runner.size), dtype=absent.dtype, device=runner.device)
         chunk = b * max(1, MASK_BYTES[runner.device.type] // (4 * runner.size * b))
-        evaluations = 0
         for first in range(0, K, chunk):
             last = min(first + chunk, K)
             shared = present = None  # frees those of the chunk before, which are as large
@@ -85,10 +83,8 @@ def values(
                     else:
                         present = shared[:, k - first : end - first]
                     pairs = (stop - start, end - k, M)
-                    if given is not None:
-                        rows = given_rows(question, inputs[start:stop], masks[..., k:end, :], start)
-                        absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*pairs, -1)
-                        fill = filler(absent, runner.flat(inputs[start:stop]).to(runner.device)[:, None, None])
+                    if question.reference.given is not None:
+                        fill = _given_filler(runner, question, inputs[start:stop], masks[..., k:end, :], start)
                     filled = buffer[: math.prod(pairs)]
                     fill(present[:, :, None], filled.view(*pairs, -1))
                     outputs.append(runner.outputs(filled).view(*pairs, -1))
@@ -97,10 +93,16 @@ def values(
                         outputs = []
                 block = result[start:stop, first:last] = torch.cat(scored, dim=1).cpu().numpy()
                 check_finite(question, block, start, first)
-                evaluations += (stop - start) * (last - first)
                 if progress:
-                    progress(stop if last == K else 0, evaluations)
+                    progress(stop if last == K else 0, first * n + stop * (last - first))
     return result
+
+
+def _given_filler(runner: Runner, question: Question, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
+    """The filler of a tile whose absent features hang on the present ones; arguments as of `given_rows`."""
+    rows = given_rows(question, inputs, masks, start)
+    absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*rows.shape[:3], -1)
+    return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
