@@ -181,6 +181,9 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
         ):
             np.testing.assert_allclose(scores, said.scores[row][: len(words)], atol=1e-5)
             assert (list(words[:second]), list(words[second:])) == WORDS[PAIRS.index(pairs[row])]
+        own_pairs = selection.select(subject, 0, texts=[list(pair) for pair in pairs])
+        for name in ("words", "second", "probability"):
+            assert list(map(str, own_pairs[name])) == list(map(str, chosen[name]))
     assert loading.load(tmp_path / "out").owners.max() == 6
 
 
@@ -230,8 +233,21 @@ def test_bad_files_and_keys_are_one_line(table, tmp_path):
     refused("datasets.pairs: .*'text_pair': .*'hypotheses'.*hypothesis", config(text_pair="hypotheses"))
     refused("'text_pair': pairs are cut by the tokenizer of a folder", config(tokenizer="own.py:cut"))
     raw = config()
-    raw["experiments"]["pairs"]["instances"] = {"texts": ["a film"]}
-    refused("the documents are pairs and these are single texts", raw)
+    for own, said in (
+        (
+            [["a film", "good"], "a film"],
+            r"texts.1: the documents of datasets.pairs are pairs; write \[first, second\]",
+        ),
+        ([["a film", " "]], "texts.0: a sentence of it is empty"),
+        ([["a film"]], "texts"),
+        ([["a film", "good", "bad"]], "texts"),
+    ):
+        raw["experiments"]["pairs"]["instances"] = {"texts": own}
+        refused(said, raw)
+    raw["experiments"]["pairs"]["instances"] = {"texts": [["a film", "good"]]}
+    validation.load(raw)
+    raw["datasets"]["pairs"]["text_pair"] = None
+    refused("texts.0: the documents of datasets.pairs are single texts; write one text each", raw)
     raw = config()
     raw["datasets"]["pairs"] |= {"source": "table_file"}
     refused("does not take it|text", raw)

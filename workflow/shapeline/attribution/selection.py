@@ -10,6 +10,7 @@ from shapeline import scores
 from shapeline.attribution.subjects import Subject
 from shapeline.datasets import checks, document_files, regions
 from shapeline.datasets.sources import PARTS
+from shapeline.datasets.tokenizer import PAIR
 from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import LOG_HALF
@@ -21,7 +22,7 @@ class Wanted:
     """The instances to draw, by the keys of `instances` in an experiment.
 
     count: how many; a larger one adds to a smaller one. split: the part of the data they are of.
-    texts: explained in their place: instances -1, -2, ..., label -1.
+    texts: explained in their place, pairs as two each: instances -1, -2, ..., label -1.
     label, correct, objects: only instances of that class, only those predicted correctly, only pictures with so many
     objects of their class. or_all: where there are fewer, all of them.
     near: in their place the records nearest to values by column, in this order; without a model of all parts.
@@ -30,7 +31,7 @@ class Wanted:
 
     count: int = 100
     split: str = "test"
-    texts: list[str] | None = None
+    texts: list[str | list[str]] | None = None
     label: int | str | None = None
     correct: bool = False
     objects: int | None = None
@@ -88,7 +89,8 @@ def _chosen(subject: Subject, seed: int, wanted: Wanted) -> dict:
     """What is known of the instances without the model, by column."""
     if wanted.texts:
         rows = np.full(len(wanted.texts), -1)
-        chosen = {"instance": -1 - np.arange(len(rows)), "row": rows, "label": rows, "text": wanted.texts}
+        texts = [text if isinstance(text, str) else PAIR.join(text) for text in wanted.texts]
+        chosen = {"instance": -1 - np.arange(len(rows)), "row": rows, "label": rows, "text": texts}
     else:
         rows = _nearest(subject, wanted) if wanted.near else _drawn(subject, seed, wanted)
         chosen = {"instance": subject.dataset.ids[rows], "row": rows, "label": subject.dataset.labels[rows]}

@@ -268,8 +268,16 @@ class Instances(Strict):
         None, description="Only pictures with so many objects of their class, where a dataset knows them."
     )
     or_all: bool = Field(False, description="Where there are fewer, all of them, in place of an error.")
-    texts: list[Annotated[str, Field(min_length=1)]] | None = Field(
-        None, min_length=1, description="Documents of one's own, explained in place of test instances."
+    texts: (
+        list[
+            Annotated[str, Field(min_length=1)]
+            | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2, max_length=2)]
+        ]
+        | None
+    ) = Field(
+        None,
+        min_length=1,
+        description="Documents of one's own, explained in place of test instances; pairs are [first, second].",
     )
     near: list[dict[str, float | str]] | None = Field(
         None,

@@ -310,7 +310,8 @@ def _features(config: Config, name: str, entry) -> float:
     if chosen.kind == "superpixel":
         return float(chosen.segments or 50)
     if texts := experiment.instances.texts:
-        return sum(len(text.split()) for text in texts) / len(texts)
+        sentences = [each for text in texts for each in ([text] if isinstance(text, str) else text)]
+        return sum(len(each.split()) for each in sentences) / len(texts)
     dataset = paths.dataset_of(config, name)
     shape = input_shape(config, dataset)
     if chosen.kind in ("word", "character_run"):

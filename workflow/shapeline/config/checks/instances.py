@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from shapeline.config.checks.place import Place
 from shapeline.datasets import checks
+from shapeline.datasets.tokenizer import PAIR
 from shapeline.errors import ShapelineError, nearest
 
 
@@ -16,8 +17,13 @@ def own_texts(place: Place) -> Iterator[str]:
         yield f"{where}.count: texts of one's own are all explained; remove the count"
     if source and source.kind != "text":
         yield f"{where}.texts: only a dataset of kind text takes them, not one of kind {source.kind}"
-    if place.dataset and place.dataset.text_pair:
-        yield f"{where}.texts: the documents are pairs and these are single texts; explain pairs by shapeline.explain"
+    of_pairs = bool(place.dataset and place.dataset.text_pair)
+    for number, text in enumerate(chosen.texts):
+        if isinstance(text, list) != of_pairs:
+            wanted = "pairs; write [first, second]" if of_pairs else "single texts; write one text each"
+            yield f"{where}.texts.{number}: the documents of datasets.{place.dataset_name} are {wanted}"
+        elif any(PAIR in sentence or (of_pairs and not sentence.strip()) for sentence in text):
+            yield f"{where}.texts.{number}: a sentence of it is empty or holds the sign U+001E; mend it"
     for key in ("label", "correct", "objects", "or_all"):
         if key in chosen.model_fields_set:
             yield f"{where}.{key}: texts of one's own are all explained and have no class; remove the key"
