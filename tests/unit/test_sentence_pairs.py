@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from IPython.display import HTML
 
 import shapeline
 from shapeline.attribution import selection, subjects
@@ -187,7 +188,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
     assert loading.load(tmp_path / "out").owners.max() == 6
 
 
-def test_the_page_shows_both_sentences_apart(table, tmp_path):
+def test_the_page_shows_both_sentences_apart(table, monkeypatch):
     results = SimpleNamespace(
         dataset_card={"unit": "word", "classes": ["negative", "positive"], "vocabulary": []},
         scores={},
@@ -201,6 +202,11 @@ def test_the_page_shows_both_sentences_apart(table, tmp_path):
     assert "3 words, 1 of them in the first sentence" in page and 'a <br class="pair"> b c' in page
     shown = texts.words(document.words, np.ones(3), second=1).data
     assert shown.index(">a</span>") < shown.index('<br class="pair">') < shown.index(">b</span>")
+    own = picked.assign(instance=-1, label=-1)
+    results.instances, results.measured, results.metadata, results.value_unit = own, {}, {}, "nats"
+    results.labels, results.metrics, results.model_card = {}, {}, {"name": "bert"}
+    monkeypatch.setattr(texts, "sentence_table", lambda *given, units: HTML(given[-1]))
+    assert "a / b c" in texts.explanations(results).data  # one's own pair, as a heading
     single = texts.documents_of(results, picked.drop(columns="second"))
     assert "<br" not in texts.document_page(single, labels=["none"]).data
 

@@ -7,10 +7,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from shapeline import plan
+from shapeline.config.types import Model
 from shapeline.operations import warm
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server needs Linux")
@@ -166,3 +169,17 @@ time.sleep(60)
         psutil.Process(int(server)).wait(10)
         psutil.Process(int(server))
     assert not os.path.exists(folder)
+
+
+def test_a_folder_of_transformers_has_its_libraries_and_no_network(server):
+    config = SimpleNamespace(
+        models={
+            "folder": Model(dataset="texts", source="path/to/folder"),
+            "function": Model(dataset="texts", source="file.py:build"),
+            "keras": Model(dataset="texts", source="own.keras"),
+        }
+    )
+    kinds = [plan.job_libraries(config, name) for name in (*config.models, None)]
+    assert kinds == ["transformers", "torch", "tensorflow", "torch"] and {*kinds} <= {*warm.LIBRARIES}
+    # What is imported there was told so before: huggingface_hub reads it once.
+    assert psutil.Process(server[1].pid).environ()["HF_HUB_OFFLINE"] == "1"

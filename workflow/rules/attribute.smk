@@ -13,7 +13,7 @@ rule select_instances:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
-        framework=lambda w: plan.job_framework(
+        framework=lambda w: plan.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
     params:
@@ -40,7 +40,7 @@ rule attribute:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: plan.job_framework(
+        framework=lambda w: plan.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,

@@ -14,7 +14,7 @@ rule measure:
         gpu=lambda w: GPU if METRICS[w.metric].asks_model else 0,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=lambda w: (CONFIG.device if METRICS[w.metric].asks_model else "cpu"),
-        framework=lambda w: plan.job_framework(
+        framework=lambda w: plan.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         asked=lambda w: plan.asked_of_scores(CONFIG, w.experiment, w.metric, w.label),

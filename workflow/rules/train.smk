@@ -34,7 +34,7 @@ rule train_model:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: plan.job_framework(CONFIG, w.model),
+        framework=lambda w: plan.job_libraries(CONFIG, w.model),
     params:
         settings=lambda w: plan.train_job(CONFIG, w.model),
     script:

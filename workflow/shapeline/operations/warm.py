@@ -18,6 +18,7 @@ DOOR = "SHAPELINE_WARM"  # in the environment: the folder of the server's socket
 BASE = "base"
 # What every job imports, and what those of a framework import besides; a score file names the packages that were
 # imported, so no job starts with one that it does not use.
+TORCH = ("torch", "safetensors.torch", "onnx", "torch.onnx.utils")
 LIBRARIES = {
     BASE: (
         *("snakemake.script", "psutil", "filelock", "networkx", "tqdm"),
@@ -25,7 +26,8 @@ LIBRARIES = {
         *("scipy.stats", "scipy.linalg", "scipy.sparse", "scipy.special"),
         *("pydantic.fields", "pydantic.functional_validators", "pydantic.root_model"),
     ),
-    "torch": ("torch", "safetensors.torch", "onnx", "torch.onnx.utils"),
+    "torch": TORCH,
+    "transformers": (*TORCH, "transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
     "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
     "report": ("papermill", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # as whole runs are forks in tests
@@ -51,7 +53,9 @@ def server(folder: str, **options):
     """A server's Popen; its sockets are in `folder`, which it removes; it says "ready" and ends when its input does."""
     import subprocess
 
-    one = {"MPLBACKEND": "agg"} | {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+    from shapeline.datasets.folders import OFFLINE
+
+    one = OFFLINE | {"MPLBACKEND": "agg"} | {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
     words = [sys.executable, "-P", __file__, "serve", folder]

@@ -29,7 +29,7 @@ __getattr__, __dir__ = names_from(
         "sources": "tracked",
         "own": "tracked",
         "environment": "code",
-        "job_framework": "code",
+        "job_libraries": "code",
         "prepare_code": "code",
         "train_code": "code",
         "randomise_code": "code",

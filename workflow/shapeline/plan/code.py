@@ -106,6 +106,14 @@ def job_framework(config: Config, model: str | None) -> str:
     return "torch" if framework == "function" else framework  # whose rows torch fills
 
 
+def job_libraries(config: Config, model: str | None) -> str:
+    """What those jobs import, by its name in operations/warm.py."""
+    entry = config.models[model] if model else None
+    if entry and ready_kinds.kind_of(entry.source, entry.framework) == "folder":
+        return "transformers"
+    return job_framework(config, model)
+
+
 def model_code(config: Config, model: str) -> list[str]:
     """Modules that a model is built or read by."""
     entry = config.models[model]

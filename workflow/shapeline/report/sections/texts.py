@@ -14,6 +14,7 @@ import pandas as pd
 from IPython.display import HTML
 
 from shapeline.datasets import document_files, text
+from shapeline.datasets.tokenizer import PAIR
 from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
 from shapeline.report.elements import note, together
@@ -281,7 +282,8 @@ def explanations(results: Results) -> HTML:
         tables = [
             sentence_table(
                 *(document.words, _exact_first(results, document.scores)),
-                *(experiment.evaluations(results, row["instance"]), results.value_unit, row["text"]),
+                *(experiment.evaluations(results, row["instance"]), results.value_unit),
+                row["text"].replace(PAIR, " / "),
                 units=document.units,
             )
             for document, row in zip(documents_of(results, own), own.to_dict("records"), strict=True)
