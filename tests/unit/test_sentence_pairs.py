@@ -257,6 +257,9 @@ def test_bad_files_and_keys_are_one_line(table, tmp_path):
     raw = config()
     raw["datasets"]["pairs"] |= {"source": "table_file"}
     refused("does not take it|text", raw)
+    table[:0].to_csv("pairs.csv", index=False)
+    with pytest.raises(ShapelineError, match=r"pairs\.csv: holds a header and no rows"):
+        preparation.prepare("text_file", {"path": "pairs.csv", **SETTINGS}, [], tmp_path / "out")
     for cell, said in ((" ", "is empty in 1 row"), ("", "is empty in 1 row"), ("a\x1eb", r"the sign U\+001E in row 2")):
         spoilt = table.copy()
         spoilt.loc[2, "hypothesis"] = cell

@@ -141,6 +141,8 @@ def test_outputs_are_of_the_classes_by_name(place, prepared, tmp_path):
     np.testing.assert_array_equal(named(("Positive", "Negative")), usual[:, ::-1])
     with pytest.raises(ShapelineError, match=r"knows the classes no, yes and the dataset has negative, positive"):
         named(("no", "yes"))
+    with pytest.raises(ShapelineError, match="must be the same: set the dataset's trim: true"):
+        architectures.for_dataset({"source": str(place[0] / PATH)}, {**card, "classes": [" negative", " positive"]})
 
 
 def test_what_is_short_or_unknown_is_refused(prepared, place, tmp_path):
@@ -158,6 +160,11 @@ def test_what_is_short_or_unknown_is_refused(prepared, place, tmp_path):
     transformer.folder(tmp_path / "model", problem_type="multi_label_classification")
     with pytest.raises(ShapelineError, match="gives several labels a text"):
         architectures.for_dataset({"source": f"{tmp_path}/model"}, card)
+    weights = tmp_path / "model/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])  # a download that broke off
+    with pytest.raises(ShapelineError, match="cannot be read by transformers"):
+        architectures.for_dataset({"source": f"{tmp_path}/model"}, card)
+    transformer.folder(tmp_path / "model", problem_type="multi_label_classification")
     whole = tmp_path / "model/config.json"
     whole.write_text(json.dumps(json.loads(whole.read_text()) | {"num_hidden_layers": 2, "problem_type": None}))
     with pytest.raises(ShapelineError, match=r"lack 16 that the model has, first 'bert.encoder.layer.1"):

@@ -22,8 +22,8 @@ WANTED = {
     USER_FILE: "write path/to/file.py:function",
     TOKENIZER: "write path/to/file.py:function, or path/to/folder of a tokenizer.json",
     MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
-    "(.txt) or CatBoost (.cbm), or path/to/folder of transformers; pickle and joblib are not read, so save a pipeline "
-    "with skops.io.dump",
+    "(.txt) or CatBoost (.cbm), or path/to/folder of transformers (here: ./folder); pickle and joblib are not read, so "
+    "save a pipeline with skops.io.dump",
 }
 
 

@@ -42,8 +42,6 @@ def read(
     (path,) = paths.values()
     table = frame(path, csv_file.form_of(form or {}))
     names = chosen(path, list(table), target, columns, categorical)
-    if not len(table):
-        raise ShapelineError(f"{path}: holds a header and no rows.")
     stored = [coded(f"{path}, column '{name}'", table[name], name in (categorical or ())) for name in names]
     inputs = np.stack([values for values, _ in stored], axis=1)
     described = [{"name": name, **what} for name, (_, what) in zip(names, stored, strict=True)]
@@ -130,11 +128,16 @@ def header(path: Path, form: Form = PLAIN) -> list[str]:
 
 def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
     """The whole file as pandas reads it by itself, so that a pipeline made from pandas' own reading fits."""
+    _check_suffix(path, form)
+    table = csv_file.frame(path, form) if path.suffix == ".csv" else _parquet(path)
+    if not len(table):
+        raise ShapelineError(f"{path}: holds a header and no rows.")
+    return table
+
+
+def _parquet(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
-    _check_suffix(path, form)
-    if path.suffix == ".csv":
-        return csv_file.frame(path, form)
     header(path)  # of two columns of one name pandas makes one
     try:
         table = pd.read_parquet(path)

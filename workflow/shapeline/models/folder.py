@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
@@ -15,7 +16,7 @@ from shapeline.models.picture_network import PictureNetwork
 from shapeline.models.text_network import TextNetwork, most_positions, task_of
 
 # What from_pretrained raises for files that are damaged, of another version, or need what is not here.
-UNREADABLE = (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, AttributeError)
+UNREADABLE = (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, AttributeError, SafetensorError)
 UNNAMED = re.compile(r"LABEL_\d+")
 
 
@@ -129,7 +130,9 @@ def _order(source: str, model: Any, classes: list[str]) -> list[int]:
     ):
         if sorted(own) == sorted(asked) and len(set(own)) == len(own):
             return [own.index(name) for name in asked]
+    spaced = {name.strip().casefold() for name in classes} == {label.casefold() for label in labels}
+    remedy = "set the dataset's trim: true" if spaced else "rename those of the file, or id2label in config.json"
     raise ShapelineError(
         f"models: {source} knows the classes {', '.join(labels)} and the dataset has {', '.join(classes)}; they must "
-        "be the same: rename those of the file, or id2label in config.json"
+        f"be the same: {remedy}"
     )

@@ -209,6 +209,8 @@ def network(label: Label) -> Iterator[str]:
         if (model.architecture or framework_of(model) != "torch") and not list(kind_of_data(label)):
             of = f"models.{label.place.experiment.model}"
             yield f"{label.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
+    elif "estimator" in method.needs and list(kind_of_data(label)):
+        return  # told there
     elif "estimator" in method.needs and kind_of(model.source, model.framework) not in ESTIMATORS:
         of, trees = f"models.{label.place.experiment.model}", " or boosted trees" * (name == "tree_shap")
         yield f"{label.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
