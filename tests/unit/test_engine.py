@@ -323,6 +323,18 @@ def test_a_branch_on_the_data_is_refused_as_a_traced_form(traced, caplog):
     assert f"form {traced} left out" in caplog.text
 
 
+class Untraced(Branch):
+    """Raises what a table of its own would, and only while it is traced."""
+
+    def forward(self, rows):
+        return {False: self.convolution}[torch.jit.is_tracing()](rows)
+
+
+def test_a_module_that_cannot_be_traced_runs_as_it_is():
+    model, reference = wrapping.wrap(Untraced()), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    assert calibration.calibrate(model, images(4), reference).name in ("plain", "channels_last")
+
+
 class Sorted(nn.Module):
     """What the exporter refuses, as packed sequences do."""
 

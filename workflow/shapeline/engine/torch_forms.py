@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from shapeline.engine.forms import Form, FormRefused, first_line
-from shapeline.engine.torch_onnx import exported
+from shapeline.engine.torch_onnx import FAILURES, exported
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
@@ -70,7 +70,7 @@ def _frozen(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tens
         try:
             traced = torch.jit.trace(module, rows.clone(), check_trace=False)
             frozen = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-        except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError) as error:
+        except FAILURES as error:
             raise FormRefused(f"tracing failed: {first_line(error)}") from error
     for warning in caught:
         if issubclass(warning.category, torch.jit.TracerWarning):

@@ -13,7 +13,7 @@ from shapeline.engine.forms import FormRefused, first_line
 
 NEEDED = ("onnx", "onnxruntime")
 LARGEST = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
-FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)  # of the exporter
+FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)  # of a trace
 
 
 def exported(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
