@@ -80,7 +80,7 @@ def test_every_method_is_measured_or_left_out_with_a_reason():
     }
     assert set(runs) | set(left_out) == wanted and not set(runs) & set(left_out)
     too_dear = {"shapley", "banzhaf", "myerson", "stratified_svarm", "shapley_interactions", "sample_interactions"}
-    for_another_model = {"linear_shap", "tree_shap", "attention_rollout"}
+    for_another_model = {"linear_shap", "tree_shap", "attention_rollout", "attn_lrp"}
     assert set(left_out) == too_dear | for_another_model
     assert "2^64" in left_out["shapley"]
     seconds, evaluations = runs["kernel_shap"]()

@@ -409,6 +409,14 @@ METHODS = Registry(
             data=("text",),
             unit="none",
         ),
+        "attn_lrp": Method(
+            "gradients",
+            "shapeline.gradients.torch_lrp:attn_lrp",
+            needs=("attention", "derivative", "torch"),
+            gradients=1,
+            data=("text",),
+            unit="none",
+        ),
         "mim": Method(
             "data",
             "shapeline.methods.labelled_points:around_points",

@@ -1,5 +1,7 @@
 """A sequence classifier of transformers as a network of token ids alone, which gives logits."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -72,12 +74,8 @@ class TextNetwork(nn.Module):
     def attentions(self, ids: torch.Tensor) -> list[torch.Tensor]:
         """What the tokens of each layer attend to, (n, heads, t, t); t: of the longest row, padding left out."""
         ids = self._trimmed(ids.long())
-        usual = getattr(self.model.config, "_attn_implementation", None)
-        try:
-            self.model.set_attn_implementation("eager")  # the faster ones keep no weights
+        with self.plainly():
             said = self.model(input_ids=ids, **self._beside(ids), output_attentions=True)
-        finally:
-            self.model.set_attn_implementation(usual)
         layers = getattr(said, "attentions", None) or [None]
         whole = all(layer is not None and layer.shape[-2:] == (ids.shape[1],) * 2 for layer in layers)
         if not whole or getattr(self.model.config, "classifier_pooling", "cls") != "cls":
@@ -86,6 +84,16 @@ class TextNetwork(nn.Module):
                 "choose another method"
             )
         return list(layers)
+
+    @contextlib.contextmanager
+    def plainly(self) -> Iterator[None]:
+        """Attention as two products and a softmax between them: the faster ones keep no weights."""
+        usual = getattr(self.model.config, "_attn_implementation", None)
+        try:
+            self.model.set_attn_implementation("eager")
+            yield
+        finally:
+            self.model.set_attn_implementation(usual)
 
     def _moved_up(self, ids: torch.Tensor) -> torch.Tensor:
         absent = ids == DELETED
