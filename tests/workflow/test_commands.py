@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -51,6 +52,9 @@ def checkout(tiny, root, tmp_path_factory) -> Checkout:
         shutil.copy2(root / name, path / name)
     shutil.copytree(root / "benchmarks", path / "benchmarks")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", path / ".venv"], check=True)
+    # Of packages it has those that are at hand.
+    (site,) = (path / ".venv/lib").glob("python*/site-packages")
+    (site / "at_hand.pth").write_text(sysconfig.get_path("purelib"))
     for tool in ("snakemake", "snakefmt"):
         if (BIN / tool).exists():
             (path / ".venv/bin" / tool).symlink_to(BIN / tool)
