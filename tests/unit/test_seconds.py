@@ -50,6 +50,18 @@ def test_what_took_but_a_moment_is_made_again_and_the_fastest_counts(total, pass
         made.append(1)
         return [_one([total / 4, total])]
 
-    _settle_seconds([first], again)
+    _settle_seconds([first], again, MOMENT)
     assert len(made) == passes - 1
     assert first.seconds.tolist() == ([total / 4, total / 2] if passes > 1 else [total / 2] * 2)
+
+
+def test_passes_that_take_more_than_they_say_end_with_the_moment():
+    made = []
+
+    def again():
+        made.append(1)
+        time.sleep(0.02)
+        return [_one([0.0005, 0.0005])]
+
+    _settle_seconds([_one([0.0005, 0.0005])], again, 0.05)
+    assert len(made) == 3

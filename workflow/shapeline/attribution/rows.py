@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import math
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -25,7 +26,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.operations.versions import imported
 from shapeline.seeds import seed_of
 
-MOMENT, PASSES = 0.25, 20  # seconds of explanations that are made again for the clock's sake, and how often at most
+MOMENT, PASSES = 0.25, 20  # seconds of a job's explanations made again for the clock's sake, and how often
 
 
 def cache_of(folder: str, files, code: Sequence[str], settings: dict, form: Form, device: str) -> Cache | None:
@@ -88,7 +89,8 @@ def explain_rows(
             explain = functools.partial(_explain, question, inputs[positions], part, method)
             explanations = explain(seeded)
             if not (options.cache or waits(question, options)):  # a cache has the values by now, a server is not ours
-                _settle_seconds(explanations, functools.partial(explain, dataclasses.replace(seeded, progress=None)))
+                again = functools.partial(explain, dataclasses.replace(seeded, progress=None))
+                _settle_seconds(explanations, again, MOMENT * len(part) / len(share) / settings.get("repeats", 1))
             if own:
                 for explanation in explanations:
                     explanation.uncertainty = explanation.pairs = None  # of a cell's equal share there are none
@@ -120,13 +122,15 @@ def _from(progress: Callable[[int, int], None] | None, done: int, made: int) -> 
     return progress and (lambda n, evaluations: progress(done + n, made + evaluations))
 
 
-def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Explanation]]) -> None:
-    """Have seconds that another run would find too: explanations that took but a moment are made again, and the
-    fastest counts."""
-    total = sum(np.nansum(explanation.seconds) for explanation in explanations)
-    for _ in range(1, min(PASSES, math.ceil(MOMENT / total)) if total else 1):
+def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Explanation]], moment: float) -> None:
+    """Have seconds that another run would find too: explanations that took less than a moment are made again until it
+    is over, and the fastest counts."""
+    total, began = sum(np.nansum(explanation.seconds) for explanation in explanations), time.perf_counter()
+    for _ in range(1, min(PASSES, math.ceil(moment / total)) if total else 1):
         for explanation, other in zip(explanations, again(), strict=True):
             explanation.seconds = np.minimum(explanation.seconds, other.seconds)
+        if time.perf_counter() - began > moment:  # of which the seconds are but a part
+            return
 
 
 def _explain(
