@@ -1,17 +1,16 @@
 """Games whose Shapley values are known, what estimators are off by on them, and the page of both."""
 
-import json
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
-from IPython.display import HTML
 
 from benchmarks import accuracy_games
 from shapeline.report.sections import accuracy as page
 from shapeline.statistics import accuracy, known_games
 from shapeline.statistics.known_games import Terms, from_tables, from_terms
+from tests.fixtures import notebooks
 
 from . import games
 
@@ -130,17 +129,7 @@ def test_every_cell_of_the_page_shows_something(root, monkeypatch):
     small = [from_tables(f"game {seed}", np.tanh(games.linear(np.random.default_rng(seed).normal(size=7)))[None])
              for seed in range(3)]  # fmt: skip
     monkeypatch.setattr(page, "read", lambda: [*small, from_terms("terms", [random_terms(9, 9, 0)], "deep")])
-    cells = json.loads((root / "notebooks/accuracy.ipynb").read_text())["cells"]
-    names: dict = {}
-    shown = ""
-    tagged, *code = (cell for cell in cells if cell["cell_type"] == "code")
-    exec("".join(tagged["source"]), names)
-    for cell in code:
-        *statements, last = "".join(cell["source"]).splitlines()
-        exec("\n".join(statements), names)
-        part = eval(last, names)
-        assert isinstance(part, HTML)
-        shown += part.data
+    _, shown = notebooks.shown(root / "notebooks/accuracy.ipynb")
     assert shown.count("<img") == 2 and shown.count("<table") == 3
     assert "At 4 d evaluations take" in shown and "game 2" in shown and "a sum of terms" in shown
     assert not any(absent in shown for absent in (">nan", "None", "inf<", "np.float64"))

@@ -1,7 +1,6 @@
 """The theorems: closed forms against brute force, printed against corrected, and the notebook that shows them."""
 
 import itertools
-import json
 import re
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from math import log
 import networkx
 import numpy as np
 import pytest
-from IPython.display import HTML
 
 from shapeline import designs, graphs, seeds
 from shapeline.errors import ShapelineError
@@ -19,6 +17,7 @@ from shapeline.report.figures import theory as figures
 from shapeline.theory import additivity, identities, least_squares, uniqueness, visited_nodes, windows
 from shapeline.theory import games as theory_games
 from shapeline.theory.checks import Checks, check_all
+from tests.fixtures import notebooks
 
 from . import games
 
@@ -394,18 +393,8 @@ def test_theory_imports_neither_a_framework_nor_pandas():
 
 
 def test_every_cell_of_the_notebook_shows_something(root):
-    cells = json.loads((root / "notebooks/theory.ipynb").read_text())["cells"]
-    tagged, *code = (cell for cell in cells if cell["cell_type"] == "code")
-    names: dict = {}
-    exec("".join(tagged["source"]), names)
-    assert {name: value for name, value in names.items() if not name.startswith("_")} == {"seed": 0}
-    shown = ""
-    for cell in code:
-        *statements, last = "".join(cell["source"]).splitlines()
-        exec("\n".join(statements), names)
-        part = eval(last, names)
-        assert isinstance(part, HTML)
-        shown += part.data
+    parameters, shown = notebooks.shown(root / "notebooks/theory.ipynb")
+    assert parameters == {"seed": 0}
     assert shown.count("<img") == 5 and shown.count(' alt=""') == 0
     assert shown.count("<table") == 10
     text = re.sub(r'src="[^"]*"', "", shown)

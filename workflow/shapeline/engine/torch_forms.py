@@ -1,7 +1,6 @@
 """A torch module in its forms: plain, by ONNX Runtime, channels-last, frozen, compiled, in bfloat16."""
 
 import copy
-import warnings
 import weakref
 from collections.abc import Callable
 
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 
 from shapeline.engine.forms import Form, FormRefused, first_line
-from shapeline.engine.torch_onnx import FAILURES, exported
+from shapeline.engine.torch_onnx import exported, tracing
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
@@ -63,19 +62,11 @@ def _channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[tor
 def _frozen(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """The module traced on rows, with its weights folded in and its layers fused; the only place that uses torch.jit.
 
-    Refused when the trace warns: a branch that depends on the data would be frozen as these rows took it.
+    Refused as `tracing` says.
     """
-    with warnings.catch_warnings(record=True) as caught, torch.inference_mode(False), torch.no_grad():
-        warnings.simplefilter("always")  # records, and so silences, that torch.jit is deprecated
-        try:
-            traced = torch.jit.trace(module, rows.clone(), check_trace=False)
-            frozen = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-        except FAILURES as error:
-            raise FormRefused(f"tracing failed: {first_line(error)}") from error
-    for warning in caught:
-        if issubclass(warning.category, torch.jit.TracerWarning):
-            raise FormRefused(f"the trace warns: {first_line(warning.message)}")
-    return frozen
+    with tracing("tracing"):
+        traced = torch.jit.trace(module, rows.clone(), check_trace=False)
+        return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
 
 
 def _bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

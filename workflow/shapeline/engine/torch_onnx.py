@@ -4,7 +4,7 @@ import contextlib
 import importlib.util
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -69,18 +69,24 @@ def _silent():
         torch._C._jit_onnx_log = log
 
 
-def _graph(module: torch.nn.Module, rows: torch.Tensor) -> bytes:
-    """The bytes of the module's graph."""
-    content = io.BytesIO()
-    with warnings.catch_warnings(record=True) as caught, torch.inference_mode(False), torch.no_grad(), _silent():
-        warnings.simplefilter("always")  # records, and so silences, that this exporter is deprecated
+@contextlib.contextmanager
+def tracing(what: str) -> Iterator[None]:
+    """Where a module is traced; raises FormRefused where that fails, `what`, and where it warns: a branch that depends
+    on the data would be frozen as these rows took it."""
+    with warnings.catch_warnings(record=True) as caught, torch.inference_mode(False), torch.no_grad():
+        warnings.simplefilter("always")  # records, and so silences, that torch's ways to trace are deprecated
         try:
-            torch.onnx.export(
-                module, (rows.clone(),), content, dynamo=False, input_names=["rows"], dynamic_axes={"rows": {0: "n"}}
-            )
+            yield
         except FAILURES as error:
-            raise FormRefused(f"the export failed: {first_line(error)}") from error
+            raise FormRefused(f"{what} failed: {first_line(error)}") from error
     for warning in caught:
         if issubclass(warning.category, torch.jit.TracerWarning):
             raise FormRefused(f"the trace warns: {first_line(warning.message)}")
+
+
+def _graph(module: torch.nn.Module, rows: torch.Tensor) -> bytes:
+    """The bytes of the module's graph."""
+    content, free = io.BytesIO(), {"rows": {0: "n"}}
+    with tracing("the export"), _silent():
+        torch.onnx.export(module, (rows.clone(),), content, dynamo=False, input_names=["rows"], dynamic_axes=free)
     return content.getvalue()
