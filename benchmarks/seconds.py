@@ -1,10 +1,11 @@
 """Whether seconds mean the same in two runs: python -m benchmarks.seconds [EXPERIMENT ...]; else digits and cancer.
 
-Makes the scores of each experiment of config.yaml in two results folders below the checkout, one job at a time, in
-TURNS: the one, the other, the one, the other. A label's seconds are the median over instances, of the fastest turn, for
-the machine's own speed comes and goes by more than what is sought. Nothing else should run on it. Prints a line a
-label, and exits with 1 where the ratio of the two folders leaves 1 by more than 15 %. Before them stands by how much a
-fixed loop varies. Of digits, whose exact values are most of the work, it takes 40 instances and one training.
+Makes the scores of each experiment of config.yaml in two results folders below the checkout, one job at a time, then
+each label's again in TURNS, one folder right after the other: the machine's own speed comes and goes by more than what
+is sought, and so both have the same of it. A label's seconds are the median over instances, of the fastest turn.
+Nothing else should run. Prints a line a label with the form that either run chose, and exits with 1 where the ratio of
+the two leaves 1 by more than 15 %. Before them stands by how much a fixed loop varies. Of digits, whose exact values
+are most of the work, it takes 40 instances and one training.
 """
 
 import json
@@ -24,15 +25,21 @@ MOST, TURNS = 1.15, 3
 SMALLER = {"digits": {"seeds": 1, "instances": {"count": 40}}}
 
 
-def medians(experiment: str, folder: Path) -> pd.Series:
-    """Seconds an instance of each label, the median over instances; the scores are made anew, data and model once."""
-    made = folder / experiment / "scores"
-    shutil.rmtree(made, ignore_errors=True)
+def make(experiment: str, folder: Path, *targets: str) -> None:
+    """Have Snakemake make files of an experiment in this results folder."""
     chosen = {"run": [experiment], "results": folder.name, "experiments": {experiment: SMALLER.get(experiment, {})}}
     (folder / "chosen.yaml").write_text(yaml.safe_dump(chosen))
-    asked = ["scores", "--cores", "1", "--configfile", str(folder / "chosen.yaml"), "--quiet", "all"]
+    asked = [*targets, "--cores", "1", "--configfile", str(folder / "chosen.yaml"), "--quiet", "all"]
     subprocess.run([sys.executable, "-m", "snakemake", *asked], check=True, capture_output=True)
-    return pd.Series({label.name: scores.read(label)["seconds"].median() for label in made.iterdir()}).sort_index()
+
+
+def again(experiment: str, folder: Path, label: str) -> tuple[float, str]:
+    """Seconds an instance of a label whose scores are made anew, the median over instances; and the form."""
+    files = [str(file) for file in (folder / experiment / "scores" / label).iterdir()]
+    shutil.rmtree(folder / experiment / "scores" / label)
+    make(experiment, folder, *files)
+    form = scores.metadata(files[0])["form"] or {"name": "none", "batch": 0}
+    return scores.read(Path(files[0]).parent)["seconds"].median(), f"{form['name']} by {form['batch']}"
 
 
 def machine(times: int = 30) -> float:
@@ -46,25 +53,31 @@ def machine(times: int = 30) -> float:
     return max(taken) / min(taken)
 
 
-def fastest(experiment: str) -> list[pd.Series]:
-    """The seconds of `medians` in either folder, of the fastest turn."""
+def compared(experiment: str) -> dict[str, float]:
+    """The ratio of the two runs' seconds of each label; printed with both."""
     folders = [Path(tempfile.mkdtemp(prefix="results_seconds_", dir=".")) for _ in range(2)]
+    ratios = {}
     try:
-        turns = [[medians(experiment, folder) for folder in folders] for _ in range(TURNS)]
-        return [pd.concat(side, axis=1).min(axis=1) for side in zip(*turns, strict=True)]
+        for folder in folders:
+            make(experiment, folder, "scores")
+        for label in sorted(path.name for path in (folders[0] / experiment / "scores").iterdir()):
+            turns = [[again(experiment, folder, label) for folder in folders] for _ in range(TURNS)]
+            first, second = (min(turn[side] for turn in turns) for side in (0, 1))
+            ratios[f"{experiment} {label}"] = ratio = second[0] / first[0]
+            told = " ".join(f"{1e3 * seconds:9.3f} ms {form:20}" for seconds, form in (first, second))
+            print(f"{experiment:10} {label:28} {told} {ratio:6.2f}", flush=True)
+        return ratios
     finally:
         for folder in folders:
             shutil.rmtree(folder)
 
 
 def main() -> int:
-    ratios, varies = {}, machine()
+    varies = machine()
     print(f"a fixed loop varies by {varies:.2f} here")
+    ratios = {}
     for experiment in sys.argv[1:] or ["digits", "cancer"]:
-        first, second = fastest(experiment)
-        for label, ratio in (second / first).items():
-            ratios[f"{experiment} {label}"] = ratio
-            print(f"{experiment:10} {label:28} {1e3 * first[label]:9.3f} ms {1e3 * second[label]:9.3f} ms {ratio:6.2f}")
+        ratios |= compared(experiment)
     apart = {name: ratio for name, ratio in ratios.items() if not 1 / MOST <= ratio <= MOST}
     median = pd.Series(ratios).median()
     print(json.dumps({"labels": len(ratios), "median ratio": median, "machine": varies, "apart": apart}))
