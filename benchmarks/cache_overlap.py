@@ -136,12 +136,12 @@ def measure(config: Config, experiment: str) -> None:
                 part = slice(start, start + step)
 
                 def evaluate(rows, columns, part=part, masks=masks):
-                    return question.values(inputs[part][rows], masks[columns], targets[part][rows])
+                    return question.values(inputs[part][rows], masks[columns], targets[part][rows]), 0.0
 
                 if cache is None or not designs:
-                    values = evaluate(np.arange(len(inputs[part])), np.arange(len(masks)))
+                    values, _ = evaluate(np.arange(len(inputs[part])), np.arange(len(masks)))
                 else:
-                    values, again = cache.values(ids[part], targets[part], masks, evaluate)
+                    values, again, _ = cache.values(ids[part], targets[part], masks, evaluate)
                     reused += int(again.sum())
                 for design, own in zip(designs, columns, strict=True):
                     design.attribute(values[:, own])

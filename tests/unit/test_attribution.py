@@ -1,6 +1,7 @@
 """From a method's name to rows: known answers, honest counts, failures as rows, numbers that hang on nothing else."""
 
 import dataclasses
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -327,6 +328,20 @@ def test_a_cache_changes_no_number_and_is_told_of(tmp_path):
             assert (one.evaluations == other.evaluations).all()
         union = plain[-1].extra[0].get("evaluated", D + 2)
         assert [extra["reused"] for extra in cached[-1].extra] == [union] * len(X)
+
+
+def test_seconds_hold_what_values_of_the_cache_took(tmp_path):
+    def slow(rows):
+        time.sleep(0.1)
+        return 1 / (1 + np.exp(-(rows @ WEIGHTS)))
+
+    columns = Features("column", (D,), np.arange(D, dtype=np.int32))
+    arguments = [wrapping.wrap(slow), X, np.zeros(len(X), int), {"method": "occlusion"}, columns]
+    arguments += [Reference(np.zeros((1, D), np.float32)), "probability"]
+    made, found = (questions.attribute(*arguments, cache=Cache(tmp_path, "key"))[0] for _ in range(2))
+    assert [extra["reused"] for extra in found.extra] == [D + 2] * len(X)
+    assert found.seconds.sum() >= 0.1
+    assert made.seconds.sum() >= 0.1
 
 
 def test_a_nan_behind_a_cache_names_the_right_instance(tmp_path):

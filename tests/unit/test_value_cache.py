@@ -13,6 +13,7 @@ from shapeline import designs, graphs
 from shapeline.engine.cache import Cache, key_of, log, overlap
 
 WRITERS = 4
+SECONDS = 0.25  # that a value takes
 
 
 class Game:
@@ -26,12 +27,13 @@ class Game:
         weights = np.random.default_rng(self.masks.shape[1]).integers(1, 2**40, self.masks.shape[1])
         return (1 + 10 * self.instances + self.targets)[:, None] / (1 + self.masks @ weights)
 
-    def evaluate(self, rows, columns) -> np.ndarray:
+    def evaluate(self, rows, columns) -> tuple[np.ndarray, float]:
         self.asked.append((rows.tolist(), columns.tolist()))
-        return self.truth()[np.ix_(rows, columns)]
+        return self.truth()[np.ix_(rows, columns)], SECONDS * len(rows) * len(columns)
 
     def ask(self, cache) -> tuple[np.ndarray, int]:
-        values, reused = cache.values(self.instances, self.targets, self.masks, self.evaluate)
+        values, reused, seconds = cache.values(self.instances, self.targets, self.masks, self.evaluate)
+        assert seconds.tolist() == (SECONDS * reused).tolist()
         return values, reused.sum()
 
 
@@ -63,7 +65,7 @@ def test_only_what_is_missing_is_evaluated(tmp_path):
     Game([1, 2], [0, 0], masks[10:]).ask(Cache(tmp_path, "key"))
     Game([3], [0], masks[20:]).ask(Cache(tmp_path, "key"))
     wanted = Game([1, 3, 2, 4, 1], [0, 0, 0, 0, 1], masks)  # the last one: a known instance, another target
-    values, reused = Cache(tmp_path, "key").values(wanted.instances, wanted.targets, masks, wanted.evaluate)
+    values, reused, _ = Cache(tmp_path, "key").values(wanted.instances, wanted.targets, masks, wanted.evaluate)
     everything, K = list(range(len(masks))), len(masks)
     assert sorted(wanted.asked) == [([0, 2], everything[:10]), ([1], everything[:20]), ([3, 4], everything)]
     assert reused.tolist() == [K - 10, K - 20, K - 10, 0, 0]
@@ -118,7 +120,7 @@ def test_numbers_that_are_not_finite_come_back_as_they_were(tmp_path):
     odd = np.array([[np.nan, np.inf, -np.inf, -0.0, 5e-324]])
     masks = np.eye(5, dtype=bool)
     for expected in (0, 5):
-        values, reused = Cache(tmp_path, "key").values([1], [0], masks, lambda rows, columns: odd)
+        values, reused, _ = Cache(tmp_path, "key").values([1], [0], masks, lambda rows, columns: (odd, 1.0))
         assert (values.tobytes(), reused.tolist()) == (odd.tobytes(), [expected])
 
 
@@ -246,6 +248,20 @@ def test_a_missing_folder_is_made_only_to_keep_something(tmp_path):
     assert not (tmp_path / "not").exists()
     assert Game([1], [0], coalitions(5, 5)).ask(cache)[1] == 0
     assert len(visible(tmp_path)) == 1
+
+
+def test_a_value_that_two_files_have_took_its_seconds_once_also_in_a_draw(tmp_path):
+    masks = np.unique(coalitions(40, 9), axis=0)
+    Game([1], [0], masks[:20]).ask(Cache(tmp_path, "key"))
+    Game([1, 2], [0, 0], masks).ask(Cache(tmp_path, "key"))  # has 20 again, for both instances miss the others
+    assert len(visible(tmp_path)) > 1
+    assert Game([1, 2], [0, 0], masks).ask(Cache(tmp_path, "key"))[1] == 2 * len(masks)
+    wanted = np.stack([masks[:30], masks[-30:], masks[5:35]])
+    values, reused, seconds = Cache(tmp_path, "key").drawn(
+        np.array([1, 2, 3]), np.zeros(3, int), wanted, lambda rows, own: (np.ones(own.shape[:2]), 1.0)
+    )
+    assert (reused.tolist(), seconds.tolist()) == ([30, 30, 0], [30 * SECONDS, 30 * SECONDS, 0.0])
+    assert (values[2] == 1).all()
 
 
 def test_a_file_holds_little_more_than_its_numbers(tmp_path):

@@ -53,7 +53,7 @@ class Options:
     on_error: "record" makes a MethodFailure a row with its status, "fail" raises it.
     progress: called with the instances done and the evaluations made.
     cache: of this question's model, data, features, reference and value; `evaluations` are what the method asks,
-    `seconds` what was spent.
+    and `seconds` what that took, in this run or when it was kept.
     dataset: whose training part the methods of labelled points read; all_points: all of it.
     background: reference of a method that makes scores itself, in place of the question's.
     device: of what is computed beside the model.
@@ -79,7 +79,8 @@ class Options:
 
 @dataclass(frozen=True)
 class _Run:
-    """A method on its instances. results: of the budgets that have a design; spent (n,): seconds of all of them.
+    """A method on its instances. results: of the budgets that have a design; spent (n,): seconds of all of them, and
+    reused (n,): those that values of the cache took when they were made.
 
     asks: from a chunk to what it is asked. function, given: of a method that makes scores itself; it is called with
     those of `given` that it names.
@@ -94,6 +95,7 @@ class _Run:
     asks: Callable[[slice], Asked | Rounds]
     results: list[Explanation]
     spent: np.ndarray
+    reused: np.ndarray
     function: Callable | None = None
     given: dict = field(default_factory=dict)
     complete: bool = False  # the values of all coalitions are asked
@@ -137,7 +139,9 @@ def attribute(
     if order is not None:
         inputs, targets, ids, named = inputs[order], targets[order], ids[order], named[order]
         own = [each.at(order) for each in designed]
-    run = _Run(question, inputs, targets, ids, named, options, asks, own, spent, function, given, method.exact)
+    run = _Run(
+        question, inputs, targets, ids, named, options, asks, own, spent, 0 * spent, function, given, method.exact
+    )
     _explain_all(run, _chunk_size(method, designs, inputs, options, order is not None))
     if order is not None:
         for result, in_order in zip(designed, own, strict=True):
@@ -340,6 +344,7 @@ def _explain(run: _Run, part: slice) -> Asked | Rounds:
 def _retry_alone(run: _Run, part: slice) -> None:
     for i in range(part.start, part.stop):
         run.results[-1].extra[i].pop("reused", None)
+        run.reused[i] = 0.0
         began, alone = clock.now(), slice(i, i + 1)
         try:
             _explain_part(run, alone, run.asks(alone), began)
@@ -397,16 +402,19 @@ def _values(run: _Run, places: slice | np.ndarray, asked: np.ndarray) -> np.ndar
     if run.options.cache is None or run.function is not None:
         return run.question.values(inputs, asked, targets)
 
-    def evaluate(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    def evaluate(rows: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, float]:
+        began = clock.now()
         with among(rows):
-            return run.question.values(inputs[rows], masks, targets[rows])
+            made = run.question.values(inputs[rows], masks, targets[rows])
+        return made, began.since(waits(run.question, run.options))
 
     if asked.ndim == 3:
-        values, reused = run.options.cache.drawn(ids, targets, asked, evaluate)
+        values, reused, took = run.options.cache.drawn(ids, targets, asked, evaluate)
     else:
-        values, reused = run.options.cache.values(
+        values, reused, took = run.options.cache.values(
             ids, targets, asked, lambda rows, columns: evaluate(rows, asked[columns])
         )
+    run.reused[places] += took
     for i, number in zip(np.arange(len(run.ids))[places], reused, strict=True):
         extra = run.results[-1].extra[i]
         extra["reused"] = extra.get("reused", 0) + int(number)  # of all budgets, or rounds, together
@@ -447,7 +455,9 @@ def _store(run: _Run, part: slice, result: Explanation, answer: Answer, asked: A
             result.pairs = np.full((len(result.scores), answer.pairs.shape[1]), np.nan)
         result.pairs[part] = answer.pairs
     share = answer.evaluations / asked.masks.shape[-2] if asked.several else 1.0
-    result.seconds[part] = answer.said["seconds"] if "seconds" in answer.said else run.spent[part] * share
+    result.seconds[part] = (
+        answer.said["seconds"] if "seconds" in answer.said else (run.spent[part] + run.reused[part]) * share
+    )
     for name, numbers in answer.said.items():
         if name == "seconds":
             continue

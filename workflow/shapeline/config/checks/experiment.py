@@ -232,7 +232,7 @@ def several_features(place: Place) -> Iterator[str]:
 def seconds(place: Place) -> Iterator[str]:
     """Seconds are measured where they are asked for."""
     if place.experiment.timing == "per_instance" and place.experiment.cache:
-        yield f"{place.where}.timing: values kept in the cache take no time, so seconds would say nothing; remove cache"
+        yield f"{place.where}.timing: values kept in the cache are not timed one instance after another; remove cache"
 
 
 def labels(place: Place) -> Iterator[str]:
