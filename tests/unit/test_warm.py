@@ -1,6 +1,7 @@
 """Jobs that are forks of a warm server: the same as if each had started by itself."""
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from shapeline import plan
 from shapeline.config.types import Model
-from shapeline.operations import warm
+from shapeline.operations import jobs, warm
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server needs Linux")
 
@@ -139,6 +140,24 @@ sys.exit(4)
         assert (done.stdout, done.returncode) == ("True True False\n", 4)
     done = program(code, "")
     assert (done.stdout, done.returncode) == ("False False False\n", 4)
+
+
+@pytest.mark.parametrize(("framework", "expected"), [(None, "torch"), ("tensorflow", "tensorflow"), ("function", "")])
+def test_a_training_moves_to_the_server_of_its_framework(monkeypatch, root, framework, expected):
+    """Importing torch or TensorFlow takes longer than most trainings; of a function's packages the card tells."""
+    asked = []
+
+    def start(job, libraries: str = "") -> str:
+        asked.append(libraries)
+        raise StopIteration  # the rest of the script trains
+
+    monkeypatch.setattr(jobs, "start", start)
+    resources = SimpleNamespace(framework="tensorflow" if framework == "tensorflow" else "torch")
+    settings = {"framework": framework} if framework else {}
+    job = SimpleNamespace(params=SimpleNamespace(settings=settings), resources=resources)
+    with pytest.raises(StopIteration):
+        runpy.run_path(str(root / "workflow/scripts/train_model.py"), {"snakemake": job})
+    assert asked == [expected]
 
 
 def test_no_server_is_started_for_a_few_jobs(monkeypatch):

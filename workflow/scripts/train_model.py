@@ -5,13 +5,14 @@ from pathlib import Path
 
 from shapeline.operations import jobs
 
-device = jobs.start(snakemake)
+settings = snakemake.params.settings
+# A function and a file import what they need, and their card says what that was.
+device = jobs.start(snakemake, "" if settings.get("framework") == "function" else snakemake.resources.framework)
 
 from shapeline.datasets import loading
 from shapeline.files import atomic
 from shapeline.models import architectures, ready, storage, training
 
-settings = snakemake.params.settings
 dataset = loading.load(Path(snakemake.input.arrays).parent)
 model = architectures.for_dataset(settings, dataset.card)
 start = snakemake.input.get("start")
