@@ -181,6 +181,15 @@ def test_a_figure_can_be_moved_sideways_in_a_box_of_its_own():
     assert re.fullmatch(f'<figure><div class="wide">{image}</div>{legend}</figure>', drawing)
 
 
+@pytest.mark.parametrize("layout", [None, "constrained"])
+def test_a_figure_is_drawn_once(monkeypatch, layout):
+    drawing, drawn, draw = Figure(figsize=(2, 2), layout=layout), [], Figure.draw
+    drawing.subplots().set_title("laid out")
+    monkeypatch.setattr(Figure, "draw", lambda self, renderer: drawn.append(renderer) or draw(self, renderer))
+    elements.figure(drawing, "drawn")
+    assert len(drawn) == 1
+
+
 def test_headline_says_when_a_control_wins(results):
     frame = areas_of(exact=-10, kernel_shap=-9, occlusion=-14, random=-2)
     found = findings.headline(with_metrics(results, log_odds=frame))
@@ -626,6 +635,18 @@ def test_a_picture_of_few_colours_is_stored_as_such_and_looks_the_same(shades, m
     drawing.canvas.draw()
     drawn = np.asarray(drawing.canvas.buffer_rgba())[..., :3]
     assert stored.mode == mode and np.abs(np.asarray(stored.convert("RGB"), int) - drawn).max() <= elements.SEEN
+
+
+def test_a_small_picture_of_other_colours_beside_a_large_one_is_stored_in_few_colours():
+    """As a photograph beside many maps of scores; by the colours of most pixels alone it would need all."""
+    up, across = np.mgrid[:400, :400] / 400
+    maps = np.stack([np.ones_like(up), 1 - up, 1 - up], axis=2)
+    maps[:40, :40] = np.stack([across, up, 1 - across], axis=2)[::10, ::10]
+    drawing = Figure(figsize=(2, 2))
+    drawing.add_axes((0, 0, 1, 1)).imshow(maps, interpolation="nearest")
+    page = elements.figure(drawing, "maps", vector=False).data
+    stored = Image.open(io.BytesIO(base64.b64decode(re.search('base64,([^"]+)', page)[1])))
+    assert stored.mode == "P"
 
 
 def test_figures_are_pictures_with_a_description(results):

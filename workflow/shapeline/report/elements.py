@@ -11,7 +11,7 @@ import pandas as pd
 from IPython.display import HTML
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageChops
 
 from shapeline.report.styling import PIXELS_PER_INCH, styled
 
@@ -107,15 +107,16 @@ def _pixels(drawing: Figure) -> bytes:
     canvas.draw()
     buffer, cells = io.BytesIO(), np.asarray(canvas.buffer_rgba())[..., :3]
     picture = Image.fromarray(cells)
-    few = picture.quantize(256, dither=Image.Dither.NONE)
-    apart = np.abs(np.asarray(few.convert("RGB"), np.int16) - cells).max()
+    # The colours that lie farthest apart: those of small parts too, which the usual choice merges, in half the time.
+    few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    apart = max(most for _, most in ImageChops.difference(few.convert("RGB"), picture).getextrema())
     (few if apart <= SEEN else picture).save(buffer, "png", optimize=True)
     return buffer.getvalue()
 
 
 def lay_out(drawing: Figure) -> None:
-    """Fix the places of a figure's parts; a layout left to `savefig` has it draw everything twice."""
+    """Fix the places of a figure's parts; left to `savefig` a layout, one that does nothing too, has it draw twice."""
     FigureCanvasAgg(drawing)  # without a canvas every look at a text's extent would set up a renderer anew
     if (engine := drawing.get_layout_engine()) is not None:
         engine.execute(drawing)
-        drawing.set_layout_engine("none")
+        drawing.set_layout_engine(None)
