@@ -7,6 +7,7 @@ from benchmarks import accuracy_games
 from shapeline import designs
 from shapeline.designs import gaussian_extras as extras
 from shapeline.designs import gaussian_fit as fit
+from shapeline.designs import gaussian_held
 from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.gaussian_process import read_out
@@ -361,7 +362,7 @@ def test_what_cannot_be_used_is_refused_in_one_line():
         assert "\n" not in str(failure.value)
 
 
-def test_left_out_errors_are_those_of_fits_without_each_pair():
+def test_held_out_errors_are_those_of_the_conditional_normal():
     d = 6
     masks, values = drawn([smooth_game(d, 3)], 30)
     pairs = find_pairs(masks)
@@ -369,22 +370,41 @@ def test_left_out_errors_are_those_of_fits_without_each_pair():
     data = fit.Data.of(pairs.rows, odd, noise)
     relevance, rest = np.full((1, d), 0.2), np.array([0.01])
     matrix = fit.with_rest(moments.correlation(pairs.rows, relevance), data, rest)[0]
-    scale = odd[0] @ np.linalg.solve(matrix, odd[0]) / len(matrix)
-    squares = []
-    for pair in range(1, len(matrix)):
-        others = np.delete(np.arange(len(matrix)), pair)
-        weight = np.linalg.solve(matrix[np.ix_(others, others)], matrix[others, pair])
-        spread = matrix[pair, pair] - matrix[pair, others] @ weight
-        squares.append((odd[0, pair] - odd[0, others] @ weight) ** 2 / (spread * scale))
-    found = fit.left_out(data, relevance, rest)[0]
-    assert found == pytest.approx(np.mean(squares), rel=1e3 * EPS * np.linalg.cond(matrix))
+    out = np.array([2, 7, 11])
+    kept = np.delete(np.arange(len(matrix)), out)
+    weight = np.linalg.solve(matrix[np.ix_(kept, kept)], matrix[np.ix_(kept, out)])
+    scale = odd[0, kept] @ np.linalg.solve(matrix[np.ix_(kept, kept)], odd[0, kept]) / len(kept)
+    spread = scale * np.diag(matrix[np.ix_(out, out)] - matrix[np.ix_(out, kept)] @ weight)
+    expected = (odd[0, out] - odd[0, kept] @ weight) ** 2 / spread
+    found = gaussian_held._errors(data, kept, out, relevance, rest)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e3 * EPS * np.linalg.cond(matrix))
+
+
+def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted():
+    d, count = 8, 40
+    rng = np.random.default_rng(0)
+    smooth = games.linear(rng.normal(size=d))
+    rows = [np.tanh(smooth / 4), np.sign(smooth) + np.sin(37 * smooth)]  # a bend, and what no smooth prior foresees
+    masks = np.array([draw_pairs(d, 2 * count, seed) for seed in range(2)])
+    pairs = find_pairs(masks)
+    odd, noise = pairs.odd(np.array([games.look_up(row, mask) for row, mask in zip(rows, masks, strict=True)]))
+    data = fit.Data.of(pairs.rows, odd / np.abs(odd).max(axis=1, keepdims=True), noise)
+    relevance, rest = np.full((2, d), 0.1), np.full(2, 1e-6)
+    found = gaussian_held.held_out(data, relevance, rest)
+    assert found[0] < gaussian_held.WIDER < 2 < found[1]
+    turned = data.ordered(np.r_[0, 1 + rng.permutation(pairs.rows.shape[1] - 1)][None].repeat(2, axis=0))
+    np.testing.assert_allclose(gaussian_held.held_out(turned, relevance, rest), found, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "times"), [("diabetes", 24), ("digits", 8)])
 def test_intervals_hold_where_the_rest_is_much_and_where_it_is_little(name, times):
     played = accuracy_games.game(name, 12)
-    masks = np.array([draw_pairs(played.d, times * played.d, seed) for seed in range(12)])
-    found = read_out(masks, played.value(masks))
-    errors = found.scores - played.exact
-    assert 0.92 <= (np.abs(errors) <= 1.96 * found.uncertainty).mean() <= 0.985
-    assert 0.8 <= np.sqrt((found.uncertainty**2).mean() / (errors**2).mean()) <= 1.3
+    errors, uncertainty = [], []
+    for draw in range(3):
+        masks = np.array([draw_pairs(played.d, times * played.d, 12 * draw + seed) for seed in range(12)])
+        found = read_out(masks, played.value(masks))
+        errors.append(found.scores - played.exact)
+        uncertainty.append(found.uncertainty)
+    errors, uncertainty = np.array(errors), np.array(uncertainty)
+    assert 0.92 <= (np.abs(errors) <= 1.96 * uncertainty).mean() <= 0.985
+    assert 0.8 <= np.sqrt((uncertainty**2).mean() / (errors**2).mean()) <= 1.3

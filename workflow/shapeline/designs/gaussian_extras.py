@@ -62,25 +62,38 @@ def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
     matrix[:, np.arange(m), np.arange(m)] += rest[:, None] + data.noise + JITTER
     inverse = np.linalg.inv(matrix)
     top = np.argsort(-relevance, axis=1)[:, :AMONG]
-    chosen = np.take_along_axis(data.rows, top[:, None, :], axis=2)
-    first, second, third = triples(top.shape[1])
-    tried = np.concatenate([chosen[:, :, first] * chosen[:, :, second] * chosen[:, :, third], chosen], axis=2)
+    tried, own = _tried(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
     members = np.concatenate([top[:, triples(top.shape[1]).T], np.repeat(top[:, :, None], 3, axis=2)], axis=1)
-    values, scores, number = _forward(data, inverse, tried, members)
+    values, scores, number = _forward(data, inverse, tried, own, members)
     if not number.any():
         return None
     # An instance without terms has no such fit, whatever its neighbours have.
     return Extra(values, scores, np.where(number > 0, number * STRICT * np.log(tried.shape[2]), np.inf))
 
 
-def _forward(data: Data, inverse: np.ndarray, tried: np.ndarray, members: np.ndarray):
+def _tried(chosen: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All triples of the columns of `chosen` (n, m, c), then these: (n, m, q), and the inverse's form of each (n, q).
+
+    Instance by instance: thousands of columns of all together would not stay in the cache.
+    """
+    n, m, c = chosen.shape
+    first, second, third = triples(c)
+    tried = np.empty((n, m, len(first) + c))
+    own = np.empty((n, len(first) + c))
+    for values, column, matrix, power in zip(tried, chosen.swapaxes(1, 2), inverse, own, strict=True):
+        values[:, : len(first)] = (column[first] * column[second] * column[third]).T
+        values[:, len(first) :] = column.T
+        np.einsum("mq,mq->q", matrix @ values, values, out=power)
+    return tried, own
+
+
+def _forward(data: Data, inverse: np.ndarray, tried: np.ndarray, own: np.ndarray, members: np.ndarray):
     """Terms freed one by one while any instance gains: values (n, m, q), scores (n, q, d), numbers (n,)."""
     n, m, d = data.shape
     each = np.arange(n)
-    reached = inverse @ tried
-    own = (tried * reached).sum(axis=1)
-    fitted = (data.odd[:, None, :] @ reached)[:, 0]
-    scale = (data.odd * (inverse @ data.odd[..., None])[..., 0]).sum(axis=1) / m + 1e-300
+    weight = (data.odd[:, None, :] @ inverse)[:, 0]
+    fitted = (weight[:, None, :] @ tried)[:, 0]
+    scale = (data.odd * weight).sum(axis=1) / m + 1e-300
     whole = scale
     values, scores, number = np.zeros((n, m, TERMS)), np.zeros((n, TERMS, d)), np.zeros(n, int)
     for step in range(TERMS):

@@ -28,8 +28,6 @@ LINEAR_SHARE = 0.6  # of the linear fit in the scores, there
 STEPS, RATE = 10, 0.25  # of the ascent of the likelihood, in log relevance
 NEARBY = ((0.6, 1.0), (1.0, 0.2), (1.0, 1.0), (1.0, 5.0), (1.5, 1.0))
 LEARNED = 0.5  # criterion that each learned relevance has to earn
-MOST_FREEDOM = 1.7  # of the factor on the variance that they cost
-WIDER = 1.32  # variance left out of the fits that are tried; with it intervals hold on games of six kinds
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +47,12 @@ class Data:
     def only(self, pairs: np.ndarray) -> "Data":
         """The same for some of the pairs."""
         return Data(self.rows[:, pairs], self.odd[:, pairs], self.noise[:, pairs], self.rest[:, pairs])
+
+    def ordered(self, order: np.ndarray) -> "Data":
+        """The same with each instance's pairs in its own order (n, m)."""
+        odd, noise = (np.take_along_axis(part, order, axis=1) for part in (self.odd, self.noise))
+        rows, rest = (np.take_along_axis(part, order[:, :, None], axis=1) for part in (self.rows, self.rest))
+        return Data(rows, odd, noise, rest)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -143,18 +147,6 @@ def whitened(matrix: np.ndarray, odd: np.ndarray, cross: np.ndarray) -> tuple[np
         factor = np.linalg.cholesky(bordered)
         white = factor[:, m:, :m]
     return white[:, 0], white[:, 1:], 2 * np.log(factor[:, each, each]).sum(axis=1)
-
-
-def left_out(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """Mean square of each odd part's error when it is left out, over what the fit predicts, (n,); 1 where both agree.
-
-    The ends are left in. Its root goes with the likelihood's scale in equal parts: alone it is too narrow where the
-    relevances are many, as the scale is too narrow where what the prior leaves out is much.
-    """
-    inverse = np.linalg.inv(with_rest(correlation(data.rows, relevance), data, rest))
-    weight = (inverse @ data.odd[..., None])[..., 0]
-    scale = (data.odd * weight).mean(axis=1) + 1e-300
-    return (weight**2 / np.diagonal(inverse, axis1=1, axis2=2))[:, 1:].mean(axis=1) / scale
 
 
 def mixture(fitted: list[Fit]) -> Fit:

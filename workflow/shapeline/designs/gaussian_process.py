@@ -12,21 +12,19 @@ from shapeline.designs.gaussian_fit import (
     LEAST,
     LINEAR_SHARE,
     MOST,
-    MOST_FREEDOM,
     NEARBY,
     STEPS,
-    WIDER,
     Data,
     Fit,
     ascend,
     best_of,
     even_relevance,
     fits,
-    left_out,
     mixture,
     over_reaches,
     relevance_of,
 )
+from shapeline.designs.gaussian_held import held_out
 from shapeline.designs.gaussian_large import MANY, explain_large
 from shapeline.designs.gaussian_moments import correlation, rest_weights, score_covariance
 from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
@@ -114,7 +112,10 @@ def explain(data: Data) -> Fit:
     scores = mixture(fitted).scores
     sized = over_reaches(data, lambda reach: relevance_of(scores, reach))
     fitted += [Fit(fit.criterion + LEARNED * d, fit.scores, fit.variance) for fit in _fitted(data, sized, few)]
-    return mixture(fitted) if few else mixture(fitted + learned(data, *best_of(sized), fitted[-1].scores))
+    if few:
+        return mixture(fitted)
+    found = mixture(fitted + learned(data, *best_of(sized), fitted[-1].scores))
+    return Fit(found.criterion, found.scores, found.variance * held_out(data, *best_of(even))[:, None])
 
 
 def _fitted(data: Data, reaches: list, few: bool) -> list[Fit]:
@@ -131,10 +132,7 @@ def learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndar
     for more in sorted({more for more, _ in NEARBY}):
         rests = [rest * factor for near, factor in NEARBY if near == more]
         fitted += fits(data, np.clip(relevance * more, LEAST, MOST), rests, [None, *extras])
-    _, m, d = data.shape
-    freedom = m / max(m - d, m / MOST_FREEDOM)  # the learned relevances took as many from the scale
-    factor = (freedom * WIDER * np.sqrt(left_out(data, relevance, rest)))[:, None]
-    return [Fit(fit.criterion + LEARNED * d, fit.scores, fit.variance * factor) for fit in fitted]
+    return [Fit(fit.criterion + LEARNED * data.shape[2], fit.scores, fit.variance) for fit in fitted]
 
 
 def with_linear(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
