@@ -50,6 +50,38 @@ def program(server, tmp_path):
 PARENT = "import os; print(os.getppid())"
 
 
+@pytest.fixture(scope="module")
+def own_server():
+    """As a run starts one."""
+    folder = tempfile.mkdtemp(prefix="shapeline-")
+    process = warm.server(folder, own=True, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    yield folder
+    process.stdin.close()
+    assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("kind", ["", "report"])
+def test_a_run_has_a_server_with_the_package_and_no_other_library_with_it(program, own_server, kind):
+    """A score file names the packages that were imported: with one more it would name what its job never used."""
+    code = f"""
+import sys
+if sys.argv[1]:
+    sys.path.insert(0, {str(Path(warm.__file__).parents[2])!r})
+    from shapeline.operations import warm
+    warm.move(sys.argv[1])
+own = [sys.modules[name].__file__ for name in {warm.OWN[kind or warm.BASE]!r} if name in sys.modules]
+from shapeline.operations.versions import imported
+print(len(own), *set(file.partition("/shapeline/")[0] for file in own), *imported())
+"""
+    here = {"PYTHONPATH": str(Path(warm.__file__).parents[2])}
+    bare, whole = (program(code, kind, **here, **more) for more in ({}, {warm.DOOR: own_server}))
+    assert bare.stdout.split()[0] == "0" and whole.returncode == 0
+    count, root, *libraries = whole.stdout.split()
+    assert int(count) == len(warm.OWN[kind or warm.BASE]) and root == here["PYTHONPATH"]
+    assert libraries == bare.stdout.split()[1:]
+
+
 def test_a_fork_has_the_arguments_folder_environment_and_files_of_who_asked(program, server, tmp_path):
     code = "import os, sys; print(sys.argv[1:], os.getcwd(), os.environ['SAID'], sys.stdin.read(), __name__)"
     done = program(f"{PARENT}; {code}", "a b", "c'", SAID="1")

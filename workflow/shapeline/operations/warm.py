@@ -2,8 +2,8 @@
 
 Most of a small job is the start of Python and the same imports again. Before a job's command stands
 `python warm.py ask`, which hands the job's arguments, folder, environment and standard files to the server and ends
-as the fork does; where no server answers it becomes the command itself. The package is not among the libraries: every
-fork imports what it is to run. Nothing is imported here but what starts in a few milliseconds.
+as the fork does; where no server answers it becomes the command itself. A run's own server has imported the package
+too, as it was when the run's jobs were planned. Nothing is imported here but what starts in a few milliseconds.
 """
 
 import contextlib
@@ -32,6 +32,19 @@ LIBRARIES = {
     "report": ("papermill", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # as whole runs are forks in tests
 }
+# Of the package what most jobs import, and no other library with it.
+OWN = {
+    BASE: (
+        *("shapeline.attribution.provenance", "shapeline.attribution.reuse", "shapeline.attribution.rows"),
+        *("shapeline.metrics.error", "shapeline.metrics.loaders", "shapeline.metrics.log_odds"),
+        *("shapeline.metrics.needs", "shapeline.plan.code", "shapeline.statistics.comparison"),
+    ),
+    "report": (
+        "shapeline.report.index",
+        "shapeline.report.sections.combined",
+        "shapeline.report.sections.localization",
+    ),
+}
 FEWEST = 6  # jobs of a run from which a server is worth its own start
 MOST = 1 << 20  # bytes of a request: arguments and environment
 
@@ -44,13 +57,16 @@ def start(jobs: int) -> str:
         with contextlib.suppress(OSError, AttributeError):  # then every job starts by itself
             os.close(os.pidfd_open(os.getpid()))  # which a container may refuse
             folder = tempfile.mkdtemp(prefix="shapeline-")
-            start.server = server(folder)
+            start.server = server(folder, own=True)
             os.environ[DOOR] = folder
     return f"{command()} " if os.environ.get(DOOR) else ""
 
 
-def server(folder: str, **options):
-    """A server's Popen; its sockets are in `folder`, which it removes; it says "ready" and ends when its input does."""
+def server(folder: str, own: bool = False, **options):
+    """A server's Popen; its sockets are in `folder`, which it removes; it says "ready" and ends when its input does.
+
+    own: whether it imports this very package, so that it serves one run alone.
+    """
     import subprocess
 
     from shapeline.datasets.folders import OFFLINE
@@ -58,7 +74,8 @@ def server(folder: str, **options):
     one = OFFLINE | {"MPLBACKEND": "agg"} | {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
-    words = [sys.executable, "-P", __file__, "serve", folder]
+    root = [os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))] if own else []
+    words = [sys.executable, "-P", __file__, "serve", folder, *root]
     return subprocess.Popen(words, env=environment | one, stdin=subprocess.PIPE, **quiet)
 
 
@@ -99,10 +116,13 @@ def ask(kind: str, words: list[str]) -> int | None:
     return None
 
 
-def serve(folder: str) -> dict:
-    """Import, then fork for every request until whoever started the server is gone; returns in the forks alone."""
+def serve(folder: str, root: str = "") -> dict:
+    """Import, then fork for every request until whoever started the server is gone; returns in the forks alone.
+
+    root: where the package is that is imported too.
+    """
     signal.signal(signal.SIGINT, lambda *_: None)  # not ignored: it ends after the jobs
-    _import(BASE)
+    _import(BASE, root)
     doors = {}
     for kind in LIBRARIES:
         doors[kind] = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -110,10 +130,10 @@ def serve(folder: str) -> dict:
         doors[kind].listen(64)
     with contextlib.suppress(OSError):
         print("ready", flush=True)
-    return _answer(folder, doors)
+    return _answer(folder, doors, root)
 
 
-def _answer(folder: str, doors: dict[str, socket.socket], kind: str = BASE) -> dict:
+def _answer(folder: str, doors: dict[str, socket.socket], root: str, kind: str = BASE) -> dict:
     """Fork for every request at the door of this kind, and a server for each other kind once it is asked for."""
     running: dict[int, tuple[int, socket.socket]] = {}  # by a file that can be read when it ended: a fork, who waits
     while True:
@@ -126,8 +146,8 @@ def _answer(folder: str, doors: dict[str, socket.socket], kind: str = BASE) -> d
         for other in [name for name, door in doors.items() if door in ready and name != kind]:
             if not os.fork():
                 _close(running, [door for name, door in doors.items() if name != other])
-                _import(other)
-                return _answer(folder, {other: doors[other]}, other)
+                _import(other, root)
+                return _answer(folder, {other: doors[other]}, root, other)
             doors.pop(other).close()
         if kind in doors and doors[kind] in ready:
             line, _ = doors[kind].accept()
@@ -150,13 +170,19 @@ def _answer(folder: str, doors: dict[str, socket.socket], kind: str = BASE) -> d
             line.close()
 
 
-def _import(kind: str) -> None:
+def _import(kind: str, root: str) -> None:
     import gc
     import importlib
 
     for name in LIBRARIES[kind]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    if root:
+        sys.path.insert(0, root)  # as the jobs have it
+        for name in OWN.get(kind, ()):
+            with contextlib.suppress(Exception):  # a job that needs it says what is wrong
+                importlib.import_module(name)
+        sys.path.remove(root)
     gc.freeze()  # what is looked at for garbage would be copied into every fork
 
 
