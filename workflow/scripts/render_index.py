@@ -3,10 +3,12 @@
 from pathlib import Path
 
 from shapeline.operations import jobs
+
+jobs.start(snakemake, "report")
+
 from shapeline.report import rendering
 from shapeline.report.index import write_index
 
-jobs.start(snakemake, "report")
 titles = {
     "theory": "Theory: the papers' statements, checked numerically",
     "accuracy": "Accuracy: estimators of Shapley values on games where these are known",
