@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline.engine import calibration, forms, scoring, search, torch_backend, torch_forms, torch_onnx, torch_rows
+from shapeline.engine import calibration, forms, scoring, search, tiles, torch_backend, torch_forms, torch_rows
 from shapeline.engine.backends import masked_rows, traced_rows
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
-from shapeline.models import architectures, wrapping
+from shapeline.models import architectures, torch_export, wrapping
 from tests.unit import questions
 
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.5]])
@@ -173,8 +173,8 @@ def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     model, inputs, reference = cnn(), images(7), Reference(images(1, seed=1))
     masks = np.random.default_rng(4).random((100, 64)) < 0.5
     one = questions.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
-    monkeypatch.setattr(torch_rows, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
-    monkeypatch.setattr(torch_rows, "KEPT_OUTPUTS", 40)
+    monkeypatch.setattr(torch_backend, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
+    monkeypatch.setattr(torch_backend, "KEPT_OUTPUTS", 40)
     for batch in (16, 64, 1000):
         other = questions.values(model, inputs, reference, masks, pixels(), form=Form("plain", batch))
         np.testing.assert_allclose(other, one, atol=1e-6)
@@ -184,7 +184,7 @@ def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     "n, K, pairs", [(1, 3136, 256), (50, 3136, 256), (9, 300, 256), (100, 16, 256), (3, 5, 1), (2, 1, 7)]
 )
 def test_tiles_fit_and_waste_little(n, K, pairs):
-    a, b = torch_rows.tile(n, K, pairs)
+    a, b = tiles.tile(n, K, pairs)
     assert 1 <= a <= n and 1 <= b <= K and a * b <= pairs
     assert a * b >= min(n * K, pairs) * 0.7
 
@@ -352,7 +352,7 @@ def test_what_cannot_be_exported_is_refused_in_a_line_and_prints_nothing(capfd):
 
 def test_without_onnx_runtime_the_other_forms_are_tried(monkeypatch, caplog):
     caplog.set_level("INFO")
-    monkeypatch.setattr(torch_onnx, "NEEDED", ("onnx", "no_such_runtime"))
+    monkeypatch.setattr(torch_export, "NEEDED", ("onnx", "no_such_runtime"))
     form = calibration.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name in ("plain", "frozen", "channels_last")
     assert "no_such_runtime is not installed" in caplog.text
@@ -360,7 +360,7 @@ def test_without_onnx_runtime_the_other_forms_are_tried(monkeypatch, caplog):
 
 def test_a_large_network_is_not_held_three_times(monkeypatch):
     model, inputs, reference = cnn(), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    monkeypatch.setattr(torch_onnx, "LARGEST", 1 << 4)
+    monkeypatch.setattr(torch_export, "LARGEST", 1 << 4)
     with pytest.raises(ShapelineError, match="an export holds them three times"):
         torch_forms.prepare(model, Form("onnx"), traced_rows(inputs, reference))
 
@@ -370,7 +370,7 @@ def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monke
 
     model, inputs, reference = cnn(), images(3), Reference(np.zeros((1, 1, 8, 8), np.float32))
     forward = torch_forms.prepare(model, Form("onnx"), traced_rows(inputs, reference))
-    session = next(cell.cell_contents for cell in forward.__closure__ if hasattr(cell.cell_contents, "get_inputs"))
+    session = next(cell.cell_contents for cell in forward.__closure__).session
     own = session.run
 
     def small(names, given):
@@ -421,7 +421,7 @@ def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
         return present
 
     monkeypatch.setattr(torch_rows.Runner, "expand", expand)
-    monkeypatch.setitem(torch_rows.MASK_BYTES, "cpu", 1)
+    monkeypatch.setitem(tiles.MASK_BYTES, "cpu", 1)
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
     questions.values(cnn(), images(4), Reference(images(1)), masks, pixels(), form=Form("plain", 8))
     assert len(made) > 5

@@ -331,11 +331,13 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_the_tables_of_a_framework_name_every_module_that_is_loaded_by_name(framework):
     from shapeline.engine import backends
-    from shapeline.models import classifier, training
+    from shapeline.models import classifier, graph_file, training
 
     named = {backends.BACKENDS[framework], backends.WINDOWS[framework], classifier.MODULES[framework]}
+    named |= {backends.BACKENDS["onnx"]} if framework in graph_file.EXPORTERS else set()
     assert {code.MODEL_CODE[framework], *code.ENGINE_CODE[framework]} == named
     assert code.TRAINING[framework] == training.TRAINERS[framework]
+    assert code.EXPORT == {name: (module,) for name, module in graph_file.EXPORTERS.items()}
 
 
 def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, default):

@@ -43,6 +43,7 @@ rule attribute:
         framework=lambda w: plan.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
+        values_alone=lambda w: int(plan.values_alone(CONFIG, w.experiment, w.label)),
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
         values=lambda w: plan.values_folder(CONFIG, w.experiment),
         same=lambda w: os.pathsep.join(plan.same_scores(CONFIG, w.experiment, w.label)),

@@ -17,6 +17,9 @@ rule measure:
         framework=lambda w: plan.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
+        values_alone=lambda w: int(
+            plan.values_alone(CONFIG, w.experiment, w.label, w.metric)
+        ),
         asked=lambda w: plan.asked_of_scores(CONFIG, w.experiment, w.metric, w.label),
     params:
         settings=lambda w: plan.measure_job(CONFIG, w.experiment, w.metric),

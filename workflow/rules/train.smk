@@ -55,6 +55,7 @@ use rule train_model as train_again with:
 rule randomise_model:
     input:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
+        arrays=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["arrays"],
         own=lambda w: plan.own(plan.randomise_code(CONFIG, w.model)),
         script=script_file("randomise_model"),
     output:

@@ -4,7 +4,8 @@ import dataclasses
 
 from shapeline.operations import jobs
 
-device = jobs.start(snakemake)
+by_graph = jobs.by_graph(snakemake)
+device = jobs.start(snakemake, "onnx" if by_graph else "")
 
 from shapeline import scores
 from shapeline.attribution import provenance, reuse, subjects
@@ -14,7 +15,8 @@ from shapeline.plan import runs
 from shapeline.plan.code import value_code
 
 settings, wildcards = snakemake.params.settings, snakemake.wildcards
-subject = subjects.load_subject(snakemake.input.get("weights"), snakemake.input.arrays, settings, device)
+given = snakemake.input.get("weights"), snakemake.input.arrays
+subject = subjects.load_subject(*given, settings, device, by_graph=by_graph)
 subject = dataclasses.replace(subject, form=subjects.form_for(snakemake.input.instances, subject, device, settings))
 cache = None
 if subject.model:

@@ -8,7 +8,8 @@ from shapeline.metrics.registry import METRICS
 from shapeline.operations import jobs
 from shapeline.seeds import digest
 
-device = jobs.start(snakemake)
+by_graph = jobs.by_graph(snakemake)
+device = jobs.start(snakemake, "onnx" if by_graph else "")
 
 from shapeline.metrics import needs
 
@@ -19,7 +20,7 @@ origin.check_scores([*given.scores, *given.get("truth", []), *given.get("randomi
 origin.check_ends([*given.scores, *given.get("truth", [])])
 rows = scores.succeeded(scores.read(given.scores))
 rows = rows if METRICS[name].reads_snapshots else scores.final(rows)
-given_to_metric = needs.gather(name, parameters, given, rows, device, jobs.progress(len(rows)))
+given_to_metric = needs.gather(name, parameters, given, rows, device, jobs.progress(len(rows)), by_graph)
 measured = needs.measure(name, rows, given_to_metric).assign(label=snakemake.wildcards.label)
 scores.write_table(
     snakemake.output.measured,

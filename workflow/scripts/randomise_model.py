@@ -1,11 +1,13 @@
 """Draw the last layers of a trained model, or all, anew; store the weights and a card like the trained model's."""
 
 import json
+from pathlib import Path
 
 from shapeline.operations import jobs
 
 device = jobs.start(snakemake)
 
+from shapeline.datasets import loading
 from shapeline.files import atomic
 from shapeline.models import randomisation, storage
 from shapeline.seeds import seed_of
@@ -15,7 +17,9 @@ model = storage.load(snakemake.input.weights, device)
 drawn = randomisation.randomise(model, settings.get("layers"), seed_of(settings["seed"], "randomisation"))
 jobs.log.info("drawn anew: %s", ", ".join(drawn))
 storage.save(model, snakemake.output.weights)
+inputs = loading.load(Path(snakemake.input.arrays).parent).inputs
 card = {"name": f"{wildcards.model}@{wildcards.variant}", "architecture": model.architecture, "drawn": drawn}
+card["onnx"] = storage.save_graph(model, snakemake.output.weights, inputs)
 with atomic(snakemake.output.card) as path:
     whole = {**card, "framework": model.framework, "settings": settings}
     path.write_text(json.dumps(whole, indent=1), encoding="utf-8")

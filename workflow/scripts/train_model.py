@@ -27,6 +27,7 @@ else:
     chosen = settings.get("training", {})
     card = training.fit(model, dataset, chosen, settings["seed"], device, initialise=not start, key=key)
 storage.save(model, snakemake.output.weights)
+card["onnx"] = storage.save_graph(model, snakemake.output.weights, dataset.inputs)
 with atomic(snakemake.output.card) as path:
     own = {"name": Path(snakemake.output.card).parent.name, "training": card.pop("settings"), "settings": settings}
     path.write_text(json.dumps({**card, **own}, indent=1), encoding="utf-8")

@@ -21,7 +21,7 @@ from shapeline.game import features as feature_kinds
 from shapeline.game import references
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
-from shapeline.models import storage
+from shapeline.models import graph_file, storage
 from shapeline.models.classifier import Classifier
 
 
@@ -80,12 +80,18 @@ def targets(selected: pd.DataFrame) -> np.ndarray:
 
 
 def load_subject(
-    weights: str | None, arrays: str, settings: dict, device: str, trained_on: str | None = None
+    weights: str | None,
+    arrays: str,
+    settings: dict,
+    device: str,
+    trained_on: str | None = None,
+    by_graph: bool = False,
 ) -> Subject:
     """Load the prepared data and, where there are weights, the model.
 
     settings: features and reference (default mean), seed. trained_on: the card of the model's data, where these are
-    others; data that do not fit them raise a ShapelineError.
+    others; data that do not fit them raise a ShapelineError. by_graph: run the model by the graph beside its weights,
+    where there is one of them.
     """
     dataset = loading.load(Path(arrays).parent)
     kind = settings["features"]
@@ -98,7 +104,7 @@ def load_subject(
     }
     if not weights:
         return Subject(model=None, reference=None, **shared)
-    model = storage.load(weights, device)
+    model = (graph_file.read(weights) if by_graph else None) or storage.load(weights, device)
     if trained_on:
         fits.check(model.sizes, json.loads(Path(trained_on).read_text(encoding="utf-8")), dataset.card)
     read, made = model.vocabulary_digest, dataset.card.get("vocabulary_digest")

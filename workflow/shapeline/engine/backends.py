@@ -13,12 +13,13 @@ BACKENDS = {
     "torch": "shapeline.engine.torch_backend",
     "function": "shapeline.engine.torch_backend",
     "tensorflow": "shapeline.engine.tf_backend",
+    "onnx": "shapeline.engine.onnx_backend",  # a runtime
 }
 WINDOWS = {"torch": "shapeline.engine.torch_windows", "tensorflow": "shapeline.engine.tf_windows"}
 
 
 def backend_of(model: Classifier) -> ModuleType:
-    return importlib.import_module(BACKENDS[model.framework])
+    return importlib.import_module(BACKENDS[model.runtime or model.framework])
 
 
 def masked_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndarray:

@@ -16,18 +16,9 @@ from shapeline.engine.backends import masked_rows, traced_rows
 from shapeline.engine.checks import as_array, check_finite, given_rows, shared_reference
 from shapeline.engine.forms import Form, FormRefused
 from shapeline.engine.question import Question
+from shapeline.engine.tiles import KEPT_OUTPUTS, LARGEST_BATCH, MASK_BYTES, tile
 from shapeline.engine.torch_forms import FORMS
-from shapeline.engine.torch_rows import (
-    KEPT_OUTPUTS,
-    LARGEST_BATCH,
-    MASK_BYTES,
-    Runner,
-    evaluating,
-    filler,
-    runner_of,
-    score_on_device,
-    tile,
-)
+from shapeline.engine.torch_rows import Runner, evaluating, filler, runner_of, score_on_device
 from shapeline.errors import MethodFailure
 from shapeline.game.references import Reference
 from shapeline.models.classifier import Classifier

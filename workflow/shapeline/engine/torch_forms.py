@@ -8,9 +8,11 @@ import numpy as np
 import torch
 
 from shapeline.engine.forms import Form, FormRefused, first_line
-from shapeline.engine.torch_onnx import exported, tracing
+from shapeline.engine.torch_onnx import exported
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
+from shapeline.models.onnx_graph import Refused
+from shapeline.models.torch_export import tracing
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
 
 
@@ -40,7 +42,7 @@ def prepare(model: Classifier, form: Form, rows: np.ndarray) -> Callable[[torch.
         try:
             with evaluation_mode(module):
                 kept[key] = state, forms[form.name](module, torch.from_numpy(rows).to(device_of(module)))
-        except FormRefused as refusal:
+        except (FormRefused, Refused) as refusal:
             raise FormRefused(f"engine: '{name}' cannot take the form '{form.name}': {refusal}") from refusal
     return kept[key][1]
 

@@ -9,19 +9,13 @@ import torch
 
 from shapeline.engine.forms import Form
 from shapeline.engine.scoring import PREDICTION
+from shapeline.engine.tiles import rows_a_call
 from shapeline.engine.torch_forms import prepare
 from shapeline.engine.torch_patches import leaving_out
 from shapeline.game.features import Features
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import evaluation_mode, normalised
-
-# Bytes of the buffer of filled rows, and of a chunk of expanded masks. More would not be faster, and a large image
-# times the usual batch would be killed by the system before torch could refuse it.
-BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
-MASK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
-LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16}
-KEPT_OUTPUTS = 1 << 18  # model outputs kept until they are scored together
 
 
 def filler(absent: torch.Tensor, rows: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], None]:
@@ -168,20 +162,12 @@ def runner_of(model: Classifier, form: Form, rows: np.ndarray) -> Runner:
     """The runner of a model in a form; rows: as backends.traced_rows."""
     device = torch.device(model.device)
     shape = rows.shape[1:]
-    limit = min(form.batch, LARGEST_BATCH[device.type], BUFFER_BYTES[device.type] // (4 * math.prod(shape)))
-    limit = min(limit, model.most_rows or limit)
+    limit = rows_a_call(form.batch, math.prod(shape), model.most_rows, device.type)
     if rows.ndim == 4 and np.isnan(rows[1]).all():
         forward = leaving_out(model, form)
     else:
         forward = prepare(model, form, rows)
-    return Runner(model, forward, shape, device, max(1, limit), form.name == "channels_last")
-
-
-def tile(n: int, K: int, pairs: int) -> tuple[int, int]:
-    """Instances and coalitions of a tile: as near to `pairs` of them together as even shares of K allow."""
-    shares = (math.ceil(K / splits) for splits in range(math.ceil(K / pairs), math.ceil(K / pairs) + 4))
-    tiles = [(min(n, pairs // b), b) for b in shares]
-    return max(tiles, key=lambda tile: tile[0] * tile[1])
+    return Runner(model, forward, shape, device, limit, form.name == "channels_last")
 
 
 def evaluating(model: Classifier):

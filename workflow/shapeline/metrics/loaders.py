@@ -13,14 +13,17 @@ from shapeline.datasets import document_files, regions
 from shapeline.game import references
 
 
-def for_metric(files, rows: pd.DataFrame, device: str, progress=None, others: list[str] | None = None) -> dict:
+def for_metric(
+    files, rows: pd.DataFrame, device: str, progress=None, others: list[str] | None = None, by_graph: bool = False
+) -> dict:
     """What a metric that asks the model needs, for score rows that succeeded; files: the job's input.
 
-    others: names of references beside the experiment's own, which come as `references`, by name.
+    others: names of references beside the experiment's own, which come as `references`, by name. by_graph: as of
+    load_subject.
     The features, reference and seed are those that the scores were made with.
     """
     settings = scores.metadata(files.scores[0])["settings"]
-    subject = load_subject(files.weights, files.arrays, settings, device)
+    subject = load_subject(files.weights, files.arrays, settings, device, by_graph=by_graph)
     subject = dataclasses.replace(subject, form=form_for(files.instances, subject, device))
     picked = explained(files, rows)
     inputs = subject.inputs(picked)

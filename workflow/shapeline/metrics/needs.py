@@ -9,8 +9,9 @@ from shapeline.methods import calling
 from shapeline.metrics.registry import METRICS
 
 
-def gather(name: str, parameters: dict, files, rows: pd.DataFrame, device: str, progress) -> dict:
-    """Arguments by name for the metric's function; files: the job's input; parameters: the metric's own."""
+def gather(name: str, parameters: dict, files, rows: pd.DataFrame, device: str, progress, by_graph=False) -> dict:
+    """Arguments by name for the metric's function; files: the job's input; parameters: the metric's own; by_graph:
+    as of subjects.load_subject."""
     metric, needs = METRICS[name], dict(parameters)
     if "reference" in needs:
         truth = scores.read(files.truth)
@@ -21,7 +22,7 @@ def gather(name: str, parameters: dict, files, rows: pd.DataFrame, device: str, 
     from shapeline.metrics.loaders import for_metric, known_pixels, known_words, randomised
 
     if metric.asks_model:
-        needs |= for_metric(files, rows, device, progress, needs.pop("references", None))
+        needs |= for_metric(files, rows, device, progress, needs.pop("references", None), by_graph)
         needs["label"] = Path(files.scores[0]).parent.name
     if metric.asks_documents:
         needs |= known_words(files, rows)

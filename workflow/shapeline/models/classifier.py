@@ -14,8 +14,12 @@ from shapeline.memory import halved
 
 TASK = "classification"  # unless something else is said
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
-MODULES = {"torch": "shapeline.models.torch_models", "tensorflow": "shapeline.models.keras_models"}
-FRAMEWORKS = tuple(MODULES)
+MODULES = {
+    "torch": "shapeline.models.torch_models",
+    "tensorflow": "shapeline.models.keras_models",
+    "onnx": "shapeline.models.onnx_graph",  # a runtime
+}
+FRAMEWORKS = ("torch", "tensorflow")
 UNEQUAL = 2e-3  # by which probabilities may miss 1: those rounded to three digits, of a few classes
 LOG_HALF = float(np.log(0.5))  # from which on a label counts as present
 
@@ -43,6 +47,7 @@ class Classifier:
     vocabulary_digest: str | None = None
     task: str = "classification"
     most_rows: int | None = None  # of a call, once memory ran out: for the rest of the process
+    runtime: str | None = None  # "onnx": `module` is the graph of the framework's network, onnx_graph.Graph
 
     @property
     def n_parameters(self) -> int:
@@ -56,7 +61,7 @@ class Classifier:
         """Where the weights are: "cpu", "cuda:0", ..."""
         if self.framework == "function":
             return "cpu"
-        return str(backend(self.framework).device_of(self.module))
+        return str(backend(self.runtime or self.framework).device_of(self.module))
 
     def to(self, device: str) -> "Classifier":
         """Move the weights to a device, in place; returns the classifier itself.
@@ -64,7 +69,7 @@ class Classifier:
         TensorFlow's weights stay where they were made: ShapelineError when that is another device.
         """
         if self.framework != "function":
-            backend(self.framework).move(self.module, device)
+            backend(self.runtime or self.framework).move(self.module, device)
         return self
 
     def log_probs(self, inputs: Any, batch: int = 256) -> np.ndarray:
@@ -102,14 +107,15 @@ class Classifier:
             self.check_tokens(inputs)
 
             def ask(rows: int) -> np.ndarray:
-                return backend(self.framework).log_probs(self.module, inputs, rows, self.architecture, self.task)
+                made_by = backend(self.runtime or self.framework)
+                return made_by.log_probs(self.module, inputs, rows, self.architecture, self.task)
 
         return halved(self, batch, ask)
 
     def check_rows(self, inputs: np.ndarray) -> None:
         """ShapelineError when a torch module changes the rows that it is given; a function is given copies, and
-        TensorFlow's tensors never change."""
-        if self.framework == "torch":
+        neither TensorFlow's tensors nor a graph's rows ever change."""
+        if self.framework == "torch" and self.runtime is None:
             backend("torch").check_rows(self.module, inputs[:1], self.architecture)
 
     def check_tokens(self, inputs: Any) -> None:

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from shapeline.errors import ShapelineError
-from shapeline.models import ready, weights
+from shapeline.models import graph_file, ready, weights
 from shapeline.models.architectures import build, is_named
 from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
 
@@ -28,6 +30,15 @@ def save(classifier: Classifier, path: str | Path) -> None:
         metadata["vocabulary_digest"] = classifier.vocabulary_digest
     arrays = ready.arrays_of(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
     weights.write(Path(path), arrays, metadata)
+
+
+def save_graph(classifier: Classifier, path: str | Path, inputs: np.ndarray) -> dict[str, str] | None:
+    """Write the graph of a network that `save` wrote beside it, as graph_file.write; None where there is none, and of
+    one that cuts its own batches."""
+    Path(path).with_name(graph_file.FILE).unlink(missing_ok=True)  # of other weights
+    if classifier.framework not in graph_file.EXPORTERS or hasattr(classifier.module, "rows_a_call"):
+        return None
+    return graph_file.write(path, load(path), inputs)
 
 
 def load(path: str | Path, device: str = "cpu", framework: str | None = None) -> Classifier:

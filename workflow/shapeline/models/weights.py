@@ -37,7 +37,7 @@ def write(path: Path, arrays: Arrays, metadata: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Metadata (framework, architecture, classes, sizes, vocabulary_digest, task) and arrays of a file of `write`.
+    """Metadata (framework, architecture, classes, sizes, vocabulary_digest, task), the arrays' digest, and the arrays.
 
     Raises ShapelineError when the file is missing, not safetensors, or does not say which architecture it holds.
     """
@@ -64,6 +64,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "sizes": json.loads(stored["sizes"]),
         "vocabulary_digest": json.loads(stored.get("vocabulary_digest", "null")),
         "task": json.loads(stored.get("task", '"classification"')),
+        "digest": stored.get("digest"),  # of the arrays
     }, arrays
 
 

@@ -21,7 +21,7 @@ from shapeline import files
 from shapeline.errors import ShapelineError
 from shapeline.memory import keep_freed_memory, ran_out
 from shapeline.operations import interrupts, warm
-from shapeline.operations.devices import acquire_device, usable_device
+from shapeline.operations.devices import acquire_device, usable_device, visible_devices
 from shapeline.seeds import digest
 
 log = logging.getLogger("shapeline")
@@ -88,6 +88,19 @@ def start(snakemake, libraries: str = "") -> str:
     required = asked.get("device") == "cuda"
     device = acquire_device(int(asked.get("gpu", 0)), required, int(asked.get("jobs_per_gpu", 1)))
     return usable_device(asked.get("framework", "torch"), required) if device == "cuda" else device
+
+
+def by_graph(snakemake) -> bool:
+    """Whether the job's model is run by the graph beside its weights, so that the job starts without the framework: it
+    asks values alone, on the CPU, and the form calibrated there is "onnx"."""
+    asked, instances, weights = snakemake.resources, *map(snakemake.input.get, ("instances", "weights"))
+    if not (asked.get("values_alone") and instances and weights and Path(weights).with_name("model.onnx").is_file()):
+        return False
+    if asked.get("gpu") and visible_devices():
+        return False
+    from shapeline import scores
+
+    return (scores.metadata(instances).get("forms") or {}).get("cpu", {}).get("name") == "onnx"
 
 
 def inputs_stayed(paths: Iterable[str]) -> Callable[[], None]:

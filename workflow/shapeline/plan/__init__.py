@@ -30,6 +30,7 @@ __getattr__, __dir__ = names_from(
         "own": "tracked",
         "environment": "code",
         "job_libraries": "code",
+        "values_alone": "code",
         "prepare_code": "code",
         "train_code": "code",
         "randomise_code": "code",

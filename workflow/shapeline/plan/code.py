@@ -28,11 +28,13 @@ MODEL_CODE = {
     "tensorflow": "shapeline.models.keras_models",
     "function": "shapeline.models.pipeline_file",
 }
+EXPORT = {"torch": ("shapeline.models.torch_export",)}
 ENGINE_CODE = {
-    "torch": ("shapeline.engine.torch_backend", "shapeline.engine.torch_windows"),
+    "torch": ("shapeline.engine.torch_backend", "shapeline.engine.torch_windows", "shapeline.engine.onnx_backend"),
     "tensorflow": ("shapeline.engine.tf_backend", "shapeline.engine.tf_windows"),
     "function": ("shapeline.engine.torch_backend",),
 }
+OF_VALUES = ("coalitions", "data", "external")  # families that ask a model for values of coalitions alone
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 # Every job imports what reads each kind of data; an edit of how documents are cut runs no job on pictures again.
 OF_KIND = {
@@ -114,6 +116,18 @@ def job_libraries(config: Config, model: str | None) -> str:
     return job_framework(config, model)
 
 
+def values_alone(config: Config, experiment: str, label: str, metric: str | None = None) -> bool:
+    """Whether a label's job, or a metric's on it, asks its model for values alone, which a graph can give."""
+    entry = config.experiments[experiment]
+    if entry.model is None or framework_of(config.models[entry.model]) not in EXPORT:
+        return False
+    of_values = METHODS[entry.methods[split_label(label)[0]].method].family in OF_VALUES
+    if metric:
+        asked = METRICS[metric]
+        return asked.asks_model and metric != "own" and (of_values or not asked.moves_inputs)
+    return of_values and entry.precision == "float32" and not entry.compile
+
+
 def model_code(config: Config, model: str) -> list[str]:
     """Modules that a model is built or read by."""
     entry = config.models[model]
@@ -152,11 +166,13 @@ def train_code(config: Config, model: str) -> list[str]:
     named = model_code(config, model)
     if not ready_kinds.kind_of(entry.source, entry.framework):
         named.append(TRAINING[framework_of(entry)])
+    named += EXPORT.get(framework_of(entry), ())
     return [*sources(*script_modules("train_model"), *named), *user_file(entry.source)]
 
 
 def randomise_code(config: Config, model: str) -> list[str]:
-    code = sources(*script_modules("randomise_model"), *model_code(config, model))
+    exported = EXPORT.get(framework_of(config.models[model]), ())
+    code = sources(*script_modules("randomise_model"), *model_code(config, model), *exported)
     return [*code, *user_file(config.models[model].source)]
 
 

@@ -1,0 +1,286 @@
+"""The graph beside a network's weights says what the network says, and is used where it is that of these weights."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shapeline.attribution import selection, subjects
+from shapeline.config import validation
+from shapeline.engine.forms import Form
+from shapeline.errors import ShapelineError
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.models import architectures, graph_file, onnx_graph, storage, torch_export
+from shapeline.operations import jobs
+from shapeline.plan import code
+from tests.unit import questions
+
+pytest.importorskip("onnxruntime")
+RANDOM = np.random.default_rng(0)
+SIZES = {
+    "digits_cnn": ({"classes": 3}, (1, 8, 8), 0),
+    "mlp": ({"classes": 2}, (30,), 0),
+    "word_cnn": ({"vocabulary": 50, "length": 40}, (40,), 50),
+}
+NETWORKS = [
+    ("digits_cnn", "classification"),
+    ("digits_cnn", "multilabel"),
+    ("mlp", "classification"),
+    ("mlp", "regression"),
+    ("word_cnn", "classification"),
+]
+VALUES = ("log_probability", "probability", "logit", "log_odds", "margin", "expected_log_probability")
+
+
+def drawn(count: int, shape: tuple[int, ...], ids: int) -> np.ndarray:
+    """Rows of an input shape: of token ids int32 where there are any."""
+    if ids:
+        return RANDOM.integers(0, ids, (count, *shape)).astype(np.int32)
+    return RANDOM.standard_normal((count, *shape)).astype(np.float32)
+
+
+def stored(folder, name: str = "mlp", task: str = "classification", seed: int = 1) -> str:
+    """The path of weights with what train_model writes beside them."""
+    sizes, shape, ids = SIZES[name]
+    sizes = {**sizes, "classes": 1} if task == "regression" else sizes
+    model = architectures.build(name, "torch", seed=seed, **sizes)
+    model.task, model.n_classes = task, sizes.get("classes", 2)
+    folder.mkdir(exist_ok=True)
+    path = folder / "weights.safetensors"
+    storage.save(model, path)
+    told = storage.save_graph(model, path, drawn(40, shape, ids))
+    (folder / "card.json").write_text(json.dumps({"onnx": told}))
+    return str(path)
+
+
+@pytest.mark.parametrize("name, task", NETWORKS)
+def test_values_are_those_of_the_network_in_that_form(tmp_path, name, task):
+    """Of every kind of value, of one and more rows of a reference, of one's own, and of those that hang on what is
+    present; masks shared and not; the logits bit for bit."""
+    _, shape, ids = SIZES[name]
+    path = stored(tmp_path, name, task)
+    network, graph = storage.load(path), graph_file.read(path)
+    assert (graph.runtime, graph.framework, graph.device, graph.task) == ("onnx", "torch", "cpu", task)
+    size = int(np.prod(shape))
+    cells = (np.arange(size, dtype=np.int32) * 10 // size).reshape(shape)
+    cells.flat[-1] = -1
+    features, rows = Features("patch", (10,), cells), drawn(7, shape, ids)
+    shared, some = drawn(5, shape, ids), drawn(2, shape, ids)
+    references = [
+        Reference(shared[:1]),
+        Reference(shared),
+        Reference(None, own=lambda inputs: np.stack([0 * inputs, inputs], axis=1)),
+        Reference(
+            some, given=lambda inputs, kept: np.where(kept[:, :, None], 1, some.reshape(2, -1)).astype(some.dtype)
+        ),
+    ]
+    targets = np.arange(7) % (network.n_classes or 1)
+    asked = ("prediction",) if task == "regression" else VALUES[:-1] if task == "multilabel" else VALUES
+    for value in asked:
+        for reference in references[: 3 if ids else 4]:
+            for masks in (RANDOM.random((120, 10)) < 0.5, RANDOM.random((7, 33, 10)) < 0.5):
+                given = rows, reference, masks, features, value, targets, Form("onnx", 37)
+                expected = questions.values(network, *given)
+                actual = questions.values(graph, *given)
+                if value in ("logit", "prediction"):
+                    np.testing.assert_array_equal(actual, expected)
+                np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(graph._outputs(rows, 3), network._outputs(rows, 3), atol=1e-5)
+
+
+def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch):
+    from shapeline.engine import onnx_backend
+
+    path = stored(tmp_path)
+    network, graph = storage.load(path), graph_file.read(path)
+    features, rows = Features("column", (30,), np.arange(30, dtype=np.int32)), drawn(5, (30,), 0)
+    masks, reference = RANDOM.random((300, 30)) < 0.5, Reference(drawn(2, (30,), 0))
+    expected = questions.values(network, rows, reference, masks, features)
+    monkeypatch.setitem(onnx_backend.MASK_BYTES, "cpu", 1)
+    monkeypatch.setattr(onnx_backend, "KEPT_OUTPUTS", 8)
+    told = []
+    for batch in (1, 64, 4096):
+        form = Form("onnx", batch)
+        asked = {"form": form, "progress": lambda *now: told.append(now)}
+        actual = questions.values(graph, rows, reference, masks, features, **asked)
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
+    assert told[-1] == (5, 1500)
+    rows[3, 4] = np.nan
+    with pytest.raises(ShapelineError, match="instance 3, coalition 1: the output is nan"):
+        questions.values(graph, rows, reference, np.eye(30, dtype=bool)[[0, 4]], features, targets=np.zeros(5, int))
+
+
+def test_where_memory_runs_out_fewer_rows_are_asked(tmp_path, monkeypatch):
+    graph = graph_file.read(stored(tmp_path))
+    features, rows = Features("column", (30,), np.arange(30, dtype=np.int32)), drawn(2, (30,), 0)
+    asked = rows, Reference(drawn(1, (30,), 0)), RANDOM.random((50, 30)) < 0.5, features
+    expected, own = questions.values(graph, *asked), graph.module.session
+
+    def run(names, given):
+        if len(given["rows"]) > 9:
+            from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
+
+            raise RuntimeException("Failed to allocate memory for requested buffer of size 4096")
+        return own.run(names, given)
+
+    small = SimpleNamespace(run=run, get_inputs=own.get_inputs, get_outputs=own.get_outputs)
+    graph.module = onnx_graph.Graph(small)
+    np.testing.assert_allclose(questions.values(graph, *asked), expected, atol=1e-6)
+    assert graph.most_rows <= 9
+
+
+def break_bytes(folder):
+    file = folder / "model.onnx"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1  # of a weight: the file can be read, and says something else
+    file.write_bytes(content)
+
+
+def cut(folder):
+    (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:100])
+
+
+def another_training(folder):
+    """Its graph and card, with these weights."""
+    own = (folder / "weights.safetensors").read_bytes()
+    stored(folder, seed=2)
+    (folder / "weights.safetensors").write_bytes(own)
+
+
+def other_weights(folder):
+    """These graph and card, with the weights of another training."""
+    kept = {name: (folder / name).read_bytes() for name in ("model.onnx", "card.json")}
+    stored(folder, seed=2)
+    for name, content in kept.items():
+        (folder / name).write_bytes(content)
+
+
+ATTACKS = {
+    "of a bit": break_bytes,
+    "cut": cut,
+    "gone": lambda folder: (folder / "model.onnx").unlink(),
+    "no card": lambda folder: (folder / "card.json").unlink(),
+    "another card": lambda folder: (folder / "card.json").write_text('{"onnx": null}'),
+    "a damaged card": lambda folder: (folder / "card.json").write_text("{"),
+    "another training": another_training,
+    "other weights": other_weights,
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_graph_that_is_not_of_these_weights_is_not_used(tmp_path, caplog, attack):
+    path = stored(tmp_path)
+    assert graph_file.read(path) is not None
+    caplog.set_level("INFO")
+    ATTACKS[attack](tmp_path)
+    assert graph_file.read(path) is None
+    assert "model.onnx is not used, the network itself is: " in caplog.text
+
+
+def test_damaged_weights_are_told_whatever_the_graph_says(tmp_path):
+    path = stored(tmp_path)
+    content = bytearray((tmp_path / "weights.safetensors").read_bytes())
+    content[-5] ^= 1
+    (tmp_path / "weights.safetensors").write_bytes(content)
+    with pytest.raises(ShapelineError, match="damaged"):
+        graph_file.read(path)
+
+
+class Branch(nn.Module):
+    def forward(self, rows):
+        return rows[:, :2] if rows.sum() > 0 else rows[:, 2:4]
+
+
+class OfBatches(nn.Module):
+    """Says something else where it is asked for more rows than a trace sees."""
+
+    def forward(self, rows):
+        return rows[:, :2] * (rows.shape[0] if torch.jit.is_tracing() else 1)
+
+
+def test_what_cannot_be_exported_has_none_and_loses_that_of_before(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    path, rows = stored(tmp_path), drawn(20, (30,), 0)
+    cuts = nn.Linear(30, 2)
+    cuts.rows_a_call = 8
+    for module, why in (
+        (Branch(), "the trace warns"),
+        (OfBatches(), "the trace warns|log-probabilities differ"),
+        (cuts, ""),
+    ):
+        (tmp_path / "model.onnx").write_bytes(b"of before")
+        loaded = graph_file.Classifier("torch", "own", module, 2)
+        monkeypatch.setattr(storage, "load", lambda path, loaded=loaded: loaded)
+        caplog.clear()
+        assert storage.save_graph(loaded, path, rows) is None
+        assert not (tmp_path / "model.onnx").exists()
+        assert any(word in caplog.text for word in why.split("|")), caplog.text
+    assert storage.save_graph(graph_file.Classifier("tensorflow", "own", cuts), path, rows) is None
+    monkeypatch.undo()
+    lstm = architectures.build("bilstm", "torch", vocabulary=20, embedding=4, units=4, classes=2)
+    storage.save(lstm, path)
+    assert storage.save_graph(lstm, path, drawn(20, (9,), 20)) is None
+
+
+def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    other, right = architectures.build("mlp", "torch", seed=5).module, torch_export.graph
+    monkeypatch.setattr(torch_export, "graph", lambda module, rows: right(other, rows))
+    path = stored(tmp_path)
+    assert json.loads((tmp_path / "card.json").read_text()) == {"onnx": None}
+    assert "no model.onnx: log-probabilities differ by" in caplog.text and graph_file.read(path) is None
+
+
+def test_a_job_starts_by_the_graph_where_it_asks_values_alone_in_that_form_on_the_cpu(tmp_path, monkeypatch):
+    path, instances = stored(tmp_path), str(tmp_path / "instances.parquet")
+    seen = []
+    monkeypatch.setattr(jobs, "visible_devices", lambda: seen)
+
+    def by_graph(form: str = "onnx", **changes) -> bool:
+        import pandas as pd
+
+        selection.write(instances, pd.DataFrame({"instance": [1]}), {"cpu": Form(form)}, {})
+        resources = {"values_alone": 1, "gpu": 1, **changes}
+        return jobs.by_graph(SimpleNamespace(resources=resources, input={"weights": path, "instances": instances}))
+
+    assert by_graph() and not by_graph("frozen") and not by_graph(values_alone=0)
+    seen.append("GPU-0")
+    assert not by_graph() and by_graph(gpu=0)
+    (tmp_path / "model.onnx").unlink()
+    seen.clear()
+    assert not by_graph()
+
+
+def test_gradients_crops_and_other_precisions_keep_their_framework(default):
+    default["experiments"]["digits"]["precision"] = "bfloat16"
+    config = validation.load(default)
+    of_values = {"cancer": {"exact": True, "occlusion": True, "gradient_x_input": False}}
+    for experiment, labels in of_values.items():
+        for label, expected in labels.items():
+            if label in config.experiments[experiment].methods:
+                assert code.values_alone(config, experiment, label) is expected, (experiment, label)
+    assert code.values_alone(config, "cancer", "gradient_x_input", "log_odds")
+    assert not code.values_alone(config, "cancer", "gradient_x_input", "sensitivity")
+    assert code.values_alone(config, "cancer", "exact", "sensitivity")
+    assert not any(code.values_alone(config, "cancer", "exact", metric) for metric in ("cost", "own"))
+    for other in ("digits", "reviews"):  # in bfloat16, and of Keras
+        assert not any(code.values_alone(config, other, label) for label in config.experiments[other].methods)
+
+
+def test_the_subject_of_a_job_is_the_same_by_either(tmp_path, monkeypatch):
+    from shapeline.datasets import preparation
+
+    monkeypatch.chdir(tmp_path)
+    preparation.prepare("breast_cancer", {"seed": 0}, [], "data")
+    path = stored(tmp_path)
+    settings = {"features": {"kind": "column"}, "seed": 0}
+    one, other = (subjects.load_subject(path, "data/arrays.npz", settings, "cpu", by_graph=by) for by in (True, False))
+    assert (one.model.runtime, other.model.runtime) == ("onnx", None)
+    for name in ("framework", "architecture", "n_classes", "sizes", "vocabulary_digest", "task"):
+        assert getattr(one.model, name) == getattr(other.model, name)
+    (tmp_path / "model.onnx").unlink()
+    assert subjects.load_subject(path, "data/arrays.npz", settings, "cpu", by_graph=True).model.runtime is None

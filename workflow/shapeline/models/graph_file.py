@@ -1,0 +1,98 @@
+"""The graph of a network beside its weights: written where it is verified, opened where it is that of these weights."""
+
+import dataclasses
+import hashlib
+import importlib
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.files import atomic, document
+from shapeline.models import weights
+from shapeline.models.classifier import Classifier
+from shapeline.models.onnx_graph import FILE, TOLERANCE, Refused, opened
+
+log = logging.getLogger(__name__)
+EXPORTERS = {"torch": "shapeline.models.torch_export"}
+VERIFIED = 32  # rows
+
+
+def write(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dict[str, str] | None:
+    """Write the graph of a network beside its weights in `path`, verified on rows made of inputs (n, *input_shape);
+    what its card says of it: digests of both. None where there is no graph, and the log says why.
+
+    loaded: from these weights, on the CPU, as a job has it.
+    """
+    exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _rows(inputs)
+    try:
+        content = exporter.graph(loaded.module, rows[:2])
+        graph = dataclasses.replace(loaded, module=opened(content, threads()), runtime="onnx")
+        differs = float(np.max(_apart(_said(graph, rows), _said(loaded, rows))))
+        if not differs <= TOLERANCE:
+            raise Refused(f"log-probabilities differ by {differs:.1e}")
+    except (ShapelineError, RuntimeError, MemoryError) as error:  # the network itself has run, and is stored
+        log.info("no %s: %s", FILE, error)
+        return None
+    file = Path(path).with_name(FILE)
+    with atomic(file) as partial:
+        partial.write_bytes(content)
+    log.info("%s: %d bytes, differs by %.1e", FILE, len(content), differs)
+    return {"digest": hashlib.sha256(content).hexdigest(), "weights": weights.read(Path(path))[0]["digest"]}
+
+
+def read(path: str | Path) -> Classifier | None:
+    """The classifier of a file of weights, run by the graph beside it on the CPU; None, with the reason in the log,
+    where that is not there, or is not what the card says of these weights.
+
+    Raises ShapelineError for weights that are damaged.
+    """
+    metadata, _ = weights.read(Path(path))
+    file, card = Path(path).with_name(FILE), Path(path).with_name("card.json")
+    try:
+        told, content = document(card).get("onnx") or {}, file.read_bytes()
+        if told.get("weights") != metadata["digest"]:
+            raise Refused("it is of other weights")
+        if told.get("digest") != hashlib.sha256(content).hexdigest():
+            raise Refused("it is not the file that was written")
+        graph = opened(content, threads())
+    except (OSError, ImportError, ShapelineError) as error:
+        log.info("%s is not used, the network itself is: %s", file, error)
+        return None
+    return Classifier(
+        *(metadata["framework"], metadata["architecture"], graph, metadata["classes"], metadata["sizes"]),
+        *(metadata["vocabulary_digest"], metadata["task"]),
+        runtime="onnx",
+    )
+
+
+def threads() -> int:
+    """Those that a job may take; 0 for all."""
+    return int(os.environ.get("OMP_NUM_THREADS") or 0)
+
+
+def _rows(inputs: np.ndarray) -> np.ndarray:
+    """Rows (VERIFIED, *input_shape) between pairs of the first inputs, cell by cell, and some inputs themselves."""
+    first = np.asarray(inputs[:VERIFIED])
+    first = first.astype(np.int32 if np.issubdtype(first.dtype, np.integer) else np.float32)
+    first = first[np.arange(VERIFIED) % len(first)]
+    kept = np.linspace(0, 1, VERIFIED).reshape(-1, *[1] * (first.ndim - 1))
+    return np.where(np.random.default_rng(0).random(first.shape) < kept, first, first[::-1])
+
+
+def _said(classifier: Classifier, rows: np.ndarray) -> np.ndarray:
+    """What a classifier says of rows, all at once and in passes of 7: log-probabilities, of several labels those of
+    their absence too, or predictions."""
+    if classifier.task == "regression":
+        return np.concatenate([classifier.predict(rows), classifier.predict(rows, 7)])
+    log_probs = np.concatenate([classifier.log_probs(rows), classifier.log_probs(rows, 7)])
+    if classifier.task == "multilabel":
+        log_probs = np.concatenate([log_probs, np.log(-np.expm1(log_probs)).clip(min=-700)])
+    return log_probs
+
+
+def _apart(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Differences, relative where what is expected is beyond 1: float32 outputs of 30 differ by 1e-5 from rounding."""
+    return np.abs(actual - expected) / np.abs(expected).clip(min=1)

@@ -1,0 +1,86 @@
+"""The graph of a network: what stands beside its weights, and runs by ONNX Runtime on the CPU without its framework.
+
+Of a Classifier whose `runtime` is "onnx" this is the module, and these are the functions that answer in its framework's
+place.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+
+FILE = "model.onnx"
+TOLERANCE = 1e-5  # by which it may differ from the network in log-probability, as any form of the engine
+
+
+class Refused(ShapelineError):
+    """A graph that cannot be made, or run, and why; the network runs as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Rows (n, *input_shape), float32 or of token ids int32, to the network's outputs (n, outputs) float32."""
+
+    session: Any
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """Raises MemoryError where memory runs out, RuntimeError for what else ONNX Runtime says."""
+        from onnxruntime.capi import onnxruntime_pybind11_state as failures
+
+        [given], [said] = self.session.get_inputs(), self.session.get_outputs()
+        try:
+            [outputs] = self.session.run([said.name], {given.name: np.ascontiguousarray(rows)})
+        except Exception as error:  # its own classes are derived from Exception itself
+            if type(error).__module__ != failures.__name__:
+                raise
+            reason = str(error).strip().splitlines()[0]
+            raise (MemoryError if "alloc" in str(error) else RuntimeError)(reason) from error
+        return outputs.reshape(len(rows), -1)
+
+
+def opened(content: bytes, threads: int) -> Graph:
+    """The graph in the bytes of a file. threads: 0 for all. Raises Refused where ONNX Runtime cannot read it."""
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as failures
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # rows are filled on these processors
+    options.log_severity_level = 4
+    try:
+        return Graph(onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]))
+    except Exception as error:
+        if type(error).__module__ != failures.__name__:
+            raise
+        raise Refused(f"ONNX Runtime cannot read it: {str(error).strip().splitlines()[0]}") from error
+
+
+def beside(weights: str | Path) -> Path:
+    """Where the graph of a network with these weights is."""
+    return Path(weights).with_name(FILE)
+
+
+def log_probs(graph: Graph, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
+    """As torch_models.log_probs; the network's outputs were looked at where it was trained."""
+    from scipy.special import log_softmax
+
+    inputs = np.asarray(inputs)
+    inputs = inputs.astype(np.int32 if np.issubdtype(inputs.dtype, np.integer) else np.float32, copy=False)
+    parts = [graph(inputs[start : start + batch]) for start in range(0, len(inputs), batch)]
+    logits = np.concatenate(parts).astype(np.float64)
+    if task == "regression":
+        return logits
+    return -np.logaddexp(0, -logits) if task == "multilabel" else log_softmax(logits, axis=1)
+
+
+def device_of(graph: Graph) -> str:
+    return "cpu"
+
+
+def move(graph: Graph, device: str) -> None:
+    """Nowhere: a job on a GPU has the network itself. Raises ShapelineError."""
+    if device != "cpu":
+        raise ShapelineError(f"models: a graph of ONNX runs on the CPU, not on '{device}'")
