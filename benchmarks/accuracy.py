@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.accuracy_games import MAKERS, game
+from benchmarks.accuracy_games import MAKERS, SURE, game
 from shapeline import designs
 from shapeline.designs.gaussian_process import draw_pairs, read_out
 from shapeline.designs.uncertainty import kernel_shap_uncertainty
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="4 instances, 2 draws, up to 8d")
-    parser.add_argument("--games", nargs="+", choices=list(MAKERS), default=list(MAKERS))
+    parser.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(MAKERS))
     parser.add_argument("--budgets", nargs="+", type=int, default=None, help="multiples of d")
     parser.add_argument("--instances", type=int, default=None)
     parser.add_argument("--draws", type=int, default=None)

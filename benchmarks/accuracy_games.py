@@ -241,6 +241,52 @@ def sparse_terms(instances: int, d: int = 40) -> Game:
     return from_terms("terms, 40", [Terms(*one, none) for one in zip(weight, member, strict=True)])
 
 
+def cancer_sure(instances: int) -> Game:
+    """Breast cancer, 10 groups, a network trained until it is sure: log-probabilities have long tails."""
+    from sklearn.neural_network import MLPClassifier
+
+    rows, labels = _cancer()
+    model = MLPClassifier((16,), solver="lbfgs", alpha=0.1, max_iter=1000, random_state=0)
+    model.fit(rows[100:], labels[100:])
+    groups = [np.array([i, i + 10, i + 20]) for i in range(10)]
+    predict = log_probability(model, rows[:100])
+    return by_column("cancer, sure", predict, rows[:100], rows[100:].mean(axis=0), groups, instances)
+
+
+def digits_sure(instances: int) -> Game:
+    """Scikit-learn's digits, 16 patches of 2 x 2, the probability of a small CNN that is sure: 0 or 1 mostly."""
+    import torch
+    from sklearn.datasets import load_digits
+    from torch import nn
+
+    from shapeline.designs.design import all_coalitions
+
+    pictures, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(pictures))
+    pictures, labels = torch.tensor(pictures[order] / 16, dtype=torch.float32), torch.tensor(labels[order])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first = [nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1)]
+        last = [nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10)]
+        model = nn.Sequential(*first, *last)
+        optimiser = torch.optim.Adam(model.parameters(), 1e-3)
+        for _ in range(40):
+            for batch in (200 + torch.randperm(len(pictures) - 200)).split(64):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(model(pictures[batch]), labels[batch]).backward()
+                optimiser.step()
+    place = np.arange(64)
+    kept = torch.tensor(all_coalitions(16, "digits, sure")[:, place // 16 * 4 + place % 8 // 2])
+    reference, tables = pictures[200:].mean(dim=0), []
+    with torch.no_grad():
+        for one in pictures[:instances]:
+            chosen = model(one[None]).argmax()
+            parts = [model(torch.where(part, one, reference)).softmax(dim=1)[:, chosen] for part in kept.split(4096)]
+            tables.append(torch.cat(parts).double().numpy())
+    return from_tables("digits, sure", np.array(tables))
+
+
+SURE = {"digits, sure": digits_sure, "cancer, sure": cancer_sure}  # where intervals are hardest
 MAKERS = {
     "digits": digits,
     "cancer": cancer,
@@ -258,4 +304,4 @@ MAKERS = {
 @cache
 def game(name: str, instances: int) -> Game:
     """A game of `instances` explained rows; the same at every call."""
-    return MAKERS[name](instances)
+    return (MAKERS | SURE)[name](instances)

@@ -15,7 +15,7 @@ from shapeline.config import validation
 from shapeline.config.derived import budget_of
 from shapeline.config.scales import SMOKE
 from shapeline.designs import gaussian_process, growing
-from shapeline.designs.stopping import AT_THE_CAP, Until
+from shapeline.designs.stopping import AT_THE_CAP, FAR, LEAST, Foretold, Until
 from shapeline.designs.uncertainty import kernel_shap_uncertainty, predicted_error, settled_places
 from shapeline.errors import ShapelineError
 from shapeline.game import features as feature_kinds
@@ -141,7 +141,7 @@ def test_scores_hang_on_nothing_but_the_instance(method, monkeypatch):
 def test_a_share_of_the_whole_and_the_top_features():
     tables = tables_of(8)
     whole = np.abs(tables[:, -1] - tables[:, 0])
-    found = explained("gp_shapley", tables, Until(32, error="2%"))
+    found = explained("gp_shapley", tables, Until(64, error="2%"))
     assert (predicted_error(found.uncertainty) <= 0.02 * whole).all()
     found = explained("kernel_shap", tables, Until(2**D / D, top=3))
     exact = designs.shapley(D).attribute(games_in_order(tables))
@@ -158,7 +158,7 @@ def games_in_order(tables):
 
 @pytest.mark.parametrize(
     ("method", "error", "least"),
-    [("kernel_shap", 0.1, 0.92), ("sample_shapley", 0.4, 0.87), ("gp_shapley", 0.1, 0.88)],
+    [("kernel_shap", 0.1, 0.92), ("sample_shapley", 0.4, 0.87), ("gp_shapley", 0.1, 0.92)],
 )
 def test_the_predicted_error_holds_when_it_decides(method, error, least):
     # A hard game: log-probabilities of a network that is sure, whose errors have long tails.
@@ -176,6 +176,56 @@ def test_the_predicted_error_holds_when_it_decides(method, error, least):
     ratio = np.sqrt((np.concatenate(predicted) ** 2).mean() / (np.concatenate(wrong) ** 2).mean())
     assert least <= coverage <= 0.985
     assert 0.8 <= ratio <= 1.25
+
+
+def stop_in_simulation(rng, n, d, rounds, chance, foretold):
+    """Errors and uncertainties (n, d) at the stop of estimates with normal errors ~ 1 / evaluations, predicted with a
+    chance factor in each round."""
+    spent = 40 * 1.25 ** np.arange(rounds)
+    precise = spent**2 / spent[0] ** 2  # a sum of independent pieces, as a posterior's moves are
+    pieces = rng.normal(size=(rounds, n, d)) * np.sqrt(np.diff(precise, prepend=0))[:, None, None]
+    wrong = pieces.cumsum(axis=0) / precise[:, None, None]
+    errors, said, left = np.zeros((n, d)), np.zeros((n, d)), np.ones(n, bool)
+    earlier = Foretold(n, d, 1.0)
+    for turn in range(rounds):
+        sd = np.exp(chance * rng.normal(size=(n, 1))) / np.sqrt(precise[turn])
+        spread = np.broadcast_to(sd, (n, d))
+        if foretold:
+            spread = earlier.widened(np.arange(n), np.full(n, spent[turn]), wrong[turn], spread)
+        stop = left & (predicted_error(spread) < 0.3)
+        errors[stop], said[stop] = wrong[turn, stop], spread[stop]
+        left &= ~stop
+    return errors[~left], said[~left]
+
+
+def test_a_stop_at_the_first_low_prediction_is_too_sure_unless_earlier_rounds_are_heard():
+    held = {}
+    for foretold in (False, True):
+        wrong, said = stop_in_simulation(np.random.default_rng(3), 4000, 12, 12, 0.4, foretold)
+        held[foretold] = (np.abs(wrong) <= 1.96 * said).mean()
+    assert held[False] < 0.84
+    assert 0.91 < held[True] < 0.97
+
+
+def test_scores_that_move_more_than_was_predicted_widen_what_follows():
+    earlier, rng = Foretold(2, 50, 0.5), np.random.default_rng(0)
+    uncertainty = np.ones((2, 50))
+    first = rng.normal(size=(2, 50))
+    np.testing.assert_array_equal(earlier.widened(np.arange(2), np.full(2, 100), first, uncertainty), uncertainty)
+    step = np.sqrt(0.5) * rng.normal(size=(2, 50))  # half of the variance is gone after twice the evaluations
+    second = first + step * [[1.0], [3.0]]
+    found = earlier.widened(np.arange(2), np.full(2, 200), second, np.sqrt(0.5) * uncertainty)
+    moved = (2 + ((second - first) ** 2).mean(axis=1) / 0.5) / 3
+    np.testing.assert_allclose(found, np.sqrt(0.5 * moved)[:, None].repeat(50, axis=1))
+    assert moved[0] == pytest.approx(1, abs=0.15) and moved[1] > 3
+    # Where nothing moves a share is left; what is certain stays certain; one instance alone may go on.
+    still = Foretold(1, 50, 0.5)
+    for spent in (100, 200, 400, 800):
+        found = still.widened(np.arange(1), np.full(1, spent), first[:1], 10 / np.sqrt(spent) * uncertainty[:1])
+    np.testing.assert_allclose(found, np.sqrt(LEAST) * 10 / np.sqrt(800))
+    alone = earlier.widened(np.array([1]), np.array([400]), second[1:] + 1e9, 0.5 * uncertainty[:1])
+    assert predicted_error(alone)[0] < 0.5 * np.sqrt((2 + 2 * FAR) / 4) * 2
+    assert (earlier.widened(np.array([1]), np.array([1024]), second[1:], 0 * uncertainty[:1]) == 0).all()
 
 
 def model(rows):

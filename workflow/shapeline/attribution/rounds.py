@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.attribution.asked import Answer, Asked
-from shapeline.designs.stopping import AT_THE_CAP, Until
+from shapeline.designs.stopping import AT_THE_CAP, Foretold, Until
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,12 +14,14 @@ class Rounds:
     """What a chunk is asked where nobody knows before how much.
 
     places (n,): of its instances. asks: of each round, from some places to what they are asked, which includes what
-    they were asked before. until: what has to hold.
+    they were asked before. until: what has to hold. falls: power of the evaluations with which errors fall, where a
+    round's prediction is not to be taken alone.
     """
 
     places: np.ndarray
     asks: Sequence[Callable[[np.ndarray], Asked]]
     until: Until
+    falls: float | None = None
     several = False  # budgets
 
     def explain(
@@ -40,6 +42,10 @@ class Rounds:
             [answer] = asked.read(values)
             if scores is None:
                 scores, uncertainty = np.empty((2, n, asked.masks.shape[2]))
+                earlier = Foretold(*scores.shape, self.falls) if self.falls else None
+            if earlier:
+                widened = earlier.widened(left, answer.evaluations, answer.scores, answer.uncertainty)
+                answer = answer._replace(uncertainty=widened)
             scores[left], spent[left] = answer.scores, answer.evaluations
             uncertainty[left] = np.nan if answer.uncertainty is None else answer.uncertainty
             said["rounds"][left] += 1

@@ -256,7 +256,7 @@ def _asks(
     stack = calling.function_of(method.reads_stack) if method.reads_stack else None
     if until := _until(options):
         rounds = [asks([spent / features.d]) for spent in _rounds(until, method, features.d)]
-        return lambda part: Rounds(np.arange(part.start, part.stop), rounds, until), order
+        return lambda part: Rounds(np.arange(part.start, part.stop), rounds, until, method.falls), order
     every = asks([spend for spend, _ in designs])
     return lambda part: every(np.arange(part.start, part.stop)), order
 

@@ -28,6 +28,7 @@ from shapeline.designs.gaussian_held import held_out
 from shapeline.designs.gaussian_large import MANY, explain_large
 from shapeline.designs.gaussian_moments import correlation, rest_weights, score_covariance
 from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
+from shapeline.designs.uncertainty import known
 from shapeline.errors import ShapelineError
 
 __all__ = ["ReadOut", "draw_pairs", "gp_shapley", "gp_shapley_minimum", "read_out"]
@@ -38,7 +39,7 @@ CELLS = 100_000  # of a block's covariance matrices together: they stay in the c
 
 @dataclass(frozen=True, eq=False)
 class ReadOut:
-    """scores (n, d) and their posterior standard deviations, uncertainty (n, d); error (n,): the predicted RMSE."""
+    """scores (n, d) and their posterior standard deviations, uncertainty (n, d), NaN where too few tell."""
 
     scores: np.ndarray
     uncertainty: np.ndarray
@@ -139,21 +140,22 @@ def with_linear(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray, fit: Fit) 
     """The fit's scores and variances, or the linear game's and 0 where one meets all the values to rounding.
 
     Where the pairs are few the likelihood cannot tell bends from noise: the linear fit, which is the mean of the
-    marginal contributions at both ends, then has a share in the scores, and its distance one in the variances.
+    marginal contributions at both ends, then has a share in the scores; and the variances are NaN, for what such pairs
+    say of their own error held 57 to 93 % of the scores on seven games.
     """
     _, m, d = rows.shape
     if m < d:
-        return fit.scores, fit.variance
+        return fit.scores, np.full(fit.scores.shape, np.nan)
     normal = rows.swapaxes(1, 2) @ rows
     normal[:, np.arange(d), np.arange(d)] += 1e-12 * m  # keeps it regular; no more than rounding where it is
     slope = np.linalg.solve(normal, rows.swapaxes(1, 2) @ odd[..., None])
     left = np.abs((rows @ slope)[..., 0] - odd).max(axis=1)
     exact = left <= 1e-10 + rough
     exact[exact] = np.linalg.matrix_rank(rows[exact]) == d
-    share = np.where(exact, 1.0, LINEAR_SHARE if m <= FEW * d else 0.0)[:, None]
-    apart = 2 * slope[..., 0] - fit.scores
-    spread = np.where(exact[:, None], 0.0, fit.variance + share * (1 - share) * apart**2)
-    return fit.scores + share * apart, spread
+    few = m <= FEW * d
+    share = np.where(exact, 1.0, LINEAR_SHARE if few else 0.0)[:, None]
+    scores = fit.scores + share * (2 * slope[..., 0] - fit.scores)
+    return scores, np.where(exact[:, None], 0.0, np.nan if few else fit.variance)
 
 
 def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
@@ -169,10 +171,10 @@ def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
     return Design(masks, coo_array(masks.shape[::-1], dtype=np.float64).tocsr())
 
 
-def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and their uncertainty (n, d) from each instance's masks (n, K, d) and values (n, K)."""
+def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores and their uncertainty (n, d), None where none is known, from masks (n, K, d) and values (n, K)."""
     answer = read_out(masks, values)
-    return answer.scores, answer.uncertainty
+    return answer.scores, known(answer.uncertainty)
 
 
 def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray = 0.1, rest: float = 1e-3) -> Design:

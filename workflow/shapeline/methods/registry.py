@@ -79,6 +79,7 @@ class Method:
     exchangeable: bool = False  # a draw with its features permuted is another draw of the same design
     grows: str | None = None  # "module:function" of a design whose coalitions a larger budget of it asks too
     first_round: int = FIRST_ROUND  # of it, in evaluations a feature
+    falls: float | None = None  # its error ~ evaluations^-falls; where given, rounds are predicted by those before too
     largest: int | None = None  # evaluations that can be read out
     reads: str | None = None  # "module:function" from a design and values to scores and their uncertainty
     reads_stack: str | None = None  # the same from masks and values of each instance
@@ -204,6 +205,7 @@ METHODS = Registry(
             Sampled,
             minimum="shapeline.designs.gaussian_pairs:gp_shapley_minimum",
             grows="shapeline.designs.gaussian_process:gp_pairs",
+            falls=0.8,
             largest=2**14,
             efficient=True,
             random=True,

@@ -1,0 +1,86 @@
+"""Explanations of `gp_shapley` that end when their predicted error is small enough: do their intervals hold then?
+
+    python -m benchmarks.stopping [--games NAME ...] [--instances N] [--draws N]
+
+Each game is stopped at three targets, the median errors predicted at 6, 10 and 19 d. Behind a game and a target:
+coverage of nominal 95 % intervals, predicted over actual RMSE and evaluations spent (multiples of d), first where a
+round's own prediction decides, then as rounds are used; the former two of explanations that met the target in time.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.accuracy_games import MAKERS, SURE, game
+from shapeline.designs.gaussian_process import draw_pairs, read_out
+from shapeline.designs.stopping import Foretold, Until
+from shapeline.designs.uncertainty import predicted_error
+from shapeline.methods.registry import METHODS
+from shapeline.statistics.known_games import Game
+
+GAMES = ("digits, sure", "cancer, sure", "digits", "cancer", "reviews", "diabetes", "wine", "forest")
+AT_MOST = 32
+TARGETS = (6, 10, 19)  # multiples of d
+
+
+def rounds_of(played: Game, draw: int) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Evaluations after each round, scores and uncertainties (rounds, n, d) of all instances, none stopped."""
+    rounds = [spent // 2 * 2 for spent in Until(AT_MOST).rounds(played.d)]
+    rounds = [spent for spent in rounds if spent < 0.8 * 2**played.d]
+    masks = np.array([draw_pairs(played.d, rounds[-1], 10_000 * draw + i) for i in range(len(played.exact))])
+    values = played.value(masks)
+    found = [read_out(masks[:, :spent], values[:, :spent]) for spent in rounds]
+    return rounds, np.array([one.scores for one in found]), np.array([one.uncertainty for one in found])
+
+
+def with_earlier(rounds: list[int], scores: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
+    """The uncertainties (rounds, n, d) that rounds are stopped by."""
+    _, n, d = scores.shape
+    earlier, rows = Foretold(n, d, METHODS["gp_shapley"].falls), np.arange(n)
+    every = zip(rounds, scores, uncertainty, strict=True)
+    return np.array([earlier.widened(rows, np.full(n, spent), *one) for spent, *one in every])
+
+
+def stopped(played: Game, traces: list, own: bool, target: float) -> str:
+    """Coverage, predicted over actual RMSE and evaluations of all draws, each stopped where it met the target."""
+    wrong, said, spent = [], [], []
+    for rounds, scores, alone, together in traces:
+        uncertainty = alone if own else together
+        met = np.array([predicted_error(one) <= target for one in uncertainty])
+        first = np.where(met.any(axis=0), met.argmax(axis=0), -1)
+        spent += [rounds[place] for place in first]
+        done = np.flatnonzero(first >= 0)
+        wrong.append(scores[first[done], done] - played.exact[done])
+        said.append(uncertainty[first[done], done])
+    wrong, said = np.concatenate(wrong), np.concatenate(said)
+    coverage = (np.abs(wrong) <= 1.96 * said + 1e-6 * np.abs(played.exact).max()).mean()
+    ratio = np.sqrt((said**2).mean() / (wrong**2).mean())
+    return f"{coverage:6.3f} {ratio:5.2f} {np.mean(spent) / played.d:6.1f}d"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line for each game and target."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(GAMES))
+    parser.add_argument("--instances", type=int, default=20)
+    parser.add_argument("--draws", type=int, default=3)
+    asked = parser.parse_args(arguments)
+    print(f"{'game':14s} {'target':>8s}  a round by itself         with the rounds before")
+    for name in asked.games:
+        played = game(name, asked.instances)
+        traces = []
+        for draw in range(asked.draws):
+            trace = rounds_of(played, draw)
+            traces.append((*trace, with_earlier(*trace)))
+        for times in TARGETS:
+            place = int(np.searchsorted(traces[0][0], 0.95 * times * played.d))
+            if place >= len(traces[0][0]):
+                continue
+            target = float(np.median([predicted_error(alone[place]) for _, _, alone, _ in traces]))
+            ways = "   ".join(stopped(played, traces, own, target) for own in (True, False))
+            print(f"{name:14s} {target:8.4f} {ways}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
