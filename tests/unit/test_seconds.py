@@ -8,7 +8,7 @@ import pytest
 import shapeline
 from shapeline.attribution import clock
 from shapeline.attribution.explanation import Explanation
-from shapeline.attribution.rows import MOMENT, PASSES, _settle_seconds
+from shapeline.attribution.rows import CALM, MOMENT, PASSES, SETTLED, _settle_seconds
 
 
 def test_what_others_do_meanwhile_is_not_counted():
@@ -42,7 +42,9 @@ def _one(seconds: list[float]) -> Explanation:
     )
 
 
-@pytest.mark.parametrize(("total", "passes"), [(0.6 * MOMENT, 2), (0.001 * MOMENT, PASSES), (2 * MOMENT, 1), (0.0, 1)])
+@pytest.mark.parametrize(
+    ("total", "passes"), [(0.6 * MOMENT, 2), (0.001 * MOMENT, 2 + CALM), (2 * MOMENT, 1), (0.0, 1)]
+)
 def test_what_took_but_a_moment_is_made_again_and_the_fastest_counts(total, passes):
     first, made = _one([total / 2, total / 2]), []
 
@@ -55,13 +57,26 @@ def test_what_took_but_a_moment_is_made_again_and_the_fastest_counts(total, pass
     assert first.seconds.tolist() == ([total / 4, total / 2] if passes > 1 else [total / 2] * 2)
 
 
+@pytest.mark.parametrize(("shorter", "passes"), [(2 * SETTLED, PASSES), (0.5 * SETTLED, 1 + CALM)])
+def test_passes_go_on_while_they_get_shorter_by_more_than_a_little(shorter, passes):
+    seconds = [0.001 * MOMENT * (1 - shorter) ** number for number in range(PASSES)]
+    first, made = _one([seconds[0]]), []
+
+    def again():
+        made.append(1)
+        return [_one([seconds[len(made)]])]
+
+    _settle_seconds([first], again, MOMENT)
+    assert len(made) == passes - 1 and first.seconds[0] == seconds[passes - 1]
+
+
 def test_passes_that_take_more_than_they_say_end_with_the_moment():
     made = []
 
     def again():
         made.append(1)
         time.sleep(0.02)
-        return [_one([0.0005, 0.0005])]
+        return [_one([0.0005 / 2 ** len(made)] * 2)]
 
     _settle_seconds([_one([0.0005, 0.0005])], again, 0.05)
     assert len(made) == 3

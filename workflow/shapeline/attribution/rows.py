@@ -26,7 +26,8 @@ from shapeline.methods.registry import METHODS
 from shapeline.operations.versions import imported
 from shapeline.seeds import seed_of
 
-MOMENT, PASSES = 0.25, 20  # seconds of a job's explanations made again for the clock's sake, and how often
+MOMENT, PASSES = 0.1, 20  # seconds of a job's explanations made again for the clock's sake, and how often at most
+SETTLED, CALM = 0.02, 2  # they are settled where so many passes in a row take no more than this share off
 
 
 def cache_of(folder: str, files, code: Sequence[str], settings: dict, form: Form, device: str) -> Cache | None:
@@ -124,12 +125,15 @@ def _from(progress: Callable[[int, int], None] | None, done: int, made: int) -> 
 
 def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Explanation]], moment: float) -> None:
     """Have seconds that another run would find too: explanations that took less than a moment are made again until it
-    is over, and the fastest counts."""
-    total, began = sum(np.nansum(explanation.seconds) for explanation in explanations), time.perf_counter()
+    is over, or they get no shorter, and the fastest counts."""
+    began, calm = time.perf_counter(), 0
+    total = fastest = sum(np.nansum(explanation.seconds) for explanation in explanations)
     for _ in range(1, min(PASSES, math.ceil(moment / total)) if total else 1):
         for explanation, other in zip(explanations, again(), strict=True):
             explanation.seconds = np.minimum(explanation.seconds, other.seconds)
-        if time.perf_counter() - began > moment:  # of which the seconds are but a part
+        before, fastest = fastest, sum(np.nansum(explanation.seconds) for explanation in explanations)
+        calm = calm + 1 if fastest >= (1 - SETTLED) * before else 0
+        if calm == CALM or time.perf_counter() - began > moment:  # of which the seconds are but a part
             return
 
 
