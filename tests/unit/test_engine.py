@@ -16,7 +16,7 @@ from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
-from shapeline.models import architectures, torch_export, wrapping
+from shapeline.models import architectures, onnx_graph, torch_export, wrapping
 from tests.unit import questions
 
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.5]])
@@ -360,7 +360,7 @@ def test_without_onnx_runtime_the_other_forms_are_tried(monkeypatch, caplog):
 
 def test_a_large_network_is_not_held_three_times(monkeypatch):
     model, inputs, reference = cnn(), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    monkeypatch.setattr(torch_export, "LARGEST", 1 << 4)
+    monkeypatch.setattr(onnx_graph, "LARGEST", 1 << 4)
     with pytest.raises(ShapelineError, match="an export holds them three times"):
         torch_forms.prepare(model, Form("onnx"), traced_rows(inputs, reference))
 

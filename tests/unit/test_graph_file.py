@@ -267,8 +267,8 @@ def test_gradients_crops_and_other_precisions_keep_their_framework(default):
     assert not code.values_alone(config, "cancer", "gradient_x_input", "sensitivity")
     assert code.values_alone(config, "cancer", "exact", "sensitivity")
     assert not any(code.values_alone(config, "cancer", "exact", metric) for metric in ("cost", "own"))
-    for other in ("digits", "reviews"):  # in bfloat16, and of Keras
-        assert not any(code.values_alone(config, other, label) for label in config.experiments[other].methods)
+    assert not any(code.values_alone(config, "digits", label) for label in config.experiments["digits"].methods)
+    assert code.values_alone(config, "reviews", "lime") and not code.values_alone(config, "cancer_influence", "mim")
 
 
 def test_the_subject_of_a_job_is_the_same_by_either(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ given = snakemake.input
 subject = subjects.load_subject(given.get("weights"), given.arrays, settings, device, *given.trained_on)
 target = settings.get("target", "predicted")
 selected = selection.select(subject, settings["seed"], **{"target": target, **settings.get("instances", {})})
-forms = {device: subjects.calibrate(subject)} if subject.model else {}
+forms = {device: subjects.calibrate(subject, given.get("weights"))} if subject.model else {}
 for form in forms.values():
     jobs.log.info("form %s, batch %d: %s evaluations/s", form.name, form.batch, f"{form.rate:,.0f}")
 selection.write(snakemake.output.instances, selected, forms, {"settings_digest": digest(settings)})

@@ -126,6 +126,8 @@ def form_for(path: str, subject: Subject, device: str, settings: dict | None = N
         return None
     recorded = scores.metadata(path)["forms"].get(device)
     form = Form(**recorded) if recorded else calibrate(subject)
+    if form.name == "onnx" and subject.model.framework == "tensorflow" and subject.model.runtime is None:
+        form = Form("plain", form.batch)  # a job that has TensorFlow runs the network itself
     precision, compiled = (settings or {}).get("precision", "float32"), (settings or {}).get("compile", False)
     if precision == "float32" and not compiled:
         return form
@@ -133,9 +135,15 @@ def form_for(path: str, subject: Subject, device: str, settings: dict | None = N
     return calibration.asked(question, _training_inputs(subject), precision, compiled)
 
 
-def calibrate(subject: Subject) -> Form:
-    """Calibrate on training inputs, which are there whatever the count of instances."""
-    return calibration.calibrate(subject.model, _training_inputs(subject), subject.reference)
+def calibrate(subject: Subject, weights: str | None = None) -> Form:
+    """Calibrate on training inputs, which are there whatever the count of instances; weights: beside which the graph of
+    a network may be that its framework has no form for."""
+    given = _training_inputs(subject), subject.reference
+    form = calibration.calibrate(subject.model, *given)
+    if weights is None or subject.model.framework != "tensorflow" or subject.device != "cpu" or form.name == "windows":
+        return form
+    graph = graph_file.read(weights)
+    return calibration.or_graph(form, subject.model, graph, *given) if graph else form
 
 
 def _training_inputs(subject: Subject) -> np.ndarray:

@@ -6,13 +6,13 @@ import time
 
 import numpy as np
 
-from shapeline.engine.backends import backend_of
+from shapeline.engine.backends import backend_of, masked_rows
 from shapeline.engine.checks import as_array, shared_reference
-from shapeline.engine.forms import BFLOAT16_TOLERANCE, TOLERANCE, Form
+from shapeline.engine.forms import BFLOAT16_TOLERANCE, TOLERANCE, Form, FormRefused
 from shapeline.engine.question import Question
 from shapeline.engine.search import difference
 from shapeline.engine.windows import WIDEST
-from shapeline.errors import ShapelineError
+from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.game.features import Features, build
 from shapeline.game.references import Reference
 from shapeline.models.classifier import Classifier
@@ -44,6 +44,22 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
         form = _with_windows(Question(model, shared_reference(reference, inputs), None, form=form), inputs[:1])
     log.info("form %s, %d rows a call: %s rows/s", form.name, form.batch, f"{form.rate:,.0f}")
     return form
+
+
+def or_graph(form: Form, model: Classifier, graph: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+    """A form that `calibrate` gave a network whose framework has no form "onnx", or that one where its graph says the
+    same on masked rows and is faster."""
+    inputs = as_array(inputs)
+    reference = shared_reference(reference, inputs)
+    rows = masked_rows(inputs, reference, count=64)
+    try:
+        expected = model.predict(rows)[:, None] if model.task == "regression" else model.log_probs(rows)
+        by_graph = backend_of(graph).calibrate(graph, expected, rows, reference)
+    except (FormRefused, MethodFailure, RuntimeError) as refusal:
+        log.info("form onnx left out: %s", refusal)
+        return form
+    log.info("form onnx, %d rows a call: %s rows/s", by_graph.batch, f"{by_graph.rate:,.0f}")
+    return by_graph if by_graph.rate > form.rate else form
 
 
 def own_rows(model: Classifier, reference: Reference) -> int | None:

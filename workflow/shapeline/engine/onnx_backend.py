@@ -5,17 +5,23 @@ of logarithms in float64.
 """
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from shapeline.engine import search
 from shapeline.engine.checks import as_array, check_finite, given_rows, shared_reference
+from shapeline.engine.forms import TOLERANCE, Form, FormRefused
 from shapeline.engine.question import Question
-from shapeline.engine.scoring import score
-from shapeline.engine.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_a_call, tile
+from shapeline.engine.scoring import PREDICTION, score
+from shapeline.engine.tiles import KEPT_OUTPUTS, LARGEST_BATCH, MASK_BYTES, rows_a_call, tile
+from shapeline.errors import MethodFailure
 from shapeline.game.features import Features
+from shapeline.game.references import Reference
 from shapeline.memory import halved
+from shapeline.models.classifier import Classifier
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,38 @@ def _block(
             scored.append(values_of(np.concatenate(outputs, axis=1), *of_block, *told))
             outputs = []
     return np.concatenate(scored, axis=1)
+
+
+def calibrate(graph: Classifier, expected: np.ndarray, rows: np.ndarray, reference: Reference) -> Form:
+    """The form "onnx" with its fastest batch, verified on rows (n, *input_shape) of which the network says the
+    log-probabilities expected; reference: rows as the model takes them. Raises FormRefused where they differ."""
+    began, size = time.perf_counter(), math.prod(rows.shape[1:])
+    said = (graph.predict(rows)[:, None] if graph.task == "regression" else graph.log_probs(rows), expected)
+    largest = rows_a_call(max(LARGEST_BATCH.values()), size, graph.most_rows, "cpu")
+    cells = Features("cell", rows.shape[1:], np.arange(size, dtype=np.int32).reshape(rows.shape[1:]))
+    value = PREDICTION if graph.task == "regression" else "log_probability"
+
+    def step(batch: int) -> Callable[[], float]:
+        question = Question(graph, Reference(reference.rows[:1]), cells, value, Form("onnx", batch))
+        masks, target = np.random.default_rng(0).random((batch, size)) < 0.5, np.zeros(1, np.int64)
+
+        def run() -> float:
+            start = time.perf_counter()
+            values(question, rows[:1], masks, target, None)
+            return (time.perf_counter() - start) / batch
+
+        return run
+
+    plan = search.Search(
+        *((1.0,), (FormRefused, MethodFailure, RuntimeError), 16, 16, 4),
+        measured=0.03,
+        few_rows=64,
+        turns=3,
+    )
+    candidate = search.Candidate(search.difference(*said), lambda: largest, step)
+    if not candidate.difference <= TOLERANCE:
+        raise FormRefused(f"log-probabilities differ by {candidate.difference:.1e}")
+    return search.search(("onnx",), lambda name: candidate, plan, began)
 
 
 def _bits(rows: np.ndarray) -> np.ndarray:

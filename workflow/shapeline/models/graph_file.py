@@ -16,7 +16,7 @@ from shapeline.models.classifier import Classifier
 from shapeline.models.onnx_graph import FILE, TOLERANCE, Refused, opened
 
 log = logging.getLogger(__name__)
-EXPORTERS = {"torch": "shapeline.models.torch_export"}
+EXPORTERS = {"torch": "shapeline.models.torch_export", "tensorflow": "shapeline.models.keras_export"}
 VERIFIED = 32  # rows
 
 

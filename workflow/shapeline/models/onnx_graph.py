@@ -5,7 +5,6 @@ place.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from shapeline.errors import ShapelineError
 
 FILE = "model.onnx"
+LARGEST = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
 TOLERANCE = 1e-5  # by which it may differ from the network in log-probability, as any form of the engine
 
 
@@ -58,9 +58,10 @@ def opened(content: bytes, threads: int) -> Graph:
         raise Refused(f"ONNX Runtime cannot read it: {str(error).strip().splitlines()[0]}") from error
 
 
-def beside(weights: str | Path) -> Path:
-    """Where the graph of a network with these weights is."""
-    return Path(weights).with_name(FILE)
+def check_size(weights: int) -> None:
+    """Raises Refused where there are too many bytes of weights."""
+    if weights > LARGEST:
+        raise Refused(f"its weights take {weights >> 20} MiB, and an export holds them three times")
 
 
 def log_probs(graph: Graph, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from shapeline.models.onnx_graph import Refused
+from shapeline.models.onnx_graph import Refused, check_size
 from shapeline.models.torch_models import evaluation_mode
 
 NEEDED = ("onnx", "onnxruntime")
-LARGEST = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
 FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)  # of a trace
 
 
@@ -26,9 +25,7 @@ def graph(module: torch.nn.Module, rows: np.ndarray) -> bytes:
     """
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise Refused(f"{missing[0]} is not installed")
-    weights = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
-    if weights > LARGEST:
-        raise Refused(f"its weights take {weights >> 20} MiB, and an export holds them three times")
+    check_size(sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())))
     content, free = io.BytesIO(), {"rows": {0: "n"}}
     with evaluation_mode(module), tracing("the export"), _silent():
         torch.onnx.export(module, (torch.tensor(rows),), content, dynamo=False, input_names=["rows"], dynamic_axes=free)

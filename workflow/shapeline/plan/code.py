@@ -28,10 +28,10 @@ MODEL_CODE = {
     "tensorflow": "shapeline.models.keras_models",
     "function": "shapeline.models.pipeline_file",
 }
-EXPORT = {"torch": ("shapeline.models.torch_export",)}
+EXPORT = {"torch": ("shapeline.models.torch_export",), "tensorflow": ("shapeline.models.keras_export",)}
 ENGINE_CODE = {
     "torch": ("shapeline.engine.torch_backend", "shapeline.engine.torch_windows", "shapeline.engine.onnx_backend"),
-    "tensorflow": ("shapeline.engine.tf_backend", "shapeline.engine.tf_windows"),
+    "tensorflow": ("shapeline.engine.tf_backend", "shapeline.engine.tf_windows", "shapeline.engine.onnx_backend"),
     "function": ("shapeline.engine.torch_backend",),
 }
 OF_VALUES = ("coalitions", "data", "external")  # families that ask a model for values of coalitions alone

@@ -1,0 +1,92 @@
+"""The graph of a Keras model says what the model says, and is taken where it is faster than TensorFlow's own forms."""
+
+import importlib.util
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from shapeline.attribution import selection, subjects
+from shapeline.engine import calibration
+from shapeline.engine.forms import Form
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.models import architectures, graph_file, storage
+from tests.unit import questions
+
+exported = pytest.mark.skipif(importlib.util.find_spec("tf2onnx") is None, reason="tf2onnx is not installed")
+RANDOM = np.random.default_rng(0)
+NETWORKS = {
+    "mlp": ({"classes": 3}, (30,), 0),
+    "regression": ({"classes": 1}, (30,), 0),
+    "digits_cnn": ({"classes": 2}, (1, 8, 8), 0),
+    "bilstm": ({"vocabulary": 50, "length": 12, "embedding": 4, "units": 4, "classes": 2}, (12,), 50),
+}
+
+
+def drawn(count: int, shape: tuple[int, ...], ids: int) -> np.ndarray:
+    if ids:
+        return RANDOM.integers(0, ids, (count, *shape)).astype(np.int32)
+    return RANDOM.standard_normal((count, *shape)).astype(np.float32)
+
+
+def stored(folder, name: str) -> str:
+    sizes, shape, ids = NETWORKS[name]
+    model = architectures.build("mlp" if name == "regression" else name, "tensorflow", seed=1, **sizes)
+    model.task, model.n_classes = "regression" if name == "regression" else "classification", sizes["classes"]
+    path = folder / "weights.safetensors"
+    storage.save(model, path)
+    (folder / "card.json").write_text(json.dumps({"onnx": storage.save_graph(model, path, drawn(40, shape, ids))}))
+    return str(path)
+
+
+@exported
+@pytest.mark.parametrize("name", NETWORKS)
+def test_values_are_those_of_the_network(tmp_path, capfd, name):
+    _, shape, ids = NETWORKS[name]
+    path = stored(tmp_path, name)
+    assert capfd.readouterr().out == ""
+    network, graph = storage.load(path), graph_file.read(path)
+    assert (graph.runtime, graph.framework) == ("onnx", "tensorflow")
+    size = int(np.prod(shape))
+    features = Features("cell", (size,), np.arange(size, dtype=np.int32).reshape(shape))
+    value = "prediction" if name == "regression" else "log_odds"
+    asked = drawn(5, shape, ids), Reference(drawn(2, shape, ids)), RANDOM.random((60, size)) < 0.5, features, value
+    expected, actual = (questions.values(model, *asked) for model in (network, graph))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@exported
+def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    path, other = stored(tmp_path, "digits_cnn"), tmp_path / "other"
+    other.mkdir()
+    network, graph, wrong = storage.load(path), graph_file.read(path), graph_file.read(stored(other, "digits_cnn"))
+    given = drawn(20, (1, 8, 8), 0), Reference(drawn(1, (1, 8, 8), 0))
+    slow, fast = Form("plain", 16, 1.0), Form("compiled", 16, 1e12)
+    form = calibration.or_graph(slow, network, graph, *given)
+    assert form.name == "onnx" and form.batch >= 16 and form.rate > 1 and 0 < form.difference < 1e-5
+    assert calibration.or_graph(fast, network, graph, *given) == fast
+    with monkeypatch.context() as patch:
+        biased = wrong.module
+        patch.setattr(wrong, "module", lambda rows: biased(rows) + np.array([0.001, 0], np.float32))
+        assert calibration.or_graph(slow, network, wrong, *given) == slow
+    assert "form onnx left out: log-probabilities differ" in caplog.text
+
+    # A job that has TensorFlow runs the network itself, whatever is written.
+    instances = str(tmp_path / "instances.parquet")
+    selection.write(instances, selection.pd.DataFrame({"instance": [1]}), {"cpu": form}, {})
+    for model, name in ((network, "plain"), (graph, "onnx")):
+        subject = SimpleNamespace(model=model)
+        assert subjects.form_for(instances, subject, "cpu") == Form(name, form.batch)
+
+
+def test_without_the_exporter_a_line_says_so_and_the_network_is_run(tmp_path, monkeypatch, caplog):
+    from shapeline.models import keras_export
+
+    caplog.set_level("INFO")
+    monkeypatch.setattr(keras_export, "NEEDED", ("no_such_exporter",))
+    path = stored(tmp_path, "mlp")
+    assert graph_file.read(path) is None
+    assert "no model.onnx: no_such_exporter is not installed" in caplog.text
