@@ -11,6 +11,7 @@ from shapeline.config import validation
 from shapeline.operations import made_with, versions
 from shapeline.plan import jobs, paths
 from shapeline.report import experiment, tables
+from shapeline.report.numbers import merged
 from tests.fixtures import result_folder
 
 
@@ -78,3 +79,8 @@ def test_the_health_table_names_labels_made_by_other_versions(tmp_path, monkeypa
     scores.write(path, scores.read(path), {**told, "versions": {"torch": "2.12.0"}})
     shown = tables.health(experiment.load(**parameters)).set_index("label")["packages"]
     assert shown["lime"] == "⚠ torch 2.12.0, not 2.13.0" and shown["exact"] == "as here"
+
+
+def test_a_page_says_each_package_once_with_every_version_of_it():
+    told = [{"numpy": "2", "torch": "2.13"}, {"numpy": "2", "onnxruntime": "1"}, {"numpy": "1"}, None]
+    assert merged(told) == "numpy 1 or 2, onnxruntime 1, torch 2.13" and merged([None]) == ""

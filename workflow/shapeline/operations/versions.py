@@ -25,7 +25,7 @@ PACKAGES = {
 }
 FRAMEWORKS = {
     "torch": ("torch", "onnxruntime"),
-    "tensorflow": ("tensorflow", "keras"),
+    "tensorflow": ("tensorflow", "keras", "onnxruntime"),
     "function": ("torch", "scikit-learn", "xgboost", "lightgbm", "catboost"),  # whose rows torch fills
 }
 

@@ -142,7 +142,9 @@ def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataF
     """Commit, versions, devices, seed and configuration of every experiment, as its score files say."""
 
     def told(result: Results, key: str) -> str:
-        every = (entry.get(key) for files in result.metadata.values() for entry in files)
+        every = [entry.get(key) for files in result.metadata.values() for entry in files]
+        if key == "versions":
+            return numbers.merged(every) or "–"
         return "; ".join(sorted({numbers.plain(value) for value in every if value is not None})) or "–"
 
     keys = {

@@ -1,7 +1,7 @@
 """Numbers and settings as text for reading."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -88,6 +88,15 @@ def plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return " × ".join(plain(item) for item in value)
     return "" if value is None else str(value)
+
+
+def merged(told: Iterable[Mapping | None]) -> str:
+    """What several say of the same names, in one line: 'name value, name value or another'."""
+    values: dict[str, set[str]] = {}
+    for each in told:
+        for name, value in (each or {}).items():
+            values.setdefault(name, set()).add(plain(value))
+    return ", ".join(f"{name} {' or '.join(sorted(values[name]))}" for name in sorted(values))
 
 
 def probability(p: float) -> str:

@@ -20,7 +20,7 @@ from shapeline.report.experiment import (
     spent,
     stopping,
 )
-from shapeline.report.numbers import interval, listed, number, plain, share
+from shapeline.report.numbers import interval, listed, merged, number, plain, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
 
@@ -281,6 +281,7 @@ def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     known = {"experiment": results.experiment, "result folder": results.root}
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
     shared = {key.replace("_", " "): "; ".join(sorted({plain(entry.get(key)) for entry in every})) for key in keys}
+    shared["versions"] = merged(entry.get("versions") for entry in every)  # each label's are what its jobs imported
     kind = {"features": f"{plain(results.settings['features'])}, d = {results.d}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {
