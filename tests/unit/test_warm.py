@@ -15,7 +15,7 @@ import pytest
 
 from shapeline import plan
 from shapeline.config.types import Model
-from shapeline.operations import jobs, warm
+from shapeline.operations import ask, jobs, warm
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server needs Linux")
 
@@ -155,6 +155,19 @@ def test_where_no_server_answers_the_program_runs_by_itself(program, server, env
 def test_another_interpreter_is_not_the_servers(program, server, tmp_path):
     (tmp_path / "python").symlink_to(sys.executable)
     assert int(program(PARENT, python=str(tmp_path / "python")).stdout) == os.getpid()
+
+
+def test_what_stands_before_a_job_starts_at_once_and_speaks_to_this_server():
+    """Half of its hundredth of a second was `socket` and `json`, and this file compiled anew for each job."""
+    code = f"import sys; before = {{*sys.modules}}; sys.path.insert(0, {os.path.dirname(ask.__file__)!r}); import ask"
+    told = "print(*sorted({*sys.modules} - before))"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"{code}; {told}"], capture_output=True, text=True)
+    assert {"ask", "os", "_socket"} <= {*done.stdout.split()} and not {*done.stdout.split()} & {
+        "socket",
+        "json",
+        "enum",
+    }
+    assert (ask.DOOR, ask.MOST) == (warm.DOOR, warm.MOST)
 
 
 def test_a_job_moves_to_the_server_with_its_libraries(program, server):

@@ -1,13 +1,13 @@
 """Jobs that start at once: a server has their libraries imported, and each job is a fork of it.
 
 Most of a small job is the start of Python and the same imports again. Before a job's command stands
-`python warm.py ask`, which hands the job's arguments, folder, environment and standard files to the server and ends
+`python ask.py`, which hands the job's arguments, folder, environment and standard files to the server and ends
 as the fork does; where no server answers it becomes the command itself. A run's own server has imported the package
-too, as it was when the run's jobs were planned. Nothing is imported here but what starts in a few milliseconds.
+too, as it was when the run's jobs were planned.
 """
 
 import contextlib
-import json
+import marshal
 import os
 import select
 import signal
@@ -76,13 +76,13 @@ def server(folder: str, own: bool = False, **options):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
     root = [os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))] if own else []
-    words = [sys.executable, "-P", __file__, "serve", folder, *root]
+    words = [sys.executable, "-P", __file__, folder, *root]
     return subprocess.Popen(words, env=environment | one, stdin=subprocess.PIPE, **quiet)
 
 
 def command(kind: str = BASE) -> str:
     """What stands before `python program arguments` so that the server of the environment runs it."""
-    return f"{sys.executable} -I -S {__file__} ask {kind}"
+    return f"{sys.executable} -I -S {os.path.join(os.path.dirname(__file__), 'ask.py')} {kind}"
 
 
 def move(kind: str) -> None:
@@ -92,29 +92,11 @@ def move(kind: str) -> None:
     """
     if not os.environ.get(DOOR) or not LIBRARIES.get(kind) or LIBRARIES[kind][0] in sys.modules:
         return
+    from shapeline.operations.ask import ask
+
     status = ask(kind, sys.argv)
     if status is not None:
         os._exit(status)
-
-
-def ask(kind: str, words: list[str]) -> int | None:
-    """Have a program run with this process's folder, environment and standard files; its exit status, or None where
-    nobody took it."""
-    door = os.environ.get(DOOR)
-    if not door or os.environ.get("OMP_NUM_THREADS", "1") != "1":  # the libraries were imported for one thread
-        return None
-    told = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
-    taken, before = b"", signal.signal(signal.SIGINT, lambda *_: None)  # the fork ends by one, and says so
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line, contextlib.suppress(OSError):
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST)
-        line.connect(os.path.join(door, kind))
-        socket.send_fds(line, [json.dumps(told).encode()], [0, 1, 2])
-        taken = line.recv(16)
-        return int(line.recv(16) or 128 + signal.SIGKILL)
-    if taken:
-        return 128 + signal.SIGKILL
-    signal.signal(signal.SIGINT, before)
-    return None
 
 
 def serve(folder: str, root: str = "") -> dict:
@@ -211,7 +193,7 @@ def _request(line: socket.socket, message: bytes, files: list[int]) -> dict:
     for place, file in enumerate(files):
         os.dup2(file, place)
         os.close(file)
-    return json.loads(message)
+    return marshal.loads(message)
 
 
 def run(words: list[str], folder: str, environment: dict) -> None:
@@ -248,12 +230,4 @@ def run(words: list[str], folder: str, environment: dict) -> None:
 
 
 if __name__ == "__main__":
-    task, *given = sys.argv[1:]
-    if task == "serve":
-        run(**serve(*given))
-    kind, program, *words = given
-    if program == sys.executable:  # and not another environment's
-        ended = ask(kind, words)
-        if ended is not None:
-            sys.exit(ended)
-    os.execvp(program, [program, *words])
+    run(**serve(*sys.argv[1:]))
