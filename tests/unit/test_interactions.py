@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import shapeline
 from shapeline import designs, scores
-from shapeline.designs.gaussian_interactions import _posterior, read_stack
+from shapeline.designs.gaussian_interactions import _posterior, _variance, read_stack
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
-from shapeline.designs.interactions import pairs_of, square
+from shapeline.designs.interactions import _along, _block, pairs_of, square
+from shapeline.designs.uncertainty import read_sample_interactions
 from shapeline.errors import ShapelineError
 from shapeline.report import experiment
 from shapeline.report.figures import pairs as figures
@@ -213,6 +215,16 @@ def test_the_posterior_is_that_of_the_explicit_prior():
     found = _posterior(rows, even, relevance[None], np.array([rest]))[0][pairs_of(d)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
+    several = list(combinations(range(d), 2))
+    holds = np.array([[set(pair) <= set(part) and 4 / (len(part) - 1) for pair in several] for part in parts])
+    cross = (products * variance[:, None] / scale).T @ holds + rest * own_rest
+    every = [row for row in designs.shapley(d).masks if row[0]]  # one of each complementary pair
+    of_rest = np.square([[2 * _in_pairs(row, i, j, d) for i, j in several] for row in every]).sum(axis=0)
+    alone = variance / scale @ holds**2 + rest * of_rest
+    spread = (alone - (cross * np.linalg.solve(flat, cross)).sum(axis=0)) * (even[0] @ weights) / (len(weights) - 1)
+    found = _variance(rows, even, relevance[None], np.array([rest]))[0]
+    np.testing.assert_allclose(found, spread, rtol=1e-4)
+
 
 def _in_pairs(held, i, j, d):
     """What v(S) weighs in the interaction of i and j by its definition."""
@@ -223,7 +235,7 @@ def gp(game, budget, seed=1):
     d = len(game).bit_length() - 1
     masks = designs.gp_interactions(d, budget, seed).masks
     assert len(masks) <= budget
-    own, none, pairs = read_stack(masks[None], games.look_up(game, masks)[None])
+    own, none, pairs, _ = read_stack(masks[None], games.look_up(game, masks)[None])
     assert none is None
     return own[0], pairs[0]
 
@@ -249,13 +261,34 @@ def test_the_process_is_nearer_than_orders_are():
     game, bits = reviews(), 1 << np.arange(10)
     values, exact = game.values[:6], designs.shapley_interactions(10).attribute_pairs(game.values[:6])
     masks = np.stack([designs.gp_interactions(10, 160, seed).masks for seed in range(6)])
-    _, _, found = read_stack(masks, np.take_along_axis(values, masks @ bits, axis=1))
+    _, _, found, spread = read_stack(masks, np.take_along_axis(values, masks @ bits, axis=1))
     along = []
     for seed, own in enumerate(values):
         design = designs.sample_interactions(10, 160, seed)
         along.append(design.attribute_pairs(own[design.masks @ bits]))
     errors = [np.sqrt(((one - exact) ** 2).mean()) for one in (found, along)]
     assert errors[0] < 0.5 * errors[1]
+    assert 0.9 <= (np.abs(found - exact) <= 1.96 * spread).mean() <= 0.985
+    assert 0.8 <= np.sqrt((spread**2).mean()) / errors[0] <= 1.25
+
+
+def test_intervals_of_pairs_along_orders_hold_and_need_two_terms():
+    game, bits = reviews(), 1 << np.arange(10)
+    values, exact = game.values[:40], designs.shapley_interactions(10).attribute_pairs(game.values[:40])
+    inside, ratio = [], []
+    for seed, (own, truth) in enumerate(zip(values, exact, strict=True)):
+        design = designs.sample_interactions(10, 320, seed)
+        _, none, spread = read_sample_interactions(design, own[None, design.masks @ bits])
+        assert none is None
+        wrong = design.attribute_pairs(own[design.masks @ bits]) - truth
+        inside.append(np.abs(wrong) <= 1.96 * spread[0])
+        ratio.append([np.square(spread).mean(), np.square(wrong).mean()])
+    assert 0.9 <= np.mean(inside) <= 0.985
+    assert 0.8 <= np.sqrt(np.divide(*np.mean(ratio, axis=0))) <= 1.4
+    least = _along(_block(10))  # every pair is neighbours once
+    assert read_sample_interactions(least, values[:, least.masks @ bits])[2] is None
+    every = designs.sample_interactions(10, 1024)
+    assert (read_sample_interactions(every, values[:2, every.masks @ bits])[2] == 0).all()
 
 
 # ------------------------------------------------------------------------------------------------- to the score file
@@ -292,17 +325,23 @@ def test_an_explanation_has_its_own_pairs(method, parameters, tmp_path):
     np.testing.assert_allclose(found.pairs, expected, atol=1e-6)
     whole = found.value_full - found.value_empty
     np.testing.assert_allclose(found.scores.sum(axis=1) + found.pairs.sum(axis=1), whole, atol=1e-9)
+    if method == "gp_interactions":
+        assert (np.abs(found.pairs - expected) <= 1.96 * found.pairs_uncertainty + 1e-7).all()
+        assert (found.interactions()["half"] >= 0).all()
     found.save(tmp_path / "found.parquet")
     again = shapeline.Explanation.load(tmp_path / "found.parquet")
     np.testing.assert_allclose(again.pairs, expected, atol=1e-6)
     stored = scores.read(tmp_path / "found.parquet")
     assert [len(pairs) for pairs in stored["pairs"]] == [10, 10, 10]
+    if found.pairs_uncertainty is not None:
+        np.testing.assert_allclose(again.pairs_uncertainty, found.pairs_uncertainty, rtol=1e-6)
 
 
 def test_an_explanation_tells_its_pairs():
     found = explained("shapley_interactions")
     table = found.interactions()
-    assert list(table) == ["instance", "target", "first", "second", "score"] and len(table) == 30
+    assert list(table) == ["instance", "target", "first", "second", "score", "half"] and len(table) == 30
+    assert table["half"].isna().all()  # it is exact
     assert table["score"].abs()[:10].is_monotonic_decreasing
     top = table.iloc[0]
     i, j = "abcde".index(top["first"]), "abcde".index(top["second"])
@@ -348,7 +387,7 @@ def test_shapiq_says_the_same():
 # -------------------------------------------------------------------------------------------------------- on the page
 
 
-def with_pairs(given, label):
+def with_pairs(given, label, unsure=False):
     """A label's score files with pairs of a game of order 2 beside what stands there, and that game's occlusion."""
     occlusion = {}
     for path in given["scores"][label]:
@@ -356,6 +395,10 @@ def with_pairs(given, label):
         d = len(frame["scores"][0])
         pairs = np.random.default_rng(5).normal(size=(len(frame), d * (d - 1) // 2)) / d
         frame["pairs"] = list(pairs.astype(np.float32))
+        if unsure:  # all but the first pair
+            spread = np.full(pairs.shape, 10 / d, np.float32)
+            spread[:, 0] = 0
+            frame["pairs_uncertainty"] = list(spread)
         whole = scores.matrix(frame) + square(pairs, d).sum(axis=1)
         occlusion |= dict(zip(frame["instance"], whole.astype(np.float32), strict=True))
         scores.write(path, frame, told)
@@ -380,6 +423,16 @@ def test_the_section_draws_pairs_and_takes_occlusion_apart(tmp_path, monkeypatch
     assert name in text
     sizes = re.search(r"explained by pairs\s+exact\s+([\d.]+)\s+([\d.]+)\s+0\s+100 %", text)
     assert sizes and sizes[1] == sizes[2], text
+
+
+def test_pairs_whose_interval_covers_0_are_drawn_as_0(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    drawn = []
+    monkeypatch.setattr(interactions.figures, "matrix", lambda names, own, pairs, unit: drawn.append(pairs) or Figure())
+    given = with_pairs(result_folder.build(Path("table"), "table", ("exact", "occlusion")), "exact", unsure=True)
+    text = re.sub("<[^>]+>", " ", interactions.section(experiment.load(**given)).data)
+    assert drawn and all((pairs != 0).tolist() == [True] + [False] * (len(pairs) - 1) for pairs in drawn)
+    assert "Pairs whose 95 % interval covers 0 are drawn as 0" in text and "pairs told from 0" in text
 
 
 def test_the_section_asks_for_occlusion(tmp_path, monkeypatch):

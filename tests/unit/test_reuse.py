@@ -61,6 +61,7 @@ def made(share: pd.DataFrame, status: str = "ok") -> pd.DataFrame:
             "scores": list(INPUTS[share["instance"]]),
             "uncertainty": None,
             "pairs": None,
+            "pairs_uncertainty": None,
             "evaluations": 12,
             "seconds": np.random.default_rng().random(n),  # unlike any other's
             "value_full": 0.0,

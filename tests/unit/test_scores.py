@@ -39,7 +39,14 @@ def test_round_trip_keeps_schema_and_metadata(tmp_path):
     assert found["error"].isna().all()
 
 
-@pytest.mark.parametrize(("version", "lacking"), [(1, ["uncertainty", "pairs"]), (2, ["pairs"])])
+@pytest.mark.parametrize(
+    ("version", "lacking"),
+    [
+        (1, ["uncertainty", "pairs", "pairs_uncertainty"]),
+        (2, ["pairs", "pairs_uncertainty"]),
+        (2, ["pairs_uncertainty"]),
+    ],
+)
 def test_a_file_from_before_a_column_is_read(tmp_path, version, lacking):
     old = pa.schema([field for field in scores.SCHEMA if field.name not in lacking])
     absent = {name: None for name in old.names if name not in rows([2])}

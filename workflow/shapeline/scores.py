@@ -25,6 +25,7 @@ SCHEMA = pa.schema(
         ("scores", pa.list_(pa.float32())),
         ("uncertainty", pa.list_(pa.float32())),  # 95 % half-width / 1.96 of each score; null where a method has none
         ("pairs", pa.list_(pa.float32())),  # interactions, row-major upper triangle; null where a method has none
+        ("pairs_uncertainty", pa.list_(pa.float32())),  # of each pair, as `uncertainty`
         ("evaluations", pa.int64()),
         ("seconds", pa.float64()),
         ("value_full", pa.float64()),
@@ -119,8 +120,9 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
 
 
 def _of_this_version(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the columns of SCHEMA, where they lack one that came later: pairs, and before that uncertainty."""
-    for later in (("pairs",), ("uncertainty", "pairs")):
+    """The rows with the columns of SCHEMA, where they lack what came later."""
+    came = ("uncertainty", "pairs", "pairs_uncertainty")
+    for later in (came[2:], came[1:], came):
         if list(rows) == [name for name in SCHEMA.names if name not in later]:
             for name in later:
                 rows.insert(SCHEMA.names.index(name), name, None)
@@ -168,7 +170,7 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
     widest = max(map(len, kept), default=0)
     names = names if len(names) == widest else [f"feature {place}" for place in range(widest)]
     wide = np.stack([np.pad(row, (0, widest - len(row)), constant_values=np.nan) for row in kept.map(np.asarray)])
-    told = rows.drop(columns=["scores", "uncertainty", "pairs"], errors="ignore")
+    told = rows.drop(columns=["scores", "uncertainty", "pairs", "pairs_uncertainty"], errors="ignore")
     table = told.join(pd.DataFrame(wide, columns=names, index=rows.index))
     with atomic(path) as partial:
         table.to_csv(partial, index=False)

@@ -9,9 +9,10 @@ import numpy as np
 from shapeline.designs.design import Design, unique_rows
 from shapeline.designs.draws import Draws
 
-# From a design and the values (m, K) of its masks to scores (m, d) and their uncertainty (m, d), or None.
-Reader = Callable[[Design, np.ndarray], tuple[np.ndarray, np.ndarray | None]]
-# The same from masks of each instance (m, K, d), for what reads all of a chunk together; and perhaps pairs.
+# From a design and the values (m, K) of its masks to scores (m, d) and their uncertainty (m, d), or None; and perhaps
+# the uncertainty of its pairs.
+Reader = Callable[[Design, np.ndarray], tuple[np.ndarray | None, ...]]
+# The same from masks of each instance (m, K, d), for what reads all of a chunk together; and perhaps pairs and theirs.
 StackReader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray | None, ...]]
 
 
@@ -23,6 +24,7 @@ class Answer(NamedTuple):
     said: dict[str, Sequence]
     uncertainty: np.ndarray | None = None
     pairs: np.ndarray | None = None  # (m, d (d-1) / 2)
+    pairs_uncertainty: np.ndarray | None = None  # of the same shape
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Drawn:
     ) -> Answer:
         """Each design reads the instances that have it; what it says is of its features, and is put on theirs."""
         scores, uncertainty = np.empty((len(own), self.d)), np.full((len(own), self.d), np.nan)
-        pairs, known = None, False
+        pairs, spread, known = None, None, False
         for number, each in self.held.items():
             rows = np.flatnonzero(np.array(numbers, dtype=object) == number)
             answer = _answer(self.reader, each.designs[budget], values[np.ix_(rows, each.columns[budget])])
@@ -129,11 +131,14 @@ class Drawn:
             if answer.pairs is not None:
                 pairs = np.empty((len(own), answer.pairs.shape[1])) if pairs is None else pairs
                 pairs[rows] = answer.pairs
+            if answer.pairs_uncertainty is not None:
+                spread = np.full(pairs.shape, np.nan) if spread is None else spread
+                spread[rows] = answer.pairs_uncertainty
         spent = np.array([each.designs[budget].evaluations for each in own])
         return Answer(
             *(self.draws.scores(scores, places), spent, {}),
             self.draws.scores(uncertainty, places) if known else None,
-            None if pairs is None else self.draws.pairs(pairs, places),
+            *(None if one is None else self.draws.pairs(one, places) for one in (pairs, spread)),
         )
 
     def _by_stack(self, own: list[Together], masks: np.ndarray, values: np.ndarray, budget: int) -> Answer:
@@ -146,8 +151,8 @@ class Drawn:
 
 
 def _answer(reader: Reader | None, design: Design, values: np.ndarray) -> Answer:
-    scores, uncertainty = reader(design, values) if reader else (design.attribute(values), None)
-    return Answer(scores, design.evaluations, {}, uncertainty, design.attribute_pairs(values))
+    scores, uncertainty, *more = reader(design, values) if reader else (design.attribute(values), None)
+    return Answer(scores, design.evaluations, {}, uncertainty, design.attribute_pairs(values), *more)
 
 
 def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:

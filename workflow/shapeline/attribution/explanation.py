@@ -16,7 +16,8 @@ class Explanation:
     value_full and value_empty (n,) values of the whole input and of the reference, NaN without a model; status and
     error (n,) "ok" or why not. uncertainty: of the shape of scores, the 95 % half-width of each over 1.96 by what was
     drawn; None where the method has none. pairs (n, d (d-1) / 2): interactions of pairs of features in row-major
-    upper-triangle order, of a method whose scores add up with them alone; None of any other.
+    upper-triangle order, of a method whose scores add up with them alone; None of any other. pairs_uncertainty: of
+    their shape, as `uncertainty`.
     """
 
     scores: np.ndarray
@@ -31,6 +32,7 @@ class Explanation:
     flag: list[str | None] = field(default_factory=list)  # what is to be known of an explanation that did not fail
     uncertainty: np.ndarray | None = None
     pairs: np.ndarray | None = None
+    pairs_uncertainty: np.ndarray | None = None
 
     def at(self, order: np.ndarray) -> "Explanation":
         """The instances at these positions."""

@@ -94,7 +94,8 @@ def explain_rows(
                 _settle_seconds(explanations, again, MOMENT * len(part) / len(share) / settings.get("repeats", 1))
             if own:
                 for explanation in explanations:
-                    explanation.uncertainty = explanation.pairs = None  # of a cell's equal share there are none
+                    # Of a cell's equal share there are none.
+                    explanation.uncertainty = explanation.pairs = explanation.pairs_uncertainty = None
                     explanation.scores = feature_kinds.spread(explanation.scores, features, subject.features)
             for explanation, budget in zip(explanations, options.budgets, strict=True):
                 frames.append(_rows(part, explanation, repeat, budget))
@@ -181,6 +182,7 @@ def _rows(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: fl
             "scores": [row if status == "ok" else None for row, status in zip(flat, explanation.status, strict=True)],
             "uncertainty": _known(explanation.uncertainty, explanation),
             "pairs": _known(explanation.pairs, explanation),
+            "pairs_uncertainty": _known(explanation.pairs_uncertainty, explanation),
             "evaluations": explanation.evaluations,
             "seconds": explanation.seconds,
             "value_full": explanation.value_full,

@@ -454,6 +454,10 @@ def _store(run: _Run, part: slice, result: Explanation, answer: Answer, asked: A
         if result.pairs is None:
             result.pairs = np.full((len(result.scores), answer.pairs.shape[1]), np.nan)
         result.pairs[part] = answer.pairs
+    if answer.pairs_uncertainty is not None:
+        if result.pairs_uncertainty is None:
+            result.pairs_uncertainty = np.full(result.pairs.shape, np.nan)
+        result.pairs_uncertainty[part] = answer.pairs_uncertainty
     share = answer.evaluations / asked.masks.shape[-2] if asked.several else 1.0
     result.seconds[part] = (
         answer.said["seconds"] if "seconds" in answer.said else (run.spent[part] + run.reused[part]) * share

@@ -8,16 +8,21 @@ over instances: rows (n, m, d) of +-1, even (n, m). Covariances are relative to 
 import numpy as np
 
 from shapeline.designs.design import Design, log_factorial, one_thread, whole
-from shapeline.designs.gaussian_fit import JITTER, even_relevance, relevance_of, whitened
+from shapeline.designs.gaussian_fit import FEW, JITTER, even_relevance, relevance_of, whitened
 from shapeline.designs.gaussian_large import MANY, SUBSET
-from shapeline.designs.gaussian_moments import nodes
+from shapeline.designs.gaussian_moments import log_nodes, nodes
 from shapeline.designs.gaussian_pairs import find_pairs
 from shapeline.designs.gaussian_process import CELLS, MOST_COALITIONS, gp_pairs, read_out
 from shapeline.designs.interactions import MOST_EXACT, MOST_PAIRED, check_few, pairs_of, shapley_interactions, square
+from shapeline.designs.uncertainty import known
 from shapeline.errors import ShapelineError
 
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, pairs alone
 POWERS = (0, 1, 2)  # of what a feature did in pairs by the last fit: relevances are in proportion to it
+MOST_TOLD = (
+    48  # features of which the pairs' uncertainty is worked out: their covariances are d^2 m numbers an instance
+)
+WIDER = 1.1  # variance left out of the fits that are tried; with it intervals hold on games of seven kinds
 REST = (1e-6, 1e-3, 3e-2, 0.3)  # variance of what the prior leaves out, relative to a coalition's
 
 
@@ -42,8 +47,9 @@ def gp_interactions(d: int, budget: int, seed: int = 0) -> Design:
     return gp_pairs(d, budget, seed)
 
 
-def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, None, np.ndarray]:
-    """Own parts (n, d), no uncertainty, and pairs (n, d (d-1) / 2) from masks (n, K, d) and values (n, K).
+def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, None, np.ndarray, np.ndarray | None]:
+    """Own parts (n, d), no uncertainty of theirs, pairs (n, d (d-1) / 2) from masks (n, K, d) and values (n, K), and
+    their uncertainty, None where pairs of coalitions are too few to tell or features too many.
 
     Own parts are the Shapley values of `gp_shapley` less half of the pairs: all add up to v(N) - v(empty). Exact where
     all coalitions are given, up to d = 16.
@@ -53,15 +59,16 @@ def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, None,
         whole = np.empty((n, count))
         np.put_along_axis(whole, masks @ (1 << np.arange(d)), values, axis=1)
         exact = shapley_interactions(d)
-        return exact.attribute(whole), None, exact.attribute_pairs(whole)
+        found = exact.attribute_pairs(whole)
+        return exact.attribute(whole), None, found, np.zeros(found.shape)
     block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
     parts = [slice(start, start + block) for start in range(0, n, block)]
-    pairs = np.concatenate([_block(masks[part], values[part]) for part in parts])
-    return read_out(masks, values).scores - square(pairs, d).sum(axis=1) / 2, None, pairs
+    pairs, spread = (np.concatenate(of) for of in zip(*(_block(masks[p], values[p]) for p in parts), strict=True))
+    return read_out(masks, values).scores - square(pairs, d).sum(axis=1) / 2, None, pairs, known(spread)
 
 
-def _block(masks: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Pairs (n, d (d-1) / 2) of some instances."""
+def _block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (n, d (d-1) / 2) of some instances, and their standard deviations, NaN where features are too many."""
     found = find_pairs(masks)
     there = slice(0, found.rows.shape[1] - found.lone)
     rows = found.rows[:, there]
@@ -71,31 +78,35 @@ def _block(masks: np.ndarray, values: np.ndarray) -> np.ndarray:
     size = np.where(size > 0, size, 1.0)
     n, m, d = rows.shape
     with one_thread(n * m**2 * d):
-        matrix = _fitted(rows, even / size)
-    return matrix[:, *pairs_of(d)] * size
+        found, variance = _fitted(rows, even / size)
+    return found * size, np.sqrt(variance) * size
 
 
-def _fitted(rows: np.ndarray, even: np.ndarray) -> np.ndarray:
-    """Interactions (n, d, d) for even parts of scale 1: equal relevances, then in proportion to what features do in
-    pairs; the mean of all by their likelihoods."""
+def _fitted(rows: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs and their variances (n, d (d-1) / 2) for even parts of scale 1: equal relevances, then in proportion to
+    what features do in pairs; the mean of all by their likelihoods, whose disagreement is in the variances."""
     n, m, d = rows.shape
     some = slice(None)
     if m > MANY:
         some = np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))]
-    values, fitted = [], []
+    values, fitted, spread, pairs = [], [], [], pairs_of(d)
     for power in POWERS:
         tried = []
         for reach in REACH:
             relevance = np.full((n, d), even_relevance(d, reach))
             if fitted:
-                relevance = relevance_of(np.abs(fitted[-1]).sum(axis=2) ** power, reach)
+                relevance = relevance_of(square(np.abs(fitted[-1]), d).sum(axis=2) ** power, reach)
             tried.append((relevance, *_best_rest(rows[:, some], even[:, some], relevance)))
         best = np.argmin([value for *_, value in tried], axis=0)
         relevance, rest, value = (np.array([one[part] for one in tried])[best, np.arange(n)] for part in range(3))
-        fitted.append(_posterior(rows, even, relevance, rest))
+        fitted.append(_posterior(rows, even, relevance, rest)[:, *pairs])
+        spread.append(_variance(rows, even, relevance, rest) if d <= MOST_TOLD else np.full(fitted[-1].shape, np.nan))
         values.append(value)
     weight = np.exp(-0.5 * (np.array(values) - np.min(values, axis=0)))
-    return np.einsum("kn,knij->nij", weight / weight.sum(axis=0), np.array(fitted))
+    weight = (weight / weight.sum(axis=0))[:, :, None]
+    mean = (weight * fitted).sum(axis=0)
+    wider = WIDER * m / (m - d) if m > FEW * d else np.nan  # relevances took as many pairs of coalitions as features
+    return mean, wider * (weight * (np.array(spread) + (np.array(fitted) - mean) ** 2)).sum(axis=0)
 
 
 def _correlation(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -139,6 +150,76 @@ def _posterior(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: 
     return found
 
 
+def _variance(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """Posterior variances (n, d (d-1) / 2) of the interactions, the scale and the mean of the values fitted too."""
+    matrix, log_variance = _correlation(rows, relevance)
+    n, m, d = rows.shape
+    each, (first, second) = np.arange(m), pairs_of(d)
+    matrix[:, each, each] += rest[:, None] + JITTER
+    cross = _cross(rows, relevance, log_variance) + rest[:, None, None] * _rest_of(rows)
+    white, seen, _ = whitened(matrix, even, np.concatenate([np.ones((n, m, 1)), cross], axis=2))
+    ones, seen = seen[:, 0], seen[:, 1:]
+    top = (ones**2).sum(axis=1)
+    left = white - ((white * ones).sum(axis=1) / top)[:, None] * ones
+    scale = (left**2).sum(axis=1) / (m - 1) + 1e-300
+    known = (seen**2).sum(axis=2) - (seen @ ones[..., None])[..., 0] ** 2 / top[:, None]
+    prior = _prior_variance(relevance, log_variance)[:, first, second] + rest[:, None] * _rest_variance(d)
+    return np.maximum(prior - known, 0.0) * scale[:, None]
+
+
+def _cross(rows: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray) -> np.ndarray:
+    """Covariances (n, m, d (d-1) / 2) of even parts and interactions, as of `_by_prior`."""
+    first, second = pairs_of(rows.shape[2])
+    total = 0.0
+    for place, part in zip(*nodes(rows.shape[2]), strict=True):
+        for sign in (1, -1):
+            scaled = sign * place * relevance
+            base = 0.5 * np.log1p(-(scaled**2)).sum(axis=1) - log_variance
+            product = part * np.exp(base[:, None] + (rows @ np.arctanh(scaled)[..., None])[..., 0])
+            without = (rows - scaled[:, None, :]) / (1 - scaled**2)[:, None, :]
+            total = total + product[..., None] * without[..., first] * without[..., second]
+    return 2 * (relevance[:, first] * relevance[:, second])[:, None, :] * total
+
+
+def _rest_of(rows: np.ndarray) -> np.ndarray:
+    """The same (n, m, d (d-1) / 2) where each pair of coalitions has an even part of its own."""
+    d = rows.shape[2]
+    first, second = pairs_of(d)
+    size = np.round((rows.sum(axis=2) + d) / 2).astype(int)
+    share = _derivative_weights(d)
+    held = (rows[..., first] + rows[..., second] + 2).astype(int) // 2  # of the two
+    other = size[..., None] - held
+    there = (other >= 0) & (other <= d - 2)
+    return np.where(there, np.where(held == 1, -1.0, 1.0) * share[np.clip(other, 0, d - 2)], 0.0)
+
+
+def _derivative_weights(d: int) -> np.ndarray:
+    """Weight of an even part in an interaction, by how many others its coalition holds, (d - 1,)."""
+    s = np.arange(d - 1)
+    return 2 * np.exp(log_factorial(s) + log_factorial(d - s - 2) - log_factorial(d - 1))
+
+
+def _rest_variance(d: int) -> float:
+    """Variance of an interaction where every pair of coalitions has an independent even part of variance 1."""
+    s = np.arange(d - 1)
+    number = np.exp(log_factorial(d - 2) - log_factorial(s) - log_factorial(d - 2 - s))
+    return float(2 * (number * _derivative_weights(d) ** 2).sum())
+
+
+def _prior_variance(relevance: np.ndarray, log_variance: np.ndarray) -> np.ndarray:
+    """Prior variance (n, d, d) of the interactions, off the diagonal.
+
+    16 r_i r_j times the integral over the unit square of the even part in s t of prod_{k != i, j} (1 + s t r_k).
+    """
+    total = 0.0
+    for place, part in zip(*log_nodes(relevance.shape[1]), strict=True):
+        for sign in (1, -1):
+            scaled = sign * place * relevance
+            product = part * np.exp(np.log1p(scaled).sum(axis=1) - log_variance)
+            total = total + product[:, None, None] / ((1 + scaled)[:, :, None] * (1 + scaled)[:, None, :])
+    return 8 * relevance[:, :, None] * relevance[:, None, :] * total
+
+
 def _by_prior(rows: np.ndarray, weight: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray) -> np.ndarray:
     """Covariances of interactions and even parts, times the weights of these: (n, d, d).
 
@@ -160,11 +241,10 @@ def _by_rest(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """The same where each pair of coalitions has an even part of its own: the weights of the definition, (n, d, d)."""
     d = rows.shape[2]
     size = np.round((rows.sum(axis=2) + d) / 2).astype(int)
+    share = _derivative_weights(d)
 
     def of_size(s: np.ndarray) -> np.ndarray:
-        there = (s >= 0) & (s <= d - 2)
-        s = np.clip(s, 0, d - 2)
-        return there * 2 * np.exp(log_factorial(s) + log_factorial(d - s - 2) - log_factorial(d - 1))
+        return np.where((s >= 0) & (s <= d - 2), share[np.clip(s, 0, d - 2)], 0.0)
 
     inside, outside = rows > 0, rows < 0
     total = 0.0

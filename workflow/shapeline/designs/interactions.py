@@ -174,7 +174,8 @@ def _along(orders: np.ndarray) -> Design:
         np.concatenate([prefix[:, 1:].ravel(), prefix[:, :-1].ravel()]),
         np.repeat([1 / count, -1 / count], count * d),
     )
-    return Design(masks, (shapley - _before(place) @ pairs).tocsr(), pairs=pairs)
+    draw = np.stack([number, *(one.ravel() for one in terms)])
+    return Design(masks, (shapley - _before(place) @ pairs).tocsr(), draw, pairs)
 
 
 def _before(place: np.ndarray):

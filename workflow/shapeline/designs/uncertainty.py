@@ -170,6 +170,29 @@ def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray,
     return scores, known(sample_shapley_uncertainty(design.masks, order, values, antithetic).uncertainty)
 
 
+def read_sample_interactions(design: Design, values: np.ndarray) -> tuple[np.ndarray, None, np.ndarray | None]:
+    """Own parts (n, d) of a `sample_interactions` design, no uncertainty of theirs, and that of its pairs
+    (n, d (d-1) / 2): the standard error of a mean of terms, whose variance is partly that of all pairs; 0 where all
+    coalitions are evaluated, None where every pair has one term."""
+    from scipy.stats import t
+
+    scores, pairs = design.attribute(values), design.attribute_pairs(values)
+    if design.draw is None:
+        return scores, None, np.zeros(pairs.shape)
+    number, *terms = design.draw
+    count = np.bincount(number, minlength=pairs.shape[1])
+    free = count - 1
+    if not free.any():
+        return scores, None, None
+    term = values[:, terms[0]] - values[:, terms[1]] - values[:, terms[2]] + values[:, terms[3]]
+    square = (term - pairs[:, number]) ** 2
+    sums = np.add.reduceat(square[:, np.argsort(number, kind="stable")], np.r_[0, count.cumsum()[:-1]], axis=1)
+    of_all = sums.sum(axis=1, keepdims=True) / free.sum()
+    variance = (sums + BORROWED * of_all) / (free + BORROWED) / count
+    factor = t.ppf(TWO_SIDED, np.minimum(free + BORROWED, free.sum())) / t.ppf(TWO_SIDED, np.inf)
+    return scores, None, np.sqrt(variance) * factor
+
+
 def known(uncertainty: np.ndarray) -> np.ndarray | None:
     """The uncertainty, or None where no draw says anything."""
     return None if np.isnan(uncertainty).all() else uncertainty

@@ -278,6 +278,7 @@ METHODS = Registry(
             random=True,
             exchangeable=True,
             holds="permutations",
+            reads="shapeline.designs.uncertainty:read_sample_interactions",
         ),
         "gp_interactions": Method(
             "coalitions",

@@ -11,7 +11,7 @@ from matplotlib.path import Path
 
 from shapeline.designs.interactions import pairs_of, square
 from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
-from shapeline.report.figures.score_maps import picture
+from shapeline.report.figures.score_maps import LEVEL, picture
 from shapeline.report.numbers import number
 from shapeline.report.styling import SIGNS, WIDTH, styled
 
@@ -21,6 +21,11 @@ THICK = 5.0  # points: the line of the largest pair
 SIDE = 2.75  # inches: of a picture
 WRITTEN = 16  # features whose matrix has its numbers written in it
 LETTER = 0.085  # inches: of a word under its arcs
+
+
+def told_from_zero(pairs: np.ndarray, uncertainty: np.ndarray | None) -> np.ndarray:
+    """The pairs, and 0 in place of each whose 95 % interval covers it; all of them where no interval is known."""
+    return pairs if uncertainty is None else np.where(np.abs(pairs) <= LEVEL * uncertainty, 0.0, pairs)
 
 
 def largest(pairs: np.ndarray, d: int) -> list[tuple[int, int, float, float]]:

@@ -124,6 +124,8 @@ def _pairs(explanation):
         raise ShapelineError("plot: pairs are of one instance; pick it, as e[3].plot('pairs')")
     names, own, _ = explanation.of(0)
     both = explanation.pairs[0, : len(names) * (len(names) - 1) // 2]
+    if explanation.pairs_uncertainty is not None:  # as the page does
+        both = figures.told_from_zero(both, explanation.pairs_uncertainty[0, : len(both)])
     about, title = explanation.about, f"{explanation.about.instances[0]}: {explanation.target_names[0]}"
     unit = words.VALUES.get(about.value, about.value)
     features = about.features[0]

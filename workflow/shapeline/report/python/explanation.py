@@ -59,8 +59,8 @@ class Explanation(Record):
     """Scores (n, *feature shape) of n instances by one method, and what they are of; NaN beyond an instance's features.
 
     Columns are those of `attribution.explanation.Explanation`: scores, uncertainty (1.96 of it are the half of a 95 %
-    interval), pairs (of methods of interactions; NaN beyond an instance's own), evaluations, seconds, target,
-    value_full, value_empty, status, error, flag, extra.
+    interval), pairs (of methods of interactions; NaN beyond an instance's own), pairs_uncertainty, evaluations,
+    seconds, target, value_full, value_empty, status, error, flag, extra.
     e[3], e[2:5], e[mask] are instances; e[:, "age"], e[:, ["age", "sex"]] and e[:, 2] are features.
     """
 
@@ -147,8 +147,12 @@ class Explanation(Record):
         about = dataclasses.replace(about, names=[left] * len(self), features=features, data=data)
         flat = self.scores.reshape(len(self), -1)[:, kept]
         spread = None if self.uncertainty is None else self.uncertainty.reshape(len(self), -1)[:, kept]
-        pairs = None if self.pairs is None else _pairs_of(self.pairs, len(names), kept)
-        return dataclasses.replace(self, scores=flat, uncertainty=spread, pairs=pairs, about=about)
+        pairs, of_pairs = (
+            None if one is None else _pairs_of(one, len(names), kept) for one in (self.pairs, self.pairs_uncertainty)
+        )
+        return dataclasses.replace(
+            self, scores=flat, uncertainty=spread, pairs=pairs, pairs_uncertainty=of_pairs, about=about
+        )
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -175,7 +179,8 @@ class Explanation(Record):
 
     def interactions(self) -> pd.DataFrame:
         """A row an instance and pair of features, the largest of an instance first: instance, target, first, second,
-        score. Scores of features and pairs add up to v(N) - v(empty). Raises ShapelineError where the method has none.
+        score and half, half the width of its 95 % interval, NaN where none is known. Scores of features and pairs add
+        up to v(N) - v(empty). Raises ShapelineError where the method has none.
         """
         if self.pairs is None:
             method = words.name_of(self)
@@ -185,12 +190,15 @@ class Explanation(Record):
         for place, names in enumerate(self.about.names):
             first, second = np.triu_indices(len(names), 1)
             score = self.pairs[place, : len(first)]
+            half = np.full(len(first), np.nan)
+            if self.pairs_uncertainty is not None:
+                half = LEVEL * self.pairs_uncertainty[place, : len(first)]
             order = np.argsort(-np.abs(score), kind="stable")
             table = {"first": np.array(names, object)[first[order]], "second": np.array(names, object)[second[order]]}
             who = {"instance": self.about.instances[place], "target": self.target_names[place]}
-            tables.append(pd.DataFrame({**table, "score": score[order]}).assign(**who))
+            tables.append(pd.DataFrame({**table, "score": score[order], "half": half[order]}).assign(**who))
         found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-        return found.reindex(columns=["instance", "target", "first", "second", "score"])
+        return found.reindex(columns=["instance", "target", "first", "second", "score", "half"])
 
     def _values(self) -> pd.DataFrame | None:
         """What stands in each feature, (n, d), where a feature is a column whose value is known."""

@@ -34,9 +34,11 @@ def rows_of(explanation) -> pd.DataFrame:
             "uncertainty": [None] * n
             if spread is None
             else _lists(spread, sizes, fine & np.isfinite(spread[fine]).all()),
-            "pairs": [None] * n
-            if explanation.pairs is None
-            else _lists(explanation.pairs, [size * (size - 1) // 2 for size in sizes], fine),
+            **{
+                name: [None] * n if pairs is None else _lists(pairs, [size * (size - 1) // 2 for size in sizes], fine)
+                for name in ("pairs", "pairs_uncertainty")
+                for pairs in [getattr(explanation, name)]
+            },
             **columns,
             "extra": [json.dumps(extra) if extra else None for extra in explanation.extra],
         }
@@ -116,13 +118,16 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
         about["classes"] = tuple(about["classes"])
     spread = None if rows["uncertainty"].isna().all() else _stacked(rows["uncertainty"], shape)
     most = longest * (longest - 1) // 2
-    pairs = None if rows["pairs"].isna().all() else _stacked(rows["pairs"], [most])
+    pairs, of_pairs = (
+        None if rows[name].isna().all() else _stacked(rows[name], [most]) for name in ("pairs", "pairs_uncertainty")
+    )
     columns = {name: rows[name].to_numpy() for name in ("evaluations", "seconds", "value_full", "value_empty")}
     words = {name: [one if isinstance(one, str) else None for one in rows[name]] for name in ("error", "flag")}
     extra = [json.loads(one) if isinstance(one, str) else {} for one in rows["extra"]]
     record = Record(
         _stacked(rows["scores"], shape), **columns, **words, target=rows["target"].to_numpy(np.int64),
         status=rows["status"].tolist(), extra=extra, uncertainty=spread, pairs=pairs,
+        pairs_uncertainty=of_pairs,
     )  # fmt: skip
     return record, about
 

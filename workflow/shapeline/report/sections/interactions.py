@@ -64,8 +64,20 @@ def _shares(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, 
         f"pairs add up to, mean ({unit})": number(sums[:, 1].mean(), whole=False),
         "v(N) − v(∅), mean": number(sums.sum(axis=1).mean(), whole=False),
         "strongest pair on average": _strongest(results, parts),
+        "pairs told from 0": _told(results, label, parts),
         "evaluations": number(experiment.evaluations(results)[label]),
     }
+
+
+def _told(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
+    """The share of pairs whose 95 % interval leaves out 0, over the instances where one is known."""
+    spread = experiment.scores_of(results.scores[label], results.instances["instance"], "pairs_uncertainty")
+    told = [
+        figures.told_from_zero(pairs, spread[place]) != 0
+        for place, (_, pairs) in parts.items()
+        if spread[place] is not None
+    ]
+    return share(np.concatenate(told).mean()) if told else "–"
 
 
 def _strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
@@ -100,32 +112,35 @@ def _drawn(results: Results, label: str) -> Iterator[HTML]:
         return
     picked = picked.iloc[list(parts)]
     own, pairs = (list(one) for one in zip(*parts.values(), strict=True))
+    spread = experiment.scores_of(results.scores[label], picked["instance"], "pairs_uncertainty")
+    surely = [figures.told_from_zero(*one) for one in zip(pairs, spread, strict=True)]
+    muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval covers 0 are drawn as 0."
     titles = [experiment.instance_name(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
     told = signs(experiment.explained_class(results))
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
         cells = [results.features_of(image).cells[0] for image in images]
         names = [_two_a_line(experiment.instance_name(results, row)) for row in picked.to_dict("records")]
-        drawing = figures.network(images, names, cells, own, pairs, tone_of(results.dataset_card))
+        drawing = figures.network(images, names, cells, own, surely, tone_of(results.dataset_card))
         features = [[f"feature {place}" for place in range(len(row))] for row in own]
         features = features if results.features is None else [_names(results)] * len(own)
         caption = (
             f"{told}. Dots: own parts, lines: the {figures.MOST} largest pairs, each as large as its score; the "
-            "largest of either is written above."
+            f"largest of either is written above.{muted}"
         )
         yield figure(
             drawing, "Own parts and pairs over pictures", caption, numbers=_as_rows(titles, features, own, pairs)
         )
         return
     words = [document.words for document in texts.documents_of(results, picked)] if _of_text(results) else None
-    for place, (title, row, both) in enumerate(zip(titles, own, pairs, strict=True)):
+    for place, (title, row, both, sure) in enumerate(zip(titles, own, pairs, surely, strict=True)):
         names = words[place] if words else _names(results)
         if words:
-            drawing = figures.arcs(names, row, both, title, results.value_unit)
-            caption = f"{told}: arcs above and below the words, of the {figures.MOST} largest pairs at most."
+            drawing = figures.arcs(names, row, sure, title, results.value_unit)
+            caption = f"{told}: arcs above and below the words, of the {figures.MOST} largest pairs at most.{muted}"
         else:
-            drawing = figures.matrix(names, row, both, results.value_unit)
-            caption = f"{title}. {told}."
+            drawing = figures.matrix(names, row, sure, results.value_unit)
+            caption = f"{title}. {told}.{muted}"
         numbers = _as_rows([title], [names], [row], [both])
         yield figure(drawing, f"Own parts and pairs of {title}", caption, numbers=numbers)
 
