@@ -1,10 +1,14 @@
 """What a run leaves for others: one archive of all pages, and every figure with its numbers beside them."""
 
+import dataclasses
 import re
 import zipfile
 
 import pandas as pd
 import pytest
+
+from shapeline.statistics import known_games
+from tests.workflow.conftest import TINY
 
 pytestmark = pytest.mark.xdist_group("tiny")  # one run of the tiny configuration serves them all
 
@@ -32,6 +36,19 @@ def test_the_page_of_accuracy_is_made_where_it_is_asked_for(tiny):
     assert not {rule for rule, _ in tiny.pending()}
     asked = tiny.pending("--config", "accuracy=1")
     assert {rule for rule, _ in asked} == {"render_accuracy", "render_index"}
+
+
+def test_the_page_of_accuracy_is_rendered_with_its_figures(fresh):
+    kept = [game for game in known_games.read() if game.name in ("cancer, logistic", "diabetes", "wine")]
+    one = [dataclasses.replace(game, exact=game.exact[:1], stored=game.stored[:1]) for game in kept]
+    known_games.write(one, fresh.path / "workflow/shapeline/statistics/games.parquet")
+    fresh.configure(TINY)
+    fresh.snakemake("results/reports/accuracy.html", "--cores", "1", "--config", "accuracy=1", timeout=300)
+    page = (fresh.path / "results/reports/accuracy.html").read_text()
+    assert "Accuracy: which estimator of Shapley values to take" in page and "gp_shapley" in page
+    assert all(game.name in page for game in kept) and "boosted trees" not in page.split("<script")[0]
+    written = [path for path in (fresh.path / "results/reports/accuracy_files").iterdir() if path.suffix == ".svg"]
+    assert len(written) == len(re.findall("<img", page)) > 1
 
 
 def test_figures_and_their_numbers_lie_beside_every_page(tiny):
