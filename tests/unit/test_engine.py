@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -452,6 +454,25 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
 def test_calibrate_runs_on_functions():
     form = calibration.calibrate(wrapping.wrap(stairs), INPUTS, REFERENCE)
     assert form.name == "plain" and form.difference == 0
+
+
+def test_a_function_is_asked_without_torch():
+    code = """
+import sys, numpy as np
+from shapeline.engine import calibration
+from shapeline.engine.question import Question
+from shapeline.game.features import Features
+from shapeline.game.references import Reference
+from shapeline.models import wrapping
+model = wrapping.wrap(lambda rows: 1 / (1 + np.exp(-rows[:, 0])))
+rows, reference = np.ones((4, 3), np.float32), Reference(np.zeros((2, 3), np.float32))
+form = calibration.calibrate(model, rows, reference)
+features = Features("column", (3,), np.arange(3, dtype=np.int32))
+values = Question(model, reference, features, "log_odds", form).values(rows, np.eye(3, dtype=bool))
+print(form.name, values.shape, round(values[0, 0], 6), *({"torch", "tensorflow"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["plain", "(4,", "3)", "1.0"]
 
 
 def test_the_pure_reference_is_among_the_verified_rows():

@@ -93,15 +93,15 @@ def test_values_are_those_of_the_network_in_that_form(tmp_path, name, task):
 
 
 def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch):
-    from shapeline.engine import onnx_backend
+    from shapeline.engine import numpy_backend
 
     path = stored(tmp_path)
     network, graph = storage.load(path), graph_file.read(path)
     features, rows = Features("column", (30,), np.arange(30, dtype=np.int32)), drawn(5, (30,), 0)
     masks, reference = RANDOM.random((300, 30)) < 0.5, Reference(drawn(2, (30,), 0))
     expected = questions.values(network, rows, reference, masks, features)
-    monkeypatch.setitem(onnx_backend.MASK_BYTES, "cpu", 1)
-    monkeypatch.setattr(onnx_backend, "KEPT_OUTPUTS", 8)
+    monkeypatch.setitem(numpy_backend.MASK_BYTES, "cpu", 1)
+    monkeypatch.setattr(numpy_backend, "KEPT_OUTPUTS", 8)
     told = []
     for batch in (1, 64, 4096):
         form = Form("onnx", batch)

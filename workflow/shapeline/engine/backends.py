@@ -11,9 +11,9 @@ from shapeline.models.classifier import Classifier
 # By name, so that a job's tracked files (plan.code) hold the backend of its own framework alone.
 BACKENDS = {
     "torch": "shapeline.engine.torch_backend",
-    "function": "shapeline.engine.torch_backend",
+    "function": "shapeline.engine.numpy_backend",
     "tensorflow": "shapeline.engine.tf_backend",
-    "onnx": "shapeline.engine.onnx_backend",  # a runtime
+    "onnx": "shapeline.engine.numpy_backend",  # a runtime
 }
 WINDOWS = {"torch": "shapeline.engine.torch_windows", "tensorflow": "shapeline.engine.tf_windows"}
 

@@ -53,13 +53,20 @@ def or_graph(form: Form, model: Classifier, graph: Classifier, inputs: np.ndarra
     reference = shared_reference(reference, inputs)
     rows = masked_rows(inputs, reference, count=64)
     try:
-        expected = model.predict(rows)[:, None] if model.task == "regression" else model.log_probs(rows)
-        by_graph = backend_of(graph).calibrate(graph, expected, rows, reference)
+        said = [_said(each, rows) for each in (graph, model)]
+        differs = difference(*said)
+        if not differs <= TOLERANCE:
+            raise FormRefused(f"log-probabilities differ by {differs:.1e}")
+        by_graph = backend_of(graph).calibrate(graph, inputs, reference, differs)
     except (FormRefused, MethodFailure, RuntimeError) as refusal:
         log.info("form onnx left out: %s", refusal)
         return form
     log.info("form onnx, %d rows a call: %s rows/s", by_graph.batch, f"{by_graph.rate:,.0f}")
     return by_graph if by_graph.rate > form.rate else form
+
+
+def _said(model: Classifier, rows: np.ndarray) -> np.ndarray:
+    return model.predict(rows)[:, None] if model.task == "regression" else model.log_probs(rows)
 
 
 def own_rows(model: Classifier, reference: Reference) -> int | None:

@@ -8,8 +8,11 @@ VALUES = ("log_probability", "probability", "logit", "log_odds", "margin", "expe
 PREDICTION = "prediction"  # the one value of a regression model
 
 
-def score(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
-    """Logits (a, b, M, classes) of a block to values (a, b); `full` (a, classes): probabilities on the input."""
+def score(
+    outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, logits: bool = True
+) -> np.ndarray:
+    """Logits (a, b, M, classes) of a block, or log-probabilities, to values (a, b); `full` (a, classes): probabilities
+    on the input."""
     from scipy.special import log_softmax, logsumexp  # torch's jobs do without
 
     index = targets.reshape(-1, 1, 1, 1)
@@ -17,7 +20,7 @@ def score(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, val
         outputs = outputs.astype(np.float64)
         if value in ("logit", PREDICTION):
             return np.take_along_axis(outputs, index, 3).mean((2, 3))
-        log_probs = log_softmax(outputs, axis=3)
+        log_probs = log_softmax(outputs, axis=3) if logits else outputs
         if value in ("log_probability", "probability"):
             log_probs = np.take_along_axis(log_probs, index, 3)
         if value == "margin":

@@ -1,4 +1,4 @@
-"""The engine's backend for torch models, and for functions, whose rows are filled by torch too.
+"""The engine's backend for torch models.
 
 Absent features are filled on the model's device, in one reused buffer, tile after tile of instances x coalitions; each
 tile goes to the model in its form (plain module, channels-last, frozen graph)."""
@@ -114,7 +114,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
                 difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference)
             )
 
-        forms = tuple(FORMS) if model.framework == "torch" else ("plain",)
+        forms = tuple(FORMS)
         # Large models start with small batches, so that no single call takes more than a moment.
         smallest = 1 << int(np.clip(math.log2(MOMENT / single), 0, math.log2(FEW_ROWS)))
         plan = search.Search(

@@ -77,21 +77,23 @@ def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> 
 
 
 def usable_device(framework: str, required: bool = False) -> str:
-    """ "cuda" where the framework sees the GPU that this job took, else "cpu" with the GPU given back.
+    """ "cuda" where the framework (TensorFlow, or torch) sees the GPU that this job took, else "cpu" with the GPU given
+    back.
 
     A build for the CPU on a machine with GPUs is common. Imports the framework, which the job does next anyway.
     """
-    if framework == "torch":
-        import torch
-
-        sees = torch.cuda.is_available()
-    else:
+    if framework == "tensorflow":
         import tensorflow
 
         sees = bool(tensorflow.config.list_physical_devices("GPU"))
+    else:
+        import torch
+
+        sees = torch.cuda.is_available()
     if sees:
         return "cuda"
-    problem = f"{framework} cannot use the GPU (a build for the CPU, or an unfit driver)"
+    name = "tensorflow" if framework == "tensorflow" else "torch"
+    problem = f"{name} cannot use the GPU (a build for the CPU, or an unfit driver)"
     if required:
         raise ShapelineError(f"device: cuda, but {problem}; set device: auto to fall back to the CPU")
     log.warning("%s: running on the CPU", problem)

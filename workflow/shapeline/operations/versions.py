@@ -26,7 +26,7 @@ PACKAGES = {
 FRAMEWORKS = {
     "torch": ("torch", "onnxruntime"),
     "tensorflow": ("tensorflow", "keras", "onnxruntime"),
-    "function": ("torch", "scikit-learn", "xgboost", "lightgbm", "catboost"),  # whose rows torch fills
+    "function": ("onnxruntime", "scikit-learn", "xgboost", "lightgbm", "catboost"),
 }
 
 

@@ -30,9 +30,9 @@ MODEL_CODE = {
 }
 EXPORT = {"torch": ("shapeline.models.torch_export",), "tensorflow": ("shapeline.models.keras_export",)}
 ENGINE_CODE = {
-    "torch": ("shapeline.engine.torch_backend", "shapeline.engine.torch_windows", "shapeline.engine.onnx_backend"),
-    "tensorflow": ("shapeline.engine.tf_backend", "shapeline.engine.tf_windows", "shapeline.engine.onnx_backend"),
-    "function": ("shapeline.engine.torch_backend",),
+    "torch": ("shapeline.engine.torch_backend", "shapeline.engine.torch_windows", "shapeline.engine.numpy_backend"),
+    "tensorflow": ("shapeline.engine.tf_backend", "shapeline.engine.tf_windows", "shapeline.engine.numpy_backend"),
+    "function": ("shapeline.engine.numpy_backend",),
 }
 OF_VALUES = ("coalitions", "data", "external")  # families that ask a model for values of coalitions alone
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
@@ -105,7 +105,7 @@ def environment(config: Config, model: str | None) -> str:
 def job_framework(config: Config, model: str | None) -> str:
     """The framework of the jobs that ask a model, or labelled points in its place."""
     framework = framework_of(config.models[model]) if model else "torch"
-    return "torch" if framework == "function" else framework  # whose rows torch fills
+    return "torch" if framework == "function" else framework  # which has the packages of pipelines
 
 
 def job_libraries(config: Config, model: str | None) -> str:
@@ -113,6 +113,8 @@ def job_libraries(config: Config, model: str | None) -> str:
     entry = config.models[model] if model else None
     if entry and ready_kinds.kind_of(entry.source, entry.framework) == "folder":
         return "transformers"
+    if entry and framework_of(entry) == "function":
+        return "base"
     return job_framework(config, model)
 
 

@@ -1,9 +1,10 @@
-"""The engine's backend for the graph of a network: numpy fills the rows, ONNX Runtime runs them, no framework is there.
+"""The engine's backend for functions and for the graph of a network: numpy fills the rows, and no framework is there.
 
-It asks the very tiles that torch_backend asks in the form "onnx", so that the values are the same but for the rounding
-of logarithms in float64.
+Of a graph it asks the very tiles that torch_backend asks in the form "onnx", so that the values are the same but for
+the rounding of logarithms in float64.
 """
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 
 from shapeline.engine import search
 from shapeline.engine.checks import as_array, check_finite, given_rows, shared_reference
-from shapeline.engine.forms import TOLERANCE, Form, FormRefused
+from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
 from shapeline.engine.scoring import PREDICTION, score
 from shapeline.engine.tiles import KEPT_OUTPUTS, LARGEST_BATCH, MASK_BYTES, rows_a_call, tile
@@ -21,7 +22,9 @@ from shapeline.errors import MethodFailure
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.memory import halved
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
+
+MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that are rarely the best
 
 
 @dataclass(frozen=True)
@@ -99,44 +102,57 @@ def _block(
         pairs = (len(rows), last - first, len(asked.absent))
         filled = asked.buffer[: math.prod(pairs)]
         fill(present[:, :, None], _bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
-        outputs.append(_outputs(asked, filled.view(rows.dtype).reshape(-1, *rows.shape[1:])).reshape(*pairs, -1))
+        tile_rows = filled.view(rows.dtype).reshape(-1, *rows.shape[1:])
+        outputs.append(_outputs(question.model, tile_rows, asked.limit).reshape(*pairs, -1))
         if last == coalitions.stop or len(outputs) * outputs[0].size > KEPT_OUTPUTS:
-            told = question.value, question.model.task
-            scored.append(values_of(np.concatenate(outputs, axis=1), *of_block, *told))
+            scored.append(values_of(np.concatenate(outputs, axis=1), *of_block, question.value, question.model))
             outputs = []
     return np.concatenate(scored, axis=1)
 
 
-def calibrate(graph: Classifier, expected: np.ndarray, rows: np.ndarray, reference: Reference) -> Form:
-    """The form "onnx" with its fastest batch, verified on rows (n, *input_shape) of which the network says the
-    log-probabilities expected; reference: rows as the model takes them. Raises FormRefused where they differ."""
-    began, size = time.perf_counter(), math.prod(rows.shape[1:])
-    said = (graph.predict(rows)[:, None] if graph.task == "regression" else graph.log_probs(rows), expected)
-    largest = rows_a_call(max(LARGEST_BATCH.values()), size, graph.most_rows, "cpu")
-    cells = Features("cell", rows.shape[1:], np.arange(size, dtype=np.int32).reshape(rows.shape[1:]))
-    value = PREDICTION if graph.task == "regression" else "log_probability"
-
-    def step(batch: int) -> Callable[[], float]:
-        question = Question(graph, Reference(reference.rows[:1]), cells, value, Form("onnx", batch))
-        masks, target = np.random.default_rng(0).random((batch, size)) < 0.5, np.zeros(1, np.int64)
-
-        def run() -> float:
-            start = time.perf_counter()
-            values(question, rows[:1], masks, target, None)
-            return (time.perf_counter() - start) / batch
-
-        return run
-
-    plan = search.Search(
-        *((1.0,), (FormRefused, MethodFailure, RuntimeError), 16, 16, 4),
-        measured=0.03,
-        few_rows=64,
-        turns=3,
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, difference: float = 0.0) -> Form:
+    """The fastest batch of a function, or of the graph of a network, which has that difference to it; inputs and
+    reference rows as the model takes them."""
+    began, name = time.perf_counter(), model.runtime or "plain"
+    step = _step(model, 1, inputs, reference)
+    step()  # threads start
+    single = search.fastest(step, 1, MEASURED)
+    # Large models start with small batches, so that no single call takes more than a moment.
+    smallest = 1 << int(np.clip(math.log2(search.MOMENT / single), 0, math.log2(FEW_ROWS)))
+    largest = max(LARGEST_BATCH.values())
+    candidate = search.Candidate(
+        difference,
+        lambda: rows_a_call(largest, math.prod(inputs.shape[1:]), model.most_rows, "cpu"),
+        lambda batch: _step(model, batch, inputs, reference),
     )
-    candidate = search.Candidate(search.difference(*said), lambda: largest, step)
-    if not candidate.difference <= TOLERANCE:
-        raise FormRefused(f"log-probabilities differ by {candidate.difference:.1e}")
-    return search.search(("onnx",), lambda name: candidate, plan, began)
+    plan = search.Search(
+        shares=(1.0,),
+        refusals=(MethodFailure, RuntimeError),
+        smallest=smallest,
+        sure=smallest,
+        stride=2,
+        measured=MEASURED,
+        few_rows=FEW_ROWS,
+        turns=5,
+    )
+    return search.search((name,), lambda _: candidate, plan, began)
+
+
+def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
+    """One tile of the engine on made-up masks, as a function that returns its seconds a row (inf: too large)."""
+    kept = np.random.default_rng(0).random((1, batch, math.prod(inputs.shape[1:]))) < 0.5
+    present, rows, absent = _present(kept, None)[0], _bits(inputs[:1]), _bits(reference.rows[:1])
+    buffer, target = np.empty(present.shape, np.int32), np.zeros(1, np.int64)
+    value = PREDICTION if model.task == "regression" else "log_probability"
+
+    def run() -> float:
+        start = time.perf_counter()
+        fill(present, rows, absent, buffer)
+        outputs = _outputs(model, buffer.view(inputs.dtype).reshape(-1, *inputs.shape[1:]), batch)
+        values_of(outputs.reshape(1, batch, 1, -1), target, None, value, model)
+        return (time.perf_counter() - start) / batch if (model.most_rows or batch) >= batch else math.inf
+
+    return run
 
 
 def _bits(rows: np.ndarray) -> np.ndarray:
@@ -170,24 +186,33 @@ def fill(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndar
     np.bitwise_xor(out, absent, out=out)
 
 
-def _outputs(asked: _Asked, rows: np.ndarray) -> np.ndarray:
-    """The network's outputs (n, outputs) on rows; fewer a call once memory ran out."""
-    model = asked.question.model
-    most = min(asked.limit, model.most_rows or asked.limit)
+def _outputs(model: Classifier, rows: np.ndarray, limit: int) -> np.ndarray:
+    """The network's outputs, or a function's log-probabilities or predictions, (n, outputs) on rows; fewer a call than
+    the limit once memory ran out."""
+    forward = model.module
+    if model.framework == "function":
+        function = function_predictions if model.task == "regression" else function_log_probs
+        forward = functools.partial(_ask, function, model)
 
     def run(limit: int) -> np.ndarray:
-        parts = [model.module(rows[start : start + limit]) for start in range(0, len(rows), limit)]
+        parts = [forward(rows[start : start + limit]) for start in range(0, len(rows), limit)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    return halved(model, min(most, len(rows)), run)
+    return halved(model, min(limit, len(rows)), run)
+
+
+def _ask(function: Callable, model: Classifier, rows: np.ndarray) -> np.ndarray:
+    return function(model.module, rows, model.architecture)
 
 
 def values_of(
-    outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, task: str = "classification"
+    outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, model: Classifier
 ) -> np.ndarray:
     """Outputs (a, b, M, classes) of a tile to values (a, b), as torch_rows.score_on_device."""
     outputs = outputs.astype(np.float64)
-    if task == "multilabel":
+    if model.framework == "function":
+        return score(outputs, targets, full, value, logits=False)
+    if model.task == "multilabel":
         # The sigmoid of a label's logit is the softmax of the two logits 0 and it.
         label = np.take_along_axis(outputs, targets.reshape(-1, 1, 1, 1), 3)
         outputs, targets = np.concatenate([np.zeros_like(label), label], axis=3), np.ones_like(targets)
