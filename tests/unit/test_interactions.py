@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 import shapeline
 from shapeline import designs, scores
+from shapeline.designs import gaussian_interactions
 from shapeline.designs.gaussian_interactions import _posterior, _variance, read_stack
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
 from shapeline.designs.interactions import _along, _block, pairs_of, square
@@ -248,6 +249,19 @@ def test_the_process_is_exact_where_it_can_be():
     own, pairs = gp(games.linear(weights), 36)
     np.testing.assert_allclose(own, weights, atol=1e-8)
     np.testing.assert_allclose(pairs, 0, atol=1e-8)
+
+
+@pytest.mark.parametrize("limit", ["MOST_TOLD", "MOST_SOLVED"])
+def test_where_too_few_tell_or_it_would_cost_too_much_no_interval_is_known(monkeypatch, limit):
+    game = games.table(8, seed=6)
+
+    def told(budget):
+        masks = designs.gp_interactions(8, budget, 1).masks[None]
+        return read_stack(masks, games.look_up(game, masks[0])[None])[3]
+
+    assert told(20) is None and (told(40) > 0).all() and (told(256) == 0).all()
+    monkeypatch.setattr(gaussian_interactions, limit, 7)
+    assert told(40) is None
 
 
 def test_own_parts_and_pairs_of_the_process_add_up():

@@ -19,9 +19,8 @@ from shapeline.errors import ShapelineError
 
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, pairs alone
 POWERS = (0, 1, 2)  # of what a feature did in pairs by the last fit: relevances are in proportion to it
-MOST_TOLD = (
-    48  # features of which the pairs' uncertainty is worked out: their covariances are d^2 m numbers an instance
-)
+# Features, and pairs of coalitions, up to which uncertainty is worked out: it takes d^2 m / 2 numbers an instance.
+MOST_TOLD, MOST_SOLVED = 48, 2048
 WIDER = 1.1  # variance left out of the fits that are tried; with it intervals hold on games of seven kinds
 REST = (1e-6, 1e-3, 3e-2, 0.3)  # variance of what the prior leaves out, relative to a coalition's
 
@@ -100,12 +99,13 @@ def _fitted(rows: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         best = np.argmin([value for *_, value in tried], axis=0)
         relevance, rest, value = (np.array([one[part] for one in tried])[best, np.arange(n)] for part in range(3))
         fitted.append(_posterior(rows, even, relevance, rest)[:, *pairs])
-        spread.append(_variance(rows, even, relevance, rest) if d <= MOST_TOLD else np.full(fitted[-1].shape, np.nan))
+        told = FEW * d < m <= MOST_SOLVED and d <= MOST_TOLD
+        spread.append(_variance(rows, even, relevance, rest) if told else np.full(fitted[-1].shape, np.nan))
         values.append(value)
     weight = np.exp(-0.5 * (np.array(values) - np.min(values, axis=0)))
     weight = (weight / weight.sum(axis=0))[:, :, None]
     mean = (weight * fitted).sum(axis=0)
-    wider = WIDER * m / (m - d) if m > FEW * d else np.nan  # relevances took as many pairs of coalitions as features
+    wider = WIDER * m / max(m - d, 1)  # relevances took as many pairs of coalitions as features
     return mean, wider * (weight * (np.array(spread) + (np.array(fitted) - mean) ** 2)).sum(axis=0)
 
 
