@@ -194,7 +194,7 @@ def test_mistakes_are_named(call, words):
 
 def test_large_pictures_go_through_in_small_batches(monkeypatch):
     seen = []
-    monkeypatch.setattr(torch_models, "PASS_BYTES", 4 * 3 * 24 * 24 * 5)
+    monkeypatch.setattr(torch_models, "PASS_BYTES", {"cpu": 4 * 3 * 24 * 24 * 5})
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2))
     module.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
     data, model = bright(), wrapping.wrap(module, n_classes=2)

@@ -76,7 +76,7 @@ class Trainer:
         """Accuracy (of several labels their mean, of a regression R²) and mean loss over all rows."""
         inputs, labels = self._tensors(inputs, labels)
         with torch_models.evaluation_mode(self.module):
-            together = torch_models.rows_of_a_pass(inputs)
+            together = torch_models.rows_of_a_pass(inputs, self.device)
             outputs = halved(self.classifier, together, lambda rows: self._outputs(inputs, rows))
             loss = float(self._loss(outputs, labels))
             if self.variance is not None:
