@@ -295,6 +295,14 @@ def test_function_gives_probabilities_and_refuses_the_log_of_zero():
         questions.values(*arguments, "logit", targets)
 
 
+def test_a_functions_probabilities_are_taken_as_they_are():
+    """Rounded ones, which miss 1, too."""
+    model = wrapping.wrap(lambda rows: np.tile([0.333, 0.333, 0.333], (len(rows), 1)))
+    for value, expected in (("log_probability", np.log(0.333)), ("probability", 0.333), ("log_odds", -np.log(2))):
+        actual = questions.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, np.array([0, 2]))
+        np.testing.assert_allclose(actual, np.full((2, 8), expected), rtol=1e-12)
+
+
 def test_marginal_function_is_refused_only_where_the_average_is_zero():
     background = Reference(np.array([[0.5, 0, 0], [0.9, 0, 0]], np.float32))
     value = questions.values(
