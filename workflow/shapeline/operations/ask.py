@@ -6,7 +6,6 @@ compile all of `warm.py` the rest.
 
 import _signal
 import _socket
-import marshal
 import os
 import sys
 
@@ -20,7 +19,8 @@ def ask(kind: str, words: list[str]) -> int | None:
     door = os.environ.get(DOOR)
     if not door or os.environ.get("OMP_NUM_THREADS", "1") != "1":  # the libraries were imported for one thread
         return None
-    told = marshal.dumps({"words": words, "folder": os.getcwd(), "environment": dict(os.environ)})
+    own = [name + b"=" + value for name, value in os.environb.items()]
+    told = b"\0".join([b"%d" % len(words), *map(os.fsencode, words), os.getcwdb(), *own])  # none of them holds a 0
     files = b"".join(file.to_bytes(4, sys.byteorder) for file in (0, 1, 2))
     taken, before = b"", _signal.signal(_signal.SIGINT, lambda *_: None)  # the fork ends by one, and says so
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)

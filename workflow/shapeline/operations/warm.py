@@ -7,7 +7,6 @@ too, as it was when the run's jobs were planned.
 """
 
 import contextlib
-import marshal
 import os
 import select
 import signal
@@ -193,7 +192,9 @@ def _request(line: socket.socket, message: bytes, files: list[int]) -> dict:
     for place, file in enumerate(files):
         os.dup2(file, place)
         os.close(file)
-    return marshal.loads(message)
+    count, *told = map(os.fsdecode, message.split(b"\0"))
+    words, (folder, *environment) = told[: int(count)], told[int(count) :]
+    return {"words": words, "folder": folder, "environment": dict(pair.split("=", 1) for pair in environment)}
 
 
 def run(words: list[str], folder: str, environment: dict) -> None:
