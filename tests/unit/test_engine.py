@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import weakref
 
 import numpy as np
@@ -457,6 +458,20 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
     assert chosen(quick)[0] == 64
     slow = {1: 20, 2: 30, 4: 29, 8: 28}  # no other is asked for
     assert chosen(slow) == (2, {1, 2, 4, 8})
+
+
+@pytest.mark.parametrize(
+    ("worth", "slower", "chosen"), [(1.1, 1.09, "onnx"), (1.1, 1.2, "frozen"), (1.0, 1.09, "frozen")]
+)
+def test_a_form_that_is_worth_it_may_be_a_little_slower(worth, slower, chosen):
+    rates = {"plain": 50.0, "frozen": 100.0, "onnx": 100.0 / slower}
+
+    def candidate(name: str) -> search.Candidate:
+        return search.Candidate(0.0, lambda: 16, lambda batch: lambda: 1 / rates[name])
+
+    plan = search.Search((0.3, 0.6, 1.0), (), 16, 16, 2, 0.0, 64, 2, worth={"onnx": worth})
+    form = search.search(tuple(rates), candidate, plan, time.perf_counter())
+    assert (form.name, form.rate) == (chosen, pytest.approx(rates[chosen]))
 
 
 def test_calibrate_runs_on_functions():

@@ -6,6 +6,9 @@ from shapeline.errors import ShapelineError
 
 TOLERANCE = 1e-5  # largest difference in log-probability that a form may show against the plain model
 BFLOAT16_TOLERANCE = 0.1  # the same where an experiment asks for bfloat16, whose numbers have three digits
+# How many times as slow as the fastest "onnx" may be and is taken all the same: its jobs start without a framework, and
+# where two forms are as fast as each other the choice, and with it the last bits of every value, would be chance.
+GRAPH_WORTH = 1.1
 CALIBRATION_SECONDS = 3.0  # after which no other candidate is tried; a small model on a quiet machine takes under one
 
 

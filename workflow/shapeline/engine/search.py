@@ -6,8 +6,8 @@ A framework offers its forms as candidates: how far each differs from the plain 
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Search:
     batch to the next. measured: seconds that a batch is measured for. few_rows: below, two worse batches in a row may
     be an accident on a busy machine. turns: in which the leaders are compared. nearly: see NEARLY; in_order: of near
     ones the earlier form is better whatever its batch. in_time: a form whose search would begin after its end is left
-    out.
+    out. worth: of a form that is better for other reasons than speed, how many times as slow it may be.
     """
 
     shares: Sequence[float]
@@ -55,6 +55,7 @@ class Search:
     nearly: float = NEARLY
     in_order: bool = False
     in_time: bool = False
+    worth: Mapping[str, float] = field(default_factory=dict)
 
 
 Key = tuple[str, int]  # a form and its rows a call
@@ -121,10 +122,11 @@ def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> l
 
 
 def _chosen(names: Sequence[str], tried: _Tried, plan: Search) -> Form:
-    limit = plan.nearly * min(tried.seconds.values())
-    near = [key for key, seconds in tried.seconds.items() if seconds <= limit]
+    counted = {key: seconds / plan.worth.get(key[0], 1.0) for key, seconds in tried.seconds.items()}
+    limit = plan.nearly * min(counted.values())
+    near = [key for key, seconds in counted.items() if seconds <= limit]
     place = {name: place for place, name in enumerate(names)}
-    name, batch = min(near, key=lambda key: (place[key[0]] if plan.in_order else 0, key[1], tried.seconds[key]))
+    name, batch = min(near, key=lambda key: (place[key[0]] if plan.in_order else 0, key[1], counted[key]))
     return Form(name, batch, 1 / tried.seconds[name, batch], tried.differences[name])
 
 

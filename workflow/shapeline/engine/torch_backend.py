@@ -14,7 +14,7 @@ import torch
 from shapeline.engine import search
 from shapeline.engine.backends import masked_rows, traced_rows
 from shapeline.engine.checks import as_array, check_finite, given_rows, shared_reference
-from shapeline.engine.forms import Form, FormRefused
+from shapeline.engine.forms import GRAPH_WORTH, Form, FormRefused
 from shapeline.engine.question import Question
 from shapeline.engine.tiles import KEPT_OUTPUTS, LARGEST_BATCH, MASK_BYTES, tile
 from shapeline.engine.torch_forms import FORMS
@@ -126,6 +126,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
             measured=MEASURED,
             few_rows=FEW_ROWS,
             turns=5,
+            worth={"onnx": GRAPH_WORTH},
         )
         return search.search(forms, candidate, plan, began)
 
