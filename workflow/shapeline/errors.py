@@ -31,6 +31,11 @@ class ShapelineError(Exception):
         return self if self.instance is None else ShapelineError(str(self.at(ids)))
 
 
+def first_line(error: object) -> str:
+    """What an error of a library says first; its name where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 @contextlib.contextmanager
 def about(ids: Sequence[int]) -> Iterator[None]:
     """What is raised inside the block about an input names it by its id."""

@@ -19,9 +19,8 @@ from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.draws import Draws, at_a_time, draws
 from shapeline.designs.stopping import Until
 from shapeline.engine.cache import Cache
-from shapeline.engine.forms import first_line
 from shapeline.engine.question import Question
-from shapeline.errors import MethodFailure, ShapelineError, about, among, unsupported
+from shapeline.errors import MethodFailure, ShapelineError, about, among, first_line, unsupported
 from shapeline.game import features as feature_kinds
 from shapeline.game.features import Features
 from shapeline.game.references import Reference

@@ -27,7 +27,3 @@ class Form:
 
 class FormRefused(ShapelineError):
     """A form that this model cannot take; the calibration goes on without it."""
-
-
-def first_line(error: object) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

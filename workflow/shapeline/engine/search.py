@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shapeline.engine.forms import CALIBRATION_SECONDS, TOLERANCE, Form, first_line
+from shapeline.engine.forms import CALIBRATION_SECONDS, TOLERANCE, Form
+from shapeline.errors import first_line
 
 log = logging.getLogger(__name__)
 MOMENT = 0.1  # seconds of a call that the calibration can afford

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from shapeline.engine.forms import Form, FormRefused, first_line
+from shapeline.engine.forms import Form, FormRefused
 from shapeline.engine.torch_onnx import exported
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
 from shapeline.models.torch_export import tracing

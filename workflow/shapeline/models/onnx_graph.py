@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, first_line
 
 FILE = "model.onnx"
 LARGEST = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
@@ -36,8 +36,7 @@ class Graph:
         except Exception as error:  # its own classes are derived from Exception itself
             if type(error).__module__ != failures.__name__:
                 raise
-            reason = str(error).strip().splitlines()[0]
-            raise (MemoryError if "alloc" in str(error) else RuntimeError)(reason) from error
+            raise (MemoryError if "alloc" in str(error) else RuntimeError)(first_line(error)) from error
         return outputs.reshape(len(rows), -1)
 
 
@@ -55,7 +54,7 @@ def opened(content: bytes, threads: int) -> Graph:
     except Exception as error:
         if type(error).__module__ != failures.__name__:
             raise
-        raise Refused(f"ONNX Runtime cannot read it: {str(error).strip().splitlines()[0]}") from error
+        raise Refused(f"ONNX Runtime cannot read it: {first_line(error)}") from error
 
 
 def check_size(weights: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from shapeline.errors import first_line
 from shapeline.models.onnx_graph import Refused, check_size
 from shapeline.models.torch_models import evaluation_mode
 
@@ -41,10 +42,10 @@ def tracing(what: str) -> Iterator[None]:
         try:
             yield
         except FAILURES as error:
-            raise Refused(f"{what} failed: {_first_line(error)}") from error
+            raise Refused(f"{what} failed: {first_line(error)}") from error
     for warning in caught:
         if issubclass(warning.category, torch.jit.TracerWarning):
-            raise Refused(f"the trace warns: {_first_line(warning.message)}")
+            raise Refused(f"the trace warns: {first_line(warning.message)}")
 
 
 @contextlib.contextmanager
@@ -56,7 +57,3 @@ def _silent():
         yield
     finally:
         torch._C._jit_onnx_log = log
-
-
-def _first_line(error: object) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
