@@ -120,6 +120,18 @@ def test_every_snakemake_command_is_one(tmp_path):
         assert done.returncode == 0, (call, done.stderr[-2000:])
 
 
+def test_what_follows_configfile_is_a_file():
+    """Snakemake reads every word after it as one more file: an experiment is named before."""
+    from snakemake.cli import parse_args
+
+    texts = [page.read_text() for page in (*PAGES, *ROOT.glob("*.yaml"), *(ROOT / "examples").rglob("*.yaml"))]
+    written = {words for text in texts for words in re.findall(r"snakemake [^`\n#]*--configfile [^`\n#]+", text)}
+    assert len(written) > 40
+    for words in written:
+        _, found = parse_args(shlex.split(words)[1:])
+        assert all(str(file).endswith(".yaml") for file in found.configfile), words
+
+
 def test_every_make_target_is_one():
     targets = {
         words[1] for block in BLOCKS if block.language == "bash" for words in commands(block) if words[0] == "make"
