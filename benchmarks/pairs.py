@@ -1,9 +1,9 @@
 """Whether the intervals of pairs hold, of interactions by a Gaussian process and along orders, against all coalitions.
 
-    python -m benchmarks.pairs [--games NAME ...] [--instances N] [--draws N]
+    python -m benchmarks.pairs [--games NAME ...] [--instances N] [--draws N] [--index k_sii|fsii]
 
-Of each game and budget: coverage of nominal 95 % intervals and predicted over actual RMSE of the pairs, first of
-`gp_interactions`, then of `sample_interactions` where the budget is enough for it.
+Of each game and budget: coverage of nominal 95 % intervals and predicted over actual RMSE, of the pairs of
+`gp_interactions` and of its own parts by k-SII, then of the pairs of `sample_interactions` where the budget is enough.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.accuracy_games import MAKERS, SURE, game
 from shapeline import designs
-from shapeline.designs.gaussian_interactions import read_stack
+from shapeline.designs.gaussian_interactions import INDICES, read_stack
 from shapeline.designs.interactions import sample_interactions_minimum
 from shapeline.designs.uncertainty import read_sample_interactions
 
@@ -21,22 +21,29 @@ GAMES = ("cancer", "wine", "diabetes", "reviews", "digits", "cancer, sure", "dig
 BUDGETS = (4, 8, 16, 32)
 
 
-def by_process(tables: np.ndarray, d: int, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs (n, d (d-1) / 2) and their uncertainty, a draw for each instance."""
-    masks = np.array([designs.gp_interactions(d, budget, 1000 * draw + i).masks for i in range(len(tables))])
-    return read_stack(masks, np.take_along_axis(tables, masks @ (1 << np.arange(d)), axis=1))[2:]
+def by_process(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray | None]:
+    """Own parts (n, d), their uncertainty, pairs (n, d (d-1) / 2), theirs; a draw for each instance."""
+    masks = np.array([designs.gp_interactions(d, budget, 1000 * draw + i, index).masks for i in range(len(tables))])
+    return list(read_stack(masks, np.take_along_axis(tables, masks @ (1 << np.arange(d)), axis=1), index))
 
 
-def along_orders(tables: np.ndarray, d: int, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same of `sample_interactions`; NaN where it cannot tell."""
+def along_orders(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray]:
+    """Pairs and their uncertainty of `sample_interactions`; NaN where it cannot tell."""
     found, spread = [], []
     for place, own in enumerate(tables):
-        design = designs.sample_interactions(d, budget, 1000 * draw + place)
+        design = designs.sample_interactions(d, budget, 1000 * draw + place, index)
         values = own[None, design.masks @ (1 << np.arange(d))]
         found.append(design.attribute_pairs(values)[0])
-        told = read_sample_interactions(design, values)[2]
+        told = read_sample_interactions(design, values, index)[2]
         spread.append(np.full(len(found[-1]), np.nan) if told is None else told[0])
-    return np.array(found), np.array(spread)
+    return [np.array(found), np.array(spread)]
+
+
+def holds(truth: np.ndarray, runs: Sequence[Sequence[np.ndarray]]) -> str:
+    """Coverage and predicted over actual RMSE of runs, each what was found and its uncertainty."""
+    wrong, spread = np.array([found - truth for found, _ in runs]), np.array([one for _, one in runs])
+    inside = np.abs(wrong) <= 1.96 * spread + 1e-9
+    return f"{inside.mean():.3f} {np.sqrt((spread**2).mean() / (wrong**2).mean()):.2f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,23 +52,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(GAMES))
     parser.add_argument("--instances", type=int, default=10)
     parser.add_argument("--draws", type=int, default=2)
+    parser.add_argument("--index", choices=INDICES, default="k_sii")
     asked = parser.parse_args(arguments)
     for name in asked.games:
         played = game(name, asked.instances)
-        d, tables, exact = played.d, played.stored, designs.shapley_interactions(played.d)
-        truth = exact.attribute_pairs(tables[:, exact.masks @ (1 << np.arange(d))])
+        d, tables, exact = played.d, played.stored, designs.shapley_interactions(played.d, asked.index)
+        in_order = tables[:, exact.masks @ (1 << np.arange(d))]
+        own, pairs = exact.attribute(in_order), exact.attribute_pairs(in_order)
         for times in BUDGETS:
             if times * d > 0.7 * 2**d:
                 continue
-            told = f"{name:14s} {times:3d}d"
-            for way, least in ((by_process, 0), (along_orders, sample_interactions_minimum(d))):
-                if times * d < least:
-                    continue
-                runs = [way(tables, d, times * d, draw) for draw in range(asked.draws)]
-                wrong, spread = np.array([pairs - truth for pairs, _ in runs]), np.array([one for _, one in runs])
-                inside = np.abs(wrong) <= 1.96 * spread + 1e-9
-                told += f"   {inside.mean():.3f} {np.sqrt((spread**2).mean() / (wrong**2).mean()):.2f}"
-            print(told, flush=True)
+            runs = [by_process(tables, d, times * d, draw, asked.index) for draw in range(asked.draws)]
+            told = [holds(pairs, [run[2:] for run in runs])]
+            if asked.index == "k_sii":
+                told.append(holds(own, [run[:2] for run in runs]))
+            if times * d >= sample_interactions_minimum(d):
+                told.append(
+                    holds(pairs, [along_orders(tables, d, times * d, draw, asked.index) for draw in range(asked.draws)])
+                )
+            print(f"{name:14s} {times:3d}d   {'   '.join(told)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,10 @@ def stii(d, s):
     return 2 / (d * comb(d - 1, s))
 
 
+def fsii(d, s):
+    return 6 * factorial(s + 1) * factorial(d - s - 1) / factorial(d + 1)
+
+
 def faithful(game):
     """The best fit of all coalitions by features and pairs, both ends met: features' scores, then the pairs'."""
     d = len(game).bit_length() - 1
@@ -124,7 +128,8 @@ def test_games_of_order_two_are_recovered(d):
     game, own, both = order_two(d, seed=d)
     least = designs.sample_interactions_minimum(d)
     made = [designs.shapley_interactions(d, index) for index in INDICES]
-    made += [designs.sample_interactions(d, budget, seed=1) for budget in (least, min(2**d, least + 2 * d))]
+    budgets = least, min(2**d, least + 2 * d)
+    made += [designs.sample_interactions(d, budget, 1, index) for budget in budgets for index in INDICES]
     for design in made:
         found = read(design, game)
         np.testing.assert_allclose(found[0], own, atol=1e-10)
@@ -182,6 +187,7 @@ def test_refusals_are_one_line():
         (lambda: designs.sample_interactions(257, 10**6), "32,896 pairs"),
         (lambda: designs.gp_interactions(257, 2000), "32,896 pairs"),
         (lambda: designs.gp_interactions(8, 17), "minimum for d = 8 is 18"),
+        (lambda: designs.gp_interactions(8, 32, 0, "stii"), "index is 'stii'. Did you mean 'fsii'"),
         (lambda: designs.gp_interactions(18, 2**15), "a matrix of 16384 rows"),
     ):
         with pytest.raises(ShapelineError, match=message) as failure:
@@ -192,7 +198,13 @@ def test_refusals_are_one_line():
 # --------------------------------------------------------------------------------------- by a Gaussian process
 
 
-def test_the_posterior_is_that_of_the_explicit_prior():
+def counts(part, index):
+    """What a coefficient of |part| features counts in its pairs."""
+    return 4 / (len(part) - 1) if index == "k_sii" else 12 / ((len(part) - 1) * (len(part) + 1))
+
+
+@pytest.mark.parametrize("index", ["k_sii", "fsii"])
+def test_the_posterior_is_that_of_the_explicit_prior(index):
     """Coefficients of the products of +-1 over every even coalition, and their interactions, summed one by one."""
     d, random = 6, np.random.default_rng(3)
     relevance, rest = random.uniform(0.1, 0.8, d), 0.05
@@ -208,43 +220,45 @@ def test_the_posterior_is_that_of_the_explicit_prior():
     prior = products.T @ (products * variance[:, None]) / scale + rest * np.eye(len(rows[0]))
     flat = prior + 1e6  # a constant of which nothing is known
     weights = np.linalg.solve(flat, even[0])
-    own_rest = 2 * np.array([[_in_pairs(row > 0, i, j, d) for i, j in combinations(range(d), 2)] for row in rows[0]])
+    several = list(combinations(range(d), 2))
+    own_rest = 2 * np.array([[_in_pairs(row > 0, i, j, index) for i, j in several] for row in rows[0]])
     expected = rest * weights @ own_rest
     for part, size, product in zip(parts, variance, products, strict=True):
-        for place, pair in enumerate(combinations(range(d), 2)):
-            expected[place] += set(pair) <= set(part) and 4 / (len(part) - 1) * size / scale * product @ weights
-    found = _posterior(rows, even, relevance[None], np.array([rest]))[0][pairs_of(d)]
+        for place, pair in enumerate(several):
+            expected[place] += set(pair) <= set(part) and counts(part, index) * size / scale * product @ weights
+    found = _posterior(rows, even, relevance[None], np.array([rest]), index)[0][pairs_of(d)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
-    several = list(combinations(range(d), 2))
-    holds = np.array([[set(pair) <= set(part) and 4 / (len(part) - 1) for pair in several] for part in parts])
-    cross = (products * variance[:, None] / scale).T @ holds + rest * own_rest
+    holds = np.array([[set(pair) <= set(part) and counts(part, index) for pair in several] for part in parts])
     every = [row for row in designs.shapley(d).masks if row[0]]  # one of each complementary pair
-    of_rest = np.square([[2 * _in_pairs(row, i, j, d) for i, j in several] for row in every]).sum(axis=0)
-    alone = variance / scale @ holds**2 + rest * of_rest
+    of_rest = 2 * np.array([[_in_pairs(row, i, j, index) for i, j in several] for row in every])
+    cross = (products * variance[:, None] / scale).T @ holds + rest * own_rest
+    alone = variance / scale @ holds**2 + rest * (of_rest**2).sum(axis=0)
     spread = (alone - (cross * np.linalg.solve(flat, cross)).sum(axis=0)) * (even[0] @ weights) / (len(weights) - 1)
-    found = _variance(rows, even, relevance[None], np.array([rest]))[0]
+    found = _variance(rows, even, relevance[None], np.array([rest]), index)[0]
     np.testing.assert_allclose(found, spread, rtol=1e-4)
 
 
-def _in_pairs(held, i, j, d):
+def _in_pairs(held, i, j, index):
     """What v(S) weighs in the interaction of i and j by its definition."""
-    return (1 if held[i] == held[j] else -1) * sii(d, held.sum() - held[i] - held[j])
+    weight, others = sii if index == "k_sii" else fsii, held.sum() - held[i] - held[j]
+    return (1 if held[i] == held[j] else -1) * weight(len(held), others)
 
 
-def gp(game, budget, seed=1):
+def gp(game, budget, seed=1, index="k_sii"):
     d = len(game).bit_length() - 1
-    masks = designs.gp_interactions(d, budget, seed).masks
+    masks = designs.gp_interactions(d, budget, seed, index).masks
     assert len(masks) <= budget
-    own, none, pairs, _ = read_stack(masks[None], games.look_up(game, masks)[None])
-    assert none is None
+    own, _, pairs, _ = read_stack(masks[None], games.look_up(game, masks)[None], index)
     return own[0], pairs[0]
 
 
 def test_the_process_is_exact_where_it_can_be():
     game = games.table(6, seed=4)
-    for found, expected in zip(gp(game, 64), read(designs.shapley_interactions(6), game), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-9)
+    for index in ("k_sii", "fsii"):
+        exact = read(designs.shapley_interactions(6, index), game)
+        for found, expected in zip(gp(game, 64, index=index), exact, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-9)
     weights = np.random.default_rng(0).normal(size=9)
     own, pairs = gp(games.linear(weights), 36)
     np.testing.assert_allclose(own, weights, atol=1e-8)
@@ -264,9 +278,10 @@ def test_where_too_few_tell_or_it_would_cost_too_much_no_interval_is_known(monke
     assert told(40) is None
 
 
-def test_own_parts_and_pairs_of_the_process_add_up():
+@pytest.mark.parametrize("index", ["k_sii", "fsii"])
+def test_own_parts_and_pairs_of_the_process_add_up(index):
     game = games.table(8, seed=6)
-    own, pairs = gp(game, 40)
+    own, pairs = gp(game, 40, index=index)
     assert own.sum() + pairs.sum() == pytest.approx(game[-1] - game[0], abs=1e-9)
 
 
@@ -275,7 +290,7 @@ def test_the_process_is_nearer_than_orders_are():
     game, bits = reviews(), 1 << np.arange(10)
     values, exact = game.values[:6], designs.shapley_interactions(10).attribute_pairs(game.values[:6])
     masks = np.stack([designs.gp_interactions(10, 160, seed).masks for seed in range(6)])
-    _, _, found, spread = read_stack(masks, np.take_along_axis(values, masks @ bits, axis=1))
+    found, spread = read_stack(masks, np.take_along_axis(values, masks @ bits, axis=1))[2:]
     along = []
     for seed, own in enumerate(values):
         design = designs.sample_interactions(10, 160, seed)
@@ -284,6 +299,43 @@ def test_the_process_is_nearer_than_orders_are():
     assert errors[0] < 0.5 * errors[1]
     assert 0.9 <= (np.abs(found - exact) <= 1.96 * spread).mean() <= 0.985
     assert 0.8 <= np.sqrt((spread**2).mean()) / errors[0] <= 1.25
+
+
+@pytest.mark.parametrize("index", ["k_sii", "fsii"])
+def test_intervals_of_the_process_hold_by_either_index(index):
+    """Of pairs; of own parts by k-SII, and none of them by FSII. 40 reviews of ten words, 16 d."""
+    game, bits = reviews(), 1 << np.arange(10)
+    values, exact = game.values[:40], designs.shapley_interactions(10, index)
+    in_order = values[:, exact.masks @ bits]
+    masks = np.stack([designs.gp_interactions(10, 160, seed, index).masks for seed in range(40)])
+    own, of_own, pairs, of_pairs = read_stack(masks, np.take_along_axis(values, masks @ bits, axis=1), index)
+    told = [(pairs - exact.attribute_pairs(in_order), of_pairs)]
+    if index == "k_sii":
+        told.append((own - exact.attribute(in_order), of_own))
+    else:
+        assert of_own is None
+    for wrong, spread in told:
+        assert 0.88 <= (np.abs(wrong) <= 1.96 * spread).mean() <= 0.985
+        assert 0.8 <= np.sqrt((spread**2).mean() / (wrong**2).mean()) <= 1.3
+
+
+@pytest.mark.parametrize("index", ["stii", "fsii"])
+def test_orders_come_to_every_index(index):
+    """Twelve times the orders have less than half of the error; by another index's truth the error stays."""
+    game = np.array([1.5 ** len(games.members(row)) for row in range(2**9)]) + 0.1 * games.table(9, seed=1)
+    exact = {one: read(designs.shapley_interactions(9, one), game)[1] for one in INDICES}
+
+    def off(count, truth):
+        found = []
+        for seed in range(4):
+            random = np.random.default_rng(seed)
+            orders = np.concatenate([random.permutation(9)[_block(9)] for _ in range(count)])
+            design = _along(orders, index)
+            found.append(design.attribute_pairs(games.look_up(game, design.masks)) - exact[truth])
+        return np.sqrt(np.square(found).mean())
+
+    assert off(36, index) < 0.5 * off(3, index)
+    assert off(36, index) < 0.7 * off(36, "k_sii")
 
 
 def test_intervals_of_pairs_along_orders_hold_and_need_two_terms():

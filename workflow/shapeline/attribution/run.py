@@ -158,9 +158,9 @@ def warm_up(question: Question, settings: dict, options: Options) -> None:
         design = design_of(_parameters(settings, options), features, spend, options.seed, keep=False)
         values = np.random.default_rng(0).random((1, design.evaluations))
         if method.reads_stack:
-            calling.function_of(method.reads_stack)(design.masks[None], values)
+            _reader(method.reads_stack, settings)(design.masks[None], values)
         elif method.reads:
-            calling.function_of(method.reads)(design, values)
+            _reader(method.reads, settings)(design, values)
         else:
             design.attribute(values)
 
@@ -235,7 +235,7 @@ def _asks(
     """What a chunk is asked, and an order of the instances in which those of one design follow each other; None where
     a design serves all. A sampled design is drawn for every instance."""
     method = METHODS[settings["method"]]
-    reader = calling.function_of(method.reads) if method.reads else None
+    reader = _reader(method.reads, settings)
     if not _is_random(method, settings):
         every = shared([design for _, design in designs], features.d, reader)
         return lambda part: every, None
@@ -252,12 +252,17 @@ def _asks(
 
         return Drawn(features.d, drawn, make, reader, stack).asked
 
-    stack = calling.function_of(method.reads_stack) if method.reads_stack else None
+    stack = _reader(method.reads_stack, settings)
     if until := _until(options):
         rounds = [asks([spent / features.d]) for spent in _rounds(until, method, features.d)]
         return lambda part: Rounds(np.arange(part.start, part.stop), rounds, until, method.falls), order
     every = asks([spend for spend, _ in designs])
     return lambda part: every(np.arange(part.start, part.stop)), order
+
+
+def _reader(reference: str | None, settings: dict) -> Callable | None:
+    """The function that makes scores of values, given the settings that it names; None where the readout does."""
+    return calling.with_settings(calling.function_of(reference), settings) if reference else None
 
 
 def _spend(settings: dict, features: Features, budget: float | Until | None) -> float | None:

@@ -1,22 +1,35 @@
 """Interactions of pairs from a Gaussian process over coalitions: its even orders, as Shapley values are its odd ones.
 
-A pair's k-SII weighs the coefficient of every coalition T of even size that holds it by 4 / (|T| - 1) and sees nothing
-of odd ones (METHODS §12), so that the mean (v(S) + v(complement))/2 of complementary pairs is all it needs. Stacked
-over instances: rows (n, m, d) of +-1, even (n, m). Covariances are relative to a coalition's prior variance.
+A pair's k-SII weighs the coefficient of every coalition T of even size that holds it by 4 / (|T| - 1), its FSII by
+12 / ((|T| - 1) (|T| + 1)), and sees nothing of odd ones (METHODS §12), so that the mean (v(S) + v(complement))/2 of
+complementary pairs is all it needs. Both are 4 times the integral of t^(|T| - 2) over [0, 1], of FSII with the density
+1.5 (1 - t^2). Stacked over instances: rows (n, m, d) of +-1, even (n, m). Covariances are relative to a coalition's
+prior variance.
 """
+
+from functools import cache
 
 import numpy as np
 
-from shapeline.designs.design import Design, log_factorial, one_thread, whole
+from shapeline.designs.design import Design, log_factorial, one_of, one_thread, whole
 from shapeline.designs.gaussian_fit import FEW, JITTER, even_relevance, relevance_of, whitened
 from shapeline.designs.gaussian_large import MANY, SUBSET
 from shapeline.designs.gaussian_moments import log_nodes, nodes
 from shapeline.designs.gaussian_pairs import find_pairs
 from shapeline.designs.gaussian_process import CELLS, MOST_COALITIONS, gp_pairs, read_out
-from shapeline.designs.interactions import MOST_EXACT, MOST_PAIRED, check_few, pairs_of, shapley_interactions, square
+from shapeline.designs.interactions import (
+    MOST_EXACT,
+    MOST_PAIRED,
+    check_few,
+    derivative_weights,
+    pairs_of,
+    shapley_interactions,
+    square,
+)
 from shapeline.designs.uncertainty import known
 from shapeline.errors import ShapelineError
 
+INDICES = ("k_sii", "fsii")  # those that see even orders alone
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, pairs alone
 POWERS = (0, 1, 2)  # of what a feature did in pairs by the last fit: relevances are in proportion to it
 # Features, and pairs of coalitions, up to which uncertainty is worked out: it takes d^2 m / 2 numbers an instance.
@@ -30,8 +43,9 @@ def gp_interactions_minimum(d: int) -> int:
     return min(2 * d + 2, 2**d)
 
 
-def gp_interactions(d: int, budget: int, seed: int = 0) -> Design:
+def gp_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii") -> Design:
     """The coalitions of `gp_shapley`, whose readout follows from the values: `read_stack` has it, the design none."""
+    one_of("gp_interactions", "index", index, INDICES)
     d, budget = whole("gp_interactions", "d", d, 1), whole("gp_interactions", "budget", budget, 0)
     check_few("gp_interactions", d, MOST_PAIRED, "coarser features")
     if budget > MOST_COALITIONS and not (d <= MOST_EXACT and budget >= 2**d):
@@ -46,27 +60,31 @@ def gp_interactions(d: int, budget: int, seed: int = 0) -> Design:
     return gp_pairs(d, budget, seed)
 
 
-def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, None, np.ndarray, np.ndarray | None]:
-    """Own parts (n, d), no uncertainty of theirs, pairs (n, d (d-1) / 2) from masks (n, K, d) and values (n, K), and
-    their uncertainty, None where pairs of coalitions are too few to tell or features too many.
+def read_stack(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> tuple[np.ndarray | None, ...]:
+    """Own parts (n, d), their uncertainty, pairs (n, d (d-1) / 2), theirs; from masks (n, K, d) and values (n, K).
 
     Own parts are the Shapley values of `gp_shapley` less half of the pairs: all add up to v(N) - v(empty). Exact where
-    all coalitions are given, up to d = 16.
+    all coalitions are given, up to d = 16. An uncertainty is None where pairs of coalitions are too few to tell or
+    features too many, and of the own parts of FSII.
     """
     n, count, d = masks.shape
     if d <= MOST_EXACT and count == 2**d:
         whole = np.empty((n, count))
         np.put_along_axis(whole, masks @ (1 << np.arange(d)), values, axis=1)
-        exact = shapley_interactions(d)
+        exact = shapley_interactions(d, index)
         found = exact.attribute_pairs(whole)
-        return exact.attribute(whole), None, found, np.zeros(found.shape)
+        return exact.attribute(whole), np.zeros((n, d)), found, np.zeros(found.shape)
     block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
     parts = [slice(start, start + block) for start in range(0, n, block)]
-    pairs, spread = (np.concatenate(of) for of in zip(*(_block(masks[p], values[p]) for p in parts), strict=True))
-    return read_out(masks, values).scores - square(pairs, d).sum(axis=1) / 2, None, pairs, known(spread)
+    made = (_block(masks[part], values[part], index) for part in parts)
+    pairs, spread = (np.concatenate(one) for one in zip(*made, strict=True))
+    shapley = read_out(masks, values)
+    # A feature's k-SII pairs add up to what it adds as the last less what it adds as the first, which are asked.
+    own = shapley.uncertainty if index == "k_sii" else None
+    return shapley.scores - square(pairs, d).sum(axis=1) / 2, own, pairs, known(spread)
 
 
-def _block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _block(masks: np.ndarray, values: np.ndarray, index: str) -> tuple[np.ndarray, np.ndarray]:
     """Pairs (n, d (d-1) / 2) of some instances, and their standard deviations, NaN where features are too many."""
     found = find_pairs(masks)
     there = slice(0, found.rows.shape[1] - found.lone)
@@ -77,11 +95,11 @@ def _block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
     size = np.where(size > 0, size, 1.0)
     n, m, d = rows.shape
     with one_thread(n * m**2 * d):
-        found, variance = _fitted(rows, even / size)
+        found, variance = _fitted(rows, even / size, index)
     return found * size, np.sqrt(variance) * size
 
 
-def _fitted(rows: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fitted(rows: np.ndarray, even: np.ndarray, index: str) -> tuple[np.ndarray, np.ndarray]:
     """Pairs and their variances (n, d (d-1) / 2) for even parts of scale 1: equal relevances, then in proportion to
     what features do in pairs; the mean of all by their likelihoods, whose disagreement is in the variances."""
     n, m, d = rows.shape
@@ -98,9 +116,9 @@ def _fitted(rows: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray]
             tried.append((relevance, *_best_rest(rows[:, some], even[:, some], relevance)))
         best = np.argmin([value for *_, value in tried], axis=0)
         relevance, rest, value = (np.array([one[part] for one in tried])[best, np.arange(n)] for part in range(3))
-        fitted.append(_posterior(rows, even, relevance, rest)[:, *pairs])
+        fitted.append(_posterior(rows, even, relevance, rest, index)[:, *pairs])
         told = FEW * d < m <= MOST_SOLVED and d <= MOST_TOLD
-        spread.append(_variance(rows, even, relevance, rest) if told else np.full(fitted[-1].shape, np.nan))
+        spread.append(_variance(rows, even, relevance, rest, index) if told else np.full(fitted[-1].shape, np.nan))
         values.append(value)
     weight = np.exp(-0.5 * (np.array(values) - np.min(values, axis=0)))
     weight = (weight / weight.sum(axis=0))[:, :, None]
@@ -136,7 +154,9 @@ def _best_rest(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray) -> tup
     return np.array(REST)[np.argmin(values, axis=0)], np.min(values, axis=0)
 
 
-def _posterior(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
+def _posterior(
+    rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: np.ndarray, index: str = "k_sii"
+) -> np.ndarray:
     """Posterior mean of the interactions (n, d, d), 0 on the diagonal."""
     matrix, log_variance = _correlation(rows, relevance)
     n, m, d = rows.shape
@@ -145,33 +165,55 @@ def _posterior(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: 
     both = np.linalg.solve(matrix, np.stack([even, np.ones((n, m))], axis=2))
     mean = both[:, :, 0].sum(axis=1) / both[:, :, 1].sum(axis=1)
     weight = both[:, :, 0] - mean[:, None] * both[:, :, 1]
-    found = _by_prior(rows, weight, relevance, log_variance) + rest[:, None, None] * _by_rest(rows, weight)
+    found = _by_prior(rows, weight, relevance, log_variance, index)
+    found += rest[:, None, None] * _by_rest(rows, weight, index)
     found[:, np.arange(d), np.arange(d)] = 0.0
     return found
 
 
-def _variance(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
+def _variance(
+    rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: np.ndarray, index: str = "k_sii"
+) -> np.ndarray:
     """Posterior variances (n, d (d-1) / 2) of the interactions, the scale and the mean of the values fitted too."""
     matrix, log_variance = _correlation(rows, relevance)
     n, m, d = rows.shape
     each, (first, second) = np.arange(m), pairs_of(d)
     matrix[:, each, each] += rest[:, None] + JITTER
-    cross = _cross(rows, relevance, log_variance) + rest[:, None, None] * _rest_of(rows)
+    cross = _cross(rows, relevance, log_variance, index) + rest[:, None, None] * _rest_of(rows, index)
+    prior = _prior_variance(relevance, log_variance, index)[:, first, second] + rest[:, None] * _rest_variance(d, index)
     white, seen, _ = whitened(matrix, even, np.concatenate([np.ones((n, m, 1)), cross], axis=2))
     ones, seen = seen[:, 0], seen[:, 1:]
     top = (ones**2).sum(axis=1)
     left = white - ((white * ones).sum(axis=1) / top)[:, None] * ones
     scale = (left**2).sum(axis=1) / (m - 1) + 1e-300
     known = (seen**2).sum(axis=2) - (seen @ ones[..., None])[..., 0] ** 2 / top[:, None]
-    prior = _prior_variance(relevance, log_variance)[:, first, second] + rest[:, None] * _rest_variance(d)
     return np.maximum(prior - known, 0.0) * scale[:, None]
 
 
-def _cross(rows: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray) -> np.ndarray:
+@cache
+def _rule(d: int, index: str) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of the integral over [0, 1] that an interaction is, for even polynomials of degree d - 2."""
+    if index == "k_sii":
+        return nodes(d)
+    place, weight = nodes(d + 2)
+    return place, 1.5 * weight * (1 - place**2)
+
+
+@cache
+def _rule_of_two(d: int, index: str) -> tuple[np.ndarray, np.ndarray]:
+    """The same of the double integral of f(s t), f even: the density of s t is -log u, of FSII
+    -2.25 ((1 + u^2) log u + 1 - u^2)."""
+    if index == "k_sii":
+        return log_nodes(d)
+    (place, weight), (other, flat) = log_nodes(d + 2), nodes(d + 2)
+    return np.r_[place, other], 2.25 * np.r_[weight * (1 + place**2), -flat * (1 - other**2)]
+
+
+def _cross(rows: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray, index: str) -> np.ndarray:
     """Covariances (n, m, d (d-1) / 2) of even parts and interactions, as of `_by_prior`."""
     first, second = pairs_of(rows.shape[2])
     total = 0.0
-    for place, part in zip(*nodes(rows.shape[2]), strict=True):
+    for place, part in zip(*_rule(rows.shape[2], index), strict=True):
         for sign in (1, -1):
             scaled = sign * place * relevance
             base = 0.5 * np.log1p(-(scaled**2)).sum(axis=1) - log_variance
@@ -181,38 +223,32 @@ def _cross(rows: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray) ->
     return 2 * (relevance[:, first] * relevance[:, second])[:, None, :] * total
 
 
-def _rest_of(rows: np.ndarray) -> np.ndarray:
+def _rest_of(rows: np.ndarray, index: str) -> np.ndarray:
     """The same (n, m, d (d-1) / 2) where each pair of coalitions has an even part of its own."""
     d = rows.shape[2]
     first, second = pairs_of(d)
     size = np.round((rows.sum(axis=2) + d) / 2).astype(int)
-    share = _derivative_weights(d)
+    share = 2 * derivative_weights(d, index)  # at a coalition and at the complement of the pair with it
     held = (rows[..., first] + rows[..., second] + 2).astype(int) // 2  # of the two
     other = size[..., None] - held
     there = (other >= 0) & (other <= d - 2)
     return np.where(there, np.where(held == 1, -1.0, 1.0) * share[np.clip(other, 0, d - 2)], 0.0)
 
 
-def _derivative_weights(d: int) -> np.ndarray:
-    """Weight of an even part in an interaction, by how many others its coalition holds, (d - 1,)."""
-    s = np.arange(d - 1)
-    return 2 * np.exp(log_factorial(s) + log_factorial(d - s - 2) - log_factorial(d - 1))
-
-
-def _rest_variance(d: int) -> float:
+def _rest_variance(d: int, index: str) -> float:
     """Variance of an interaction where every pair of coalitions has an independent even part of variance 1."""
     s = np.arange(d - 1)
     number = np.exp(log_factorial(d - 2) - log_factorial(s) - log_factorial(d - 2 - s))
-    return float(2 * (number * _derivative_weights(d) ** 2).sum())
+    return float(8 * (number * derivative_weights(d, index) ** 2).sum())
 
 
-def _prior_variance(relevance: np.ndarray, log_variance: np.ndarray) -> np.ndarray:
+def _prior_variance(relevance: np.ndarray, log_variance: np.ndarray, index: str) -> np.ndarray:
     """Prior variance (n, d, d) of the interactions, off the diagonal.
 
-    16 r_i r_j times the integral over the unit square of the even part in s t of prod_{k != i, j} (1 + s t r_k).
+    16 r_i r_j times the double integral of the even part in s t of prod_{k != i, j} (1 + s t r_k).
     """
     total = 0.0
-    for place, part in zip(*log_nodes(relevance.shape[1]), strict=True):
+    for place, part in zip(*_rule_of_two(relevance.shape[1], index), strict=True):
         for sign in (1, -1):
             scaled = sign * place * relevance
             product = part * np.exp(np.log1p(scaled).sum(axis=1) - log_variance)
@@ -220,14 +256,16 @@ def _prior_variance(relevance: np.ndarray, log_variance: np.ndarray) -> np.ndarr
     return 8 * relevance[:, :, None] * relevance[:, None, :] * total
 
 
-def _by_prior(rows: np.ndarray, weight: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray) -> np.ndarray:
+def _by_prior(
+    rows: np.ndarray, weight: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray, index: str
+) -> np.ndarray:
     """Covariances of interactions and even parts, times the weights of these: (n, d, d).
 
     4 r_i r_j z_i z_j times the integral over t in [0, 1] of the even part of prod_{k != i, j} (1 + t r_k z_k): products
     of matrices at the nodes of the rule, in which 1 / (1 + s z) is (1 - s z) / (1 - s^2).
     """
     total = 0.0
-    for place, part in zip(*nodes(rows.shape[2]), strict=True):
+    for place, part in zip(*_rule(rows.shape[2], index), strict=True):
         for sign in (1, -1):
             scaled = sign * place * relevance
             base = 0.5 * np.log1p(-(scaled**2)).sum(axis=1) - log_variance
@@ -237,11 +275,11 @@ def _by_prior(rows: np.ndarray, weight: np.ndarray, relevance: np.ndarray, log_v
     return 2 * relevance[:, :, None] * relevance[:, None, :] * total
 
 
-def _by_rest(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _by_rest(rows: np.ndarray, weight: np.ndarray, index: str) -> np.ndarray:
     """The same where each pair of coalitions has an even part of its own: the weights of the definition, (n, d, d)."""
     d = rows.shape[2]
     size = np.round((rows.sum(axis=2) + d) / 2).astype(int)
-    share = _derivative_weights(d)
+    share = 2 * derivative_weights(d, index)
 
     def of_size(s: np.ndarray) -> np.ndarray:
         return np.where((s >= 0) & (s <= d - 2), share[np.clip(s, 0, d - 2)], 0.0)

@@ -51,7 +51,7 @@ def shapley_interactions(d: int, index: str = "k_sii") -> Design:
     one_of("shapley_interactions", "index", index, INDICES)
     check_few("shapley_interactions", d, MOST_EXACT, "sample_interactions or gp_interactions")
     masks = all_coalitions(d, "shapley_interactions")
-    weight = _weight(index, d)
+    weight = derivative_weights(d, index)
     of_coalition = np.zeros((3, d + 1))  # by how many of the two a coalition holds, and its size
     for held, sign in enumerate((1, -1, 1)):
         of_coalition[held, held : held + d - 1] = sign * weight
@@ -67,25 +67,27 @@ def sample_interactions_minimum(d: int) -> int:
     return min(len(_block(d)) * 2 * (d - 1) + 2, 2**d)
 
 
-def sample_interactions(d: int, budget: int, seed: int = 0) -> Design:
-    """k-SII of pairs and features along random orders, as many as spend the budget; sparse readouts.
+def sample_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii") -> Design:
+    """Interactions of pairs and features along random orders, as many as spend the budget; sparse readouts.
 
     Two neighbours in an order give their pair one v(S+ij) - v(S+i) - v(S+j) + v(S), S what stands before them: 2 d
-    evaluations for d - 1 pairs. Orders come in blocks in which every pair is neighbours once, of odd d twice (Walecki's
-    paths, features renamed at random), so that no pair is missed; the last block may be cut. budget: evaluations, at
-    least `sample_interactions_minimum(d)`; K <= budget. A feature's part is the mean of what it adds in each order less
-    its pairs with those before it: unbiased, exact where nothing is of order 3 or more, and all add up to
-    v(N) - v(empty). A budget of all 2^d coalitions, d <= 16, gives `shapley_interactions`.
+    evaluations for d - 1 pairs. Every size of S is as likely, so that their mean is k-SII, and their mean weighed by
+    what `index` makes of that size is that index. Orders come in blocks in which every pair is neighbours once, of odd
+    d twice (Walecki's paths, features renamed at random), so that no pair is missed; the last block may be cut. budget:
+    evaluations, at least `sample_interactions_minimum(d)`; K <= budget. A feature's part is the mean of what it adds in
+    each order less its pairs with those before it: exact where nothing is of order 3 or more, by k-SII unbiased, and
+    all add up to v(N) - v(empty). A budget of all 2^d coalitions, d <= 16, gives `shapley_interactions`.
     """
     d, budget = whole("sample_interactions", "d", d, 1), whole("sample_interactions", "budget", budget, 0)
+    one_of("sample_interactions", "index", index, INDICES)
     check_few("sample_interactions", d, MOST_PAIRED, "coarser features")
     if budget < (least := sample_interactions_minimum(d)):
         raise ShapelineError(
             f"sample_interactions: budget is {budget} evaluations and the minimum for d = {d} is {least}; raise it."
         )
     if d <= MOST_EXACT and budget >= 2**d:
-        return shapley_interactions(d)
-    return _along(_orders(d, budget, np.random.default_rng(seed)))
+        return shapley_interactions(d, index)
+    return _along(_orders(d, budget, np.random.default_rng(seed)), index)
 
 
 def check_few(where: str, d: int, most: int, remedy: str) -> None:
@@ -96,7 +98,7 @@ def check_few(where: str, d: int, most: int, remedy: str) -> None:
         )
 
 
-def _weight(index: str, d: int) -> np.ndarray:
+def derivative_weights(d: int, index: str) -> np.ndarray:
     """Weight of the derivative of a pair at S, by its size 0 to d-2, (d - 1,)."""
     s = np.arange(max(d - 1, 0))
     if index == "k_sii":
@@ -104,6 +106,12 @@ def _weight(index: str, d: int) -> np.ndarray:
     if index == "stii":
         return 2 * np.exp(log_factorial(s) + log_factorial(d - s - 1) - log_factorial(d))
     return 6 * np.exp(log_factorial(s + 1) + log_factorial(d - s - 1) - log_factorial(d + 1))
+
+
+def of_terms(number: np.ndarray, d: int, index: str) -> np.ndarray:
+    """What each derivative along orders counts in its pair `number`, order by order: 1 in a pair's mean."""
+    weight = np.tile(derivative_weights(d, index) / derivative_weights(d, "k_sii"), len(number) // max(d - 1, 1))
+    return weight * (np.bincount(number) / np.bincount(number, weight))[number]
 
 
 def _halves(d: int) -> np.ndarray:
@@ -150,7 +158,7 @@ def _coalitions(orders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([before, beyond], axis=1).reshape(-1, d), place
 
 
-def _along(orders: np.ndarray) -> Design:
+def _along(orders: np.ndarray, index: str = "k_sii") -> Design:
     """The design of the pairs' derivatives, and of the features' marginal contributions, along orders."""
     count, d = orders.shape
     inner, place = _coalitions(orders)
@@ -163,7 +171,7 @@ def _along(orders: np.ndarray) -> Design:
     of_pair[pairs_of(d)] = np.arange(d * (d - 1) // 2)
     of_pair += of_pair.T
     number = of_pair[orders[:, :-1], orders[:, 1:]].ravel()
-    share = 1 / np.bincount(number)[number]
+    share = of_terms(number, d, index) / np.bincount(number)[number]
     terms = [prefix[:, 2:], prefix[:, 1:-1], rows[:, 1], prefix[:, :-2]]
     weights = np.concatenate([share, -share, -share, share])
     pairs = sparse_readout(

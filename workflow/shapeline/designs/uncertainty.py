@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.designs.design import Design, kernel_weight, one_thread, unique_rows
+from shapeline.designs.interactions import of_terms
 from shapeline.errors import ShapelineError
 
 TWO_SIDED = 0.975
@@ -170,7 +171,9 @@ def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray,
     return scores, known(sample_shapley_uncertainty(design.masks, order, values, antithetic).uncertainty)
 
 
-def read_sample_interactions(design: Design, values: np.ndarray) -> tuple[np.ndarray, None, np.ndarray | None]:
+def read_sample_interactions(
+    design: Design, values: np.ndarray, index: str = "k_sii"
+) -> tuple[np.ndarray, None, np.ndarray | None]:
     """Own parts (n, d) of a `sample_interactions` design, no uncertainty of theirs, and that of its pairs
     (n, d (d-1) / 2): the standard error of a mean of terms, whose variance is partly that of all pairs; 0 where all
     coalitions are evaluated, None where every pair has one term."""
@@ -185,7 +188,7 @@ def read_sample_interactions(design: Design, values: np.ndarray) -> tuple[np.nda
     if not free.any():
         return scores, None, None
     term = values[:, terms[0]] - values[:, terms[1]] - values[:, terms[2]] + values[:, terms[3]]
-    square = (term - pairs[:, number]) ** 2
+    square = ((term - pairs[:, number]) * of_terms(number, design.d, index)) ** 2
     sums = np.add.reduceat(square[:, np.argsort(number, kind="stable")], np.r_[0, count.cumsum()[:-1]], axis=1)
     of_all = sums.sum(axis=1, keepdims=True) / free.sum()
     variance = (sums + BORROWED * of_all) / (free + BORROWED) / count

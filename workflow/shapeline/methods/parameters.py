@@ -127,6 +127,16 @@ class Interactions(Parameters):
     )
 
 
+class SampledInteractions(Sampled, Interactions):
+    pass
+
+
+class GpInteractions(Sampled):
+    index: Literal["k_sii", "fsii"] = Field(
+        "k_sii", description="How a pair's derivatives are weighed by the size of the coalition they are at."
+    )
+
+
 class BetaShapley(Sampled):
     alpha: float = Field(4.0, gt=0, description="Larger: small coalitions weigh more.")
     beta: float = Field(1.0, gt=0, description="Larger: large coalitions weigh more.")

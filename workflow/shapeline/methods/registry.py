@@ -27,6 +27,7 @@ from shapeline.methods.parameters import (
     External,
     FromBackground,
     GoodEnough,
+    GpInteractions,
     GradCam,
     HShap,
     IntegratedGradients,
@@ -48,6 +49,7 @@ from shapeline.methods.parameters import (
     Qii,
     ReadsModel,
     Sampled,
+    SampledInteractions,
     SampleShapley,
     SmoothGrad,
     WeightedBanzhaf,
@@ -272,7 +274,7 @@ METHODS = Registry(
         "sample_interactions": Method(
             "coalitions",
             "shapeline.designs.interactions:sample_interactions",
-            Sampled,
+            SampledInteractions,
             minimum="shapeline.designs.interactions:sample_interactions_minimum",
             pairs=256,
             random=True,
@@ -283,7 +285,7 @@ METHODS = Registry(
         "gp_interactions": Method(
             "coalitions",
             "shapeline.designs.gaussian_interactions:gp_interactions",
-            Sampled,
+            GpInteractions,
             minimum="shapeline.designs.gaussian_interactions:gp_interactions_minimum",
             pairs=256,
             random=True,
