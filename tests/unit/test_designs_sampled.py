@@ -35,13 +35,27 @@ def test_kernel_shap_at_any_budget_it_accepts(d):
 
 
 def test_kernel_shap_enumerates_sizes_from_both_ends_and_pairs_the_rest():
-    d, budget = 12, 2 + 2 * 12 + 2 * 66 + 41
+    d, budget = 12, 2 + 2 * 12 + 2 * 66 + 301
     masks = designs.kernel_shap(d, budget, seed=4).masks
     sizes = masks.sum(axis=1)
     assert [int((sizes == s).sum()) for s in (0, 1, 2, 10, 11, 12)] == [1, 12, 66, 66, 12, 1]
     assert len(masks) == budget - 1  # one left over from the pairs
     rows = {mask.tobytes() for mask in masks}
     assert all((~mask).tobytes() in rows for mask in masks)
+
+
+def test_kernel_shap_enumerates_no_size_at_the_cost_of_all_others():
+    """Where the budget just holds sizes 2 and 10, they get their share of the draws; more evaluations err less."""
+    d, game = 12, games.table(12, seed=1)
+    exact = games.scores(designs.shapley(d), game)
+
+    def off(budget):
+        made = [designs.kernel_shap(d, budget, seed) for seed in range(30)]
+        return made[0].masks.sum(axis=1), np.sqrt(np.mean([(games.scores(one, game) - exact) ** 2 for one in made]))
+
+    (_, before), (sizes, after) = off(150), off(2 + 2 * 12 + 2 * 66 + 4)
+    assert (sizes == 2).sum() < 66 and (sizes == 6).sum() > 5
+    assert after < before  # with the sizes enumerated it is 2.4 times as much
 
 
 def test_kernel_shap_is_the_weighted_fit_with_mass_per_drawn_row():

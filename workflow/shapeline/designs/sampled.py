@@ -37,10 +37,12 @@ def sample_shapley_minimum(d: int) -> int:
 def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     """KernelSHAP: Shapley kernel least squares with both ends met exactly (Lundberg & Lee 2017; METHODS §4).
 
-    budget: evaluations, at least `kernel_shap_minimum(d)`; K <= budget. Sizes 1 and d-1, 2 and d-2, ... are enumerated
-    whole while the budget lasts; the rest is drawn in complementary pairs from the kernel mass of the sizes left, until
-    the budget of distinct coalitions is used; each drawn row weighs that mass / rows drawn and duplicates add up. A
-    budget that just misses sizes 1 and d-1 (2d, 2d + 1) leaves out one or two coalitions of size d-1, by `seed`.
+    budget: evaluations, at least `kernel_shap_minimum(d)`; K <= budget. Sizes 1 and d-1 are enumerated whole, then 2
+    and d-2, ... while their share of the kernel mass, of the budget that is left, covers them; the rest is drawn in
+    complementary pairs from the mass of the sizes left, until the budget of distinct coalitions is used; each drawn row
+    weighs that mass / rows drawn and duplicates add up. A size that the budget just holds is not enumerated: few draws
+    would stand for all the sizes between, and err up to four times as much. A budget that just misses sizes 1 and d-1
+    (2d, 2d + 1) leaves out one or two coalitions of size d-1, by `seed`.
     Dense readout; scores sum to v(N) - v(empty) to float precision.
     """
     d, budget = _budgeted("kernel_shap", d, budget, kernel_shap_minimum)
@@ -51,7 +53,7 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
         return _ends(d, budget, rng)
     left = budget - 2
     masks, weights, size = [], [], 1
-    while 2 * size <= d and size_count(d, size) <= left:
+    while 2 * size <= d and size_count(d, size) <= left * (_share(d, size) if size > 1 else 1):
         lower = subsets_of_size(d, size)
         masks.append(lower[lower[:, 0]] if 2 * size == d else lower)
         weights.append(np.full(len(masks[-1]), kernel_weight(d, size)))
@@ -66,6 +68,15 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     weights = np.concatenate(weights)
     fitted = constrained_fit(np.concatenate(masks), weights, "kernel_shap", mirrored=True)
     return Design(fitted.masks, fitted.readout, weights)
+
+
+def _share(d: int, size: int) -> float:
+    """Of the kernel mass of sizes from `size` to d - `size` that of these two; 1 where there is no other, whatever its
+    rounding."""
+    if 2 * size >= d - 1:
+        return 1.0
+    mass = size_mass(d, np.arange(size, d - size + 1))
+    return 2 * mass[0] / mass.sum()
 
 
 def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> Design:
