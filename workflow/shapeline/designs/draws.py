@@ -15,7 +15,7 @@ from shapeline.seeds import seed_of
 
 POOL = 1024  # designs at most; each is made when an instance first asks for it
 FEWEST = 12  # however dear they are
-POOL_WORK = 1 << 37  # multiplications that the pool's factorisations may take: some seconds
+POOL_WORK = 1 << 34  # multiplications that the pool's factorisations may take: a second
 READOUT_BYTES = 1 << 28  # of the designs that a chunk of instances holds
 
 

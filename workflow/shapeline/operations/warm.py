@@ -22,7 +22,7 @@ LIBRARIES = {
     BASE: (
         *("snakemake.script", "psutil", "filelock", "networkx", "tqdm"),
         *("pandas", "pyarrow.dataset", "pyarrow.pandas_compat", "pyarrow.parquet"),
-        *("scipy.stats", "scipy.linalg", "scipy.sparse", "scipy.special"),
+        *("scipy.linalg", "scipy.sparse", "scipy.special"),
         *("pydantic.fields", "pydantic.functional_validators", "pydantic.root_model"),
     ),
     "torch": TORCH,
