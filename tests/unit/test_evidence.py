@@ -557,6 +557,12 @@ def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
     assert robustness.over_references(one, judged_by(one)) is None
 
 
+def test_other_references_are_worked_out_once(one):
+    results = judged_by(one, blur={})
+    assert questions.by_references(one, results)["blur"] is questions.by_references(one, results)["blur"]
+    assert not questions.by_references(one, judged_by(one))  # other measurements
+
+
 def of_data(one: Evidence, name: str, trainings: int = 1) -> SimpleNamespace:
     """Results of an experiment on a dataset of that name."""
     several = retrained(one, [0.0] * trainings, 0.001)
@@ -609,6 +615,16 @@ def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
     page = robustness.variances(retrained(one, [0.0], repeats=3)).data
     assert "between trainings" not in page and "between draws" in page
     assert robustness.variances(retrained(one, [0.0])) is None
+
+
+def test_draws_and_trainings_are_set_out_once_for_all_labels(one, monkeypatch):
+    made, whole = [], pd.DataFrame.pivot_table
+    monkeypatch.setattr(pd.DataFrame, "pivot_table", lambda *given, **more: made.append(1) or whole(*given, **more))
+    assert robustness.variances(retrained(one, [0.0, 1.0], repeats=3)) is not None
+    results = experiment(one)
+    results.measured = {"log_odds": repeated(one.values, repeats=3)}
+    assert "against itself" in evidence.equal_methods_note(one, results).data
+    assert len(made) == 2  # one of all trainings; the draws of the label that is tried
 
 
 def test_a_glance_has_the_way_from_random_scores_to_the_best(one):

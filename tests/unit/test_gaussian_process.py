@@ -1,3 +1,4 @@
+import tracemalloc
 from itertools import combinations
 
 import numpy as np
@@ -92,6 +93,20 @@ def test_the_rest_determines_shapley_values_from_all_pairs(d):
     np.testing.assert_allclose(odd[0] @ weights, games.shapley(game), atol=100 * EPS * 2**d)
     assert not noise.any()
     assert moments.rest_variance(d) == pytest.approx((weights[:, 0] ** 2).sum(), rel=1e-12)
+
+
+def test_correlations_take_two_matrices_of_memory():
+    rng = np.random.default_rng(0)
+    rows, relevance = np.where(rng.random((2, 300, 9)) < 0.5, -1.0, 1.0), rng.uniform(0.01, 0.5, (2, 9))
+    odd, even = moments.hyperbolic(rows, relevance)
+    tracemalloc.start()
+    assert (moments.correlation(rows, relevance) == odd).all()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2.3 * odd.nbytes
+    weight = (rows * np.arctanh(relevance)[:, None]) @ rows.swapaxes(1, 2)
+    scale = np.sinh(np.arctanh(relevance).sum(axis=1)[:, None, None])
+    assert np.allclose(odd, np.sinh(weight) / scale) and np.allclose(even, np.cosh(weight) / scale)
 
 
 def test_the_posterior_is_that_of_the_joint_normal():

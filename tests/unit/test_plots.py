@@ -440,6 +440,22 @@ def test_few_curves_carry_their_intervals_as_bands(results):
     assert band.get_alpha() > 0
 
 
+def test_many_curves_leave_room_for_the_bands_that_they_do_not_draw(results):
+    axes = drawn(curves(results.metrics["log_odds"], styling.styles_of(results))).axes[0]
+    assert not axes.collections
+    masking = results.metrics["log_odds"].query("quantity == 'masking'")
+    low, high = axes.get_ylim()
+    assert low <= masking["low"].min() and masking["high"].max() <= high
+
+
+def test_no_draw_looks_for_the_place_of_a_label_or_title_that_needs_none(results, monkeypatch):
+    figure = curve_panels(results.metrics["log_odds"], styling.styles_of(results))
+    asked = []
+    for name in ("_get_tick_boxes_siblings", "get_tightbbox"):
+        monkeypatch.setattr(matplotlib.axis.Axis, name, lambda axis, *_, **__: asked.append(axis) or ([], []))
+    assert elements.figure(figure, "panels") is not None and not asked
+
+
 def test_curve_panels_give_every_label_its_own(results):
     figure = drawn(curve_panels(results.metrics["log_odds"], styling.styles_of(results)))
     panels = [axes for axes in figure.axes if axes.get_visible()]

@@ -303,6 +303,15 @@ def test_the_kernel_is_this_interpreter_whatever_is_installed(tmp_path, monkeypa
     assert os.environ["JUPYTER_PATH"] == str(tmp_path / "share") and "JUPYTER_RUNTIME_DIR" not in os.environ
 
 
+def test_the_kernel_keeps_the_memory_that_it_freed(tmp_path):
+    """The system would clear it again for each figure in pixels and each fit."""
+    lines = ["import numpy, psutil", "size = lambda: psutil.Process().memory_info().rss", "before = size()"]
+    cell = new_code_cell("\n".join([*lines, "numpy.ones(1 << 23)", "print('kept', size() - before)"]))
+    rendering.render(notebook(tmp_path / "tiny.ipynb", cell), {}, tmp_path / "tiny.html", tmp_path / "out.ipynb")
+    kept = int(re.search(r"kept (-?\d+)", (tmp_path / "tiny.html").read_text())[1])
+    assert kept > 60 << 20 or sys.platform != "linux"
+
+
 def test_reports_rendered_at_once_share_no_sockets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cell = new_code_cell("from ipykernel.connect import get_connection_info\nprint(get_connection_info())")

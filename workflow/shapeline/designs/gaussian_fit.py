@@ -226,10 +226,12 @@ def gradient(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
     inverse = np.linalg.inv(matrix)
     weight = (inverse @ data.odd[..., None])[..., 0]
     scale = (data.odd * weight).sum(axis=1) / m + 1e-300
-    pull = weight[:, :, None] * (weight / scale[:, None])[:, None, :] - inverse
+    pull = weight[:, :, None] * (weight / scale[:, None])[:, None, :]
+    pull -= inverse
     diagonal = np.diagonal(pull, axis1=1, axis2=2)
     ratio = relevance / (1 - relevance**2)
-    alone = (pull * odd).sum(axis=(1, 2))
+    odd *= pull
+    alone = odd.sum(axis=(1, 2))
     even *= pull
     paired = (data.rows * (even @ data.rows)).sum(axis=1)
     of_top = ratio * (top_even[:, None] - relevance)

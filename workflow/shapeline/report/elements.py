@@ -120,3 +120,7 @@ def lay_out(drawing: Figure) -> None:
     if (engine := drawing.get_layout_engine()) is not None:
         engine.execute(drawing)
         drawing.set_layout_engine(None)
+    for axes in drawing.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if not axis.get_label_text():  # whose place every draw would look for among the names of the ticks
+                axis.set_label_coords(0, 0)

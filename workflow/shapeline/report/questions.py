@@ -88,6 +88,10 @@ class Evidence:
     def _kept(self) -> dict[tuple, Recommendation]:
         return {}
 
+    @functools.cached_property
+    def _references(self) -> list[tuple[pd.DataFrame, dict[str, "Evidence"]]]:
+        return []  # what `by_references` found in a table of measurements
+
     def advice(self, most: float = np.inf) -> Recommendation | None:
         """What to take of what costs at most so many evaluations an instance; None where nothing does."""
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # unknown: of scores made elsewhere
@@ -242,10 +246,17 @@ def reference_name(results: Results) -> str:
 
 
 def by_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
-    """The same question with other references in masked features, of the metric's `references`, by name."""
+    """The same question with other references in masked features, of the metric's `references`, by name; the same
+    objects each time, for each keeps its advice."""
     measured = results.measured.get(answer.question.metric)
     if measured is None:
         return {}
+    if not any(measured is known for known, _ in answer._references):
+        answer._references.append((measured, _of_references(answer, measured)))
+    return next(found for known, found in answer._references if measured is known)
+
+
+def _of_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, Evidence]:
     found, start = {}, f"{answer.question.quantity}_"
     for quantity in measured["quantity"].unique():
         if quantity.startswith(start):

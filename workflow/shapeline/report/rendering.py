@@ -29,6 +29,9 @@ import gc, os, sys, threading, time
 import psutil
 from ipykernel.kernelapp import launch_new_instance
 
+from shapeline.memory import keep_freed_memory
+
+keep_freed_memory()
 parent = int(os.environ["JPY_PARENT_PID"])
 
 def watch():

@@ -77,7 +77,8 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
         axes.plot(100 * every["x"], every["mean"], color=FAINT, linewidth=0.8)
         label = labels[place]
         draw_curve(axes, lines[label], styles[label], label, band=0.3)
-        axes.set_title(titles[label], color=styles[label].ink, fontsize=9.5)
+        # A place of its own: to look for one takes as long as the panel.
+        axes.set_title(titles[label], color=styles[label].ink, fontsize=9.5, y=1)
         if place + columns >= len(labels):
             axes.tick_params(labelbottom=True)
     drawing.supxlabel(PANELS[quantity][1], fontsize=9.5)
@@ -101,7 +102,10 @@ def line_of(frame: pd.DataFrame, quantity: str, label: str) -> pd.DataFrame:
 
 def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: float) -> None:
     across = 100 * line["x"]
-    axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
+    if band:
+        axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
+    else:  # the axes have room for it, as beside others of the same quantity that show it
+        axes.update_datalim(np.column_stack([np.tile(across, 2), np.concatenate([line["low"], line["high"]])]))
     axes.plot(
         across,
         line["mean"],

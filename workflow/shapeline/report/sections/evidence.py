@@ -331,12 +331,14 @@ def against_best(answer: Evidence, results: Results) -> HTML:
 
 def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
     """How often the test tells a method from itself, from the label with most repeats; or that it was not tried."""
-    draws = paired.by_draw(results.measured[answer.question.metric], answer.question.quantity)
-    draws = {label: table for label, table in draws.items() if label in answer.values}
-    if not draws:
+    measured, quantity = results.measured[answer.question.metric], answer.question.quantity
+    scalar = (measured["quantity"] == quantity) & measured["x"].isna() & measured["label"].isin(list(answer.values))
+    repeats = measured[scalar].groupby("label")["repeat"].nunique()
+    if not (repeats > 1).any():
         return note(
             "No label has repeats here (repeats: 2), so the test was not tried on two draws of one method; docs/"
             "statistics.md says how it did on others."
         )
-    label = max(draws, key=lambda name: draws[name].shape[1])
-    return note(f"{label} against itself: {rate_of_equal_methods(draws[label].to_numpy()).sentence}")
+    label = repeats.idxmax()
+    draws = paired.by_draw(measured[scalar & (measured["label"] == label)], quantity)[label]
+    return note(f"{label} against itself: {rate_of_equal_methods(draws.to_numpy()).sentence}")

@@ -140,9 +140,12 @@ def variances(results: Results) -> HTML | None:
         if measured is None:
             continue
         measured = measured[(measured["quantity"] == question.quantity) & measured["x"].isna()]
+        if measured.empty:
+            continue
+        keys = ["repeat", "training"]
+        every = measured.pivot_table(index="instance", columns=["label", *keys], values="value")  # one takes as long
         for label, own in measured.groupby("label"):
-            keys = ["repeat", "training"]
-            wide = own.pivot_table(index="instance", columns=keys, values="value").dropna()
+            wide = every[label].dropna() if label in every else every[:0]
             sizes = [own[key].nunique() for key in keys]
             if not len(wide) or wide.shape[1] != math.prod(sizes):  # a draw or a training that failed throughout
                 continue
