@@ -15,7 +15,8 @@ from shapeline import scores
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.operations import estimates
-from shapeline.plan import code, jobs, paths, records, runs, tracked
+from shapeline.plan import code, jobs, paths, records, runs, settings, tracked
+from shapeline.plan import kept as answers
 from shapeline.seeds import digest
 
 
@@ -95,6 +96,22 @@ def test_precision_and_compilation_are_settings_of_the_scores_alone(default):
     assert changed == {path for path in before if path.startswith("results/digits/scores/")}
     assert "'compile': True" in after["results/digits/scores/exact/0-of-1.parquet"]
     assert "'precision': 'bfloat16'" in after["results/digits/scores/exact/0-of-1.parquet"]
+
+
+def test_what_a_run_asks_of_its_configuration_is_worked_out_once(root, default, monkeypatch):
+    loaded = validation.load(default)
+    asked, whole = [], settings.attribute_settings
+    monkeypatch.setattr(answers, "_OF", [])
+    monkeypatch.setattr(settings, "attribute_settings", lambda *given: asked.append(given[1:]) or whole(*given))
+    jobs.attribute_job(loaded, "digits", "lime")
+    jobs.attribute_job(loaded, "digits", "lime")  # of no run: it may be edited in between
+    assert len(asked) == 2
+    answers.keep_answers(loaded)
+    made = [jobs.attribute_job(loaded, "digits", "lime") for _ in range(3)]
+    assert len(asked) == 3 and made == [jobs.attribute_job(loaded.model_copy(), "digits", "lime")] * 3
+    assert jobs.attribute_job(loaded, "digits", "exact") != made[0]
+    rules = (root / "workflow/rules/common.smk").read_text()
+    assert rules.index("plan.keep_answers(settings)") < rules.index("plan.check_records(settings)")
 
 
 def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, tmp_path, monkeypatch):

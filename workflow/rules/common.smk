@@ -25,6 +25,7 @@ def read_config(raw):
     """The typed configuration; a mistake ends here, a line each, before any job."""
     try:
         settings = plan.with_what_is_here(load(raw))
+        plan.keep_answers(settings)
         if (
             workflow.is_main_process
         ):  # a job on a cluster reads the configuration once more

@@ -4,11 +4,9 @@ from shapeline.config.types import Config
 from shapeline.metrics.registry import METRICS
 from shapeline.plan import runs
 from shapeline.plan.jobs import attribute_job, measure_job
+from shapeline.plan.kept import kept
 from shapeline.plan.settings import measure_settings
 from shapeline.seeds import digest
-
-# Many metrics ask for one label. A configuration is known by its place in memory, so it is kept.
-_KEPT: dict[int, tuple[Config, dict[tuple[str, str], str]]] = {}
 
 
 def asked_of_scores(config: Config, experiment: str, metric: str, label: str) -> str:
@@ -35,8 +33,6 @@ def asked_of_measured(config: Config, experiment: str, metric: str) -> str:
     return digest(measure_job(config, experiment, metric))
 
 
+@kept
 def _digest(config: Config, experiment: str, label: str) -> str:
-    kept = _KEPT.setdefault(id(config), (config, {}))[1]
-    if (experiment, label) not in kept:
-        kept[experiment, label] = digest(attribute_job(config, experiment, label))
-    return kept[experiment, label]
+    return digest(attribute_job(config, experiment, label))

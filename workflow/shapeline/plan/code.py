@@ -17,6 +17,7 @@ from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import ready_kinds
+from shapeline.plan.kept import kept
 from shapeline.plan.own_files import cut_by, tokenizer_file, user_file
 from shapeline.plan.runs import labels, split_label
 from shapeline.plan.tracked import PACKAGE, alone, sources, tracked_modules, workflow_root
@@ -187,6 +188,7 @@ def select_code(config: Config, experiment: str) -> list[str]:
     return [*code, *tokenizer_file(config, experiment)]  # whose words stand beside an instance
 
 
+@kept
 def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
     entry = config.experiments[experiment].methods[split_label(label)[0]]
     functions = _functions(config, experiment, label)
@@ -226,6 +228,7 @@ def _functions(config: Config, experiment: str, label: str) -> list[str]:
     return [function for function in named if function]
 
 
+@kept
 def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     """What gives a metric its needs loads data and models only for those that ask for more than scores."""
     entry, needs = METRICS[metric], "shapeline.metrics.needs"

@@ -9,6 +9,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS, PAIRED
 from shapeline.operations.versions import of_job
 from shapeline.plan import code, settings
+from shapeline.plan.kept import kept
 from shapeline.plan.paths import (
     compared_files,
     datasets_of,
@@ -46,6 +47,7 @@ def select_job(config: Config, experiment: str) -> dict:
     return _with_versions(config, job, config.experiments[experiment].model)
 
 
+@kept
 def attribute_job(config: Config, experiment: str, label: str) -> dict:
     files, facts = code.attribute_code(config, experiment, label), code.attribute_facts(config, experiment, label)
     job = with_code(settings.attribute_settings(config, experiment, label), files, facts)
@@ -60,6 +62,7 @@ def same_scores(config: Config, experiment: str, label: str) -> list[str]:
     return [file for other, theirs in same for file in score_files(config, other, theirs)]
 
 
+@kept
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
     files = code.measure_code(config, experiment, metric)
     job = with_code(settings.measure_settings(config, experiment, metric), files, code.measure_facts(metric))

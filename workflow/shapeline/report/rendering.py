@@ -24,14 +24,12 @@ PLACE = "shapeline output "  # of a cell, while the notebook is made a page
 # A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
 # The kernel may be a fork of another process than the one that it has to end with, which is what ipykernel looks at.
 LAUNCH = """
-import gc, os, sys, threading, time
+import gc, importlib, os, sys, threading, time
 
 import psutil
 from ipykernel.kernelapp import launch_new_instance
 
-from shapeline.memory import keep_freed_memory
-
-keep_freed_memory()
+importlib.import_module("shapeline.memory").keep_freed_memory()
 parent = int(os.environ["JPY_PARENT_PID"])
 
 def watch():
