@@ -30,7 +30,7 @@ report: setup
 	@echo "Open $(CURDIR)/results/reports/index.html"
 
 test: setup
-	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadgroup -m "not real"
+	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not real"
 
 # Under 90 s on two cores: no framework's models, no run of Snakemake.
 QUICK := architecture config designs_connected designs_estimators designs_exact designs_local designs_properties designs_sampled \
