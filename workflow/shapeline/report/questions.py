@@ -251,9 +251,12 @@ def by_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
     measured = results.measured.get(answer.question.metric)
     if measured is None:
         return {}
-    if not any(measured is known for known, _ in answer._references):
-        answer._references.append((measured, _of_references(answer, measured)))
-    return next(found for known, found in answer._references if measured is known)
+    for known, found in answer._references:
+        if known is measured:
+            return found
+    found = _of_references(answer, measured)
+    answer._references.append((measured, found))
+    return found
 
 
 def _of_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, Evidence]:

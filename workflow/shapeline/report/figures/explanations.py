@@ -13,6 +13,7 @@ from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, N
 from shapeline.report.figures.score_maps import picture
 from shapeline.report.numbers import number, spent
 from shapeline.report.styling import WIDTH, styled
+from shapeline.statistics.bounds import student
 
 MOST = 14  # features that have a bar each
 SIDE = 2.3  # inches: of a picture
@@ -246,12 +247,10 @@ def _between(shares: np.ndarray) -> np.ndarray:
 
 def _means(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Means (d,) and the ends of their 95 % intervals over instances."""
-    from scipy.special import stdtrit  # scipy.stats takes half a second
-
     mean = np.nanmean(sizes, axis=0)
     there = np.isfinite(sizes).sum(axis=0)
     error = np.nanstd(sizes, axis=0, ddof=1) / np.sqrt(there) if len(sizes) > 1 else np.zeros(len(mean))
-    half = error * stdtrit(np.maximum(there - 1, 1), 0.975)
+    half = error * student(0.025, np.maximum(there, 2))
     return mean, mean - half, mean + half
 
 
