@@ -1,5 +1,6 @@
 """Jobs that are forks of a warm server: the same as if each had started by itself."""
 
+import contextlib
 import os
 import runpy
 import signal
@@ -233,6 +234,32 @@ time.sleep(60)
         psutil.Process(int(server)).wait(10)
         psutil.Process(int(server))
     assert not os.path.exists(folder)
+
+
+def test_a_server_that_nobody_asks_ends_and_who_asks_later_has_another(program):
+    """TensorFlow's holds 600 MB, all through a run of which a minute needs it."""
+    folder, root = tempfile.mkdtemp(prefix="shapeline-"), str(Path(warm.__file__).parents[2])
+    short = f"import sys; sys.path.insert(0, {root!r}); from shapeline.operations import warm; warm.IDLE = 0.5"
+    words = [sys.executable, "-c", f"{short}; warm.run(**warm.serve({folder!r}, {root!r}))"]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    code = f"""
+import os, sys
+sys.path.insert(0, {root!r})
+from shapeline.operations import warm
+warm.move("onnx")
+print(os.getppid(), "onnxruntime" in sys.modules)
+"""
+    pids = []
+    for _ in range(2):
+        told = program(code, **{warm.DOOR: folder}).stdout.split()
+        assert told[1] == "True"
+        pids.append(int(told[0]))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pids[-1]).wait(10)
+    assert pids[0] != pids[1]
+    process.stdin.close()
+    assert process.wait(10) == 0 and not os.path.exists(folder)
 
 
 def test_a_folder_of_transformers_has_its_libraries_and_no_network(server):

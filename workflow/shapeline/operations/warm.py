@@ -46,6 +46,7 @@ OWN = {
     ),
 }
 FEWEST = 6  # jobs of a run from which a server is worth its own start
+IDLE = 10.0  # seconds without a job, after which a run's server of a framework ends: it holds up to 600 MB
 MOST = 1 << 20  # bytes of a request: arguments and environment
 
 
@@ -116,26 +117,33 @@ def serve(folder: str, root: str = "") -> dict:
 
 
 def _answer(folder: str, doors: dict[str, socket.socket], root: str, kind: str = BASE) -> dict:
-    """Fork for every request at the door of this kind, and a server for each other kind once it is asked for."""
+    """Fork for every request at the door of this kind, and a server for each other kind while it is asked for."""
     running: dict[int, tuple[int, socket.socket]] = {}  # by a file that can be read when it ended: a fork, who waits
+    kept: dict[int, str] = {}  # by such a file: the kind that has a server, which answers at its door
     while True:
         waiting = [line for _, line in running.values() if line.fileno() >= 0]
-        ready = select.select([sys.stdin, *doors.values(), *running, *waiting], [], [])[0]
-        if sys.stdin in ready:
+        mine = [door for name, door in doors.items() if name not in kept.values()]
+        patience = IDLE if root and kind != BASE and not running else None
+        ready = select.select([sys.stdin, *mine, *kept, *running, *waiting], [], [], patience)[0]
+        if sys.stdin in ready or not ready:
             if kind == BASE:
                 _remove(folder)
             os._exit(0)
-        for other in [name for name, door in doors.items() if door in ready and name != kind]:
-            if not os.fork():
-                _close(running, [door for name, door in doors.items() if name != other])
+        for ended in [file for file in kept if file in ready]:  # who asks next has another
+            os.waitid(os.P_PIDFD, ended, os.WEXITED)
+            os.close(ended)
+            del kept[ended]
+        for other in [name for name, door in doors.items() if door in mine and door in ready and name != kind]:
+            if not (fork := os.fork()):
+                _close(running, [*kept], [door for name, door in doors.items() if name != other])
                 _import(other, root)
                 return _answer(folder, {other: doors[other]}, root, other)
-            doors.pop(other).close()
-        if kind in doors and doors[kind] in ready:
+            kept[os.pidfd_open(fork)] = other
+        if doors[kind] in ready:
             line, _ = doors[kind].accept()
             message, files, _, _ = socket.recv_fds(line, MOST, 3)
             if not (fork := os.fork()):
-                _close(running, doors.values())
+                _close(running, [*kept], doors.values())
                 return _request(line, message, files)
             for file in files:
                 os.close(file)
@@ -174,9 +182,10 @@ def _remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _close(running: dict[int, tuple[int, socket.socket]], doors) -> None:
-    for file, (_, line) in running.items():
+def _close(running: dict[int, tuple[int, socket.socket]], kept, doors) -> None:
+    for file in [*running, *kept]:
         os.close(file)
+    for _, line in running.values():
         line.close()
     for door in doors:
         door.close()
