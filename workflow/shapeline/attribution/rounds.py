@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.attribution.asked import Answer, Asked
-from shapeline.designs.stopping import AT_THE_CAP, Foretold, Until
+from shapeline.designs.stopping import AT_THE_CAP, HEARD, Foretold, Until
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Rounds:
         full, empty, spent = np.empty(n), np.empty(n), np.zeros(n, np.int64)
         scores, uncertainty, said = None, None, {"rounds": np.zeros(n), "flag": [AT_THE_CAP] * n}
         left, held = np.arange(n), _Held(n)
-        for ask in self.asks:
+        for number, ask in enumerate(self.asks, 1):
             asked = ask(self.places[left])
             values = held.values(left, asked.masks, evaluate)
             full[left], empty[left] = asked.ends(values)
@@ -50,6 +50,8 @@ class Rounds:
             uncertainty[left] = np.nan if answer.uncertainty is None else answer.uncertainty
             said["rounds"][left] += 1
             met = self.until.met(answer.scores, answer.uncertainty, full[left] - empty[left])
+            if earlier and number < min(HEARD, len(self.asks)):
+                met &= ~answer.uncertainty.any(axis=1)  # what is certain waits for nothing
             for row in left[met]:
                 said["flag"][row] = None
             left = left[~met]
