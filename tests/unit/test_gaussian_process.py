@@ -386,15 +386,18 @@ def test_held_out_errors_are_those_of_the_conditional_normal():
     odd, noise = pairs.odd(values)
     data = fit.Data.of(pairs.rows, odd, noise)
     relevance, rest = np.full((1, d), 0.2), np.array([0.01])
-    matrix = fit.with_rest(moments.correlation(pairs.rows, relevance), data, rest)[0]
+    bent = extras.curve(data, np.linspace(-0.4, 0.6, d)[None])
+    prior = moments.correlation(pairs.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2)
+    matrix = fit.with_rest(prior, data, rest)[0]
     out = np.array([2, 7, 11])
     kept = np.delete(np.arange(len(matrix)), out)
     weight = np.linalg.solve(matrix[np.ix_(kept, kept)], matrix[np.ix_(kept, out)])
     scale = odd[0, kept] @ np.linalg.solve(matrix[np.ix_(kept, kept)], odd[0, kept]) / len(kept)
     spread = scale * np.diag(matrix[np.ix_(out, out)] - matrix[np.ix_(out, kept)] @ weight)
-    expected = (odd[0, out] - odd[0, kept] @ weight) ** 2 / spread
-    found = gaussian_held._errors(data, kept, out, relevance, rest)[0]
-    np.testing.assert_allclose(found, expected, rtol=1e3 * EPS * np.linalg.cond(matrix))
+    close = 1e3 * EPS * np.linalg.cond(matrix)
+    square, variance = gaussian_held._errors(data, kept, out, relevance, rest, bent)
+    np.testing.assert_allclose(square[0], (odd[0, out] - odd[0, kept] @ weight) ** 2, rtol=close)
+    np.testing.assert_allclose(variance[0], spread, rtol=close)
 
 
 def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted():

@@ -6,22 +6,24 @@ pairs: on a saturated model the variance at new pairs is four times what they sa
 
 import numpy as np
 
-from shapeline.designs.gaussian_fit import Data, ascend, fits, relevance_of, whitened, with_rest
+from shapeline.designs.gaussian_extras import curve
+from shapeline.designs.gaussian_fit import Data, Extra, ascend, fits, relevance_of, whitened, with_rest
 from shapeline.designs.gaussian_moments import correlation
 
 FOLDS = 3
 STEPS = 6  # of the ascent without a fold
 BELIEVED = 8  # pairs that a factor of 1 counts as
-SHARE = 0.75  # of the factor that is believed however many the pairs
-FAR = 25.0  # square beyond which one pair tells no more
-WIDER = 1.3  # variance left out of the fits that are tried; with it intervals hold on games of ten kinds
+FAR = 25.0  # times what was predicted, beyond which one pair's square tells no more
+LESS = 0.6  # of what a factor below 1 takes off that is believed
+MORE = 1.5  # power of a factor above 1: where single pairs err by more, the scores err by more than that
+WIDER = 1.12  # variance left out of the fits that are tried; with it intervals hold on games of ten kinds
 
 
 def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """Factor (n,) on the variances: mean square of the errors at pairs that were held out, over what was predicted.
+    """Factor (n,) on the variances: squares of the errors at pairs that were held out, over what was predicted.
 
-    relevance (n, d), rest (n,): where a fit begins. The relevances are learned anew without each third of the pairs;
-    only pairs that were drawn count, since of features alone all are there.
+    relevance (n, d), rest (n,): where a fit begins. The relevances and the curve are learned anew without each third of
+    the pairs; only pairs that were drawn count, since of features alone all are there.
     """
     n, m, d = data.shape
     lean = np.abs(data.rows.sum(axis=2))
@@ -31,22 +33,28 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
     data = data.ordered(np.argsort(place, axis=1))
     drawn = np.abs(data.rows.sum(axis=2)) < d - 3
     reach = relevance.mean(axis=1) * d / 4
-    square, count = np.full(n, float(BELIEVED)), np.full(n, float(BELIEVED))
+    square, predicted, count = np.zeros((3, n))
     for fold in range(FOLDS):
         out = np.arange(1 + fold, m, FOLDS)
         kept = np.delete(np.arange(m), out)
         some = data.only(kept)
         scores = fits(some, relevance, [rest], [None])[0].scores
-        error = _errors(data, kept, out, *ascend(some, relevance_of(scores, reach), rest, STEPS))
-        square += (np.minimum(error, FAR) * drawn[:, out]).sum(axis=1)
+        learned = ascend(some, relevance_of(scores, reach), rest, STEPS)
+        scores = fits(some, learned[0], [learned[1]], [None])[0].scores
+        error, variance = _errors(data, kept, out, *learned, curve(data, scores))
+        square += (np.minimum(error, FAR * variance) * drawn[:, out]).sum(axis=1)
+        predicted += (variance * drawn[:, out]).sum(axis=1)
         count += drawn[:, out].sum(axis=1)
-    return WIDER * (1 - SHARE + SHARE * square / count)
+    factor = (BELIEVED + count * square / np.maximum(predicted, 1e-300)) / (BELIEVED + count)
+    return WIDER * np.where(factor < 1, 1 - LESS * (1 - factor), np.maximum(factor, 1) ** MORE)
 
 
-def _errors(data: Data, kept: np.ndarray, out: np.ndarray, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """Squares of the errors at the pairs `out` over their variances, predicted from the pairs `kept`, (n, len(out))."""
-    matrix = with_rest(correlation(data.rows, relevance), data, rest)
+def _errors(
+    data: Data, kept: np.ndarray, out: np.ndarray, relevance: np.ndarray, rest: np.ndarray, bent: Extra
+) -> tuple[np.ndarray, np.ndarray]:
+    """Squares of the errors at the pairs `out` and their variances, predicted from the pairs `kept`, (n, len(out))."""
+    matrix = with_rest(correlation(data.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2), data, rest)
     white, seen, _ = whitened(matrix[:, kept[:, None], kept], data.odd[:, kept], matrix[:, kept[:, None], out])
     left = np.diagonal(matrix, axis1=1, axis2=2)[:, out] - (seen**2).sum(axis=2)
     scale = (white**2).mean(axis=1, keepdims=True) + 1e-300
-    return (data.odd[:, out] - (seen @ white[..., None])[..., 0]) ** 2 / (np.maximum(left, 1e-12) * scale)
+    return (data.odd[:, out] - (seen @ white[..., None])[..., 0]) ** 2, np.maximum(left, 1e-12) * scale
