@@ -16,7 +16,7 @@ BELIEVED = 8  # pairs that a factor of 1 counts as
 FAR = 25.0  # times what was predicted, beyond which one pair's square tells no more
 LESS = 0.6  # of what a factor below 1 takes off that is believed
 MORE = 1.5  # power of a factor above 1: where single pairs err by more, the scores err by more than that
-WIDER = 1.12  # variance left out of the fits that are tried; with it intervals hold on games of ten kinds
+WIDER = 1.2  # variance left out of the fits that are tried; with it intervals hold on games of ten kinds
 
 
 def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
