@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.accuracy_games import MAKERS, SURE, game
 from shapeline.designs.gaussian_process import draw_pairs, read_out
-from shapeline.designs.stopping import HEARD, Foretold, Until
+from shapeline.designs.stopping import Foretold, Until
 from shapeline.designs.uncertainty import predicted_error
 from shapeline.methods.registry import METHODS
 from shapeline.statistics.known_games import Game
@@ -48,7 +48,7 @@ def stopped(played: Game, traces: list, own: bool, target: float) -> str:
     for rounds, scores, alone, together in traces:
         uncertainty = alone if own else together
         met = np.array([predicted_error(one) <= target for one in uncertainty])
-        early = slice(0, 0 if own else HEARD - 1)
+        early = slice(0, 0 if own else METHODS["gp_shapley"].rounds - 1)
         met[early] &= ~uncertainty[early].any(axis=2)
         first = np.where(met.any(axis=0), met.argmax(axis=0), -1)
         spent += [rounds[place] for place in first]

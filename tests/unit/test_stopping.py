@@ -15,7 +15,7 @@ from shapeline.config import validation
 from shapeline.config.derived import budget_of
 from shapeline.config.scales import SMOKE
 from shapeline.designs import gaussian_process, growing
-from shapeline.designs.stopping import AT_THE_CAP, FAR, HEARD, LEAST, Foretold, Until
+from shapeline.designs.stopping import AT_THE_CAP, FAR, LEAST, Foretold, Until
 from shapeline.designs.uncertainty import kernel_shap_uncertainty, predicted_error, settled_places
 from shapeline.errors import ShapelineError
 from shapeline.game import features as feature_kinds
@@ -120,7 +120,7 @@ def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing
         if method != "sample_shapley":  # whose draws differ in length, so that some are filled up
             assert len(asked[row]) == found.evaluations[row]
             assert found.evaluations[row] == rounds[taken - 1] // 2 * 2
-        if taken > (HEARD if METHODS[method].falls else 1):  # one round less would not have been enough
+        if taken > METHODS[method].rounds:  # one round less would not have been enough
             earlier = explained(method, tables, Until(rounds[taken - 2] / D, error=1e-9), places=[row])
             assert predicted_error(earlier.uncertainty)[0] > 0.05
 
@@ -232,20 +232,17 @@ def rounds_of(found):
     return {int(extra["rounds"]) for extra in found.extra}
 
 
-def test_an_estimate_that_hears_its_rounds_stops_in_the_third_at_the_earliest_unless_it_is_certain():
-    """At 4 d and 5 d the probability of a sure network erred twice as much as was said where that was small enough."""
-    tables = tables_of(6)
-    loose = explained("gp_shapley", tables, Until(16, error=1e6))
-    assert rounds_of(loose) == {HEARD} and loose.flag == [None] * 6
-    capped = explained("gp_shapley", tables, Until(4, error=1e6))
+@pytest.mark.parametrize("method", GROWING)
+def test_an_estimate_whose_first_rounds_are_too_sure_stops_in_the_third_at_the_earliest_unless_it_is_certain(method):
+    """At 4 d and 5 d gp_shapley erred twice as much as it said where that was small enough, on a sure network."""
+    tables, least, first = tables_of(6), METHODS[method].rounds, METHODS[method].first_round
+    loose = explained(method, tables, Until(64, error=1e6))
+    assert rounds_of(loose) == {least} and loose.flag == [None] * 6
+    assert least == (1 if method == "kernel_shap" else 3)
+    capped = explained(method, tables, Until(first, error=1e6))  # the last round is judged whatever its number
     assert rounds_of(capped) == {1} and capped.flag == [None] * 6
-    linear = np.tile(np.array(tables[:1, :1]), (1, 2**D)) + (np.arange(2**D)[:, None] >> np.arange(D) & 1) @ np.arange(
-        D
-    )
-    certain = explained("gp_shapley", linear, Until(16, error=1e-6))
-    assert rounds_of(certain) == {1}
-    by_itself = explained("kernel_shap", tables, Until(16, error=1e6))
-    assert rounds_of(by_itself) == {1}
+    linear = (np.arange(2**D)[:, None] >> np.arange(D) & 1) @ np.arange(D) + np.ones((1, 1))
+    assert rounds_of(explained(method, linear, Until(64, error=1e-6))) == {1}
 
 
 def model(rows):

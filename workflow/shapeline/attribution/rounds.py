@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.attribution.asked import Answer, Asked
-from shapeline.designs.stopping import AT_THE_CAP, HEARD, Foretold, Until
+from shapeline.designs.stopping import AT_THE_CAP, Foretold, Until
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,13 +15,14 @@ class Rounds:
 
     places (n,): of its instances. asks: of each round, from some places to what they are asked, which includes what
     they were asked before. until: what has to hold. falls: power of the evaluations with which errors fall, where a
-    round's prediction is not to be taken alone.
+    round's prediction is not to be taken alone. least: rounds before an explanation may stop that is not certain.
     """
 
     places: np.ndarray
     asks: Sequence[Callable[[np.ndarray], Asked]]
     until: Until
     falls: float | None = None
+    least: int = 1
     several = False  # budgets
 
     def explain(
@@ -50,8 +51,8 @@ class Rounds:
             uncertainty[left] = np.nan if answer.uncertainty is None else answer.uncertainty
             said["rounds"][left] += 1
             met = self.until.met(answer.scores, answer.uncertainty, full[left] - empty[left])
-            if earlier and number < min(HEARD, len(self.asks)):
-                met &= ~answer.uncertainty.any(axis=1)  # what is certain waits for nothing
+            if number < min(self.least, len(self.asks)) and met.any():
+                met &= ~answer.uncertainty.any(axis=1)
             for row in left[met]:
                 said["flag"][row] = None
             left = left[~met]

@@ -255,7 +255,7 @@ def _asks(
     stack = _reader(method.reads_stack, settings)
     if until := _until(options):
         rounds = [asks([spent / features.d]) for spent in _rounds(until, method, features.d)]
-        return lambda part: Rounds(np.arange(part.start, part.stop), rounds, until, method.falls), order
+        return lambda part: Rounds(np.arange(part.start, part.stop), rounds, until, method.falls, method.rounds), order
     every = asks([spend for spend, _ in designs])
     return lambda part: every(np.arange(part.start, part.stop)), order
 

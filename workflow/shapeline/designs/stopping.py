@@ -12,7 +12,6 @@ GROWTH = 1.25  # of the evaluations from a round to the next
 BELIEVED = 2.0  # rounds whose scores moved as was predicted, beside those that there were
 FAR = 9.0  # times what was predicted, beyond which one round's move tells no more
 LEAST = 0.7  # of a variance that is left where scores move less than was predicted
-HEARD = 3  # rounds before such an estimate may stop: with one or two there is no move yet that could widen it
 
 
 @dataclass(frozen=True)
