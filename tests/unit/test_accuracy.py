@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import accuracy, accuracy_games
+from benchmarks import accuracy, accuracy_games, oracle
 
 from . import games
 
@@ -48,3 +48,17 @@ def test_an_interval_of_equal_methods_is_one():
     half = accuracy.Runs(errors / 2, np.ones(errors.shape), 0.0)
     assert accuracy.interval(half, runs) == pytest.approx((0.5, 0.5))
     assert 0.9 < runs.coverage(np.zeros((10, 4))) < 0.99 and runs.predicted() == pytest.approx(1, abs=0.2)
+
+
+def test_an_oracle_has_the_games_own_variances_and_is_exact_where_all_is_asked():
+    d, rng = 6, np.random.default_rng(0)
+    members = np.arange(2**d)[:, None] >> np.arange(d) & 1 == 1
+    odd = members[members.sum(axis=1) % 2 == 1]
+    weight = rng.normal(size=d)
+    known = np.exp(-odd.sum(axis=1) + odd @ weight)
+    np.testing.assert_allclose(oracle.variances(known, odd), known, rtol=0.02)  # but for what keeps the fit regular
+    played = accuracy_games.from_tables("random", rng.normal(size=(3, 2**d)))
+    scores, _, _ = oracle.oracle(played, 2**d, 0)
+    np.testing.assert_allclose(scores, played.exact, atol=1e-6)
+    twice = oracle.transform(oracle.transform(weight[None].repeat(64 // d + 1, axis=0).ravel()[:64]))
+    np.testing.assert_allclose(twice, 64 * weight[None].repeat(64 // d + 1, axis=0).ravel()[:64])

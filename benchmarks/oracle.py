@@ -1,0 +1,94 @@
+"""What an estimator could gain that knew a game's interactions by their orders and features, but not one by one.
+
+    python -m benchmarks.oracle [--games NAME ...] [--instances N] [--draws N]
+
+The Gaussian process of `gp_shapley` with variances that nobody has: exp(a_order + sum of b_i over the features of an
+interaction, + c times its neighbours) fitted to the squares of the game's true interactions. One line for a game and a
+budget: RMSE of gp_shapley, and of this oracle, as shares of kernel_shap's at the same evaluations.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.accuracy import METHODS, run, seeds
+from benchmarks.accuracy_games import MAKERS, game
+from shapeline.designs.gaussian_process import draw_pairs
+from shapeline.statistics.known_games import Game
+
+GAMES = ("reviews", "cancer", "diabetes", "wine")
+STEPS, FAR = 80, 50.0  # of the fit; squares over their variance that it hears
+
+
+def transform(values: np.ndarray) -> np.ndarray:
+    """Sums over S of values (..., 2^d) times (-1)^|S and T|, for every T."""
+    shape, width = values.shape, 1
+    while width < shape[-1]:
+        pairs = values.reshape(-1, shape[-1] // (2 * width), 2, width)
+        low, high = pairs[:, :, 0], pairs[:, :, 1]
+        values, width = np.stack([low + high, low - high], axis=2).reshape(shape), 2 * width
+    return values
+
+
+def variances(square: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """Variances (T,) fitted to squares (T,) of the coefficients of interactions, members (T, d) bool."""
+    order, beside = members.sum(axis=1), (members[:, 1:] & members[:, :-1]).sum(axis=1)
+    orders = np.unique(order)
+    columns = [order[:, None] == orders, members, (beside * (order == 3))[:, None], (beside * (order > 3))[:, None]]
+    design = np.concatenate(columns, axis=1).astype(float)
+    weight = np.zeros(design.shape[1])
+    weight[: len(orders)] = [np.log(square[order == one].mean() + 1e-30) for one in orders]
+    normal = design.T @ design + 1e-2 * np.eye(len(weight))
+    for _ in range(STEPS):
+        excess = np.minimum(square / np.exp(np.clip(design @ weight, -60, 20)), FAR) - 1
+        weight += 0.7 * np.clip(np.linalg.solve(normal, design.T @ excess), -1, 1)
+    return np.exp(np.clip(design @ weight, -60, 20))
+
+
+def oracle(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Scores of the process with the fitted variances, in the form of `benchmarks.accuracy.METHODS`."""
+    d, n = played.d, len(played.exact)
+    members = np.arange(2**d)[:, None] >> np.arange(d) & 1 == 1
+    table = played.value(np.repeat(members[None], n, axis=0))
+    size = members.sum(axis=1)
+    odd = size % 2 == 1
+    share = 2 * members[odd].T / size[odd]  # of an interaction's coefficient, of each feature (d, T)
+    scores = np.zeros((n, d))
+    for i, seed in enumerate(seeds(draw, n)):
+        prior = np.zeros(2**d)
+        prior[odd] = variances((transform(table[i]) / 2**d)[odd] ** 2, members[odd])
+        spread = np.zeros((d, 2**d))
+        spread[:, odd] = prior[odd] * share
+        number = draw_pairs(d, budget, seed) @ (1 << np.arange(d))
+        number = number[number >= 2 ** (d - 1)]  # of each pair the one with the last feature
+        matrix = transform(prior)[number[:, None] ^ number] + 1e-9 * prior.sum() * np.eye(len(number))
+        value = (table[i, number] - table[i, 2**d - 1 - number]) / 2
+        scores[i] = -transform(spread)[:, number] @ np.linalg.solve(matrix, value)
+    whole = table[:, -1] - table[:, 0]
+    return scores + (whole - scores.sum(axis=1))[:, None] / d, np.full((n, d), np.nan), 0.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--games", nargs="+", choices=list(MAKERS), default=list(GAMES))
+    parser.add_argument("--budgets", nargs="+", type=int, default=[4, 8, 16], help="multiples of d")
+    parser.add_argument("--instances", type=int, default=20)
+    parser.add_argument("--draws", type=int, default=5)
+    asked = parser.parse_args(arguments)
+    print(f"{'game':14s} budget  gp_shapley  oracle")
+    for name in asked.games:
+        played = game(name, asked.instances)
+        for times in asked.budgets:
+            ways = {"kernel": METHODS["kernel_shap"], "process": METHODS["gp_shapley"], "oracle": oracle}
+            found = {way: run(played, method, times * played.d, asked.draws).rmse() for way, method in ways.items()}
+            print(
+                f"{name:14s} {times:3d} d   {found['process'] / found['kernel']:.2f}        "
+                f"{found['oracle'] / found['kernel']:.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
