@@ -15,7 +15,7 @@ MOST_FLOORS = 11
 FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
 # Modules of influence are named like its functions, and a later import of one would put itself in a function's place.
 EAGER = {"shapeline", "shapeline.influence"}
-MOST_LINES, MOST_PARAMETERS = 60, 8
+MOST_LINES, MOST_PARAMETERS, MOST_OF_A_SCRIPT = 60, 8, 39
 # Public functions, whose parameters are the paper's, and one's own call.
 PUBLIC = {
     "report.python.call.explain",
@@ -167,3 +167,10 @@ def test_functions_are_short():
 def test_functions_have_few_parameters():
     wide = {name for name, (_, parameters) in functions().items() if parameters > MOST_PARAMETERS} - PUBLIC
     assert not wide, f"give these fewer: {sorted(wide)}"
+
+
+def test_scripts_are_short(root):
+    lines = {path.name: len(path.read_text().splitlines()) for path in (root / "workflow/scripts").glob("*.py")}
+    assert lines and max(lines.values()) <= MOST_OF_A_SCRIPT, (
+        f"move what is more than its steps to the package: {lines}"
+    )

@@ -22,22 +22,14 @@ cache = None
 if subject.model:
     code = value_code(subject.model.architecture, subject.model.framework)
     cache = cache_of(snakemake.resources.values, snakemake.input, code, settings, subject.form, device)
-share = shard(
-    explained(scores.read_table(snakemake.input.instances), settings), int(wildcards.shard), int(wildcards.shards)
-)
+selected = explained(scores.read_table(snakemake.input.instances), settings)
+share = shard(selected, int(wildcards.shard), int(wildcards.shards))
 label = runs.split_label(wildcards.label)[0]  # a derived model gets the very draws of the trained one
 before = reuse.reused(share, subject, settings, label, snakemake)
 progress = jobs.progress(len(before.rest) * settings.get("repeats", 1))
 options = Options(on_error=snakemake.resources.on_error, progress=progress, cache=cache)
-scores.write(
-    snakemake.output.scores,
-    before.completed(lambda rest: explain_rows(subject, rest, settings, label, options)),
-    {
-        "experiment": wildcards.experiment,
-        "label": wildcards.label,
-        "shard": f"{wildcards.shard} of {wildcards.shards}",
-        **before.stated,
-        "cache": cache.folder.name if cache else None,
-        **provenance.provenance(subject, settings, device),
-    },
-)
+rows = before.completed(lambda rest: explain_rows(subject, rest, settings, label, options))
+shard_of = f"{wildcards.shard} of {wildcards.shards}"
+place = {"experiment": wildcards.experiment, "label": wildcards.label, "shard": shard_of}
+made = before.stated | {"cache": cache.folder.name if cache else None}
+scores.write(snakemake.output.scores, rows, place | made | provenance.provenance(subject, settings, device))

@@ -12,7 +12,7 @@ from shapeline.seeds import digest
 jobs.start(snakemake, "report")
 settings, given = snakemake.params.settings, snakemake.input
 by_label = {label: [path for path in given.scores if Path(path).parent.name == label] for label in settings["order"]}
-shown = settings.get("report", {})
+settings = settings | settings.get("report", {}) | {"settings_digest": digest(settings)}
 measured = {}
 for path in given.measured:
     measured.setdefault(Path(path).parent.name, []).append(path)
@@ -23,7 +23,7 @@ origin.check_ends(dict.fromkeys([*given.scores, *of_trainings]))
 parameters = {
     "experiment": snakemake.wildcards.experiment,
     "root": str(Path(given.instances).parent),
-    "settings_json": json.dumps({**settings, **shown, "settings_digest": digest(settings)}),
+    "settings_json": json.dumps(settings),
     "model_card": given.model_card or "",
     "dataset_card": given.dataset_card,
     "dataset": str(Path(given.arrays).parent),
@@ -32,11 +32,6 @@ parameters = {
     "metrics": {Path(path).stem: path for path in given.metrics},
     "measured": measured,
 }
-rendering.render(
-    given.notebook,
-    parameters,
-    snakemake.output.html,
-    snakemake.output.notebook,
-    metadata={"settings_digest": digest(settings)},
-)
+pages = snakemake.output.html, snakemake.output.notebook
+rendering.render(given.notebook, parameters, *pages, metadata={"settings_digest": settings["settings_digest"]})
 rendering.write_parts(snakemake.output.html, snakemake.output.parts, parameters["metrics"])
