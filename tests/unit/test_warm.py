@@ -188,9 +188,17 @@ sys.exit(4)
     assert (done.stdout, done.returncode) == ("False False False\n", 4)
 
 
-@pytest.mark.parametrize(("framework", "expected"), [(None, "torch"), ("tensorflow", "tensorflow"), ("function", "")])
-def test_a_training_moves_to_the_server_of_its_framework(monkeypatch, root, framework, expected):
-    """Importing torch or TensorFlow takes longer than most trainings; of a function's packages the card tells."""
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"architecture": "digits_cnn"}, "torch"),
+        ({"architecture": "bilstm"}, "tensorflow"),
+        ({"source": "own.skops"}, "skops"),
+        ({"source": "file.py:build", "framework": "function"}, "base"),
+    ],
+)
+def test_a_training_moves_to_the_server_of_its_libraries(monkeypatch, root, entry, expected):
+    """Importing any of these takes longer than most trainings; of a function's packages the card tells."""
     asked = []
 
     def start(job, libraries: str = "") -> str:
@@ -198,9 +206,9 @@ def test_a_training_moves_to_the_server_of_its_framework(monkeypatch, root, fram
         raise StopIteration  # the rest of the script trains
 
     monkeypatch.setattr(jobs, "start", start)
-    resources = SimpleNamespace(framework="tensorflow" if framework == "tensorflow" else "torch")
-    settings = {"framework": framework} if framework else {}
-    job = SimpleNamespace(params=SimpleNamespace(settings=settings), resources=resources)
+    config = SimpleNamespace(models={"one": Model(dataset="own", **entry)})
+    resources = SimpleNamespace(framework=plan.job_libraries(config, "one"))
+    job = SimpleNamespace(params=SimpleNamespace(settings=entry), resources=resources)
     with pytest.raises(StopIteration):
         runpy.run_path(str(root / "workflow/scripts/train_model.py"), {"snakemake": job})
     assert asked == [expected]
@@ -268,9 +276,12 @@ def test_a_folder_of_transformers_has_its_libraries_and_no_network(server):
             "folder": Model(dataset="texts", source="path/to/folder"),
             "function": Model(dataset="texts", source="file.py:build"),
             "keras": Model(dataset="texts", source="own.keras"),
+            "pipeline": Model(dataset="texts", source="own.skops"),
+            "graph": Model(dataset="texts", source="own.onnx"),
         }
     )
     kinds = [plan.job_libraries(config, name) for name in (*config.models, None)]
-    assert kinds == ["transformers", "torch", "tensorflow", "torch"] and {*kinds} <= {*warm.LIBRARIES}
+    assert kinds == ["transformers", "torch", "tensorflow", "skops", "base", "torch"]
+    assert {*kinds} <= {*warm.LIBRARIES}
     # What is imported there was told so before: huggingface_hub reads it once.
     assert psutil.Process(server[1].pid).environ()["HF_HUB_OFFLINE"] == "1"

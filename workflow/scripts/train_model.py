@@ -6,8 +6,7 @@ from pathlib import Path
 from shapeline.operations import jobs
 
 settings = snakemake.params.settings
-# A function and a file import what they need, and their card says what that was.
-device = jobs.start(snakemake, "" if settings.get("framework") == "function" else snakemake.resources.framework)
+device = jobs.start(snakemake, snakemake.resources.framework)
 
 from shapeline.datasets import loading
 from shapeline.files import atomic

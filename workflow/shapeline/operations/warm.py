@@ -28,6 +28,7 @@ LIBRARIES = {
     "torch": TORCH,
     "transformers": (*TORCH, "transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
     "onnx": ("onnxruntime",),  # of jobs that ask the graph of a network for values
+    "skops": ("skops.io",),  # which imports scikit-learn and torch, for seconds
     "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
     "report": ("papermill", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # as whole runs are forks in tests

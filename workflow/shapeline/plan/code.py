@@ -115,7 +115,7 @@ def job_libraries(config: Config, model: str | None) -> str:
     if entry and ready_kinds.kind_of(entry.source, entry.framework) == "folder":
         return "transformers"
     if entry and framework_of(entry) == "function":
-        return "base"
+        return "skops" if ready_kinds.suffix_of(entry.source) == ".skops" else "base"
     return job_framework(config, model)
 
 
