@@ -1,6 +1,7 @@
 """A copy of the repository with a tiny configuration, really run once; tests edit it and ask what would run again."""
 
 import functools
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from shapeline.operations import warm
+from tests.fixtures import warm_server
 
 BIN = Path(sys.executable).parent
 
@@ -36,7 +38,8 @@ TINY = {
 }
 
 
-# Python reads a sitecustomize when it starts: of every job, what it has imported of the package when it ends.
+# Python reads a sitecustomize when it starts, and the tests' server before a job: of every job, what it has imported of
+# the package when it ends.
 IMPORTED = """
 import atexit, json, os, sys
 
@@ -56,7 +59,8 @@ atexit.register(note)
 def warm_door() -> str:
     """Where the server that forks Snakemake and its jobs is asked; started once in each process of tests."""
     folder = tempfile.mkdtemp(prefix="shapeline-")
-    warm_door.server = warm.server(folder, stdout=subprocess.PIPE)  # which ends with this process, when its input does
+    # Which ends with this process, when its input does.
+    warm_door.server = warm.server(folder, program=warm_server.__file__, stdout=subprocess.PIPE)
     assert warm_door.server.stdout.readline() == b"ready\n"
     return folder
 
@@ -113,6 +117,15 @@ def copy_repository(root: Path, target: Path) -> Checkout:
     return Checkout(target)
 
 
+def brief_theory(checkout: Checkout) -> Checkout:
+    """Its page of theory is a title: `tiny` has the whole one, which is seconds of work for every run to its index."""
+    path = checkout.path / "notebooks/theory.ipynb"
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    parameters, text = (next(c for c in notebook["cells"] if c["cell_type"] == kind) for kind in ("code", "markdown"))
+    path.write_text(json.dumps(notebook | {"cells": [parameters, text | {"source": "# Theory"}]}), encoding="utf-8")
+    return checkout
+
+
 @pytest.fixture(scope="session")
 def tiny(root, tmp_path_factory) -> Checkout:
     """The tiny configuration, run to its report; `imported/` beside it has what each job imported."""
@@ -123,11 +136,11 @@ def tiny(root, tmp_path_factory) -> Checkout:
     (folder / "site").mkdir()
     (folder / "site/sitecustomize.py").write_text(IMPORTED)
     told = {"PYTHONPATH": str(folder / "site"), "IMPORTED": str(folder / "imported")}
-    checkout.snakemake("--cores", "2", env=told, cold=True)  # what is imported is asked of jobs that start from nothing
+    checkout.snakemake("--cores", "2", env=told)
     return checkout
 
 
 @pytest.fixture
 def fresh(root, tmp_path) -> Checkout:
     """A copy of the repository that has not run."""
-    return copy_repository(root, tmp_path)
+    return brief_theory(copy_repository(root, tmp_path))

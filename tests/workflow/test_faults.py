@@ -22,11 +22,11 @@ from tests.workflow.conftest import BIN, TINY, Checkout, copy_repository
 
 
 def slow() -> dict:
-    """One label in several shards, each some seconds long."""
+    """One label in several shards, each of one picture with 65,536 coalitions: a second's work after its imports."""
     raw = copy.deepcopy(TINY)
     raw["experiments"]["tiny"] |= {
         "features": {"kind": "patch", "size": 2},
-        "instances": {"count": 15},
+        "instances": {"count": 5},
         "methods": {"exact": {"method": "shapley"}},
         "metrics": {"cost": {}},
         "shards": 5,

@@ -46,7 +46,7 @@ def test_removal_imports_no_framework_and_gradients_do(root, tmp_path):
     told = {"PYTHONPATH": str(tmp_path / "site"), "IMPORTED": str(tmp_path / "imported")}
     labels = ["kernel", "kernel@full", "gradient"]
     measured = f"{RESULTS}/metrics/log_odds/gradient.parquet"
-    checkout.snakemake("--cores", "2", *map(score_file, labels), measured, env=told, cold=True)
+    checkout.snakemake("--cores", "2", *map(score_file, labels), measured, env=told)
 
     frameworks = {}
     for file in (tmp_path / "imported").glob("*.json"):

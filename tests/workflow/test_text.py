@@ -8,7 +8,7 @@ import yaml
 
 from shapeline import scores
 from tests.fixtures import text_files
-from tests.workflow.conftest import copy_repository
+from tests.workflow.conftest import brief_theory, copy_repository
 
 pytestmark = pytest.mark.xdist_group("texts")  # one run of the three serves them all
 
@@ -81,7 +81,7 @@ def tiny(folder) -> dict:
 @pytest.fixture(scope="module")
 def texts(root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
-    checkout = copy_repository(root, folder)
+    checkout = brief_theory(copy_repository(root, folder))
     text_files.write_archive(
         folder / "yahoo.tgz",
         {f"yahoo_answers_csv/{part}.csv": text_files.yahoo(n) for part, n in (("train", 60), ("test", 20))},

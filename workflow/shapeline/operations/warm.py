@@ -64,10 +64,10 @@ def start(jobs: int) -> str:
     return f"{command()} " if os.environ.get(DOOR) else ""
 
 
-def server(folder: str, own: bool = False, **options):
+def server(folder: str, own: bool = False, program: str = __file__, **options):
     """A server's Popen; its sockets are in `folder`, which it removes; it says "ready" and ends when its input does.
 
-    own: whether it imports this very package, so that it serves one run alone.
+    own: whether it imports this very package, so that it serves one run alone; program: what calls `serve`.
     """
     import subprocess
 
@@ -77,7 +77,7 @@ def server(folder: str, own: bool = False, **options):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
     root = [os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))] if own else []
-    words = [sys.executable, "-P", __file__, folder, *root]
+    words = [sys.executable, "-P", program, folder, *root]
     return subprocess.Popen(words, env=environment | one, stdin=subprocess.PIPE, **quiet)
 
 
