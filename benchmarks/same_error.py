@@ -1,12 +1,12 @@
-"""Seconds to the same error: gp_shapley beside shap's KernelExplainer and our kernel_shap, models from free to slow.
+"""Seconds to the same error: ours beside shap's KernelExplainer, and of ours the one beside the other.
 
     python -m benchmarks.same_error [--games NAME ...] [--instances N] [--draws N]
 
-For each game and budget of the other two: the least budget (a multiple of d) by which gp_shapley errs as little, and
-how many times as fast it is there, where an evaluation takes no time, 0.1 and 1 ms; then the geometric means. What is
-beside the model is measured (processor time of one thread, values looked up in a table): of ours the read-out, for
-draws come from a pool that instances share, of KernelExplainer all that it does. The model's part is evaluations times
-its cost. Needs shap (pip install -c constraints.txt -e '.[peers]').
+For each game and budget of the other: the least budget (a multiple of d) by which ours errs as little, and how many
+times as fast it is there, where an evaluation takes no time, 0.1 and 1 ms; then the geometric means, last of what a
+reader gets who takes the faster of ours. What is beside the model is measured (processor time of one thread, values
+looked up in a table): of ours the read-out, for draws come from a pool that instances share, of KernelExplainer all
+that it does. The model's part is evaluations times its cost. Needs shap (pip install -c constraints.txt -e '.[peers]').
 """
 
 import argparse
@@ -24,6 +24,8 @@ GAMES = ("digits", "cancer", "wine", "diabetes", "reviews", "forest")
 BUDGETS = (8, 16, 32)  # of the others, multiples of d
 TRIED = (1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32)
 COSTS = (0.0, 1e-4, 1e-3)  # seconds of an evaluation
+KERNEL, SHAP = by_design(designs.kernel_shap), "KernelExplainer"
+BESIDE = (("gp_shapley", SHAP), ("kernel_shap", SHAP), ("gp_shapley", "kernel_shap"))  # ours and the other
 
 
 def by_shap(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
@@ -52,8 +54,8 @@ def by_shap(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarra
 
 
 def times_as_fast(mine: dict[float, Runs], other: Runs, times: int, d: int) -> tuple[float, np.ndarray] | None:
-    """The least budget of gp_shapley that errs as little as the other does, and its speed there by COSTS; None where
-    none does."""
+    """The least budget of ours that errs as little as the other does, and its speed there by COSTS; None where none
+    does."""
     enough = next((one for one, found in mine.items() if found.rmse() <= other.rmse()), None)
     if enough is None:
         return None
@@ -61,31 +63,45 @@ def times_as_fast(mine: dict[float, Runs], other: Runs, times: int, d: int) -> t
     return enough, (other.seconds + times * d * costs) / (mine[enough].seconds + int(enough * d) * costs)
 
 
+def of_game(played: Game, draws: int) -> dict[tuple[str, str], list[np.ndarray]]:
+    """Prints a line for each budget; speeds by COSTS of ours beside the others, NaN where no budget errs as little."""
+    budgets = [times for times in TRIED if times * played.d < 0.7 * 2**played.d]
+    ways = {"gp_shapley": gaussian, "kernel_shap": KERNEL}
+    mine = {
+        way: {t: run(played, method, int(t * played.d), draws) for t in budgets if way == "gp_shapley" or t > 2}
+        for way, method in ways.items()
+    }
+    speeds: dict[tuple[str, str], list[np.ndarray]] = {pair: [] for pair in BESIDE}
+    for times in (times for times in BUDGETS if times in budgets):
+        others = {SHAP: run(played, by_shap, times * played.d, draws), "kernel_shap": mine["kernel_shap"][times]}
+        told = f"{played.name:12s} {times:3d}d"
+        for ours, other in BESIDE:
+            found = times_as_fast(mine[ours], others[other], times, played.d)
+            speeds[ours, other].append(found[1] if found else np.full(len(COSTS), np.nan))
+            told += f"   {ours} / {other} "
+            told += f"{found[0]:4g}d {' '.join(f'{one:5.1f}' for one in found[1])}" if found else "none as small"
+        print(told, flush=True)
+    return speeds
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a line for each game and budget."""
+    """Print a line for each game and budget, then the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(GAMES))
     parser.add_argument("--instances", type=int, default=20)
     parser.add_argument("--draws", type=int, default=3)
     asked = parser.parse_args(arguments)
-    others, every = {"KernelExplainer": by_shap, "kernel_shap": by_design(designs.kernel_shap)}, {}
-    print("gp_shapley's budget and speed beside " + ", ".join(others) + " where an evaluation takes", *COSTS, "s")
-    for name in asked.games:
-        played = game(name, asked.instances)
-        budgets = [times for times in TRIED if times * played.d < 0.7 * 2**played.d]
-        mine = {times: run(played, gaussian, int(times * played.d), asked.draws) for times in budgets}
-        for times in (times for times in BUDGETS if times in mine):
-            told = f"{name:14s} {times:3d}d"
-            for other, method in others.items():
-                found = run(played, method, times * played.d, asked.draws)
-                beside = times_as_fast(mine, found, times, played.d)
-                told += f"   rmse {found.rmse():.4f}, "
-                told += f"{beside[0]:4g}d {' '.join(f'{one:5.1f}' for one in beside[1])}" if beside else "none as small"
-                if beside:
-                    every.setdefault(other, []).append(beside[1])
-            print(told, flush=True)
-    for other, fast in every.items():
-        print(f"{other}: {' '.join(f'{one:.1f}' for one in np.exp(np.log(fast).mean(axis=0)))}")
+    print("Budget and speed, where an evaluation takes", *COSTS, "s")
+    found = [of_game(game(name, asked.instances), asked.draws) for name in asked.games]
+    every = {f"{ours} / {other}": np.concatenate([one[ours, other] for one in found]) for ours, other in BESIDE}
+    every[f"the faster of ours / {SHAP}"] = np.fmax(*list(every.values())[:2])
+    for pair, fast in every.items():
+        spread = zip(*(f(fast, axis=0) for f in (np.nanmin, np.nanmax)), strict=True)
+        means = np.exp(np.nanmean(np.log(fast), axis=0))
+        told = ", ".join(
+            f"{mean:.2f} ({least:.2f} to {most:.1f})" for mean, (least, most) in zip(means, spread, strict=True)
+        )
+        print(f"{pair}: {told}")
 
 
 if __name__ == "__main__":
