@@ -106,7 +106,8 @@ def small(paper: dict, folder) -> dict:
         changed = {}
         for label, method in entry["methods"].items():
             if "min_size" in method:
-                changed[label] = {"min_size": min(3, method["min_size"])}
+                # Each shift asks all nodes anew.
+                changed[label] = {"min_size": 12 if "shifts" in method else min(3, method["min_size"])}
             if "background" in method:
                 changed[label] = {"background": 2}
             if method.get("features", {}).get("kind") == "patch":

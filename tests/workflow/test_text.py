@@ -3,6 +3,7 @@
 import json
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -89,6 +90,11 @@ def texts(root, tmp_path_factory):
     text_files.write_folder(folder / "agnews", {"train.csv": text_files.agnews(40), "test.csv": text_files.agnews(16)})
     text_files.write_archive(folder / "imdb.tar.gz", text_files.imdb())
     checkout.configure(tiny(folder))
+    instances = "results/yahoo/instances.parquet"
+    checkout.snakemake(instances, "--cores", "2")
+    table, said = scores.read_table(checkout.path / instances), scores.metadata(checkout.path / instances)
+    said["forms"] = {"cpu": {"name": "plain", "batch": 64}}  # each job would compile a recurrent network for seconds
+    scores.write_table(checkout.path / instances, pa.Table.from_pandas(table, preserve_index=False), said)
     checkout.snakemake("--cores", "2")
     return checkout
 
