@@ -1,6 +1,7 @@
 """Files that a user's file imports from beside it are inputs of the jobs that use it."""
 
 import os
+import sys
 
 import pytest
 
@@ -72,3 +73,13 @@ def test_a_users_file_can_import_what_lies_beside_it(rule, tmp_path):
     (other / "rule_helper.py").write_text("")
     with pytest.raises(ShapelineError, match=r"imports other/rule_helper\.py, and .*own/rule_helper\.py.*rename one"):
         user_function("other/rule.py:f")
+
+
+def test_an_edit_of_the_same_size_in_the_same_second_is_read(tmp_path, monkeypatch):
+    """Python tells kept byte code from its file by size and second, and took the one before."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "rule.py"
+    for answer in (1, 2):
+        file.write_text(f"def f():\n    return {answer}\n")
+        os.utime(file, (1, 1))
+        assert user_function(f"{file}:f")() == answer

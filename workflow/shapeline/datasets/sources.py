@@ -72,7 +72,8 @@ def user_function(text: str) -> Callable:
     spec = importlib.util.spec_from_file_location(module_name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    # Not by exec_module: byte code kept of the file is taken for an edit's that has its size and its second.
+    exec(spec.loader.source_to_code(path.read_bytes(), str(path)), vars(module))
     if not callable(getattr(module, name, None)):
         names = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         hint = nearest(name, names) if names else " It defines no function."
