@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from shapeline.datasets.local_imports import local_imports
@@ -69,16 +70,22 @@ def user_function(text: str) -> Callable:
     # The digest keeps two files of one name apart; sys.modules is where pickle and dataclasses look a module up.
     module_name = f"shapeline_own_{path.stem}_{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
     _reach_beside(text, path)
-    spec = importlib.util.spec_from_file_location(module_name, path)
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=_AsItIs(module_name, str(path)))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    # Not by exec_module: byte code kept of the file is taken for an edit's that has its size and its second.
-    exec(spec.loader.source_to_code(path.read_bytes(), str(path)), vars(module))
+    spec.loader.exec_module(module)
     if not callable(getattr(module, name, None)):
         names = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         hint = nearest(name, names) if names else " It defines no function."
         raise ShapelineError(f"source '{text}': {path} has no function '{name}'.{hint}")
     return getattr(module, name)
+
+
+class _AsItIs(SourceFileLoader):
+    """Compiles the file: kept byte code would be taken for that of an edit of the same size in the same second."""
+
+    def get_code(self, fullname: str):
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _reach_beside(text: str, path: Path) -> None:
