@@ -8,14 +8,13 @@ nominal 95 % intervals and the predicted over the actual RMSE, of gp_shapley and
 instance of the read-out. Then the geometric mean of the ratios over games, by budget.
 """
 
-import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.accuracy_games import MAKERS, SURE, game
+from benchmarks.accuracy_games import MAKERS, game, parser
 from shapeline import designs
 from shapeline.designs.gaussian_process import draw_pairs, read_out
 from shapeline.designs.uncertainty import kernel_shap_uncertainty
@@ -125,13 +124,10 @@ def line(played: Game, times: int, draws: int) -> tuple[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="4 instances, 2 draws, up to 8d")
-    parser.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(MAKERS))
-    parser.add_argument("--budgets", nargs="+", type=int, default=None, help="multiples of d")
-    parser.add_argument("--instances", type=int, default=None)
-    parser.add_argument("--draws", type=int, default=None)
-    asked = parser.parse_args(arguments)
+    options = parser(__doc__, tuple(MAKERS))
+    options.add_argument("--quick", action="store_true", help="4 instances, 2 draws, up to 8d")
+    options.add_argument("--budgets", nargs="+", type=int, default=None, help="multiples of d")
+    asked = options.parse_args(arguments)
     instances, draws = asked.instances or (4 if asked.quick else 20), asked.draws or (2 if asked.quick else 10)
     budgets = asked.budgets or (BUDGETS[:3] if asked.quick else BUDGETS)
     print(

@@ -4,7 +4,8 @@ Each is a trained model of scikit-learn on data that it carries or that a seed d
 2^d coalitions, or from a closed form: of trees with one reference row that of their leaves.
 """
 
-from collections.abc import Callable, Iterator
+import argparse
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -305,3 +306,14 @@ MAKERS = {
 def game(name: str, instances: int) -> Game:
     """A game of `instances` explained rows; the same at every call."""
     return (MAKERS | SURE)[name](instances)
+
+
+def parser(
+    doc: str, games: Sequence[str], instances: int | None = None, draws: int | None = None
+) -> argparse.ArgumentParser:
+    """What benchmarks on games are asked, with these by default; doc: the benchmark's own."""
+    options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(games))
+    options.add_argument("--instances", type=int, default=instances)
+    options.add_argument("--draws", type=int, default=draws)
+    return options

@@ -7,13 +7,13 @@ interaction, + c times its neighbours) fitted to the squares of the game's true 
 budget: RMSE of gp_shapley, and of this oracle, as shares of kernel_shap's at the same evaluations.
 """
 
-import argparse
 from collections.abc import Sequence
 
 import numpy as np
 
 from benchmarks.accuracy import METHODS, run, seeds
-from benchmarks.accuracy_games import MAKERS, game
+from benchmarks.accuracy_games import game, parser
+from shapeline.designs.design import all_coalitions
 from shapeline.designs.gaussian_process import draw_pairs
 from shapeline.statistics.known_games import Game
 
@@ -49,8 +49,7 @@ def variances(square: np.ndarray, members: np.ndarray) -> np.ndarray:
 def oracle(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Scores of the process with the fitted variances, in the form of `benchmarks.accuracy.METHODS`."""
     d, n = played.d, len(played.exact)
-    members = np.arange(2**d)[:, None] >> np.arange(d) & 1 == 1
-    table = played.value(np.repeat(members[None], n, axis=0))
+    members, table = all_coalitions(d, "oracle"), played.stored
     size = members.sum(axis=1)
     odd = size % 2 == 1
     share = 2 * members[odd].T / size[odd]  # of an interaction's coefficient, of each feature (d, T)
@@ -71,12 +70,9 @@ def oracle(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", nargs="+", choices=list(MAKERS), default=list(GAMES))
-    parser.add_argument("--budgets", nargs="+", type=int, default=[4, 8, 16], help="multiples of d")
-    parser.add_argument("--instances", type=int, default=20)
-    parser.add_argument("--draws", type=int, default=5)
-    asked = parser.parse_args(arguments)
+    options = parser(__doc__, GAMES, instances=20, draws=5)
+    options.add_argument("--budgets", nargs="+", type=int, default=[4, 8, 16], help="multiples of d")
+    asked = options.parse_args(arguments)
     print(f"{'game':14s} budget  gp_shapley  oracle")
     for name in asked.games:
         played = game(name, asked.instances)

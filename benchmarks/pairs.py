@@ -6,12 +6,11 @@ Of each game and budget: coverage of nominal 95 % intervals and predicted over a
 `gp_interactions` and of its own parts by k-SII, then of the pairs of `sample_interactions` where the budget is enough.
 """
 
-import argparse
 from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.accuracy_games import MAKERS, SURE, game
+from benchmarks.accuracy_games import game, parser
 from shapeline import designs
 from shapeline.designs.gaussian_interactions import INDICES, read_stack
 from shapeline.designs.interactions import sample_interactions_minimum
@@ -48,12 +47,9 @@ def holds(truth: np.ndarray, runs: Sequence[Sequence[np.ndarray]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(GAMES))
-    parser.add_argument("--instances", type=int, default=10)
-    parser.add_argument("--draws", type=int, default=2)
-    parser.add_argument("--index", choices=INDICES, default="k_sii")
-    asked = parser.parse_args(arguments)
+    options = parser(__doc__, GAMES, instances=10, draws=2)
+    options.add_argument("--index", choices=INDICES, default="k_sii")
+    asked = options.parse_args(arguments)
     for name in asked.games:
         played = game(name, asked.instances)
         d, tables, exact = played.d, played.stored, designs.shapley_interactions(played.d, asked.index)

@@ -9,22 +9,24 @@ looked up in a table): of ours the read-out, for draws come from a pool that ins
 that it does. The model's part is evaluations times its cost. Needs shap (pip install -c constraints.txt -e '.[peers]').
 """
 
-import argparse
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from benchmarks.accuracy import Runs, by_design, gaussian, run, seeds
-from benchmarks.accuracy_games import MAKERS, SURE, game
+from benchmarks.accuracy_games import game, parser
 from shapeline import designs
+from shapeline.designs.gaussian_pairs import gp_shapley_minimum
+from shapeline.designs.sampled import kernel_shap_minimum
 from shapeline.statistics.known_games import Game
 
 GAMES = ("digits", "cancer", "wine", "diabetes", "reviews", "forest")
 BUDGETS = (8, 16, 32)  # of the others, multiples of d
 TRIED = (1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32)
 COSTS = (0.0, 1e-4, 1e-3)  # seconds of an evaluation
-KERNEL, SHAP = by_design(designs.kernel_shap), "KernelExplainer"
+OURS, SHAP = {"gp_shapley": gaussian, "kernel_shap": by_design(designs.kernel_shap)}, "KernelExplainer"
+LEAST = {"gp_shapley": gp_shapley_minimum, "kernel_shap": kernel_shap_minimum}  # evaluations, of d features
 BESIDE = (("gp_shapley", SHAP), ("kernel_shap", SHAP), ("gp_shapley", "kernel_shap"))  # ours and the other
 
 
@@ -65,18 +67,18 @@ def times_as_fast(mine: dict[float, Runs], other: Runs, times: int, d: int) -> t
 
 def of_game(played: Game, draws: int) -> dict[tuple[str, str], list[np.ndarray]]:
     """Prints a line for each budget; speeds by COSTS of ours beside the others, NaN where no budget errs as little."""
-    budgets = [times for times in TRIED if times * played.d < 0.7 * 2**played.d]
-    ways = {"gp_shapley": gaussian, "kernel_shap": KERNEL}
+    d = played.d
+    budgets = [times for times in TRIED if times * d < 0.7 * 2**d]
     mine = {
-        way: {t: run(played, method, int(t * played.d), draws) for t in budgets if way == "gp_shapley" or t > 2}
-        for way, method in ways.items()
+        way: {t: run(played, method, int(t * d), draws) for t in budgets if int(t * d) >= LEAST[way](d)}
+        for way, method in OURS.items()
     }
     speeds: dict[tuple[str, str], list[np.ndarray]] = {pair: [] for pair in BESIDE}
     for times in (times for times in BUDGETS if times in budgets):
-        others = {SHAP: run(played, by_shap, times * played.d, draws), "kernel_shap": mine["kernel_shap"][times]}
+        others = {SHAP: run(played, by_shap, times * d, draws), "kernel_shap": mine["kernel_shap"][times]}
         told = f"{played.name:12s} {times:3d}d"
         for ours, other in BESIDE:
-            found = times_as_fast(mine[ours], others[other], times, played.d)
+            found = times_as_fast(mine[ours], others[other], times, d)
             speeds[ours, other].append(found[1] if found else np.full(len(COSTS), np.nan))
             told += f"   {ours} / {other} "
             told += f"{found[0]:4g}d {' '.join(f'{one:5.1f}' for one in found[1])}" if found else "none as small"
@@ -86,11 +88,7 @@ def of_game(played: Game, draws: int) -> dict[tuple[str, str], list[np.ndarray]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each game and budget, then the means."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(GAMES))
-    parser.add_argument("--instances", type=int, default=20)
-    parser.add_argument("--draws", type=int, default=3)
-    asked = parser.parse_args(arguments)
+    asked = parser(__doc__, GAMES, instances=20, draws=3).parse_args(arguments)
     print("Budget and speed, where an evaluation takes", *COSTS, "s")
     found = [of_game(game(name, asked.instances), asked.draws) for name in asked.games]
     every = {f"{ours} / {other}": np.concatenate([one[ours, other] for one in found]) for ours, other in BESIDE}

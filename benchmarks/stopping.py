@@ -7,12 +7,11 @@ coverage of nominal 95 % intervals, predicted over actual RMSE and evaluations s
 round's own prediction decides, then as rounds are used; the former two of explanations that met the target in time.
 """
 
-import argparse
 from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.accuracy_games import MAKERS, SURE, game
+from benchmarks.accuracy_games import game, parser
 from shapeline.designs.gaussian_process import draw_pairs, read_out
 from shapeline.designs.stopping import Foretold, Until
 from shapeline.designs.uncertainty import predicted_error
@@ -63,11 +62,7 @@ def stopped(played: Game, traces: list, own: bool, target: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each game and target."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(GAMES))
-    parser.add_argument("--instances", type=int, default=20)
-    parser.add_argument("--draws", type=int, default=3)
-    asked = parser.parse_args(arguments)
+    asked = parser(__doc__, GAMES, instances=20, draws=3).parse_args(arguments)
     print(f"{'game':14s} {'target':>8s}  a round by itself         with the rounds before")
     for name in asked.games:
         played = game(name, asked.instances)

@@ -71,6 +71,11 @@ class Extra:
     scores: np.ndarray
     penalty: np.ndarray
 
+    @property
+    def covariance(self) -> np.ndarray:
+        """Of the pairs, (n, m, m)."""
+        return self.values @ self.values.swapaxes(1, 2)
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -105,7 +110,7 @@ def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras:
         parts, penalty = (base, cross, prior), 0.0
         if extra is not None:
             parts = (
-                base + extra.values @ extra.values.swapaxes(1, 2),
+                base + extra.covariance,
                 cross + extra.values @ extra.scores,
                 prior + (extra.scores**2).sum(axis=1),
             )

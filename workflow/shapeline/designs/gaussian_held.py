@@ -46,14 +46,14 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
         predicted += (variance * drawn[:, out]).sum(axis=1)
         count += drawn[:, out].sum(axis=1)
     factor = (BELIEVED + count * square / np.maximum(predicted, 1e-300)) / (BELIEVED + count)
-    return WIDER * np.where(factor < 1, 1 - LESS * (1 - factor), np.maximum(factor, 1) ** MORE)
+    return WIDER * np.where(factor < 1, 1 - LESS * (1 - factor), factor**MORE)
 
 
 def _errors(
     data: Data, kept: np.ndarray, out: np.ndarray, relevance: np.ndarray, rest: np.ndarray, bent: Extra
 ) -> tuple[np.ndarray, np.ndarray]:
     """Squares of the errors at the pairs `out` and their variances, predicted from the pairs `kept`, (n, len(out))."""
-    matrix = with_rest(correlation(data.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2), data, rest)
+    matrix = with_rest(correlation(data.rows, relevance) + bent.covariance, data, rest)
     white, seen, _ = whitened(matrix[:, kept[:, None], kept], data.odd[:, kept], matrix[:, kept[:, None], out])
     left = np.diagonal(matrix, axis1=1, axis2=2)[:, out] - (seen**2).sum(axis=2)
     scale = (white**2).mean(axis=1, keepdims=True) + 1e-300

@@ -123,9 +123,9 @@ def _answer(folder: str, doors: dict[str, socket.socket], root: str, kind: str =
     kept: dict[int, str] = {}  # by such a file: the kind that has a server, which answers at its door
     while True:
         waiting = [line for _, line in running.values() if line.fileno() >= 0]
-        mine = [door for name, door in doors.items() if name not in kept.values()]
+        mine = {name: door for name, door in doors.items() if name not in kept.values()}
         patience = IDLE if root and kind != BASE and not running else None
-        ready = select.select([sys.stdin, *mine, *kept, *running, *waiting], [], [], patience)[0]
+        ready = select.select([sys.stdin, *mine.values(), *kept, *running, *waiting], [], [], patience)[0]
         if sys.stdin in ready or not ready:
             if kind == BASE:
                 _remove(folder)
@@ -134,9 +134,9 @@ def _answer(folder: str, doors: dict[str, socket.socket], root: str, kind: str =
             os.waitid(os.P_PIDFD, ended, os.WEXITED)
             os.close(ended)
             del kept[ended]
-        for other in [name for name, door in doors.items() if door in mine and door in ready and name != kind]:
+        for other in [name for name, door in mine.items() if door in ready and name != kind]:
             if not (fork := os.fork()):
-                _close(running, [*kept], [door for name, door in doors.items() if name != other])
+                _close(running, kept, [door for name, door in doors.items() if name != other])
                 _import(other, root)
                 return _answer(folder, {other: doors[other]}, root, other)
             kept[os.pidfd_open(fork)] = other
@@ -144,7 +144,7 @@ def _answer(folder: str, doors: dict[str, socket.socket], root: str, kind: str =
             line, _ = doors[kind].accept()
             message, files, _, _ = socket.recv_fds(line, MOST, 3)
             if not (fork := os.fork()):
-                _close(running, [*kept], doors.values())
+                _close(running, kept, doors.values())
                 return _request(line, message, files)
             for file in files:
                 os.close(file)
