@@ -46,9 +46,14 @@ def test_a_file_of_another_job_is_named(tmp_path, told, said):
 
 def test_what_a_measurement_asks_for_is_what_the_score_files_say(default):
     loaded = validation.load(default)
-    told = origin.from_text(asked.asked_of_scores(loaded, "digits", "error", "kernel_shap"))
-    assert told == {label: digest(jobs.attribute_job(loaded, "digits", label)) for label in ("kernel_shap", "exact")}
-    assert asked.asked_of_measured(loaded, "digits", "cost") == digest(jobs.measure_job(loaded, "digits", "cost"))
+    told = origin.from_text(asked.asked_of_scores(loaded, "digits", "kernel_shap", ["error", "cost"]))
+    assert told == {label: digest(jobs.attribute_job(loaded, "digits", label)) for label in told}
+    labels = [f"{label}{training}" for label in ("kernel_shap", "exact") for training in ("", "@seed1", "@seed2")]
+    assert sorted(told) == sorted(labels)
+    told = origin.from_text(asked.asked_of_scores(loaded, "digits", "kernel_shap@seed1", ["log_odds"]))
+    assert [*told] == ["kernel_shap@seed1"]
+    told = origin.from_text(asked.asked_of_measured(loaded, "digits"))
+    assert told == {name: digest(jobs.measure_job(loaded, "digits", name)) for name in ("log_odds", "error", "cost")}
 
 
 @pytest.mark.parametrize("other", [{"full": (-0.1, -0.2, -0.3003)}, {"empty": -1.0003}])

@@ -18,7 +18,7 @@ from shapeline.metrics import log_odds, randomisation
 from shapeline.models import architectures, wrapping
 from shapeline.models.classifier import backend
 from shapeline.models.randomisation import layers_of, randomise
-from shapeline.plan import code, paths
+from shapeline.plan import asked, code, paths
 from shapeline.plan.jobs import expected_outputs
 from shapeline.plan.settings import attribute_settings, randomise_settings
 from shapeline.report.sections import sanity
@@ -171,8 +171,8 @@ def test_the_metric_derives_models_and_scores_and_changes_no_other_settings(defa
     assert attribute_settings(loaded, "digits", "lime@top1")["variant"] == "top1"
     assert randomise_settings(loaded, "top12") == {"layers": 12, "seed": 0}
     assert code.attribute_code(loaded, "digits", "lime@full") == code.attribute_code(loaded, "digits", "lime")
-    files = paths.randomised_files(loaded, "digits", "lime")
-    assert [file.split("/")[3] for file in files["randomised"]] == ["lime@top1", "lime@full"]
+    behind = asked.scores_behind(loaded, "digits", "lime", ["error", "randomisation", "cost"])
+    assert behind["randomised"] == ["lime@top1", "lime@full"]
     assert paths.score_files(loaded, "digits", "lime") == ["results/digits/scores/lime/0-of-1.parquet"]
 
 

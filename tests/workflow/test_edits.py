@@ -1,6 +1,7 @@
 """The edit matrix: after an edit exactly the jobs that depend on it would run again, and nothing else."""
 
 import copy
+import functools
 import json
 import os
 import re
@@ -12,7 +13,8 @@ import networkx
 import pytest
 
 from shapeline.config import validation
-from shapeline.plan import code, tracked
+from shapeline.operations.work import kind_of
+from shapeline.plan import code, runs, tracked
 from tests.unit.test_architecture import house
 from tests.workflow.conftest import TINY, Checkout
 
@@ -42,8 +44,14 @@ def measured(metric: str, *labels: str) -> set:
     return {("measure", f"{R}/metrics/{metric}/{label}.parquet") for label in labels}
 
 
-def compared(*metrics: str) -> set:
-    return {("compare", f"{R}/metrics/{metric}.parquet") for metric in metrics}
+def measured_together(*labels: str) -> set:
+    """What one job measures of each label without the model; no error of the truth."""
+    return measured("cost", *labels) | measured("error", *(label for label in labels if label != "exact"))
+
+
+def compared() -> set:
+    """One job for all metrics: a second's work, and all that reads one of its files reads them all."""
+    return {("compare", f"{R}/metrics/{metric}.parquet") for metric in ("log_odds", "error", "cost")}
 
 
 LABELS = ("exact", "kernel", "occlusion")
@@ -51,12 +59,12 @@ LABELS = ("exact", "kernel", "occlusion")
 
 def asked(*labels: str) -> set:
     """The metric that asks the model, of labels, and what depends on it."""
-    return measured("log_odds", *labels) | compared("log_odds") | REPORT
+    return measured("log_odds", *labels) | compared() | REPORT
 
 
 def of_values() -> set:
     """What depends on the values of coalitions: the instances, every label, every metric."""
-    return {("select_instances", f"{R}/instances.parquet")}.union(*map(of_label, LABELS)) - measured("error", "exact")
+    return {("select_instances", f"{R}/instances.parquet")}.union(*map(of_label, LABELS))
 
 
 def of_model() -> set:
@@ -73,12 +81,7 @@ def of_data() -> set:
 
 def of_label(label: str) -> set:
     """What depends on one label that is not the truth of the error metric."""
-    return (
-        scores(label)
-        | {job for metric in ("log_odds", "error", "cost") for job in measured(metric, label)}
-        | compared("log_odds", "error", "cost")
-        | REPORT
-    )
+    return scores(label) | measured("log_odds", label) | measured_together(label) | compared() | REPORT
 
 
 @contextmanager
@@ -128,22 +131,35 @@ E_ = "experiments__tiny__"
         ),
         pytest.param(
             changed(**{E_ + "methods__occlusion": None}),
-            compared("log_odds", "error", "cost") | REPORT,
+            compared() | REPORT,
             id="removed method",
         ),
         pytest.param(
             changed(**{E_ + "metrics__error__top": 0.5}),
-            measured("error", "kernel", "occlusion") | compared("error") | REPORT,
+            measured_together("kernel", "occlusion") | compared() | REPORT,
             id="metric option",
+        ),
+        pytest.param(
+            changed(**{E_ + "metrics__efficiency": {}}),
+            measured_together(*LABELS)
+            | measured("efficiency", *LABELS)
+            | compared()
+            | {("compare", f"{R}/metrics/efficiency.parquet")}
+            | REPORT,
+            id="new metric",
+        ),
+        pytest.param(
+            changed(**{E_ + "metrics__log_odds": None}),
+            {job for job in compared() if "log_odds" not in job[1]} | REPORT,
+            id="removed metric that asks the model",
         ),
         pytest.param(changed(**{E_ + "report": {"title": "Another title"}}), REPORT, id="report option"),
         pytest.param(
             changed(**{E_ + "shards": 3}),
             scores("exact", "kernel", "occlusion", shards=3)
             | measured("log_odds", "exact", "kernel", "occlusion")
-            | measured("cost", "exact", "kernel", "occlusion")
-            | measured("error", "kernel", "occlusion")
-            | compared("log_odds", "error", "cost")
+            | measured_together("exact", "kernel", "occlusion")
+            | compared()
             | REPORT,
             id="shard count of one experiment",
         ),
@@ -197,11 +213,11 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
         ("shapeline/engine/question.py", of_values()),
         ("shapeline/models/architectures.py", of_model()),
         ("shapeline/datasets/digits.py", of_data()),
-        ("shapeline/metrics/error.py", measured("error", "kernel", "occlusion") | compared("error") | REPORT),
+        ("shapeline/metrics/error.py", measured_together("kernel", "occlusion") | compared() | REPORT),
         ("shapeline/metrics/loaders.py", asked(*LABELS)),
-        ("shapeline/statistics/comparison.py", compared("log_odds", "error", "cost") | REPORT),
+        ("shapeline/statistics/comparison.py", compared() | REPORT),
         ("shapeline/report/figures/lines.py", REPORT | THEORY),
-        ("scripts/compare.py", compared("log_odds", "error", "cost") | REPORT),
+        ("scripts/compare.py", compared() | REPORT),
     ],
 )
 def test_an_edited_module_runs_again_what_it_makes(tiny, name, expected):
@@ -228,6 +244,11 @@ def test_edits_of_what_decides_no_number_here_run_nothing(tiny):
         assert tiny.pending() == set()
 
 
+def rules_run(done) -> Counter:
+    """The jobs of a run by what they do, as Snakemake itself says it."""
+    return Counter(map(kind_of, re.findall(r"^(?:local)?rule (\w+):", done.stderr, re.M)))
+
+
 ENTRY = """
 SOURCES["more_digits"] = dataclasses.replace(
     SOURCES["digits"], name="more_digits", module="shapeline.datasets.more_digits", licence="another"
@@ -247,7 +268,7 @@ def test_a_new_dataset_and_an_edited_loader_are_run_and_nothing_else_is(tiny, tm
     other.configure(changed(datasets__more={"source": "more_digits", "classes": [3, 8]}))
     made = "data/prepared/more/card.json"
     done = other.snakemake("all", made, "--cores", "2", "--printshellcmds")  # as Snakemake itself says it
-    jobs = Counter(re.findall(r"^(?:local)?rule (\w+):", done.stderr, re.M))
+    jobs = rules_run(done)
     once = ("prepare_dataset", "compare", "render_report", "render_index")
     assert jobs == {"measure": 3, **dict.fromkeys(once, 1), "all": 1}
     assert (other.path / made).exists() and other.pending() == set()
@@ -255,16 +276,35 @@ def test_a_new_dataset_and_an_edited_loader_are_run_and_nothing_else_is(tiny, tm
         assert file.stat().st_mtime_ns == (tiny.path / file.relative_to(other.path)).stat().st_mtime_ns
 
 
+def test_what_an_option_does_not_change_keeps_its_bytes(tiny, tmp_path):
+    """In a copy, and in earnest: one job measures a label by all metrics that ask no model."""
+    other = Checkout(tmp_path / "copy")
+    shutil.copytree(tiny.path, other.path, symlinks=True)
+    other.configure(changed(**{E_ + "metrics__error__top": 0.5}))
+    once = ("compare", "render_report", "render_index", "all")
+    done = other.snakemake("all", "--cores", "2", "--printshellcmds")
+    assert rules_run(done) == {"measure": 2, **dict.fromkeys(once, 1)}
+    files = [file.relative_to(tiny.path) for file in (tiny.path / R / "metrics").rglob("*.parquet")]
+    stayed = {str(file) for file in files if (tiny.path / file).read_bytes() == (other.path / file).read_bytes()}
+    error = {f"{R}/metrics/error.parquet", *(f"{R}/metrics/error/{label}.parquet" for label in ("kernel", "occlusion"))}
+    assert {str(file) for file in files} - stayed == error
+
+
 def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
     """Modules that are loaded by name too, which a scan of imports does not see."""
     monkeypatch.chdir(tracked.PACKAGE.parents[1])
     config = validation.load(copy.deepcopy(TINY))
+    free = functools.partial(runs.free_metrics, config)
     tracked_of = {
         "prepare_dataset": lambda given: code.prepare_code(config, given["dataset"]),
         "train_model": lambda given: code.train_code(config, given["model"]),
         "select_instances": lambda given: code.select_code(config, given["experiment"]),
         "attribute": lambda given: code.attribute_code(config, given["experiment"], given["label"]),
-        "measure": lambda given: code.measure_code(config, given["experiment"], given["metric"]),
+        "measure": lambda given: [
+            file
+            for metric in ([given["metric"]] if "metric" in given else free(given["experiment"], given["label"]))
+            for file in code.measure_code(config, given["experiment"], metric)
+        ],
         "compare": lambda given: tracked.sources(*code.script_modules("compare")),
     }
     # What the plumbing imports of itself, and what reads the kinds of data that this job has none of.
@@ -273,13 +313,14 @@ def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
     seen, lacking = set(), {}
     for file in (tiny.path.parent / "imported").glob("*.json"):
         job = json.loads(file.read_text())
-        if job["rule"] not in tracked_of:
+        rule = kind_of(job["rule"])
+        if rule not in tracked_of:
             continue
-        seen.add(job["rule"])
-        files = {os.path.abspath(name) for name in tracked_of[job["rule"]](job["wildcards"])}
+        seen.add(rule)
+        files = {os.path.abspath(name) for name in tracked_of[rule](job["wildcards"])}
         imported = {name: tracked.module_file(name) for name in job["modules"] if name not in unused}
         counted = {name for name, file in imported.items() if not tracked._untracked(file)}
-        lacking |= {(job["rule"], name): job for name in counted if str(imported[name]) not in files}
+        lacking |= {(rule, name): job for name in counted if str(imported[name]) not in files}
     assert not lacking
     assert seen == set(tracked_of)
 

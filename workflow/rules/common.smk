@@ -179,32 +179,45 @@ def model_card(experiment):
     return plan.model_files(CONFIG, model)["card"] if model else []
 
 
-def measure_inputs(experiment, metric, label):
-    """The scores, and the truth or the model where the metric asks for them."""
-    files = {
-        "scores": plan.score_files(CONFIG, experiment, label),
-        "own": plan.own(plan.measure_code(CONFIG, experiment, metric)),
+def measured_by(w):
+    """The metrics of a job of measure: the one in its path, or all of its label that ask no model."""
+    if metric := w.get("metric"):
+        return [metric]
+    return plan.free_metrics(CONFIG, w.experiment, w.label)
+
+
+def measure_settings(w):
+    return {
+        metric: plan.measure_job(CONFIG, w.experiment, metric)
+        for metric in measured_by(w)
     }
-    parameters = plan.measure_settings(CONFIG, experiment, metric).get("parameters", {})
-    variant = plan.split_label(label)[1]
-    if "reference" in parameters:
-        truth = parameters["reference"] + (f"@{variant}" if variant else "")
-        files["truth"] = plan.score_files(CONFIG, experiment, truth)
-    asked = METRICS[metric]
-    if asked.asks_randomised:
-        files |= plan.randomised_files(CONFIG, experiment, label)
-    if (
-        asked.asks_model
-        or asked.asks_documents
-        or asked.asks_truth
-        or asked.asks_randomised
-    ):
-        files |= {
-            "instances": f"{RESULTS}/{experiment}/instances.parquet",
-            **(
-                model_inputs(experiment, label)
-                if asked.asks_model
-                else dataset_files(experiment)
-            ),
-        }
+
+
+def measure_inputs(w):
+    """The scores, and the truth or the model where a metric asks for them."""
+    metrics = measured_by(w)
+    files = {
+        name: [
+            file
+            for label in labels
+            for file in plan.score_files(CONFIG, w.experiment, label)
+        ]
+        for name, labels in plan.scores_behind(
+            CONFIG, w.experiment, w.label, metrics
+        ).items()
+    }
+    files["own"] = [
+        file
+        for metric in metrics
+        for file in plan.own(plan.measure_code(CONFIG, w.experiment, metric))
+    ]
+    asked = [METRICS[metric] for metric in metrics]
+    if any(one.asks_randomised for one in asked):
+        files["randomised_cards"] = plan.randomised_cards(CONFIG, w.experiment)
+    if any(one.asks_model for one in asked):
+        files |= model_inputs(w.experiment, w.label)
+    elif any(one.asks_data for one in asked):
+        files |= dataset_files(w.experiment)
+    if any(one.asks_data for one in asked):
+        files["instances"] = f"{RESULTS}/{w.experiment}/instances.parquet"
     return files

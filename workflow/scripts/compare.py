@@ -1,4 +1,4 @@
-"""Bring the labels of one metric together, with intervals over instances."""
+"""Bring the labels of each metric together, with intervals over instances."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ from shapeline.operations import jobs
 from shapeline.seeds import digest
 from shapeline.statistics.comparison import compare
 
+FEW = 4  # labels at a time: no number of one depends on another's, and all of many instances would fill the memory
 jobs.start(snakemake)
-settings, names = snakemake.params.settings, snakemake.wildcards
-for path in snakemake.input.measured:
-    told = {"experiment": names.experiment, "metric": names.metric, "label": Path(path).stem}
-    origin.check(path, **told, settings_digest=snakemake.resources.asked)
-origin.check_ends([file for path in snakemake.input.measured for file in scores.metadata(path)["scores"]])
-files, few = [*snakemake.input.measured], 4
-# A few labels at a time: no number of one depends on another's, and all of many instances would fill the memory.
-parts = (pd.concat(map(scores.read_table, files[a : a + few])) for a in range(0, len(files), few))
-compared = pd.concat(map(compare, parts)).sort_values("label", kind="stable", ignore_index=True)
-scores.write_table(
-    snakemake.output.compared,
-    pa.Table.from_pandas(compared, preserve_index=False),
-    {"settings_digest": digest(settings)},
-)
+experiment, asked = snakemake.wildcards.experiment, origin.from_text(snakemake.resources.asked)
+for output in snakemake.output:
+    metric = Path(output).stem
+    files = [path for path in snakemake.input.measured if origin.measured_at(path)[0] == metric]
+    for path in files:
+        told = dict(zip(("metric", "label"), origin.measured_at(path), strict=True))
+        origin.check(path, experiment=experiment, **told, settings_digest=asked[metric])
+    origin.check_ends([file for path in files for file in scores.metadata(path)["scores"]])
+    parts = (pd.concat(map(scores.read_table, files[a : a + FEW])) for a in range(0, len(files), FEW))
+    compared = pd.concat(map(compare, parts)).sort_values("label", kind="stable", ignore_index=True)
+    settings = snakemake.params.settings[metric]
+    table = pa.Table.from_pandas(compared, preserve_index=False)
+    scores.write_table(output, table, {"settings_digest": digest(settings)})

@@ -1,10 +1,9 @@
-"""Measure one label by one metric."""
+"""Measure one label by one metric that asks the model, or by all that ask none."""
 
 import pyarrow as pa
 
 from shapeline import scores
 from shapeline.metrics import origin
-from shapeline.metrics.registry import METRICS
 from shapeline.operations import jobs
 from shapeline.seeds import digest
 
@@ -13,23 +12,16 @@ device = jobs.start(snakemake, "onnx" if by_graph else "")
 
 from shapeline.metrics import needs
 
-settings, given = snakemake.params.settings, snakemake.input
-name, parameters = settings["metric"], settings.get("parameters", {})
-asked, experiment = origin.from_text(snakemake.resources.asked), snakemake.wildcards.experiment
-origin.check_scores([*given.scores, *given.get("truth", []), *given.get("randomised", [])], experiment, asked)
+given, experiment = snakemake.input, snakemake.wildcards.experiment
+told = origin.from_text(snakemake.resources.asked)
+origin.check_scores([*given.scores, *given.get("truth", []), *given.get("randomised", [])], experiment, told)
 origin.check_ends([*given.scores, *given.get("truth", [])])
-rows = scores.succeeded(scores.read(given.scores))
-rows = rows if METRICS[name].reads_snapshots else scores.final(rows)
-given_to_metric = needs.gather(name, parameters, given, rows, device, jobs.progress(len(rows)), by_graph)
-measured = needs.measure(name, rows, given_to_metric).assign(label=snakemake.wildcards.label)
-scores.write_table(
-    snakemake.output.measured,
-    pa.Table.from_pandas(measured, scores.MEASURED, preserve_index=False),
-    {
-        "experiment": experiment,
-        "metric": name,
-        "label": snakemake.wildcards.label,
-        "scores": [*given.scores],
-        "settings_digest": digest(settings),
-    },
-)
+for path in snakemake.output:
+    name, label = origin.measured_at(path)
+    settings, files = snakemake.params.settings[name], needs.of_label(given, label)
+    rows = needs.rows_of(name, files)
+    parameters, progress = settings.get("parameters", {}), jobs.progress(len(rows))
+    measured = needs.measure(name, rows, needs.gather(name, parameters, files, rows, device, progress, by_graph))
+    table = pa.Table.from_pandas(measured.assign(label=label), scores.MEASURED, preserve_index=False)
+    told = {"experiment": experiment, "metric": name, "label": label, "scores": files.scores}
+    scores.write_table(path, table, {**told, "settings_digest": digest(settings)})

@@ -45,6 +45,11 @@ def from_text(text: str) -> dict[str, str]:
     return dict(part.split(":") for part in text.split(",") if part)
 
 
+def measured_at(path: str | Path) -> tuple[str, str]:
+    """The metric and the label, with its training, of a file of measurements, by its path."""
+    return Path(path).parent.name, Path(path).stem
+
+
 def check_ends(paths: Iterable[str | Path]) -> None:
     """Stop where two labels of one variant of the model do not say the same of it on the same instance: they were made
     by other weights, code, packages or devices, and cannot be compared.

@@ -114,6 +114,11 @@ class Metric:
     paired: bool = False  # ranks methods: reports compare them pair by pair, experiments with seeds over trainings
 
     @property
+    def asks_data(self) -> bool:
+        """Whether it asks for more than scores: the instances, and what the dataset or the model says of them."""
+        return self.asks_model or self.asks_documents or self.asks_truth or self.asks_randomised
+
+    @property
     def of_model(self) -> bool:
         """Whether it says nothing where there is no model."""
         return self.asks_model or self.asks_randomised or self.of_values

@@ -72,19 +72,19 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
             slowest, slowest_seconds = label, seconds
         sampled = METHODS[experiment.methods[label].method].sampled
         each = count * shares * (experiment.repeats if sampled else 1)
-        each = 0 if _made_before(config, name, label) else each
+        each = 0 if made_before(config, name, label) else each
         each += count * again
         asked += each * evaluations
         spent += each * seconds + models * runs.shards(config, name) * start
     measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
-    jobs = sum(
-        len(paths.metric_files(config, name, metric)) * _measured_trainings(experiment, metric) + 1
-        for metric in runs.metric_names(config, name)
-    )
+    jobs = 1 + sum(len(together) for _, together in paths.measured_together(config, name))
+    for metric in runs.metric_names(config, name):
+        if METRICS[metric].asks_model:
+            jobs += len(paths.metric_files(config, name, metric)) * _measured_trainings(experiment, metric)
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
 
 
-def _made_before(config: Config, name: str, label: str) -> bool:
+def made_before(config: Config, name: str, label: str) -> bool:
     """Whether an experiment whose turn is earlier makes the same scores."""
     turns = {experiment: turn for turn, experiment in enumerate(config.run)}
     return name in turns and any(turns[other] < turns[name] for other, _ in same_labels(config, name, label))

@@ -18,12 +18,13 @@ from collections.abc import Callable
 
 from shapeline.operations import interrupts
 from shapeline.operations.jobs import CLEAR, TOLD_BY_SNAKEMAKE, cause_of, instances_done
-from shapeline.operations.work import Work, planned
+from shapeline.operations.work import Work, kind_of, planned
 
 PAGES = ("render_report", "render_theory", "render_accuracy", "render_index")
 SHOWN = ("Nothing to be done", "Will exit after", "Trying to restart", "Reasons:", "This was a dry-run")
 HIDDEN = ("At least one job did not complete", "Exiting because a job execution failed")
 ABOVE = "(check individual jobs above for details)"
+LISTED = re.compile(r"\b\w+(, \w+)+$", re.MULTILINE)  # rules that have a reason
 DIED = re.compile(r"died with <Signals\.(\w+)|exit status (1[3-9]\d)\b")
 PLAIN_EVERY = 30.0  # seconds between two lines of progress where the output is no terminal
 
@@ -129,7 +130,7 @@ class Terminal(logging.Handler):
             return
         cause = cause_of(record.log) or (f"ended by {died}" if died else "ended without a word")
         job = self.work.jobs.get(record.jobid)
-        self._line(f"[{job.name if job else record.rule_name}] error: {cause}")
+        self._line(f"[{job.name if job else kind_of(record.rule_name)}] error: {cause}")
         self._line(f"  its log: {', '.join(record.log)}")
 
     def _error(self, record) -> None:
@@ -152,7 +153,8 @@ class Terminal(logging.Handler):
                 self._as_before(record)
         elif text.startswith(SHOWN):
             self._tell_listed()
-            self._line(text.replace(ABOVE, "(`snakemake -n -p` has them of each job)"))
+            told = text.replace(ABOVE, "(`snakemake -n -p` has them of each job)")
+            self._line(LISTED.sub(lambda found: ", ".join(dict.fromkeys(map(kind_of, found[0].split(", ")))), told))
             if text.startswith("Nothing") and not self.workflow.dryrun:
                 for line in self.nothing_to_do():
                     self._line(line)
@@ -168,7 +170,7 @@ class Terminal(logging.Handler):
         else:
             item = " ".join(words.values())
         if record.output:
-            self.listed.setdefault(record.rule_name, {}).setdefault(group, []).append(item)
+            self.listed.setdefault(kind_of(record.rule_name), {}).setdefault(group, []).append(item)
 
     def _tell_listed(self) -> None:
         for rule, groups in self.listed.items():

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from shapeline.config.types import Config
 from shapeline.methods.registry import METHODS
-from shapeline.metrics.registry import METRICS
 from shapeline.operations import estimates
 from shapeline.plan import code, runs
 
+OF = "_of_"  # in the names of rules that do the same for one experiment each: measure_of_digits_0
 TRUST = 10.0  # estimated seconds that must have passed before what they took counts as much as the estimate
 NEARLY = 0.95  # of a running job's time at most counts as done
 
@@ -78,13 +78,18 @@ def planned(config: Config, workflow) -> Work:
     for job in workflow.dag.needrun_jobs():
         if not job.output:
             continue
-        rule, words = job.rule.name, job.wildcards_dict
+        rule, words = kind_of(job.rule.name), job.wildcards_dict
         kind = (rule, *(value for key, value in words.items() if key != "shard"))
         if kind not in seconds:
             seconds[kind] = seconds_of(config, rule, words)
         name = " ".join([rule, *words.values()])
         jobs[job.jobid] = Job(rule, name, job.output[0], next(iter(job.log), ""), seconds[kind])
     return Work(jobs, max(1, min(len(jobs), workflow.cores if workflow.local_exec else workflow.nodes or 1)))
+
+
+def kind_of(rule: str) -> str:
+    """What a rule does: its name, without that of its experiment."""
+    return rule.partition(OF)[0]
 
 
 def line(config: Config, workflow) -> str:
@@ -111,8 +116,9 @@ def seconds_of(config: Config, rule: str, wildcards: Mapping[str, str]) -> float
         label = runs.split_label(wildcards["label"])[0]
         passes = estimates.of_instance(config, name, label)[1]
         count *= experiment.repeats if METHODS[experiment.methods[label].method].sampled else 1
+        count = 0 if estimates.made_before(config, name, label) else count
         return start + count * passes / speed / int(wildcards["shards"])
-    if rule == "measure" and METRICS[wildcards["metric"]].asks_model:
+    if rule == "measure" and "metric" in wildcards:  # which asks the model
         rows = getattr(experiment.metrics, wildcards["metric"]).rows() * getattr(experiment.reference, "rows", 1)
         return start + count * experiment.repeats * rows / speed
     return start

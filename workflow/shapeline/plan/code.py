@@ -232,16 +232,15 @@ def _functions(config: Config, experiment: str, label: str) -> list[str]:
 def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     """What gives a metric its needs loads data and models only for those that ask for more than scores."""
     entry, needs = METRICS[metric], "shapeline.metrics.needs"
-    asks = entry.asks_model or entry.asks_documents or entry.asks_truth or entry.asks_randomised
     code = sources(
-        *(module for module in script_modules("measure") if asks or module != needs),
+        *(module for module in script_modules("measure") if entry.asks_data or module != needs),
         entry.function.split(":")[0],
         *(framework_code(config, experiment) if entry.asks_model else ()),
         without=_other_kinds_of(config, experiment),
     )
     parameters = getattr(config.experiments[experiment].metrics, metric)
     own = [file for function in getattr(parameters, "functions", {}).values() for file in user_file(function)]
-    return [*code, *([] if asks else [alone(needs)]), *own]
+    return [*code, *([] if entry.asks_data else [alone(needs)]), *own]
 
 
 def measure_facts(metric: str) -> dict:

@@ -6,7 +6,16 @@ from shapeline.datasets import records
 from shapeline.datasets.registry import SOURCES, WEIGHTS
 from shapeline.datasets.sources import expand
 from shapeline.metrics.registry import PAIRED
-from shapeline.plan.runs import labels, metric_names, shards, trainings, variants
+from shapeline.plan.runs import (
+    free_metrics,
+    is_measured,
+    labels,
+    metric_names,
+    shards,
+    trainings,
+    trainings_measured,
+    variants,
+)
 
 
 def prepared(dataset: str) -> dict[str, str]:
@@ -33,12 +42,11 @@ def score_files(config: Config, experiment: str, label: str) -> list[str]:
 
 
 def metric_files(config: Config, experiment: str, metric: str) -> list[str]:
-    """One file a label; an error to a label is not measured on that label itself."""
-    truth = getattr(config.experiments[experiment].metrics.error, "reference", None) if metric == "error" else None
+    """One file a label."""
     return [
         f"{config.results}/{experiment}/metrics/{metric}/{label}.parquet"
         for label in labels(config, experiment)
-        if label != truth
+        if is_measured(config, experiment, metric, label)
     ]
 
 
@@ -63,13 +71,24 @@ def of_trainings(config: Config, experiment: str, file: str) -> list[str]:
     return [f"{name}@{training}.parquet" for training in trainings(config, experiment, name.rpartition("/")[2])]
 
 
-def randomised_files(config: Config, experiment: str, label: str) -> dict[str, list[str]]:
-    """The scores of a label on every randomised model, and the cards of these models."""
-    models, model = variants(config, experiment), config.experiments[experiment].model
-    return {
-        "randomised": [file for variant in models for file in score_files(config, experiment, f"{label}@{variant}")],
-        "randomised_cards": [model_files(config, f"{model}@{variant}")["card"] for variant in models],
-    }
+def measured_together(config: Config, experiment: str) -> list[tuple[list[str], list[str]]]:
+    """Files that one job measures for a label without the model, with {experiment} and {label} in their paths, and the
+    labels that have these."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for label in labels(config, experiment):
+        files = [
+            f"{config.results}/{{experiment}}/metrics/{metric}/{{label}}{training}.parquet"
+            for metric in free_metrics(config, experiment, label)
+            for training in ("", *(f"@{name}" for name in trainings_measured(config, experiment, label, [metric])))
+        ]
+        found.setdefault(tuple(files), []).append(label)
+    return [([*files], same) for files, same in found.items() if files]
+
+
+def randomised_cards(config: Config, experiment: str) -> list[str]:
+    """The cards of an experiment's randomised models."""
+    model = config.experiments[experiment].model
+    return [model_files(config, f"{model}@{variant}")["card"] for variant in variants(config, experiment)]
 
 
 def model_files(config: Config, model: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ def _is_recorded(path: str, settings: dict) -> bool:
         return False
     if 0 <= record.stat().st_mtime - os.stat(path).st_mtime < RECORDED_WITHIN:
         return True
-    return repr(settings) not in recorded
+    return not any(repr(settings) in kept for kept in recorded)  # of a job with several files they are one of many
 
 
 def record_of(path: str, kind: str = "metadata") -> Path:

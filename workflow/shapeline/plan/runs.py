@@ -55,6 +55,23 @@ def metric_names(config: Config, experiment: str) -> list[str]:
     return [name for name in METRICS if getattr(config.experiments[experiment].metrics, name) is not None]
 
 
+def is_measured(config: Config, experiment: str, metric: str, label: str) -> bool:
+    """An error to a label is not measured on that label itself."""
+    return getattr(getattr(config.experiments[experiment].metrics, metric), "reference", None) != label
+
+
+def free_metrics(config: Config, experiment: str, label: str) -> list[str]:
+    """The metrics of a label that ask no model: one job measures them all."""
+    names = [name for name in metric_names(config, experiment) if not METRICS[name].asks_model]
+    return [name for name in names if is_measured(config, experiment, name, label)]
+
+
+def trainings_measured(config: Config, experiment: str, label: str, metrics: list[str]) -> list[str]:
+    """The model's other trainings whose scores one job measures with a label's own, without the model."""
+    together = any(METRICS[name].paired and not METRICS[name].asks_model for name in metrics)
+    return trainings(config, experiment, label) if together else []
+
+
 def shards(config: Config, experiment: str) -> int:
     """Score files a label: from counts only, so that paths are the same on every machine."""
     return shards_of(config, config.experiments[experiment])
