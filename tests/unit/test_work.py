@@ -81,7 +81,7 @@ def test_a_run_says_what_it_will_take_and_leaves_out_what_makes_no_file(default)
     jobs = [
         one(0, "all", []),
         one(1, "render_theory", ["theory.html"]),
-        one(2, "compare_of_digits", ["c"], experiment="digits"),
+        one(2, "compare-of-digits", ["c"], experiment="digits"),
     ]
     workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: jobs), cores=8, local_exec=True, nodes=None)
     work = planned(loaded, workflow)

@@ -246,7 +246,7 @@ def test_edits_of_what_decides_no_number_here_run_nothing(tiny):
 
 def rules_run(done) -> Counter:
     """The jobs of a run by what they do, as Snakemake itself says it."""
-    return Counter(map(kind_of, re.findall(r"^(?:local)?rule (\w+):", done.stderr, re.M)))
+    return Counter(map(kind_of, re.findall(r"^(?:local)?rule ([\w-]+):", done.stderr, re.M)))
 
 
 ENTRY = """

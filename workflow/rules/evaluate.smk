@@ -41,7 +41,7 @@ for experiment in CONFIG.experiments:
 
         rule:
             name:
-                f"measure{work.OF}{experiment}_{number}"
+                f"measure{work.OF}{experiment}-{number}"
             input:
                 unpack(measure_inputs),
                 script=script_file("measure"),

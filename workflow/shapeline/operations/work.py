@@ -8,7 +8,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.operations import estimates
 from shapeline.plan import code, runs
 
-OF = "_of_"  # in the names of rules that do the same for one experiment each: measure_of_digits_0
+OF = "-of-"  # in the names of rules that do the same for one experiment each, and in no name of an experiment
 TRUST = 10.0  # estimated seconds that must have passed before what they took counts as much as the estimate
 NEARLY = 0.95  # of a running job's time at most counts as done
 
