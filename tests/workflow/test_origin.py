@@ -34,7 +34,7 @@ def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
     shutil.copy2(kernel, kept)
     put(copy.path / R / "scores/occlusion/0-of-1.parquet", kernel)
     wanted = f"{R}/metrics/error/kernel.parquet"
-    stopped = copy.snakemake(wanted, "--forcerun", "measure", "--until", "measure", "--cores", "2", check=False)
+    stopped = copy.snakemake("--forcerun", wanted, "--until", wanted, "--cores", "2", check=False)
     assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of label 'occlusion'" in stopped.stderr
 
     def older(rows, told):
@@ -42,7 +42,7 @@ def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
 
     shutil.copy2(kept, kernel)
     put(kernel, kernel, older)
-    stopped = copy.snakemake(wanted, "--forcerun", "measure", "--until", "measure", "--cores", "2", check=False)
+    stopped = copy.snakemake("--forcerun", wanted, "--until", wanted, "--cores", "2", check=False)
     assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of settings 'older'" in stopped.stderr
 
     page = ("results/reports/tiny.html", "--forcerun", "render_report", "--allowed-rules", "render_report")
@@ -55,7 +55,7 @@ def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
     shutil.copy2(kept, kernel)
     put(kernel, kernel, other_model)
     compared = f"{R}/metrics/cost.parquet"
-    stopped = copy.snakemake(compared, "--forcerun", "compare", "--cores", "2", check=False)
+    stopped = copy.snakemake("--forcerun", compared, "--until", compared, "--cores", "2", check=False)
     assert stopped.returncode
     assert f"{R}/scores/exact/0-of-1.parquet and {R}/scores/kernel/0-of-1.parquet are of other models" in stopped.stderr
     assert f"rm {R}/scores/exact/0-of-1.parquet {R}/scores/kernel/0-of-1.parquet && snakemake" in stopped.stderr
