@@ -24,7 +24,8 @@ def test_environments_have_the_pins_of_the_requirements(root):
             assert required[name] == version, (file.name, name)
 
 
-CONDA = r"^rule (\w+):\n(?:(?!^\S).*\n)*? {4}conda:\n +\"([\w./]+)\"\n(?:(?!^\S).*\n)*? {4}script:\n +\"([\w./]+)\""
+BODY = r"(?:(?!^\S|^ *rule\b).*\n)*?"
+CONDA = rf"""^ *rule(?: |:\n +name:\n +f")(\w+).*\n{BODY} +conda:\n +"([\w./]+)"\n{BODY} +script:\n +"([\w./]+)\""""
 WITHOUT = """
 import sys
 class Absent:
