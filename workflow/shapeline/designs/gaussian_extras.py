@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 
-from shapeline.designs.gaussian_fit import JITTER, Data, Extra
+from shapeline.designs.gaussian_fit import JITTER, Data, Extra, inverses
 from shapeline.designs.gaussian_moments import correlation
 
 CURVE = 0.1  # variance of the first wave, relative to a coalition's
@@ -60,7 +60,7 @@ def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
     m = data.shape[1]
     matrix = correlation(data.rows, relevance)
     matrix[:, np.arange(m), np.arange(m)] += rest[:, None] + data.noise + JITTER
-    inverse = np.linalg.inv(matrix)
+    inverse = inverses(matrix)
     top = np.argsort(-relevance, axis=1)[:, :AMONG]
     tried, own = _tried(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
     members = np.concatenate([top[:, triples(top.shape[1]).T], np.repeat(top[:, :, None], 3, axis=2)], axis=1)
