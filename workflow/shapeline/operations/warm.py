@@ -30,7 +30,7 @@ LIBRARIES = {
     "onnx": ("onnxruntime",),  # of jobs that ask the graph of a network for values
     "skops": ("skops.io",),  # which imports scikit-learn and torch, for seconds
     "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
-    "report": ("papermill", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
+    "report": ("papermill", "black", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # as whole runs are forks in tests
 }
 # Of the package what most jobs import, and no other library with it.
@@ -44,6 +44,7 @@ OWN = {
         "shapeline.report.index",
         "shapeline.report.sections.combined",
         "shapeline.report.sections.localization",
+        "shapeline.report.first_page",
     ),
 }
 FEWEST = 6  # jobs of a run from which a server is worth its own start

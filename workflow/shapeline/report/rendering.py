@@ -39,7 +39,9 @@ def watch():
 
 threading.Thread(target=watch, daemon=True).start()
 gc.set_threshold(100_000, 50, 50)
-launch_new_instance([*sys.argv[1:], f"--IPKernelApp.parent_handle={parent}"])
+sys.modules["debugpy"] = None  # nobody steps through a page, or asks for its history, which would be a file
+unused = ["--HistoryManager.enabled=False"]
+launch_new_instance([*sys.argv[1:], f"--IPKernelApp.parent_handle={parent}", *unused])
 """
 
 
@@ -132,7 +134,6 @@ def _kernel() -> Iterator[tuple[str, dict[str, str]]]:
             "env": {
                 "IPYTHONDIR": str(Path(folder, "ipython")),
                 "MPLBACKEND": "agg",
-                "PYDEVD_DISABLE_FILE_VALIDATION": "1",
             },
         }
         place = Path(folder, "kernels", KERNEL, "kernel.json")
@@ -164,8 +165,6 @@ def _tidy(node, notebook: Path, metadata: dict) -> None:
 
 def _body(node) -> str:
     """The outputs and texts of the cells as HTML: no code, no prompts, no warnings, nothing from a network."""
-    from nbconvert import HTMLExporter
-
     shown = copy.deepcopy(node)
     pages: list[str] = []
     for cell in shown.cells:
@@ -175,15 +174,21 @@ def _body(node) -> str:
             if "text/html" in output.get("data", {}):  # put back below: HTML of megabytes is not read as HTML again
                 pages.append("".join(output.data["text/html"]))
                 output.data["text/html"] = f"<i>{PLACE}{len(pages)};</i>"
-    exporter = HTMLExporter(
+    body = _exporter().from_notebook_node(shown)[0]
+    return re.sub(rf"<i>{PLACE}(\d+);</i>", lambda place: pages[int(place[1]) - 1], body)
+
+
+@functools.cache
+def _exporter():
+    from nbconvert import HTMLExporter
+
+    return HTMLExporter(
         template_name="basic",
         exclude_input=True,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
         exclude_anchor_links=True,
     )
-    body = exporter.from_notebook_node(shown)[0]
-    return re.sub(rf"<i>{PLACE}(\d+);</i>", lambda place: pages[int(place[1]) - 1], body)
 
 
 def _with_navigation(body: str) -> str:
