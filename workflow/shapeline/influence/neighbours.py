@@ -49,8 +49,9 @@ class Neighbours:
         chosen = np.asarray(list(categorical), int)
         if len(chosen) and not (0 <= chosen.min() and chosen.max() < n):
             raise ShapelineError(f"{where}: categorical={list(categorical)}; columns are numbered 0 to {n - 1}.")
-        self.categorical = np.unique(chosen)
-        self.numeric = np.setdiff1d(np.arange(n), self.categorical)
+        plain = np.ones(n, bool)
+        plain[chosen] = False
+        self.categorical, self.numeric = np.flatnonzero(~plain), np.flatnonzero(plain)
         # Only the values that points have matter: other rows equal none of them. (p, columns) codes into `values`.
         coded = [np.unique(self.points[:, column], return_inverse=True) for column in self.categorical]
         self.values = [values for values, _ in coded]
@@ -199,7 +200,7 @@ class Neighbours:
         """Rows moved to the centre and behind them 0 or 1/sqrt 2 for each category of the points."""
         work = np.promote_types(rows.dtype, dtype)  # digits are cast away after the origin has moved, not before
         plain = rows if not len(self.categorical) else rows[:, self.numeric]
-        moved = self.space.array(plain.astype(work, copy=False)) - self.space.array(self.centre, work.name)
+        moved = self.space.array(plain.astype(work, copy=False)) - self.space.array(self.centre.astype(work))
         moved = self.space.cast(moved, dtype)
         if not len(self.categorical):
             return moved
