@@ -105,8 +105,7 @@ def _pixels(drawing: Figure) -> bytes:
     drawing.set_dpi(2 * PIXELS_PER_INCH)
     canvas = FigureCanvasAgg(drawing)
     canvas.draw()
-    buffer, cells = io.BytesIO(), np.asarray(canvas.buffer_rgba())[..., :3]
-    picture = Image.fromarray(cells)
+    buffer, picture = io.BytesIO(), Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     # The colours that lie farthest apart: those of small parts too, which the usual choice merges, in half the time.
     few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     apart = max(most for _, most in ImageChops.difference(few.convert("RGB"), picture).getextrema())
