@@ -145,6 +145,17 @@ def test_a_dry_run_lists_by_rule_and_label(said):
     ]
 
 
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [("measure-of-digits-1", "measure"), ("all, measure-of-digits-0, measure-of-tiny-0", "all, measure")],
+)
+def test_the_reasons_of_a_dry_run_name_what_is_done_and_not_for_which_experiment(said, rules, told):
+    said.workflow.dryrun = True
+    said.event("workflow_started")
+    said.event(None, f"Reasons:\n    params have changed since last execution:\n        {rules}")
+    assert said.screen.getvalue().splitlines()[-1].strip() == told
+
+
 def test_a_terminal_has_one_line_of_progress(said, monkeypatch):
     said.shown.live, said.shown.clear = True, jobs.CLEAR
     said.event("workflow_started")

@@ -350,6 +350,10 @@ def test_a_lost_record_with_an_edited_configuration_stops_and_names_what_is_stal
             assert stopped.returncode
             assert f"rm {R}/scores/kernel/0-of-1.parquet results/reports/tiny.ipynb && snakemake" in said
             assert "scores/exact" not in said
+        with edited(tiny, changed(**{E_ + "metrics__efficiency": {}})):  # which the page lacks, as new as it is
+            stopped = tiny.snakemake("-n", check=False)
+            said = stopped.stdout + stopped.stderr
+            assert stopped.returncode and "rm results/reports/tiny.ipynb && snakemake" in said
     finally:
         shutil.rmtree(kept)
         shutil.move(tiny.path / "elsewhere", kept)

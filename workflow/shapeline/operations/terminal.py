@@ -24,7 +24,7 @@ PAGES = ("render_report", "render_theory", "render_accuracy", "render_index")
 SHOWN = ("Nothing to be done", "Will exit after", "Trying to restart", "Reasons:", "This was a dry-run")
 HIDDEN = ("At least one job did not complete", "Exiting because a job execution failed")
 ABOVE = "(check individual jobs above for details)"
-LISTED = re.compile(r"[\w-]+(, [\w-]+)+$", re.MULTILINE)  # rules that have a reason
+LISTED = re.compile(r"[\w-]+(, [\w-]+)*$", re.MULTILINE)  # rules that have a reason
 DIED = re.compile(r"died with <Signals\.(\w+)|exit status (1[3-9]\d)\b")
 PLAIN_EVERY = 30.0  # seconds between two lines of progress where the output is no terminal
 

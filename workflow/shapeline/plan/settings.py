@@ -5,7 +5,7 @@ from shapeline.config.types import Config
 from shapeline.datasets.registry import remote_files
 from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
-from shapeline.plan.runs import all_labels, labels, shards, split_label, trainings
+from shapeline.plan.runs import all_labels, labels, metric_names, shards, split_label, trainings
 
 
 def fetch_settings(source: str, file: str) -> dict:
@@ -137,6 +137,7 @@ def report_settings(config: Config, experiment: str) -> dict:
             "repeats": entry.repeats,
             "seeds": None if entry.seeds == 1 else entry.seeds,
             "exact": getattr(entry.metrics.error, "reference", None),
+            "metrics": metric_names(config, experiment),
             "labels": described,
             "order": labels(config, experiment),
         }
