@@ -1,6 +1,7 @@
 """Paths shared by all tests; the folder of real data is named by SHAPELINE_DATA."""
 
 import copy
+import gc
 import os
 import signal
 from pathlib import Path
@@ -20,6 +21,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What the tests import stays, so that looking through it for garbage, time and again, is for nothing."""
+    gc.disable()
+    collected = yield
+    gc.freeze()
+    gc.enable()
+    return collected
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Tests of one file go to one worker, unless they name a group: what a file makes once is made once.
 
