@@ -1,5 +1,6 @@
 """Runs that take turns, so that a machine that others use too slows all of them alike, and what their times say."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ import numpy as np
 
 TURNS = 5
 FEW, SLOW = 3, 3.0  # turns of a run that takes longer than so many seconds
-PAUSE = 0.2  # seconds: the threads of the run before wait actively for a while, those of BLAS for a tenth
+# Seconds: the threads of the run before wait actively for a while, those of BLAS for a tenth; one thread leaves none.
+PAUSE = 0.0 if os.environ.get("OMP_NUM_THREADS") == "1" else 0.2
 
 Run = Callable[[], tuple[float, int]]  # -> seconds, evaluations
 
