@@ -24,7 +24,7 @@ X[2, 0] = 100.0  # the instance that the model dwells on
 
 
 class Dwelling(torch.nn.Module):
-    """A linear model that stays for two seconds over rows with a large first number."""
+    """A linear model that stays longer than the limit over rows with a large first number."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class Dwelling(torch.nn.Module):
 
     def forward(self, rows):
         if (rows[:, 0] > 50).any():
-            time.sleep(2)
+            time.sleep(0.7)
         return self.inner(rows)
 
 
