@@ -97,6 +97,10 @@ def test_a_failed_job_has_its_cause_in_one_line_and_its_log(said):
     begins(said, 2, "render_report")
     said.event("error", raised.replace("returned non-zero exit status 1", "died with <Signals.SIGKILL: 9>"))
     said.event("job_error", jobid=2, **{**failed, "log": ["2.log"]})
+    of_cluster = (
+        "SLURM-job '7' failed,\nSLURM status is: 'CANCELLED'. For further error details see the cluster/cloud log."
+    )
+    said.event("job_error", jobid=2, **{**failed, "rule_msg": of_cluster, "log": ["3.log"]})
     said.event(None, "Exiting because a job execution failed. Look above", logging.ERROR)
     said.shown.end(False, "index", list)
     assert said.screen.getvalue().splitlines() == [
@@ -104,6 +108,8 @@ def test_a_failed_job_has_its_cause_in_one_line_and_its_log(said):
         "  its log: 1.log",
         "[render_report digits] error: ended by SIGKILL",
         "  its log: 2.log",
+        "[render_report digits] error: SLURM-job '7' failed, SLURM status is: 'CANCELLED'.",
+        "  its log: 3.log",
         "3 of 3 jobs are not done; once that is mended the same command goes on",
     ]
 

@@ -25,6 +25,7 @@ SHOWN = ("Nothing to be done", "Will exit after", "Trying to restart", "Reasons:
 HIDDEN = ("At least one job did not complete", "Exiting because a job execution failed")
 ABOVE = "(check individual jobs above for details)"
 LISTED = re.compile(r"[\w-]+(, [\w-]+)*$", re.MULTILINE)  # rules that have a reason
+FURTHER = "For further error details"  # what a cluster did with a job stands before it
 DIED = re.compile(r"died with <Signals\.(\w+)|exit status (1[3-9]\d)\b")
 PLAIN_EVERY = 30.0  # seconds between two lines of progress where the output is no terminal
 
@@ -128,7 +129,8 @@ class Terminal(logging.Handler):
         died = self.died.pop(record.thread, "")
         if interrupts.PRESSED.is_set():
             return
-        cause = cause_of(record.log) or (f"ended by {died}" if died else "ended without a word")
+        of_cluster = " ".join((record.rule_msg or "").partition(FURTHER)[0].split())
+        cause = cause_of(record.log) or (f"ended by {died}" if died else of_cluster or "ended without a word")
         job = self.work.jobs.get(record.jobid)
         self._line(f"[{job.name if job else kind_of(record.rule_name)}] error: {cause}")
         self._line(f"  its log: {', '.join(record.log)}")
