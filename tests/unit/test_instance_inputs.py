@@ -71,23 +71,30 @@ def test_calibration_on_tokens():
     assert form.rate > 0 and form.difference < 1e-5
 
 
+def blurred():
+    """A model, pictures, and the blur of each."""
+    inputs = np.random.default_rng(1).random((5, 1, 8, 8), dtype=np.float32)
+    reference = references.build({"kind": "blur", "sigma": 1.0}, dataset(inputs, kind="image", scale=255), 0)
+    return architectures.build("digits_cnn", side=8), inputs, reference
+
+
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("batch", [1, 5, 64])
 @pytest.mark.parametrize("own_masks", [False, True])
 def test_a_blur_is_each_instances_own(name, batch, own_masks):
-    rng = np.random.default_rng(1)
-    inputs = rng.random((5, 1, 8, 8), dtype=np.float32)
-    model = architectures.build("digits_cnn", side=8)
-    reference = references.build({"kind": "blur", "sigma": 1.0}, dataset(inputs, kind="image", scale=255), 0)
+    model, inputs, reference = blurred()
     built = features.build({"kind": "patch", "size": 2}, {"input_shape": [1, 8, 8]})
-    masks = rng.random((5, 12, 16) if own_masks else (12, 16)) < 0.5
+    masks = np.random.default_rng(2).random((5, 12, 16) if own_masks else (12, 16)) < 0.5
     targets = np.array([0, 1, 1, 0, 1])
     values = questions.values(model, inputs, reference, masks, built, targets=targets, form=Form(name, batch))
     for i in range(5):
         filler = reference.of(inputs[i : i + 1])[0, 0]
         expected = by_hand(model, inputs[i], filler, masks[i] if own_masks else masks, built, targets[i])
         np.testing.assert_allclose(values[i], expected, atol=2e-5)
-    assert calibration.calibrate(model, inputs, reference).rate > 0
+
+
+def test_calibration_with_a_blur():
+    assert calibration.calibrate(*blurred()).rate > 0
 
 
 def test_rows_of_each_label_over_superpixels_and_words():
