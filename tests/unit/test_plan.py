@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import inspect
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import shutil
 
 import pandas as pd
 import pytest
+from snakemake import common, rules
 
 from shapeline import scores
 from shapeline.config import validation
@@ -393,3 +395,21 @@ def test_a_budget_too_small_for_any_document_is_told_before_any_job(default):
     default["experiments"]["reviews"]["budget"] = 1
     with pytest.raises(ShapelineError, match=r"reviews\.budget: 1 x d is too few for kernel_shap: set 2"):
         validation.load(default)
+
+
+def test_parameters_of_a_function_are_looked_up_once(monkeypatch):
+    seen = []
+    monkeypatch.setattr(rules, "get_function_params", None)
+    monkeypatch.setattr(
+        common, "get_function_params", lambda one: seen.append(one) or inspect.signature(one).parameters
+    )
+    answers.keep_parameters()
+    answers.keep_parameters()
+
+    def asked(wildcards, input):
+        pass
+
+    for _ in range(3):
+        assert common.get_input_function_aux_params(asked, {"input": 1, "output": 2}) == {"input": 1}
+        assert [*rules.get_function_params(asked)] == ["wildcards", "input"]
+    assert seen == [asked]

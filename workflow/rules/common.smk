@@ -46,6 +46,7 @@ shell.prefix(interrupts.PREFIX)
 if workflow.is_main_process:
     interrupts.catch()
     kept.put_back()
+    plan.keep_parameters()
 
 CONFIG = read_config(config)
 RULES_FOLDER = workflow.current_basedir

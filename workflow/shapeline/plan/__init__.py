@@ -58,6 +58,7 @@ __getattr__, __dir__ = names_from(
         "asked_of_measured": "asked",
         "asked_of_shown": "asked",
         "keep_answers": "kept",
+        "keep_parameters": "kept",
         "check_records": "records",
         "with_what_is_here": "here",
         "not_here": "here",

@@ -18,6 +18,16 @@ def keep_answers(config: Config) -> None:
     _ANSWERS.clear()
 
 
+def keep_parameters() -> None:
+    """Have Snakemake (9.27) look once at the parameters of each function of the rules: it looks twice for each job, a
+    tenth of what it plans a run in. Of one that looks elsewhere nothing changes."""
+    from snakemake import common, rules
+
+    if hasattr(common, "get_function_params") and not hasattr(common.get_function_params, "cache_info"):
+        common.get_function_params = functools.cache(common.get_function_params)
+        rules.get_function_params = common.get_function_params
+
+
 def kept(function: Callable[..., Answer]) -> Callable[..., Answer]:
     """A function of a configuration and names, asked once for the same names; its answer is not to be changed."""
 
