@@ -48,7 +48,7 @@ OWN = {
     ),
 }
 FEWEST = 6  # jobs of a run from which a server is worth its own start
-IDLE = 10.0  # seconds without a job, after which a run's server of a framework ends: it holds up to 600 MB
+IDLE = 2.0  # seconds without a job, after which a run's server of a framework ends: it holds up to 600 MB
 MOST = 1 << 20  # bytes of a request: arguments and environment
 
 
