@@ -52,16 +52,14 @@ for experiment in CONFIG.experiments:
             wildcard_constraints:
                 experiment=experiment,
                 label="|".join(labels),
-            priority: lambda w: turn(w.experiment)
+            priority: turn(experiment)
             conda:
-                lambda w: plan.environment(
-                    CONFIG, CONFIG.experiments[w.experiment].model
-                )
+                plan.environment(CONFIG, CONFIG.experiments[experiment].model)
             threads: 1
             resources:
                 device="cpu",
-                framework=lambda w: plan.job_libraries(
-                    CONFIG, CONFIG.experiments[w.experiment].model
+                framework=plan.job_libraries(
+                    CONFIG, CONFIG.experiments[experiment].model
                 ),
                 asked=lambda w: plan.asked_of_scores(
                     CONFIG, w.experiment, w.label, measured_by(w)
@@ -92,7 +90,7 @@ for experiment in CONFIG.experiments:
                 f"{RESULTS}/logs/compare/{{experiment}}.log",
             wildcard_constraints:
                 experiment=experiment,
-            priority: lambda w: turn(w.experiment)
+            priority: turn(experiment)
             conda:
                 "../../envs/report.yaml"
             threads: 1

@@ -18,8 +18,8 @@ for output in snakemake.output:
     metric = Path(output).stem
     files = [path for path in snakemake.input.measured if origin.measured_at(path)[0] == metric]
     for path in files:
-        told = dict(zip(("metric", "label"), origin.measured_at(path), strict=True))
-        origin.check(path, experiment=experiment, **told, settings_digest=asked[metric])
+        label = origin.measured_at(path)[1]
+        origin.check(path, experiment=experiment, metric=metric, label=label, settings_digest=asked[metric])
     origin.check_ends([file for path in files for file in scores.metadata(path)["scores"]])
     parts = (pd.concat(map(scores.read_table, files[a : a + FEW])) for a in range(0, len(files), FEW))
     compared = pd.concat(map(compare, parts)).sort_values("label", kind="stable", ignore_index=True)
