@@ -55,7 +55,7 @@ def memory(framework: str, evaluations: int) -> dict[str, float]:
     features = build({"kind": "patch", "size": 4}, {"input_shape": (1, 28, 28)})
     inputs = np.random.default_rng(0).random((1, 1, 28, 28), dtype=np.float32)
     masks = np.random.default_rng(1).integers(0, 2, (evaluations, features.d), dtype=bool)
-    form = Form("plain" if framework == "tensorflow" else "frozen", 256)
+    form = Form("plain" if framework == "tensorflow" else "onnx", 256)
     values = Question(model, Reference(inputs), features, form=form).values(inputs, masks)
     asked = masks.nbytes + values.nbytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

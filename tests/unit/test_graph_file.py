@@ -1,6 +1,7 @@
 """The graph beside a network's weights says what the network says, and is used where it is that of these weights."""
 
 import json
+import multiprocessing
 from types import SimpleNamespace
 
 import numpy as np
@@ -131,6 +132,45 @@ def test_where_memory_runs_out_fewer_rows_are_asked(tmp_path, monkeypatch):
     graph.module = onnx_graph.Graph(small)
     np.testing.assert_allclose(questions.values(graph, *asked), expected, atol=1e-6)
     assert graph.most_rows <= 9
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 500])
+def test_rows_are_shared_out_to_threads_and_come_back_in_order(rows):
+    model = architectures.build("mlp", "torch", classes=3)
+    given = drawn(rows, (30,), 0)
+    content = torch_export.graph(model.module, given)
+    alone, shared = onnx_graph.opened(content, 1), onnx_graph.opened(content, 3)
+    assert (alone.shares, shared.shares) == (1, 3)
+    np.testing.assert_allclose(shared(given), alone(given), atol=1e-6)
+
+
+def test_rows_of_a_large_graph_have_all_threads_each(monkeypatch):
+    assert onnx_graph.threads_and_shares(b"small", 5) == (1, 5)
+    monkeypatch.setattr(onnx_graph, "SMALL", 4)
+    assert onnx_graph.threads_and_shares(b"large", 5) == (5, 1)
+
+
+def test_what_a_share_of_the_rows_raises_is_raised():
+    def run(rows):
+        if rows.max() == 9:
+            raise MemoryError("of the last share")
+        return rows
+
+    with pytest.raises(MemoryError, match="of the last share"):
+        onnx_graph.by_shares(run, np.arange(10), 4)
+
+
+def test_a_fork_of_a_process_that_shared_rows_out_shares_its_own():
+    model = architectures.build("mlp", "torch", classes=3)
+    graph = onnx_graph.opened(torch_export.graph(model.module, drawn(2, (30,), 0)), 2)
+    given = drawn(40, (30,), 0)
+    expected, context = graph(given), multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send(graph(given)), daemon=True)
+    child.start()
+    said = receiver.recv() if receiver.poll(20) else None
+    child.kill()
+    np.testing.assert_array_equal(said, expected)
 
 
 def break_bytes(folder):

@@ -17,7 +17,7 @@ from shapeline.engine.checks import as_array, check_finite, given_rows, shared_r
 from shapeline.engine.forms import GRAPH_WORTH, Form, FormRefused
 from shapeline.engine.question import Question
 from shapeline.engine.tiles import KEPT_OUTPUTS, LARGEST_BATCH, MASK_BYTES, tile
-from shapeline.engine.torch_forms import FORMS
+from shapeline.engine.torch_forms import TRIED
 from shapeline.engine.torch_rows import Runner, evaluating, filler, runner_of, score_on_device
 from shapeline.errors import MethodFailure
 from shapeline.game.references import Reference
@@ -114,7 +114,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
                 difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference)
             )
 
-        forms = tuple(FORMS)
+        forms = TRIED[plain.device.type]
         # Large models start with small batches, so that no single call takes more than a moment.
         smallest = 1 << int(np.clip(math.log2(MOMENT / single), 0, math.log2(FEW_ROWS)))
         plan = search.Search(

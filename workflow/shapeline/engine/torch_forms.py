@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from shapeline.engine.forms import Form, FormRefused
-from shapeline.engine.torch_onnx import exported
+from shapeline.engine.torch_onnx import any_side, exported
 from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
@@ -104,7 +104,13 @@ def _compiled_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[
     return forward
 
 
-# Beside plain, in the order in which they are tried.
 FORMS = {"plain": None, "onnx": exported, "frozen": _frozen, "channels_last": _channels_last}
-# Never tried unless an experiment asks for them: they are slow to make, or change numbers.
-ASKED = {"bfloat16": _bfloat16, "compiled": _compiled, "compiled_bfloat16": _compiled_bfloat16}
+# Which are tried, in this order. On the CPU a trace run by torch is slower than one run by ONNX Runtime.
+TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "frozen", "channels_last")}
+# Never tried unless an experiment asks for them: they are slow to make, or change numbers; the last is that of crops.
+ASKED = {
+    "bfloat16": _bfloat16,
+    "compiled": _compiled,
+    "compiled_bfloat16": _compiled_bfloat16,
+    "onnx_any_side": any_side,
+}

@@ -105,8 +105,8 @@ class LocalCrops:
     @classmethod
     def of(cls, trunk: Trunk, form: Form, inputs: np.ndarray, absent: np.ndarray, device) -> "LocalCrops":
         forward, name = trunk.layers, form.name
-        if name == "onnx":  # its graph takes pictures of one size
-            form, name = dataclasses.replace(form, name="frozen"), "frozen"
+        if name == "onnx":  # whose graph takes pictures of one size
+            form = dataclasses.replace(form, name="onnx_any_side")
         if name != "plain":
             layers = Classifier("torch", "the model's convolutions", trunk.layers)
             try:

@@ -4,6 +4,10 @@ Of a Classifier whose `runtime` is "onnx" this is the module, and these are the 
 place.
 """
 
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +17,7 @@ from shapeline.errors import ShapelineError, first_line
 
 FILE = "model.onnx"
 LARGEST = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
+SMALL = 1 << 26  # bytes of a graph whose rows are shared out to threads; in a larger one a row is enough for them all
 TOLERANCE = 1e-5  # by which it may differ from the network in log-probability, as any form of the engine
 
 
@@ -22,22 +27,52 @@ class Refused(ShapelineError):
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Rows (n, *input_shape), float32 or of token ids int32, to the network's outputs (n, outputs) float32."""
+    """Rows (n, *input_shape), float32 or of token ids int32, to the network's outputs (n, outputs) float32.
+
+    shares: in so many parts rows are asked at the same time, each by one thread.
+    """
 
     session: Any
+    shares: int = 1
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Raises MemoryError where memory runs out, RuntimeError for what else ONNX Runtime says."""
+        return by_shares(self._run, np.ascontiguousarray(rows), self.shares)
+
+    def _run(self, rows: np.ndarray) -> np.ndarray:
         from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
         [given], [said] = self.session.get_inputs(), self.session.get_outputs()
         try:
-            [outputs] = self.session.run([said.name], {given.name: np.ascontiguousarray(rows)})
+            [outputs] = self.session.run([said.name], {given.name: rows})
         except Exception as error:  # its own classes are derived from Exception itself
             if type(error).__module__ != failures.__name__:
                 raise
             raise (MemoryError if "alloc" in str(error) else RuntimeError)(first_line(error)) from error
         return outputs.reshape(len(rows), -1)
+
+
+def threads_and_shares(content: bytes, threads: int) -> tuple[int, int]:
+    """Threads of an operation, 0 for all, and parts of the rows that are asked at the same time, for a graph in the
+    bytes of a file that may take so many threads, 0 for all.
+
+    Threads that have rows of their own wait for nobody: by two of them small networks are 1.1 to 1.8 times as fast.
+    """
+    return (threads, 1) if len(content) > SMALL else (1, threads or len(os.sched_getaffinity(0)))
+
+
+def by_shares(run: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, shares: int) -> np.ndarray:
+    """What `run` says of rows, in so many parts at the same time."""
+    shares = min(shares, len(rows))
+    if shares < 2:
+        return run(rows)
+    return np.concatenate(list(_pool(shares, os.getpid()).map(run, np.array_split(rows, shares))))
+
+
+@functools.cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads of this process: those of one that was forked from are not there."""
+    return ThreadPoolExecutor(threads, "shapeline-graph")
 
 
 def opened(content: bytes, threads: int) -> Graph:
@@ -46,11 +81,11 @@ def opened(content: bytes, threads: int) -> Graph:
     from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads, shares = threads_and_shares(content, threads)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # rows are filled on these processors
     options.log_severity_level = 4
     try:
-        return Graph(onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]))
+        return Graph(onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]), shares)
     except Exception as error:
         if type(error).__module__ != failures.__name__:
             raise

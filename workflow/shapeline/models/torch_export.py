@@ -17,9 +17,10 @@ NEEDED = ("onnx", "onnxruntime")
 FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)  # of a trace
 
 
-def graph(module: torch.nn.Module, rows: np.ndarray) -> bytes:
+def graph(module: torch.nn.Module, rows: np.ndarray, free: tuple[int, ...] = (0,)) -> bytes:
     """The module on the CPU as a graph of ONNX, traced on rows in evaluation mode, for batches of any size.
 
+    free: axes of the rows whose size may be another in each call: of convolutions alone also the sides of pictures.
     Of equal modules the bytes are equal. By the exporter that traces: it takes a hundredth of a second where the one by
     torch.export takes seconds. Raises Refused without ONNX Runtime, and for what cannot be exported, or would be frozen
     as these rows took it.
@@ -27,9 +28,11 @@ def graph(module: torch.nn.Module, rows: np.ndarray) -> bytes:
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise Refused(f"{missing[0]} is not installed")
     check_size(sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())))
-    content, free = io.BytesIO(), {"rows": {0: "n"}}
+    content, named = io.BytesIO(), {"rows": {axis: f"n{axis}" for axis in free}}
     with evaluation_mode(module), tracing("the export"), _silent():
-        torch.onnx.export(module, (torch.tensor(rows),), content, dynamo=False, input_names=["rows"], dynamic_axes=free)
+        torch.onnx.export(
+            module, (torch.tensor(rows),), content, dynamo=False, input_names=["rows"], dynamic_axes=named
+        )
     return content.getvalue()
 
 
