@@ -118,7 +118,9 @@ def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance(
     ("arguments", "words"),
     [
         ({"method": "kernel_shp"}, "Did you mean 'kernel_shap'"),
-        ({"method": "lime", "rige": 1.0}, "Did you mean 'ridge'"),
+        ({"method": "lime", "rige": 1.0}, "lime: there is no parameter 'rige'. Did you mean 'ridge'"),
+        ({"nsamples": 9}, "no parameter 'nsamples'. It has none of its own; budget= says how many evaluations.$"),
+        ({"method": "saliency", "nsamples": 9}, "no parameter 'nsamples'. It has none of its own.$"),
         ({"method": "kernel_shap", "budget": 1}, "minimum for d = 6 is 12"),
         ({"method": "l_shapley", "order": -1}, "order"),
         ({"reference": "meen"}, "Did you mean 'mean'"),
@@ -141,6 +143,14 @@ def test_a_mistake_is_one_line(arguments, words):
     with pytest.raises(ShapelineError, match=words) as failure:
         shapeline.explain(linear(), **{"inputs": X, "features": "column", **arguments})
     assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("what", ["inputs", "reference", "background"])
+def test_pictures_that_hold_nan_are_refused_by_name(what):
+    pictures = np.zeros((3, 1, 4, 4), np.float32)
+    pictures[2, 0, 1, 1] = np.nan
+    with pytest.raises(ShapelineError, match=f"{what}: the picture at position 2 holds NaN; give numbers"):
+        shapeline.explain(linear(), **{"inputs": np.zeros((1, 1, 4, 4)), what: pictures})
 
 
 @pytest.mark.parametrize("target", [None, 0])

@@ -100,9 +100,12 @@ def checked_settings(method: str, parameters: dict, budget: float | dict) -> dic
     except ValidationError as failure:
         first = failure.errors()[0]
         key = ".".join(map(str, first["loc"]))
+        if first["type"] != "extra_forbidden":
+            raise ShapelineError(f"{method}: {key}: {first['msg']}.") from None
         allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *PLANNED)]
-        hint = nearest(key, allowed) if first["type"] == "extra_forbidden" else ""
-        raise ShapelineError(f"{method}: {key}: {first['msg']}.{hint}") from None
+        spend = "; budget= says how many evaluations." if METHODS[method].sampled else "."
+        own = nearest(key, allowed) if allowed else f" It has none of its own{spend}"
+        raise ShapelineError(f"{method}: there is no parameter '{key}'.{own}") from None
     return settings
 
 

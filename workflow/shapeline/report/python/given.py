@@ -327,6 +327,7 @@ def _array(
             f"explain: inputs have shape {inputs.shape}, channels last; give np.moveaxis(inputs, -1, 1), and a model "
             "that takes channels first"
         )
+    _check_pictures("inputs", inputs)
     kind = "text" if tokens else {1: "table", 3: "image"}.get(len(shape), "array")
     card: dict = {"input_shape": list(shape)}
     if kind == "table":
@@ -349,7 +350,15 @@ def _rows_like(what: str, rows: Any, inputs: np.ndarray) -> np.ndarray | None:
     rows = rows[None] if rows.shape == shape else rows
     if rows.shape[1:] != shape or not len(rows):
         raise ShapelineError(f"explain: the {what} has shape {rows.shape}; one input has shape {shape}")
+    _check_pictures(what, rows)
     return rows
+
+
+def _check_pictures(what: str, rows: np.ndarray) -> None:
+    """No NaN, which in pictures means that a patch is left out; in tables it may be a value that is missing."""
+    if rows.ndim == 4 and np.isnan(rows).any():
+        place = np.isnan(rows).any(axis=(1, 2, 3)).argmax()
+        raise ShapelineError(f"explain: {what}: the picture at position {place} holds NaN; give numbers")
 
 
 def _names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
