@@ -66,6 +66,16 @@ def test_a_configuration_is_made_by_looking_at_the_file(
     assert ("exact" in config.experiments["mine"].methods) == (source == "table_file")
 
 
+def test_a_target_has_no_missing_cells_and_texts_have_classes(tmp_path):
+    table = pd.DataFrame({"income": [1.5, None] * 30, "age": range(60), "note": ["words about a customer"] * 60})
+    table["left"] = ["yes", "no"] * 30
+    table.to_csv(tmp_path / "customers.csv", index=False)
+    given = starting.configuration(tmp_path / "customers.csv")
+    assert "target: left " in given and "text: note    # of the other columns none is read" in given
+    given = starting.configuration(tmp_path / "customers.csv", target="age")  # 60 numbers: no classes
+    assert "source: table_file" in given and "task: regression" in given
+
+
 def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path):
     given = starting.configuration(made(tmp_path, "mixed"))
     assert "source: pipeline.skops" in given and "skops.io.dump" in given

@@ -6,7 +6,8 @@ from shapeline.errors import ShapelineError
 from shapeline.operations import starting_models
 from shapeline.operations.starting_models import PICTURES, Ready
 
-TARGETS = ("target", "label", "class", "y", "outcome", "survived", "income", "sentiment", "opinion", "quality", "price")
+TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
+TARGETS += ("income", "sentiment", "opinion", "quality", "price")
 LONG = 4  # words a cell on average, from which a column is one of texts
 FEW = 20  # different numbers of a target that are classes
 MOST_EXACT = 13  # columns, with the target, up to which all coalitions are asked
@@ -44,8 +45,9 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
 
     table = table_file.frame(path)
     names = list(table)
-    target = _target(names) if target is None else target
+    target = _target(table) if target is None else target
     table_file.named(path, names, "target", target)
+    regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
     labels = {str(value).casefold() for value in table[target].dropna().unique()}
     texts = {
         name: float(table[name].dropna().str.split().str.len().mean())
@@ -53,10 +55,10 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
         if name != target and not table[name].isna().all() and _is_text(table[name])
     }
     longest = max(texts, key=texts.get, default=None)
-    if longest is not None and texts[longest] >= LONG:
+    if longest is not None and texts[longest] >= LONG and not regression:
         if ready:
             ready.check("text", path, labels)
-        return _texts(path, target, longest, table[longest], model, ready)
+        return _texts(path, target, table, longest, model, ready)
     if ready:
         ready.check("table", path, labels)
         if ready.sides and ready.sides != (len(names) - 1,):
@@ -64,7 +66,6 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
                 f"{ready.source} takes {ready.sides[0]} columns, and {path} has {len(names) - 1} beside '{target}'; "
                 "--target names another, or leave columns out of the file"
             )
-    regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
     features = table.drop(columns=target)
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
     how = f"source: {model}" if model else "architecture: mlp" if plain else "source: pipeline.skops"
@@ -81,13 +82,13 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     )
 
 
-def _texts(path: Path, target: str, column: str, texts, model: str | None, ready: Ready | None) -> str:
-    length = int(min(400, max(8, texts.dropna().str.split().str.len().quantile(0.95))))
+def _texts(path: Path, target: str, table, column: str, model: str | None, ready: Ready | None) -> str:
+    length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
     return _text(
         [
             "source: text_file",
             _path(path),
-            f"text: {column}",
+            f"text: {column}" + "    # of the other columns none is read" * (table.shape[1] > 2),
             f"target: {target}    # guessed, unless you said it",
             *(
                 [f"tokenizer: {model}    # of the model, which says how long a text may be"]
@@ -164,10 +165,11 @@ def _text(dataset: list[str], models: list[str], experiment: list[str], metrics:
     return "\n".join(lines) + "\n"
 
 
-def _target(names: list[str]) -> str:
-    """The column that is called like a target, else the last."""
-    by_name = {name.strip().lower(): name for name in names}
-    return next((by_name[word] for word in TARGETS if word in by_name), names[-1])
+def _target(table) -> str:
+    """The column that is called like a target, else the last, of those without missing cells where there are any."""
+    whole = [name for name in table if not table[name].isna().any()] or list(table)
+    by_name = {name.strip().lower(): name for name in whole}
+    return next((by_name[word] for word in TARGETS if word in by_name), whole[-1])
 
 
 def _is_text(values) -> bool:

@@ -74,7 +74,8 @@ def server(folder: str, own: bool = False, program: str = __file__, **options):
 
     from shapeline.datasets.folders import OFFLINE
 
-    one = OFFLINE | {"MPLBACKEND": "agg"} | {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+    told = {"MPLBACKEND": "agg", "TF_CPP_MIN_LOG_LEVEL": "3"}  # the second is read where TensorFlow is imported
+    one = OFFLINE | told | {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
     root = [os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))] if own else []
