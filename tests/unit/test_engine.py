@@ -1,5 +1,6 @@
 """The engine against values worked out by hand, whatever the batch, the form and the layout of the masks."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -458,6 +459,28 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
     assert chosen(quick)[0] == 64
     slow = {1: 20, 2: 30, 4: 29, 8: 28}  # no other is asked for
     assert chosen(slow) == (2, {1, 2, 4, 8})
+
+
+@pytest.mark.parametrize(("side", "largest"), [(100, 64), (300, 4)])
+@pytest.mark.parametrize("framework", ["torch", "function"])
+def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, largest, monkeypatch):
+    """Where larger batches are better and better: 512 rows of pictures and what a network made of them were 2.4 GB."""
+    shape, tried, expanded = (3, side, 2 * side), set(), []
+    module, right = nn.Sequential(nn.Flatten(), nn.Linear(6 * side * side, 2)), torch_rows.Runner.expand
+    model = wrapping.wrap(module if framework == "torch" else lambda rows: np.full((len(rows), 2), 0.5))
+
+    def expand(runner, masks, cells):
+        expanded.append(masks.shape[1])
+        return right(runner, masks, cells)
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(search, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
+    monkeypatch.setattr(torch_rows.Runner, "expand", expand)
+    calibration.calibrate(model, np.ones((2, *shape), np.float32), Reference(np.zeros((1, *shape), np.float32)))
+    assert max(tried) == largest
+    assert framework == "function" or expanded == [1, largest]  # once for all forms
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert largest <= tiles.rows_tried(math.prod(shape), "cpu") // 4 < 2 * largest
 
 
 @pytest.mark.parametrize(

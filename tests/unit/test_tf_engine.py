@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shapeline.engine import calibration, forms, scoring, tf_backend
+from shapeline.engine import calibration, forms, scoring, search, tf_backend, tiles
 from shapeline.engine.forms import Form
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.game.features import Features
@@ -227,6 +227,15 @@ def test_of_equal_rates_the_plain_form_and_the_smaller_batch_win(images, monkeyp
     monkeypatch.setattr(tf_backend, "_timer", timer)
     form = calibration.calibrate(images[1], IMAGES, REFERENCES["zero"])
     assert (form.name, form.batch) == expected
+
+
+def test_calibration_takes_as_much_memory_on_a_quick_machine(images, monkeypatch):
+    tried = set()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setitem(tiles.TRIED_BYTES, "cpu", 100 * IMAGES[0].nbytes)
+    monkeypatch.setattr(search, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
+    monkeypatch.setattr(tf_backend, "_timer", lambda model, form, *_: lambda: 1e-6 / form.batch)
+    assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).batch == max(tried) == 64
 
 
 class Uncompiled(keras.Model):

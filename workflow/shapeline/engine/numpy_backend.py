@@ -17,7 +17,7 @@ from shapeline.engine.checks import as_array, check_finite, given_rows, shared_r
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
 from shapeline.engine.scoring import PREDICTION, score
-from shapeline.engine.tiles import KEPT_OUTPUTS, LARGEST_BATCH, MASK_BYTES, rows_a_call, tile
+from shapeline.engine.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_a_call, rows_tried, tile
 from shapeline.errors import MethodFailure
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
@@ -113,16 +113,16 @@ def _block(
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, difference: float = 0.0) -> Form:
     """The fastest batch of a function, or of the graph of a network, which has that difference to it; inputs and
     reference rows as the model takes them."""
-    began, name = time.perf_counter(), model.runtime or "plain"
+    began, name, cells = time.perf_counter(), model.runtime or "plain", math.prod(inputs.shape[1:])
+    largest = rows_tried(cells, "cpu")
     step = _step(model, 1, inputs, reference)
     step()  # threads start
     single = search.fastest(step, 1, MEASURED)
     # Large models start with small batches, so that no single call takes more than a moment.
-    smallest = 1 << int(np.clip(math.log2(search.MOMENT / single), 0, math.log2(FEW_ROWS)))
-    largest = max(LARGEST_BATCH.values())
+    smallest = 1 << int(np.clip(math.log2(min(search.MOMENT / single, largest)), 0, math.log2(FEW_ROWS)))
     candidate = search.Candidate(
         difference,
-        lambda: rows_a_call(largest, math.prod(inputs.shape[1:]), model.most_rows, "cpu"),
+        lambda: rows_a_call(largest, cells, model.most_rows, "cpu"),
         lambda batch: _step(model, batch, inputs, reference),
     )
     plan = search.Search(

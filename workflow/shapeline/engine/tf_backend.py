@@ -20,6 +20,7 @@ from shapeline.engine.checks import as_array, check_finite, given_rows, shared_r
 from shapeline.engine.forms import CALIBRATION_SECONDS, Form
 from shapeline.engine.question import Question
 from shapeline.engine.scoring import score
+from shapeline.engine.tiles import rows_tried
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.game.references import Reference
 from shapeline.memory import halved
@@ -254,16 +255,17 @@ _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
     began, ends = time.perf_counter(), (inputs[:1], reference.rows[:1])
+    largest = rows_tried(math.prod(inputs.shape[1:]), model.device.split(":")[0])
     single = search.fastest(_step_of(model, Form("plain", 1), *ends), 1, MEASURED)
     # Large models start with small batches, so that no single call takes more than a moment.
-    smallest = 1 << int(np.clip(math.log2(0.05 / single), 0, 4))
+    smallest = 1 << int(np.clip(math.log2(min(0.05 / single, largest)), 0, 4))
     rows = masked_rows(inputs, reference, STRIDE * smallest)
     expected = _runner(model, Form("plain", len(rows)), inputs).log_probs(rows)
 
     def candidate(name: str) -> search.Candidate:
         difference = 0.0 if name == "plain" else _difference(model, name, inputs, rows, expected)
-        largest = _runner(model, Form(name, max(LARGEST_BATCH.values())), inputs).limit
-        return search.Candidate(difference, lambda: largest, lambda batch: _step_of(model, Form(name, batch), *ends))
+        most = _runner(model, Form(name, largest), inputs).limit
+        return search.Candidate(difference, lambda: most, lambda batch: _step_of(model, Form(name, batch), *ends))
 
     share = SEARCH_SECONDS / CALIBRATION_SECONDS
     plan = search.Search(

@@ -1,12 +1,17 @@
 """How a question is cut into tiles of instances x coalitions, and how large these may be."""
 
 import math
+import os
 
 # Bytes of the buffer of filled rows, and of a chunk of expanded masks. More would not be faster, and a large image
 # times the usual batch would be killed by the system before a framework could refuse it.
 BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 MASK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16}
+# Of the filled rows of a call that a calibration tries, on a CPU for each thread. There more are no faster, and what a
+# network makes of them, many times as much, is memory that the process keeps: how far a quick machine comes must not
+# decide what a run takes.
+TRIED_BYTES = {"cpu": 1 << 24, "cuda": BUFFER_BYTES["cuda"]}
 KEPT_OUTPUTS = 1 << 18  # model outputs kept until they are scored together
 
 
@@ -14,6 +19,13 @@ def rows_a_call(batch: int, cells: int, most: int | None, device: str) -> int:
     """How many rows of so many cells a call may hold; most: where memory ran out before. device: its type."""
     limit = min(batch, LARGEST_BATCH[device], BUFFER_BYTES[device] // (4 * cells))
     return max(1, min(limit, most or limit))
+
+
+def rows_tried(cells: int, device: str) -> int:
+    """How many rows of so many cells a calibration tries in a call, at the most."""
+    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    room = min(BUFFER_BYTES[device], threads * TRIED_BYTES[device])
+    return max(1, min(LARGEST_BATCH[device], room // (4 * cells)))
 
 
 def tile(n: int, K: int, pairs: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from shapeline.engine.backends import masked_rows, traced_rows
 from shapeline.engine.checks import as_array, check_finite, given_rows, shared_reference
 from shapeline.engine.forms import GRAPH_WORTH, Form, FormRefused
 from shapeline.engine.question import Question
-from shapeline.engine.tiles import KEPT_OUTPUTS, LARGEST_BATCH, MASK_BYTES, tile
+from shapeline.engine.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_tried, tile
 from shapeline.engine.torch_forms import TRIED
 from shapeline.engine.torch_rows import Runner, evaluating, filler, runner_of, score_on_device
 from shapeline.errors import MethodFailure
@@ -25,7 +25,6 @@ from shapeline.models.classifier import Classifier
 
 MOMENT, FEW_ROWS = search.MOMENT, 64  # rows that are rarely the best
 MEASURED = 0.03  # seconds that a batch is measured for
-_LARGEST = max(LARGEST_BATCH.values())
 
 
 def values(
@@ -99,24 +98,26 @@ def _given_filler(runner: Runner, question: Question, inputs: np.ndarray, masks:
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
     began, traced = time.perf_counter(), traced_rows(inputs, reference)
+    largest = rows_tried(math.prod(inputs.shape[1:]), torch.device(model.device).type)
     with evaluating(model):
-        plain = runner_of(model, Form("plain", _LARGEST), traced)
-        step = _step(plain, 1, inputs, reference)
+        plain = runner_of(model, Form("plain", largest), traced)
+        step = _step(plain, 1, inputs, reference, *_made_up(plain, 1, inputs.dtype))
         step()  # threads start
         single = search.fastest(step, 1, MEASURED)
         rows = masked_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
         expected = plain.compared(rows)
+        made_up = functools.cache(lambda batch: _made_up(plain, batch, inputs.dtype))
 
         def candidate(name: str) -> search.Candidate:
-            runner = plain if name == "plain" else runner_of(model, Form(name, _LARGEST), traced)
+            runner = plain if name == "plain" else runner_of(model, Form(name, largest), traced)
             difference = 0.0 if name == "plain" else _difference(runner, rows, expected)
             return search.Candidate(
-                difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference)
+                difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))
             )
 
         forms = TRIED[plain.device.type]
         # Large models start with small batches, so that no single call takes more than a moment.
-        smallest = 1 << int(np.clip(math.log2(MOMENT / single), 0, math.log2(FEW_ROWS)))
+        smallest = 1 << int(np.clip(math.log2(min(MOMENT / single, largest)), 0, math.log2(FEW_ROWS)))
         plan = search.Search(
             shares=tuple(place / len(forms) for place in range(1, len(forms) + 1)),  # each has its share of the time
             refusals=(FormRefused, RuntimeError, MethodFailure),
@@ -148,13 +149,19 @@ def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> flo
     return search.difference(*(log_probs.detach().cpu().numpy() for log_probs in (actual, expected)))
 
 
-def _step(runner: Runner, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
+def _made_up(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Bits of made-up masks and a buffer for the filled rows, (batch, cells) each; all forms may share them."""
+    kept = np.random.default_rng(0).random((1, batch, runner.size), dtype=np.float32) < 0.5
+    buffer = torch.empty((batch, runner.size), dtype=getattr(torch, dtype.name), device=runner.device)
+    return runner.expand(kept, None)[0], buffer
+
+
+def _step(
+    runner: Runner, batch: int, inputs: np.ndarray, reference: Reference, present: torch.Tensor, buffer: torch.Tensor
+) -> Callable[[], float]:
     """One tile of the engine on made-up masks, as a function that returns its seconds a row (inf: too large)."""
     rows = runner.flat(inputs[:1]).to(runner.device)
     fill = filler(runner.flat(reference.rows[:1]).to(runner.device), rows)
-    kept = np.random.default_rng(0).random((1, batch, runner.size)) < 0.5
-    present = runner.expand(kept, None)[0]
-    buffer = torch.empty((batch, runner.size), dtype=rows.dtype, device=runner.device)
     target = torch.zeros(1, dtype=torch.int64, device=runner.device)
 
     def run() -> float:
