@@ -1,6 +1,8 @@
 """Pictures as they are stored: the same numbers as the whole array, and only the rows that are asked for."""
 
 import copy
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -30,6 +32,22 @@ def test_a_mapped_array_is_the_stored_one(file):
     assert isinstance(found, np.memmap) and not found.flags.writeable
     np.testing.assert_array_equal(found, PIXELS)
     np.testing.assert_array_equal(mapped(file, "labels"), np.arange(20))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process holds is asked of Linux")
+def test_a_mapped_file_takes_no_memory_while_its_checksum_is_made(tmp_path):
+    np.savez(tmp_path / "large.npz", inputs=np.zeros((100, 1 << 20), np.uint8))
+    program = f"""
+from pathlib import Path
+from shapeline.datasets import stored
+def peak(): return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+before = peak()
+array = stored.mapped(Path({str(tmp_path / "large.npz")!r}), "inputs")
+print(len(array), peak() - before)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    rows, kilobytes = map(int, said.split())
+    assert rows == 100 and kilobytes < 20_000
 
 
 def test_other_orders_types_and_shapes_are_mapped(tmp_path):

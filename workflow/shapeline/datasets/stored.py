@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 BLOCK_BYTES = 1 << 24
+CHECKED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +82,11 @@ def mapped(path: Path, name: str) -> np.ndarray:
         header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, fortran, dtype = header(stream)
         offset = stream.tell()
-    content = np.memmap(path, np.uint8, "r", offset=start, shape=(entry.file_size,))
-    check = 0
-    for begin in range(0, len(content), BLOCK_BYTES):
-        check = zlib.crc32(content[begin : begin + BLOCK_BYTES], check)
+        stream.seek(start)
+        # Read, not mapped: the whole file would count as this process's memory while it is looked at.
+        check, left = 0, entry.file_size
+        while block := stream.read(min(left, CHECKED_BYTES)):
+            check, left = zlib.crc32(block, check), left - len(block)
     if check != entry.CRC:
         raise zipfile.BadZipFile(f"Bad CRC-32 for file '{name}.npy'")
     return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
