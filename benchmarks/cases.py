@@ -28,7 +28,8 @@ class Case:
     """A model, instances that have the same features, and a design of 4 d coalitions.
 
     shape: of an input; words: of a text, whose other places are padding. instances: that methods and peers explain
-    at a time; engine_instances: of one call that the engine is measured by, so that it takes long enough.
+    at a time; engine_instances: of one call that the engine is measured by, so that it takes long enough; job: that
+    ours explain beside a peer, where designs cost as much as the model: a job's, which share a pool of them.
     """
 
     architecture: str
@@ -39,6 +40,7 @@ class Case:
     framework: str = "torch"
     words: int = 0
     peers: bool = False
+    job: int | None = None
     sizes: dict = field(default_factory=dict)
 
     @cached_property
@@ -108,7 +110,7 @@ WORD_CNN = {"architecture": "word_cnn", "shape": (400,), "kind": "word", "words"
 MNIST_CNN = {"architecture": "mnist_cnn", "side": 28, "channels": 1, "kind": "pixel"}
 DIGITS_CNN = {"architecture": "digits_cnn", "side": 8, "channels": 1, "kind": "pixel"}
 CASES = {
-    "mnist_cnn": image(**MNIST_CNN, instances=8, per_call=16, peers=True),
+    "mnist_cnn": image(**MNIST_CNN, instances=8, per_call=16, peers=True, job=100),
     "mnist_cnn tensorflow": image(**MNIST_CNN, instances=2, per_call=16, framework="tensorflow"),
     "cifar_cnn": image("cifar_cnn", 32, 3, {"kind": "patch", "size": 4}, 2, 8, peers=True),
     "word_cnn": Case(**WORD_CNN, instances=4, engine_instances=2, peers=True),

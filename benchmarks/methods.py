@@ -39,10 +39,11 @@ def explain(case: Case, settings: dict) -> Explanation:
 
 
 def design_seconds(case: Case, settings: dict) -> float:
-    """Of making a method's design, which is then kept."""
-    if not METHODS[settings["method"]].is_design:
+    """Of making a method's design, which is then kept; those drawn for each instance are made while it is explained."""
+    method = METHODS[settings["method"]]
+    if not method.is_design or method.random is True:
         return 0.0
-    budget = float(BUDGET) if METHODS[settings["method"]].sampled else None
+    budget = float(BUDGET) if method.sampled else None
     design._kept.cache_clear()
     start = time.perf_counter()
     design.design_of(settings, case.features, budget, 0)

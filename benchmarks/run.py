@@ -7,6 +7,7 @@ those of --quick into the folder quick/ beside them.
 """
 
 import argparse
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -188,6 +189,7 @@ def of_case(name: str, quick: bool) -> dict:
 def of_peers(case: cases.Case, name: str, raw, turns: int) -> list[dict]:
     """Rows of the peers, each against ours in the same turns; of one that is not installed or fails, its reason."""
     rows, chosen, runs = {}, peers.chosen(case), {"raw": raw}
+    ours = dataclasses.replace(case, instances=case.job or case.instances)
     for what, peer in chosen.items():
         rows[what] = {"part": "peer", "case": name, "what": what, "version": peers.version(peer), "goal": peer.goal}
         if rows[what]["version"] is None:
@@ -200,13 +202,13 @@ def of_peers(case: cases.Case, name: str, raw, turns: int) -> list[dict]:
             rows[what] |= {"note": f"failed: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"}
             continue
         if peer.ours not in runs:
-            runs[peer.ours] = methods.run_of(peer.ours, case)
+            runs[peer.ours] = methods.run_of(peer.ours, ours)
             runs[peer.ours]()
         runs[what] = run
     times = take_turns(runs, turns, warm=True)
     for what, peer in chosen.items():
         if what in times:
-            rows[what] |= {"note": f"ours: {peer.ours}", **seconds(times[what], 1)}
+            rows[what] |= {"note": f"ours: {peer.ours}, {ours.instances} instances", **seconds(times[what], 1)}
             rows[what] |= against("times_raw", times[what], times["raw"])
             rows[what] |= against("ours_times", times[peer.ours], times[what], peer.goal)
     return list(rows.values())
