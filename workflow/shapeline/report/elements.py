@@ -100,18 +100,36 @@ def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> bytes:
 
 
 def _pixels(drawing: Figure) -> bytes:
-    """A figure as PNG, without the transparency that `savefig` would keep; of 256 colours where nobody sees it, which
-    halves a page."""
+    """A figure as PNG, without the transparency that `savefig` would keep."""
     drawing.set_dpi(2 * PIXELS_PER_INCH)
     canvas = FigureCanvasAgg(drawing)
     canvas.draw()
-    buffer, picture = io.BytesIO(), Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    # The colours that lie farthest apart: those of small parts too, which the usual choice merges, in half the time.
-    few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    apart = max(most for _, most in ImageChops.difference(few.convert("RGB"), picture).getextrema())
+    buffer = io.BytesIO()
     # At the highest level a picture takes four times as long to write, for an eighth of its bytes.
-    (few if apart <= SEEN else picture).save(buffer, "png", compress_level=7)
+    _of_few_colours(np.asarray(canvas.buffer_rgba())).save(buffer, "png", compress_level=7)
     return buffer.getvalue()
+
+
+def _of_few_colours(drawn: np.ndarray) -> Image.Image:
+    """An opaque picture (height, width, 4), of 256 colours where nobody sees it, which halves a page.
+
+    They are chosen among the colours that it has, a thousand as a rule, and not pixel by pixel, of which it has
+    millions: the same ones in a fifth of the time.
+    """
+    colour = drawn.view("<u4")[..., 0] & 0xFFFFFF
+    there = np.zeros(1 << 24, bool)
+    there[colour] = True
+    every = np.flatnonzero(there).astype("<u4")
+    apart = Image.fromarray(every.view(np.uint8).reshape(1, -1, 4)).convert("RGB")
+    # The colours that lie farthest apart: those of small parts too, which the usual choice merges, in half the time.
+    few = apart.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    if max(most for _, most in ImageChops.difference(few.convert("RGB"), apart).getextrema()) > SEEN:
+        return Image.fromarray(drawn).convert("RGB")
+    number = there.view(np.uint8)
+    number[every] = np.asarray(few)[0]
+    picture = Image.fromarray(number[colour])
+    picture.putpalette(few.getpalette())
+    return picture
 
 
 def lay_out(drawing: Figure) -> None:
