@@ -13,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image, ImageChops
 
+from shapeline.report import svg
 from shapeline.report.styling import PIXELS_PER_INCH, styled
 
 SEEN = 16  # of 255: what two shades may be apart before anyone sees it
@@ -92,9 +93,7 @@ def figure(
 def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> bytes:
     """A figure as SVG, without what nobody sees: digits beyond a hundredth of a point, names of groups, indents."""
     told = {} if numbers is None else {"Description": numbers.to_csv(index=False, float_format="%.6g")}
-    buffer = io.BytesIO()
-    drawing.savefig(buffer, format="svg", metadata={"Date": None, **told})
-    head, metadata, body = buffer.getvalue().partition(b"</metadata>")
+    head, metadata, body = svg.written(drawing, {"Date": None, **told}).partition(b"</metadata>")
     body = re.sub(rb'(?<= d=")[^"]*|(?<= [xy]=")[^"]*', lambda place: DIGITS.sub(rb"\1", place[0]), body)
     return head + metadata + re.sub(rb'\n +|(?<=<g) id="[^"]*"', lambda part: part[0][:1].strip(b" "), body)
 
