@@ -1,15 +1,16 @@
 """Elements of a page: tables, notes, headings, figures."""
 
 import base64
+import functools
 import html
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from PIL import Image, ImageChops
 
@@ -131,9 +132,16 @@ def _of_few_colours(drawn: np.ndarray) -> Image.Image:
     return picture
 
 
+@functools.cache
+def _measuring(dpi: float) -> Callable:
+    """What measures texts for a layout, once for all figures."""
+    return functools.cache(RendererAgg(1, 1, dpi).get_text_width_height_descent)
+
+
 def lay_out(drawing: Figure) -> None:
     """Fix the places of a figure's parts; left to `savefig` a layout, one that does nothing too, has it draw twice."""
-    FigureCanvasAgg(drawing)  # without a canvas every look at a text's extent would set up a renderer anew
+    renderer = FigureCanvasAgg(drawing).get_renderer()  # or every look at a text's extent would set up one anew
+    renderer.get_text_width_height_descent = _measuring(renderer.dpi)
     if (engine := drawing.get_layout_engine()) is not None:
         engine.execute(drawing)
         drawing.set_layout_engine(None)
