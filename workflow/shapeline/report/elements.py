@@ -125,10 +125,10 @@ def _of_few_colours(drawn: np.ndarray) -> Image.Image:
     few = apart.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     if max(most for _, most in ImageChops.difference(few.convert("RGB"), apart).getextrema()) > SEEN:
         return Image.fromarray(drawn).convert("RGB")
-    number = there.view(np.uint8)
-    number[every] = np.asarray(few)[0]
+    places, number = np.asarray(few)[0], there.view(np.uint8)
+    number[every] = places
     picture = Image.fromarray(number[colour])
-    picture.putpalette(few.getpalette())
+    picture.putpalette(few.getpalette()[: 3 * (int(places.max()) + 1)])  # behind it is whatever the memory held
     return picture
 
 
