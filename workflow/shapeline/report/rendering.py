@@ -41,7 +41,8 @@ threading.Thread(target=watch, daemon=True).start()
 gc.set_threshold(100_000, 50, 50)
 sys.modules["debugpy"] = None  # nobody steps through a page, or asks for its history, which would be a file
 unused = ["--HistoryManager.enabled=False"]
-launch_new_instance([*sys.argv[1:], f"--IPKernelApp.parent_handle={parent}", *unused])
+quiet = ["--IPKernelApp.log_level=CRITICAL"]  # it ends by an interrupt, and wrote that as an error to the terminal
+launch_new_instance([*sys.argv[1:], f"--IPKernelApp.parent_handle={parent}", *unused, *quiet])
 """
 
 
