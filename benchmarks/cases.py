@@ -125,31 +125,34 @@ QUICK = {
 
 
 def raw(case: Case) -> tuple[Form, Run]:
-    """The model alone in the fastest of its forms and batches, again and again on one resident batch."""
-    forwards = _torch(case) if case.framework == "torch" else _tensorflow(case)
+    """The model alone in the fastest of its forms and batches, again and again on one resident batch, or one for each
+    thread of ONNX Runtime."""
+    forwards, at_once = _torch(case) if case.framework == "torch" else _tensorflow(case)
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     best: dict[tuple[str, int], float] = {}
     for name, forward in forwards.items():
         for batch in BATCHES:
             call = calls[name, batch] = forward(case.rows(batch))
             call()  # generates kernels, or traces
-            best[name, batch] = _seconds(call) / batch
-            if best[name, batch] * batch > TRIAL_SECONDS:
+            took = _seconds(call)
+            best[name, batch] = took / batch / at_once[name]
+            if took > TRIAL_SECONDS:
                 break
     for _ in range(TRIALS - 1):
         for key, call in calls.items():
-            best[key] = min(best[key], _seconds(call) / key[1])
+            best[key] = min(best[key], _seconds(call) / key[1] / at_once[key[0]])
     leaders = sorted(best, key=best.__getitem__)[:3]
     for _ in range(2 * TRIALS):
         for key in leaders:
-            best[key] = min(best[key], _seconds(calls[key]) / key[1])
+            best[key] = min(best[key], _seconds(calls[key]) / key[1] / at_once[key[0]])
     name, batch = min(leaders, key=best.__getitem__)
-    times = max(1, round(RAW_SECONDS / (best[name, batch] * batch)))
+    rows = batch * at_once[name]
+    times = max(1, round(RAW_SECONDS / (best[name, batch] * rows)))
 
     def run() -> int:
         for _ in range(times):
             calls[name, batch]()
-        return times * batch
+        return times * rows
 
     return Form(name, batch, 1 / best[name, batch]), timed(run)
 
@@ -160,12 +163,16 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _torch(case: Case) -> dict[str, Callable[[np.ndarray], Callable[[], object]]]:
-    """Of each form that the model takes, a function from rows to a call that runs them."""
+Forwards = dict[str, Callable[[np.ndarray], Callable[[], object]]]
+
+
+def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
+    """Of each form that the model takes, a function from rows to a call that runs them, and how many times at once."""
     import torch
 
     from shapeline.engine import torch_forms
     from shapeline.engine.torch_forms import FORMS
+    from shapeline.models.onnx_graph import at_once
     from shapeline.models.torch_models import evaluation_mode
 
     def of_form(name: str):
@@ -173,6 +180,9 @@ def _torch(case: Case) -> dict[str, Callable[[np.ndarray], Callable[[], object]]
         prepared = torch_forms.prepare(case.model, Form(name), rows)
 
         def on(rows: np.ndarray) -> Callable[[], object]:
+            if name == "onnx":
+                graph = prepared.graph
+                return lambda: list(at_once(graph.alone, [rows] * graph.shares, graph.shares))
             resident = torch.from_numpy(rows)
             if name == "channels_last":
                 resident = resident.contiguous(memory_format=torch.channels_last)
@@ -191,10 +201,10 @@ def _torch(case: Case) -> dict[str, Callable[[np.ndarray], Callable[[], object]]
             by_form[name] = of_form(name)
         except FormRefused:
             continue
-    return by_form
+    return by_form, {name: torch.get_num_threads() if name == "onnx" else 1 for name in by_form}
 
 
-def _tensorflow(case: Case) -> dict[str, Callable[[np.ndarray], Callable[[], object]]]:
+def _tensorflow(case: Case) -> tuple[Forwards, dict[str, int]]:
     from shapeline.models.tensorflow_setup import tf
 
     def of_form(by_xla: bool):
@@ -206,4 +216,4 @@ def _tensorflow(case: Case) -> dict[str, Callable[[np.ndarray], Callable[[], obj
 
         return on
 
-    return {"plain": of_form(False), "compiled": of_form(True)}
+    return {"plain": of_form(False), "compiled": of_form(True)}, {"plain": 1, "compiled": 1}

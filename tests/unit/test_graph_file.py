@@ -135,29 +135,54 @@ def test_where_memory_runs_out_fewer_rows_are_asked(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 500])
-def test_rows_are_shared_out_to_threads_and_come_back_in_order(rows):
-    model = architectures.build("mlp", "torch", classes=3)
-    given = drawn(rows, (30,), 0)
-    content = torch_export.graph(model.module, given)
+def test_rows_of_a_call_are_shared_out_and_come_back_in_order(rows):
+    model, given = architectures.build("mlp", "torch", classes=3), drawn(rows, (30,), 0)
+    content = torch_export.graph(model.module, drawn(2, (30,), 0))
     alone, shared = onnx_graph.opened(content, 1), onnx_graph.opened(content, 3)
     assert (alone.shares, shared.shares) == (1, 3)
     np.testing.assert_allclose(shared(given), alone(given), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "instances, coalitions, batch", [(1, 300, 16), (1, 20, 64), (5, 40, 16), (40, 30, 64), (3, 7, 2)]
+)
+@pytest.mark.parametrize("own", [False, True], ids=["shared masks", "own masks"])
+@pytest.mark.parametrize("name", ["mlp", "word_cnn"])
+def test_threads_that_share_tiles_give_the_values_of_one(
+    instances, coalitions, batch, own, name, tmp_path, monkeypatch
+):
+    from shapeline.engine import numpy_backend
+
+    _, shape, ids = SIZES[name]
+    network = storage.load(stored(tmp_path, name))
+    features = Features("column", shape, np.arange(shape[0], dtype=np.int32))
+    masks = RANDOM.random((instances, coalitions, shape[0]) if own else (coalitions, shape[0])) < 0.5
+    asked = drawn(instances, shape, ids), Reference(drawn(2, shape, ids)), masks, features
+    expected = questions.values(network, *asked)
+    monkeypatch.setitem(numpy_backend.MASK_BYTES, "cpu", 4 * shape[0] * 64)
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        network, told = storage.load(stored(tmp_path, name)), []
+        more = {"form": Form("onnx", batch), "progress": lambda *now, told=told: told.append(now)}
+        np.testing.assert_allclose(questions.values(network, *asked, **more), expected, atol=1e-5)
+        assert told[-1] == (instances, instances * coalitions) and told == sorted(told)
+
+
 def test_rows_of_a_large_graph_have_all_threads_each(monkeypatch):
-    assert onnx_graph.threads_and_shares(b"small", 5) == (1, 5)
-    monkeypatch.setattr(onnx_graph, "SMALL", 4)
-    assert onnx_graph.threads_and_shares(b"large", 5) == (5, 1)
+    content = torch_export.graph(architectures.build("mlp", "torch").module, drawn(2, (30,), 0))
+    monkeypatch.setattr(onnx_graph, "SMALL", len(content))
+    assert onnx_graph.opened(content, 5).shares == 1
 
 
-def test_what_a_share_of_the_rows_raises_is_raised():
-    def run(rows):
-        if rows.max() == 9:
-            raise MemoryError("of the last share")
-        return rows
+@pytest.mark.parametrize("threads", [1, 4])
+def test_what_a_task_raises_is_raised(threads):
+    def run(task):
+        if task == 9:
+            raise MemoryError("of the last task")
+        return task
 
-    with pytest.raises(MemoryError, match="of the last share"):
-        onnx_graph.by_shares(run, np.arange(10), 4)
+    with pytest.raises(MemoryError, match="of the last task"):
+        list(onnx_graph.at_once(run, range(10), threads))
 
 
 def test_a_fork_of_a_process_that_shared_rows_out_shares_its_own():

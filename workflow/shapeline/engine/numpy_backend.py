@@ -6,6 +6,7 @@ the rounding of logarithms in float64.
 
 import functools
 import math
+import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
+from shapeline.models.onnx_graph import at_once
 
 MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that are rarely the best
 
@@ -30,14 +32,16 @@ MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that
 @dataclass(frozen=True)
 class _Asked:
     """What is asked of all instances. absent: bits (M, cells) of the shared reference; columns: of a mask, by cell;
-    buffer: of a tile's filled rows; step: coalitions of a tile; limit: rows of a call."""
+    forward: the function or graph; buffers: of a tile's filled rows, one a thread; step: coalitions of a tile; limit:
+    rows of a call."""
 
     question: Question
     inputs: np.ndarray
     masks: np.ndarray
     absent: np.ndarray
     columns: np.ndarray | None
-    buffer: np.ndarray
+    forward: Callable[[np.ndarray], np.ndarray]
+    buffers: queue.SimpleQueue
     step: int
     limit: int
 
@@ -62,29 +66,65 @@ def values(
     targets = full.argmax(1) if targets is None else targets
     full = np.exp(full) if expected else None
     a, b = tile(n, K, max(1, limit // M))
-    buffer = np.empty((a * b * M, size), np.int32)
-    asked = _Asked(question, inputs, masks, absent, _columns(question.features), buffer, b, limit)
     chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
+    threads = _threads(question)
+    blocks = [slice(start, min(start + a, n)) for start in range(0, n, a)]
+    # Where there are fewer blocks of instances than threads, these share the coalitions of a block.
+    step = chunk if len(blocks) >= threads else b * math.ceil(min(chunk, K) / b / threads)
+    threads = min(threads, len(blocks) * math.ceil(min(chunk, K) / step))
+    buffers = queue.SimpleQueue()
+    for _ in range(threads):
+        buffers.put(np.empty((a * b * M, size), np.int32))
+    forward = _forward(model) if threads == 1 else model.module.alone
+    asked = _Asked(question, inputs, masks, absent, _columns(question.features), forward, buffers, b, limit)
     for first in range(0, K, chunk):
         last, shared = min(first + chunk, K), None  # frees those of the chunk before, which are as large
         # Masks that all instances share are expanded to input cells once, not once an instance.
         shared = _present(masks[None, first:last], asked.columns) if masks.ndim == 2 else None
-        for start in range(0, n, a):
-            stop = min(start + a, n)
-            of_block = targets[start:stop], None if full is None else full[start:stop]
-            block = result[start:stop, first:last] = _block(
-                asked, slice(start, stop), slice(first, last), shared, of_block
-            )
-            check_finite(question, block, start, first)
+
+        def run(task: tuple[slice, slice], first: int = first, shared: np.ndarray | None = shared) -> np.ndarray:
+            block, part = task
+            present = None if shared is None else shared[:, part.start - first : part.stop - first]
+            return _block(asked, block, part, present, (targets[block], None if full is None else full[block]))
+
+        parts = [slice(start, min(start + step, last)) for start in range(first, last, step)]
+        tasks = [(block, part) for block in blocks for part in parts]
+        for (block, part), made in zip(tasks, at_once(run, tasks, threads), strict=True):
+            result[block, part] = made
+            check_finite(question, made, block.start, part.start)
             if progress:
-                progress(stop if last == K else 0, first * n + stop * (last - first))
+                evaluations = first * n + block.start * (last - first) + len(made) * (part.stop - first)
+                progress((block.stop if part.stop == K else block.start) if last == K else 0, evaluations)
     return result
+
+
+def _threads(question: Question) -> int:
+    """Threads that fill and ask rows of their own: those of a graph; a function, and what fills in by the instance or
+    by the coalition, may be made for one."""
+    reference = question.reference
+    alone = question.model.runtime is None or reference.own is not None or reference.given is not None
+    return 1 if alone else question.model.module.shares
 
 
 def _block(
     asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple
 ) -> np.ndarray:
     """Values of some coalitions on some instances; shared: the bits of these coalitions where all have the same."""
+    buffer = asked.buffers.get()
+    try:
+        return _by_tiles(asked, instances, coalitions, shared, of_block, buffer)
+    finally:
+        asked.buffers.put(buffer)
+
+
+def _by_tiles(
+    asked: _Asked,
+    instances: slice,
+    coalitions: slice,
+    shared: np.ndarray | None,
+    of_block: tuple,
+    buffer: np.ndarray,
+) -> np.ndarray:
     question, rows, scored, outputs = asked.question, asked.inputs[instances], [], []
     absent = asked.absent
     if question.reference.own is not None:
@@ -100,10 +140,10 @@ def _block(
             given = given_rows(question, rows, asked.masks[..., first:last, :], instances.start)
             absent = _bits(given.reshape(-1, *rows.shape[1:])).reshape(*given.shape[:3], -1)
         pairs = (len(rows), last - first, len(asked.absent))
-        filled = asked.buffer[: math.prod(pairs)]
+        filled = buffer[: math.prod(pairs)]
         fill(present[:, :, None], _bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
         tile_rows = filled.view(rows.dtype).reshape(-1, *rows.shape[1:])
-        outputs.append(_outputs(question.model, tile_rows, asked.limit).reshape(*pairs, -1))
+        outputs.append(_outputs(question.model, asked.forward, tile_rows, asked.limit).reshape(*pairs, -1))
         if last == coalitions.stop or len(outputs) * outputs[0].size > KEPT_OUTPUTS:
             scored.append(values_of(np.concatenate(outputs, axis=1), *of_block, question.value, question.model))
             outputs = []
@@ -115,7 +155,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
     reference rows as the model takes them."""
     began, name, cells = time.perf_counter(), model.runtime or "plain", math.prod(inputs.shape[1:])
     largest = rows_tried(cells, "cpu")
-    step = _step(model, 1, inputs, reference)
+    step = step_of(model, 1, inputs, reference)
     step()  # threads start
     single = search.fastest(step, 1, MEASURED)
     # Large models start with small batches, so that no single call takes more than a moment.
@@ -123,7 +163,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
     candidate = search.Candidate(
         difference,
         lambda: rows_a_call(largest, cells, model.most_rows, "cpu"),
-        lambda batch: _step(model, batch, inputs, reference),
+        lambda batch: step_of(model, batch, inputs, reference),
     )
     plan = search.Search(
         shares=(1.0,),
@@ -138,19 +178,27 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
     return search.search((name,), lambda _: candidate, plan, began)
 
 
-def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
-    """One tile of the engine on made-up masks, as a function that returns its seconds a row (inf: too large)."""
+def step_of(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
+    """A tile of the engine on made-up masks for each of a graph's threads, all at the same time, as a function that
+    returns their seconds a row (inf: too large)."""
+    threads = 1 if model.runtime is None else model.module.shares
+    forward = _forward(model) if threads == 1 else model.module.alone
     kept = np.random.default_rng(0).random((1, batch, math.prod(inputs.shape[1:]))) < 0.5
     present, rows, absent = _present(kept, None)[0], _bits(inputs[:1]), _bits(reference.rows[:1])
-    buffer, target = np.empty(present.shape, np.int32), np.zeros(1, np.int64)
+    buffers, target = [np.empty(present.shape, np.int32) for _ in range(threads)], np.zeros(1, np.int64)
     value = PREDICTION if model.task == "regression" else "log_probability"
+
+    def tile_of(buffer: np.ndarray) -> None:
+        fill(present, rows, absent, buffer)
+        outputs = _outputs(model, forward, buffer.view(inputs.dtype).reshape(-1, *inputs.shape[1:]), batch)
+        values_of(outputs.reshape(1, batch, 1, -1), target, None, value, model)
 
     def run() -> float:
         start = time.perf_counter()
-        fill(present, rows, absent, buffer)
-        outputs = _outputs(model, buffer.view(inputs.dtype).reshape(-1, *inputs.shape[1:]), batch)
-        values_of(outputs.reshape(1, batch, 1, -1), target, None, value, model)
-        return (time.perf_counter() - start) / batch if (model.most_rows or batch) >= batch else math.inf
+        for _ in at_once(tile_of, buffers, threads):
+            pass
+        took = (time.perf_counter() - start) / batch / threads
+        return took if (model.most_rows or batch) >= batch else math.inf
 
     return run
 
@@ -186,13 +234,18 @@ def fill(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndar
     np.bitwise_xor(out, absent, out=out)
 
 
-def _outputs(model: Classifier, rows: np.ndarray, limit: int) -> np.ndarray:
-    """The network's outputs, or a function's log-probabilities or predictions, (n, outputs) on rows; fewer a call than
-    the limit once memory ran out."""
-    forward = model.module
-    if model.framework == "function":
-        function = function_predictions if model.task == "regression" else function_log_probs
-        forward = functools.partial(_ask, function, model)
+def _forward(model: Classifier) -> Callable[[np.ndarray], np.ndarray]:
+    """From rows to the network's outputs, or a function's log-probabilities or predictions, (n, outputs)."""
+    if model.framework != "function":
+        return model.module
+    function = function_predictions if model.task == "regression" else function_log_probs
+    return functools.partial(_ask, function, model)
+
+
+def _outputs(
+    model: Classifier, forward: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, limit: int
+) -> np.ndarray:
+    """Outputs (n, outputs) of rows; fewer a call than the limit once memory ran out."""
 
     def run(limit: int) -> np.ndarray:
         parts = [forward(rows[start : start + limit]) for start in range(0, len(rows), limit)]

@@ -1,8 +1,9 @@
 """The engine's backend for torch models.
 
 Absent features are filled on the model's device, in one reused buffer, tile after tile of instances x coalitions; each
-tile goes to the model in its form (plain module, channels-last, frozen graph)."""
+tile goes to the model in its form (plain module, channels-last, frozen graph). The form "onnx" is numpy_backend's."""
 
+import dataclasses
 import functools
 import math
 import time
@@ -11,13 +12,13 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from shapeline.engine import search
+from shapeline.engine import numpy_backend, search
 from shapeline.engine.backends import masked_rows, traced_rows
 from shapeline.engine.checks import as_array, check_finite, given_rows, shared_reference
 from shapeline.engine.forms import GRAPH_WORTH, Form, FormRefused
 from shapeline.engine.question import Question
 from shapeline.engine.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_tried, tile
-from shapeline.engine.torch_forms import TRIED
+from shapeline.engine.torch_forms import TRIED, prepare
 from shapeline.engine.torch_rows import Runner, evaluating, filler, runner_of, score_on_device
 from shapeline.errors import MethodFailure
 from shapeline.game.references import Reference
@@ -35,6 +36,17 @@ def values(
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """As Question.values, which has checked everything: values (n, K) float64."""
+    by_form = _by_graph if question.form.name == "onnx" else _by_module
+    return by_form(question, inputs, masks, targets, progress)
+
+
+def _by_module(
+    question: Question,
+    inputs: np.ndarray,
+    masks: np.ndarray,
+    targets: np.ndarray | None,
+    progress: Callable[[int, int], None] | None,
+) -> np.ndarray:
     model, value, own = question.model, question.value, question.reference.own
     reference = shared_reference(question.reference, inputs)
     result = np.empty((len(inputs), masks.shape[-2]))
@@ -88,6 +100,27 @@ def values(
     return result
 
 
+def _by_graph(
+    question: Question,
+    inputs: np.ndarray,
+    masks: np.ndarray,
+    targets: np.ndarray | None,
+    progress: Callable[[int, int], None] | None,
+) -> np.ndarray:
+    """The same by the module's graph, whose rows numpy fills, so that each thread fills and asks its own."""
+    model = question.model
+    graph = _graph_of(model, traced_rows(inputs, shared_reference(question.reference, inputs)))
+    try:
+        return numpy_backend.values(question.having(model=graph), inputs, masks, targets, progress)
+    finally:
+        model.most_rows, model.n_classes = graph.most_rows, graph.n_classes
+
+
+def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
+    """The classifier by the graph of its module; rows: as backends.traced_rows."""
+    return dataclasses.replace(model, module=prepare(model, Form("onnx"), rows).graph, runtime="onnx")
+
+
 def _given_filler(runner: Runner, question: Question, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
     """The filler of a tile whose absent features hang on the present ones; arguments as of `given_rows`."""
     rows = given_rows(question, inputs, masks, start)
@@ -111,9 +144,12 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
         def candidate(name: str) -> search.Candidate:
             runner = plain if name == "plain" else runner_of(model, Form(name, largest), traced)
             difference = 0.0 if name == "plain" else _difference(runner, rows, expected)
-            return search.Candidate(
-                difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))
-            )
+            if name == "onnx":
+                graph = _graph_of(model, traced)
+                step = functools.partial(numpy_backend.step_of, graph, inputs=inputs, reference=reference)
+            else:
+                step = lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))  # noqa: E731
+            return search.Candidate(difference, lambda: runner.limit, step)
 
         forms = TRIED[plain.device.type]
         # Large models start with small batches, so that no single call takes more than a moment.

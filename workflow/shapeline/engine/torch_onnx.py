@@ -1,6 +1,6 @@
 """The form "onnx" of a torch module on a CPU: its trace, run by ONNX Runtime."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -8,9 +8,17 @@ from shapeline.engine.forms import FormRefused
 from shapeline.models import onnx_graph, torch_export
 
 
-def exported(
-    module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = (0,)
-) -> Callable[[torch.Tensor], torch.Tensor]:
+@dataclass(frozen=True, eq=False)
+class Exported:
+    """From rows to outputs, as the module itself."""
+
+    graph: onnx_graph.Graph
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(self.graph(rows.numpy()))
+
+
+def exported(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = (0,)) -> Exported:
     """The module as a graph of ONNX, traced on rows, for batches of any size; of numbers on the CPU alone.
 
     free: as of torch_export.graph. A job that has torch makes its own, so that no file has to agree with the weights.
@@ -18,10 +26,9 @@ def exported(
     """
     if rows.device.type != "cpu":
         raise FormRefused("ONNX Runtime is used on the CPU alone")
-    graph = onnx_graph.opened(torch_export.graph(module, rows.numpy(), free), torch.get_num_threads())
-    return lambda rows: torch.from_numpy(graph(rows.numpy()))
+    return Exported(onnx_graph.opened(torch_export.graph(module, rows.numpy(), free), torch.get_num_threads()))
 
 
-def any_side(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
     """The same of convolutions and pools alone, for pictures of any sides."""
     return exported(module, rows, free=(0, 2, 3))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.models.onnx_graph import by_shares, threads_and_shares
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ class Network:
     """Rows (n, *input shape) to probabilities (n, classes), or of the second of two (n,), or predictions (n,).
 
     content: the bytes of its file; channels_last: it wants pictures so; last: "softmax" or "sigmoid" where its outputs
-    are logits, else ""; shares: as of onnx_graph.Graph.
+    are logits, else "".
     """
 
     content: bytes
@@ -37,7 +36,6 @@ class Network:
     dtype: type
     channels_last: bool
     output: str
-    shares: int
     last: str = ""
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
@@ -51,12 +49,8 @@ class Network:
         """What the file gives, (n, outputs) float64; of one number a row (n, 1)."""
         rows = np.moveaxis(rows, 1, -1) if self.channels_last else rows
         [given] = self.session.get_inputs()
-
-        def run(rows: np.ndarray) -> np.ndarray:
-            [said] = self.session.run([self.output], {given.name: rows})
-            return np.asarray(said, np.float64).reshape(len(rows), -1)
-
-        return by_shares(run, np.ascontiguousarray(rows, self.dtype), self.shares)
+        [said] = self.session.run([self.output], {given.name: np.ascontiguousarray(rows, self.dtype)})
+        return np.asarray(said, np.float64).reshape(len(rows), -1)
 
 
 def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
@@ -66,7 +60,7 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Net
     and 1 and sum to 1. Raises ShapelineError without ONNX Runtime, for a file that it cannot read, and for other
     inputs or outputs than the dataset's.
     """
-    session, shares = _session(source, content)
+    session = _session(source, content)
     coded = [column["name"] for column in known.get("columns") or () if "values" in column]
     if coded:
         raise ShapelineError(
@@ -74,7 +68,7 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Net
             "a pipeline that does with skops"
         )
     dtype, channels_last = _input(source, session, tuple(known["input_shape"]))
-    network = Network(content, session, dtype, channels_last, _output(source, session), shares)
+    network = Network(content, session, dtype, channels_last, _output(source, session))
     said = network.outputs(_noise(known, dtype))
     count = said.shape[1]
     if task == "regression":
@@ -87,26 +81,25 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Net
     sums = np.allclose(said.sum(1), 1, atol=1e-3) or count == 1
     last = "" if sums and (said >= 0).all() and (said <= 1).all() else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, "logits" if last else "probabilities")
-    return Network(content, session, dtype, channels_last, network.output, shares, last)
+    return Network(content, session, dtype, channels_last, network.output, last)
 
 
 def takes(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bool]:
     """The shape of the rows that a file takes, a size that may vary being its name or None, and whether they are whole
     numbers. Raises ShapelineError as `opened` does."""
-    given = _session(source, content)[0].get_inputs()
+    given = _session(source, content).get_inputs()
     _one(source, given)
     return tuple(given[0].shape[1:]), "int" in given[0].type
 
 
-def _session(source: str, content: bytes) -> tuple[Any, int]:
-    """The session of a file, and in how many parts it is asked."""
+def _session(source: str, content: bytes):
     if importlib.util.find_spec("onnxruntime") is None:
         raise ShapelineError(f"models: {source}: reading it takes onnxruntime, which is not installed: {INSTALL}")
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, shares = threads_and_shares(content, int(os.environ.get("OMP_NUM_THREADS") or 0))
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)  # 0: all
     options.log_severity_level = 4
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
     try:
@@ -114,7 +107,7 @@ def _session(source: str, content: bytes) -> tuple[Any, int]:
         # edited, and nothing would keep them. In a folder that is empty there are none.
         with tempfile.TemporaryDirectory() as empty:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", empty)
-            return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]), shares
+            return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except tuple(getattr(failures, name) for name in names) as error:
         reason = str(error).splitlines()[0]
         apart = "; save its weights inside, by external_data=False" if "external" in reason.lower() else ""
