@@ -16,8 +16,9 @@ endif
 endif
 .venv/installed: requirements.txt constraints.txt pyproject.toml
 	@$(BIN)/python -c 'import pip' 2>/dev/null || { $(CHECK) && $(PYTHON) -m venv --clear .venv; }
-	$(call install,-r requirements.txt)
-	$(call install,--no-deps -e .)
+	@echo "Installing into .venv: about 4 GB, some minutes."
+	@$(call install,-r requirements.txt)
+	@$(call install,--no-deps -e .)
 	@touch $@
 
 CHECK = $(PYTHON) -c 'import sys; (3, 11) <= sys.version_info[:2] <= (3, 13) or sys.exit("Shapeline needs Python 3.11, 3.12 or 3.13, for which all pinned packages have wheels, and this is %d.%d; set PYTHON=/path/to/python3.13" % sys.version_info[:2])'

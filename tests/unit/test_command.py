@@ -76,9 +76,19 @@ def test_a_target_has_no_missing_cells_and_texts_have_classes(tmp_path):
     assert "source: table_file" in given and "task: regression" in given
 
 
-def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path):
+def test_a_last_column_of_few_words_is_more_likely_than_many_numbers(tmp_path):
+    table = pd.DataFrame({"income": np.arange(60.0), "age": range(60), "bought": ["yes", "no"] * 30})
+    table.to_csv(tmp_path / "customers.csv", index=False)
+    assert "target: bought    # guessed" in starting.configuration(tmp_path / "customers.csv")
+    assert "target: income\n" in starting.configuration(tmp_path / "customers.csv", target="income")
+
+
+def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path, monkeypatch, capsys):
     given = starting.configuration(made(tmp_path, "mixed"))
     assert "source: pipeline.skops" in given and "skops.io.dump" in given
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["init", "mixed.csv"]) == 0
+    assert "save a pipeline for its texts or missing cells (docs/own_data.md), name it there" in capsys.readouterr().out
     assert "source: mine.skops" in starting.configuration(tmp_path / "mixed.csv", model="mine.skops")
 
 

@@ -69,7 +69,10 @@ def _init(asked: argparse.Namespace) -> int:
         raise ShapelineError(f"{file} is there; remove or rename it first")
     text = starting.configuration(asked.path, asked.target, asked.model)
     file.write_text(text, encoding="utf-8")
-    print(text, f"\nWrote {file}; read it, then: shapeline run --dry-run, and shapeline run", sep="")
+    first = "save a pipeline for its texts or missing cells (docs/own_data.md), name it there" * (
+        starting.PIPELINE in text
+    )
+    print(text, f"\nWrote {file}; {first or 'read it'}, then: shapeline run --dry-run, and shapeline run", sep="")
     return 0
 
 

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def start(snakemake, libraries: str = "") -> str:
     to_terminal.setFormatter(logging.Formatter(f"{clear}[{name}] %(message)s"))
     to_terminal.setLevel(logging.WARNING)
     log.handlers[:] = [to_file, to_terminal]
+    warnings.showwarning = lambda message, kind, *_: log.info("%s: %s", kind.__name__, message)
     logging.raiseExceptions = False  # a log that cannot be written ends no job, and says nothing
     log.setLevel(logging.INFO)
 

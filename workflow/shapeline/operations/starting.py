@@ -9,6 +9,7 @@ from shapeline.operations.starting_models import PICTURES, Ready
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
 LONG = 4  # words a cell on average, from which a column is one of texts
+PIPELINE = "pipeline.skops"  # what stands for a model that is yet to be saved
 FEW = 20  # different numbers of a target that are classes
 MOST_EXACT = 13  # columns, with the target, up to which all coalitions are asked
 LARGEST = 64  # pixels a side that pictures are shrunk to
@@ -45,7 +46,8 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
 
     table = table_file.frame(path)
     names = list(table)
-    target = _target(table) if target is None else target
+    guessed = target is None
+    target = _target(table) if guessed else target
     table_file.named(path, names, "target", target)
     regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
     labels = {str(value).casefold() for value in table[target].dropna().unique()}
@@ -58,7 +60,7 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     if longest is not None and texts[longest] >= LONG and not regression:
         if ready:
             ready.check("text", path, labels)
-        return _texts(path, target, table, longest, model, ready)
+        return _texts(path, _said(target, guessed), table, longest, model, ready)
     if ready:
         ready.check("table", path, labels)
         if ready.sides and ready.sides != (len(names) - 1,):
@@ -68,11 +70,10 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
             )
     features = table.drop(columns=target)
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
-    how = f"source: {model}" if model else "architecture: mlp" if plain else "source: pipeline.skops"
+    how = f"source: {model}" if model else "architecture: mlp" if plain else f"source: {PIPELINE}"
     exact = len(names) <= MOST_EXACT
     return _text(
-        ["source: table_file", _path(path), f"target: {target}    # guessed, unless you said it"]
-        + ["task: regression"] * regression,
+        ["source: table_file", _path(path), _said(target, guessed)] + ["task: regression"] * regression,
         ["# texts or missing cells need a pipeline of yours, saved by skops.io.dump: docs/own_data.md"]
         * (not plain and not model)
         + [f"mine: {{dataset: mine, {how}}}"],
@@ -89,7 +90,7 @@ def _texts(path: Path, target: str, table, column: str, model: str | None, ready
             "source: text_file",
             _path(path),
             f"text: {column}" + "    # of the other columns none is read" * (table.shape[1] > 2),
-            f"target: {target}    # guessed, unless you said it",
+            target,
             *(
                 [f"tokenizer: {model}    # of the model, which says how long a text may be"]
                 if ready
@@ -166,10 +167,17 @@ def _text(dataset: list[str], models: list[str], experiment: list[str], metrics:
 
 
 def _target(table) -> str:
-    """The column that is called like a target, else the last, of those without missing cells where there are any."""
+    """The column that is called like a target, else the last, of those without missing cells where there are any; the
+    last where it is of a few words and the other of many numbers."""
     whole = [name for name in table if not table[name].isna().any()] or list(table)
     by_name = {name.strip().lower(): name for name in whole}
-    return next((by_name[word] for word in TARGETS if word in by_name), whole[-1])
+    named = next((by_name[word] for word in TARGETS if word in by_name), whole[-1])
+    words = _is_text(table[whole[-1]]) and table[whole[-1]].nunique() <= FEW
+    return whole[-1] if words and table[named].nunique() > FEW else named
+
+
+def _said(target: str, guessed: bool) -> str:
+    return f"target: {target}" + "    # guessed; --target names another" * guessed
 
 
 def _is_text(values) -> bool:

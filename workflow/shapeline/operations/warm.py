@@ -49,6 +49,7 @@ OWN = {
 }
 FEWEST = 6  # jobs of a run from which a server is worth its own start
 IDLE = 2.0  # seconds without a job, after which a run's server of a framework ends: it holds up to 600 MB
+LASTING = (BASE, "report")  # the second holds 90 MB, and a run's pages stand far apart
 MOST = 1 << 20  # bytes of a request: arguments and environment
 
 
@@ -126,7 +127,7 @@ def _answer(folder: str, doors: dict[str, socket.socket], root: str, kind: str =
     while True:
         waiting = [line for _, line in running.values() if line.fileno() >= 0]
         mine = {name: door for name, door in doors.items() if name not in kept.values()}
-        patience = IDLE if root and kind != BASE and not running else None
+        patience = IDLE if root and kind not in LASTING and not running else None
         ready = select.select([sys.stdin, *mine.values(), *kept, *running, *waiting], [], [], patience)[0]
         if sys.stdin in ready or not ready:
             if kind == BASE:

@@ -106,6 +106,12 @@ class Evidence:
         quicker = self._below_truth(self.seconds)
         return self._recommended([*self.values, self.truth] if quicker is None else quicker, self.seconds)
 
+    @property
+    def quicker(self) -> str:
+        """Of what `by_seconds` is said, where the truth is quicker than some labels, which it leaves out."""
+        below = self._below_truth(self.seconds)
+        return f"of those quicker than {self.truth}" if below is not None and len(below) < len(self.values) else ""
+
     def _below_truth(self, costs: pd.Series) -> list[str] | None:
         """The labels that cost less than the truth of the errors, all without one; None where that is at most one, for
         then there is nothing to choose but the truth."""

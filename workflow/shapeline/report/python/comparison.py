@@ -214,11 +214,12 @@ def _criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str |
 def _advice(
     values: pd.DataFrame, table: pd.DataFrame, entries: Mapping, exact: Explanation | None, margin: float, notes: list
 ) -> Recommendation:
-    """Of what costs less than the exact values, where these are known, as in a report."""
+    """Of all labels, with a note where one costs as much as the exact values, which then are to be taken."""
     costs = table["evaluations"]
     most = np.inf if exact is None else exact.cost["evaluations"]
-    cheaper = [label for label in values if costs[label] < most]
-    if exact is not None and set(cheaper) <= {CONTROL}:
-        notes.append(f"The exact values cost {most:,.6g} evaluations, no more than any of these: take shapley.")
-        cheaper = list(values)
-    return recommend(values[cheaper], costs.to_dict(), margin, CONTROL)
+    if dear := [label for label in values if costs[label] >= most and label != CONTROL]:
+        notes.append(
+            f"The exact values cost {most:,.6g} evaluations, no more than {', '.join(dear)}: where you can spend them, "
+            "take shapley."
+        )
+    return recommend(values, costs.to_dict(), margin, CONTROL)

@@ -66,10 +66,12 @@ def advices(answer: Evidence, results: Results) -> dict[str, str]:
         said[answer.limit] = _told(answer, last, "" if answer.limit == ANY else "of these")
     chosen = within or last
     if chosen is not None and answer.truth != chosen.label:
-        same = answer.last is not None and all(
-            getattr(quick, name) == getattr(answer.last, name) for name in ("label", "outcome", "rivals")
+        same = (
+            answer.last is not None
+            and not answer.quicker
+            and all(getattr(quick, name) == getattr(answer.last, name) for name in ("label", "outcome", "rivals"))
         )
-        said["by seconds"] = SAME if same else _told(answer, quick, seconds=True)
+        said["by seconds"] = SAME if same else _told(answer, quick, answer.quicker, seconds=True)
     return said
 
 
