@@ -13,7 +13,17 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline.engine import calibration, forms, scoring, search, tiles, torch_backend, torch_forms, torch_rows
+from shapeline.engine import (
+    calibration,
+    forms,
+    numpy_backend,
+    scoring,
+    search,
+    tiles,
+    torch_backend,
+    torch_forms,
+    torch_rows,
+)
 from shapeline.engine.backends import masked_rows, traced_rows
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
@@ -482,6 +492,18 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, la
     assert framework == "function" or expanded == [1, largest]  # once for all forms
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert largest <= tiles.rows_tried(math.prod(shape), "cpu") // 4 < 2 * largest
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monkeypatch):
+    right, tried = numpy_backend._step, set()
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setitem(tiles.TRIED_BYTES, "cpu", 256 * 4 * 64)
+    monkeypatch.setattr(search, "fastest", lambda step, batch, least: 1e-6 / batch)
+    monkeypatch.setattr(numpy_backend, "_step", lambda model, batch, *of: tried.add(batch) or right(model, batch, *of))
+    calibration.calibrate(cnn(), images(4), Reference(images(1)))
+    assert tiles.rows_tried(64, "cpu") == threads * 256 and max(tried) == 256
 
 
 @pytest.mark.parametrize(

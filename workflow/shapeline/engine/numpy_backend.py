@@ -153,18 +153,14 @@ def _by_tiles(
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, difference: float = 0.0) -> Form:
     """The fastest batch of a function, or of the graph of a network, which has that difference to it; inputs and
     reference rows as the model takes them."""
-    began, name, cells = time.perf_counter(), model.runtime or "plain", math.prod(inputs.shape[1:])
-    largest = rows_tried(cells, "cpu")
-    step = step_of(model, 1, inputs, reference)
+    began, name = time.perf_counter(), model.runtime or "plain"
+    most, step_of_batch = tried(model, inputs, reference)
+    step = step_of_batch(1)
     step()  # threads start
     single = search.fastest(step, 1, MEASURED)
     # Large models start with small batches, so that no single call takes more than a moment.
-    smallest = 1 << int(np.clip(math.log2(min(search.MOMENT / single, largest)), 0, math.log2(FEW_ROWS)))
-    candidate = search.Candidate(
-        difference,
-        lambda: rows_a_call(largest, cells, model.most_rows, "cpu"),
-        lambda batch: step_of(model, batch, inputs, reference),
-    )
+    smallest = 1 << int(np.clip(math.log2(min(search.MOMENT / single, most())), 0, math.log2(FEW_ROWS)))
+    candidate = search.Candidate(difference, most, step_of_batch)
     plan = search.Search(
         shares=(1.0,),
         refusals=(MethodFailure, RuntimeError),
@@ -178,7 +174,19 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
     return search.search((name,), lambda _: candidate, plan, began)
 
 
-def step_of(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
+def tried(
+    model: Classifier, inputs: np.ndarray, reference: Reference
+) -> tuple[Callable[[], int], Callable[[int], Callable[[], float]]]:
+    """Of a calibration's candidate the most rows of a call, of which each thread of a graph makes one, and the step."""
+    cells, calls = math.prod(inputs.shape[1:]), 1 if model.runtime is None else model.module.shares
+    largest = max(1, rows_tried(cells, "cpu") // calls)
+    return (
+        lambda: rows_a_call(largest, cells, model.most_rows, "cpu"),
+        lambda batch: _step(model, batch, inputs, reference),
+    )
+
+
+def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
     """A tile of the engine on made-up masks for each of a graph's threads, all at the same time, as a function that
     returns their seconds a row (inf: too large)."""
     threads = 1 if model.runtime is None else model.module.shares

@@ -146,10 +146,11 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
             difference = 0.0 if name == "plain" else _difference(runner, rows, expected)
             if name == "onnx":
                 graph = _graph_of(model, traced)
-                step = functools.partial(numpy_backend.step_of, graph, inputs=inputs, reference=reference)
-            else:
-                step = lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))  # noqa: E731
-            return search.Candidate(difference, lambda: runner.limit, step)
+                most, step = numpy_backend.tried(graph, inputs, reference)
+                return search.Candidate(difference, lambda: max(smallest, most()), step)
+            return search.Candidate(
+                difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))
+            )
 
         forms = TRIED[plain.device.type]
         # Large models start with small batches, so that no single call takes more than a moment.
