@@ -110,7 +110,10 @@ onsuccess:
         TERMINAL.end(
             True,
             f"{RESULTS}/reports/index.html",
-            lambda: made_with.flagged(CONFIG),
+            lambda: made_with.flagged(
+                CONFIG,
+                {job.wildcards.get("experiment") for job in workflow.dag.jobs},
+            ),
         )
 
 

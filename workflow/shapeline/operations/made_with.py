@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections import Counter
+from collections.abc import Collection
 
 from shapeline.config.types import Config
 from shapeline.errors import ShapelineError
@@ -39,12 +40,13 @@ def lines(config: Config) -> list[str]:
     return told
 
 
-def flagged(config: Config) -> list[str]:
-    """A line for each label of the experiments under `run` whose instances failed or are flagged, with how many."""
+def flagged(config: Config, asked: Collection[str | None]) -> list[str]:
+    """A line for each label of the experiments that were asked for, and are under `run`, whose instances failed or are
+    flagged, with how many."""
     from pyarrow import parquet
 
     told = []
-    for experiment in config.run:
+    for experiment in filter(asked.__contains__, config.run):
         for label in runs.labels(config, experiment):
             rows = [
                 row
