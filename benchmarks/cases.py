@@ -179,6 +179,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
     def of_form(name: str):
         rows = backends.traced_rows(case.inputs, case.reference)
         prepared = torch_forms.prepare(case.model, Form(name), rows)
+        times[name] = CALLS * prepared.graph.shares if name == "onnx" else 1
 
         def on(rows: np.ndarray) -> Callable[[], object]:
             if name == "onnx":
@@ -203,13 +204,13 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
 
         return run
 
-    by_form = {}
+    by_form, times = {}, {}
     for name in FORMS:
         try:
             by_form[name] = of_form(name)
         except FormRefused:
             continue
-    return by_form, {name: CALLS * torch.get_num_threads() if name == "onnx" else 1 for name in by_form}
+    return by_form, times
 
 
 def _tensorflow(case: Case) -> tuple[Forwards, dict[str, int]]:

@@ -75,7 +75,7 @@ def values(
     buffers = queue.SimpleQueue()
     for _ in range(threads):
         buffers.put(np.empty((a * b * M, size), np.int32))
-    forward = _forward(model) if threads == 1 else model.module.alone
+    forward = _forward(model, threads)
     asked = _Asked(question, inputs, masks, absent, _columns(question.features), forward, buffers, b, limit)
     for first in range(0, K, chunk):
         last, shared = min(first + chunk, K), None  # frees those of the chunk before, which are as large
@@ -102,8 +102,12 @@ def _threads(question: Question) -> int:
     """Threads that fill and ask rows of their own: those of a graph; a function, and what fills in by the instance or
     by the coalition, may be made for one."""
     reference = question.reference
-    alone = question.model.runtime is None or reference.own is not None or reference.given is not None
-    return 1 if alone else question.model.module.shares
+    return 1 if reference.own is not None or reference.given is not None else _calls(question.model)
+
+
+def _calls(model: Classifier) -> int:
+    """How many a model may be asked at the same time: a graph as many as it has threads, a function one."""
+    return 1 if model.runtime is None else model.module.shares
 
 
 def _block(
@@ -178,8 +182,8 @@ def tried(
     model: Classifier, inputs: np.ndarray, reference: Reference
 ) -> tuple[Callable[[], int], Callable[[int], Callable[[], float]]]:
     """Of a calibration's candidate the most rows of a call, of which each thread of a graph makes one, and the step."""
-    cells, calls = math.prod(inputs.shape[1:]), 1 if model.runtime is None else model.module.shares
-    largest = max(1, rows_tried(cells, "cpu") // calls)
+    cells = math.prod(inputs.shape[1:])
+    largest = max(1, rows_tried(cells, "cpu") // _calls(model))
     return (
         lambda: rows_a_call(largest, cells, model.most_rows, "cpu"),
         lambda batch: _step(model, batch, inputs, reference),
@@ -189,8 +193,8 @@ def tried(
 def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
     """A tile of the engine on made-up masks for each of a graph's threads, all at the same time, as a function that
     returns their seconds a row (inf: too large)."""
-    threads = 1 if model.runtime is None else model.module.shares
-    forward = _forward(model) if threads == 1 else model.module.alone
+    threads = _calls(model)
+    forward = _forward(model, threads)
     kept = np.random.default_rng(0).random((1, batch, math.prod(inputs.shape[1:]))) < 0.5
     present, rows, absent = _present(kept, None)[0], _bits(inputs[:1]), _bits(reference.rows[:1])
     buffers, target = [np.empty(present.shape, np.int32) for _ in range(threads)], np.zeros(1, np.int64)
@@ -242,10 +246,11 @@ def fill(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndar
     np.bitwise_xor(out, absent, out=out)
 
 
-def _forward(model: Classifier) -> Callable[[np.ndarray], np.ndarray]:
-    """From rows to the network's outputs, or a function's log-probabilities or predictions, (n, outputs)."""
+def _forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarray]:
+    """From rows to the network's outputs, or a function's log-probabilities or predictions, (n, outputs); asked by so
+    many threads at the same time."""
     if model.framework != "function":
-        return model.module
+        return model.module if threads == 1 else model.module.alone
     function = function_predictions if model.task == "regression" else function_log_probs
     return functools.partial(_ask, function, model)
 
