@@ -173,8 +173,8 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
 
     from shapeline.engine import torch_forms
     from shapeline.engine.torch_forms import FORMS
-    from shapeline.models.onnx_graph import at_once
     from shapeline.models.torch_models import evaluation_mode
+    from shapeline.threads import at_once
 
     def of_form(name: str):
         rows = backends.traced_rows(case.inputs, case.reference)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shapeline import designs, graphs
-from shapeline.designs.design import one_thread, openblas
+from shapeline.threads import one_thread, openblas
 
 from . import games
 

@@ -18,6 +18,7 @@ from shapeline.game.references import Reference
 from shapeline.models import architectures, graph_file, onnx_graph, storage, torch_export
 from shapeline.operations import jobs
 from shapeline.plan import code
+from shapeline.threads import at_once
 from tests.unit import questions
 
 pytest.importorskip("onnxruntime")
@@ -182,7 +183,7 @@ def test_what_a_task_raises_is_raised(threads):
         return task
 
     with pytest.raises(MemoryError, match="of the last task"):
-        list(onnx_graph.at_once(run, range(10), threads))
+        list(at_once(run, range(10), threads))
 
 
 def test_a_fork_of_a_process_that_shared_rows_out_shares_its_own():

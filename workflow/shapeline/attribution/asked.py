@@ -97,15 +97,13 @@ class Drawn:
         """The coalitions (m, K, d) of the instances at `places`; where a draw has fewer, its first is there again."""
         numbers = [int(number) for number in self.draws.numbers[places]]
         self.held = {number: each for number, each in self.held.items() if number in numbers}
-        for number in numbers:  # what is no longer asked is gone before what is new is made
-            if number not in self.held:
-                self.held[number] = together(self.make(number), self.d)
+        # What is no longer asked is gone before what is new is made.
+        new = [number for number in dict.fromkeys(numbers) if number not in self.held]
+        made = self.draws.shared_out(lambda number: together(self.make(number), self.d), new)
+        self.held.update(zip(new, made, strict=True))
         own = [self.held[number] for number in numbers]
         most = max(len(each.masks) for each in own)
-        stacked = np.stack(
-            [each.masks[np.r_[: len(each.masks), np.zeros(most - len(each.masks), int)]] for each in own]
-        )
-        masks = self.draws.masks(stacked, places)
+        masks = self.draws.masks([_padded(each.masks, most) for each in own], places)
 
         def read(values: np.ndarray) -> list[Answer]:
             count = len(own[0].designs)
@@ -122,9 +120,15 @@ class Drawn:
         """Each design reads the instances that have it; what it says is of its features, and is put on theirs."""
         scores, uncertainty = np.empty((len(own), self.d)), np.full((len(own), self.d), np.nan)
         pairs, spread, known = None, None, False
-        for number, each in self.held.items():
-            rows = np.flatnonzero(np.array(numbers, dtype=object) == number)
-            answer = _answer(self.reader, each.designs[budget], values[np.ix_(rows, each.columns[budget])])
+        of_number = {number: np.flatnonzero([other == number for other in numbers]) for number in self.held}
+
+        def answer_of(number: int) -> Answer:
+            each = self.held[number]
+            asked = values[np.ix_(of_number[number], each.columns[budget])]
+            return _answer(self.reader, each.designs[budget], asked)
+
+        answers = self.draws.shared_out(answer_of, list(self.held))
+        for rows, answer in zip(of_number.values(), answers, strict=True):
             scores[rows] = answer.scores
             if answer.uncertainty is not None:
                 uncertainty[rows], known = answer.uncertainty, True
@@ -153,6 +157,12 @@ class Drawn:
 def _answer(reader: Reader | None, design: Design, values: np.ndarray) -> Answer:
     scores, uncertainty, *more = reader(design, values) if reader else (design.attribute(values), None)
     return Answer(scores, design.evaluations, {}, uncertainty, design.attribute_pairs(values), *more)
+
+
+def _padded(masks: np.ndarray, most: int) -> np.ndarray:
+    """Masks (K, d) with the first of them again until there are as many as `most`."""
+    lacking = most - len(masks)
+    return np.concatenate([masks, np.repeat(masks[:1], lacking, axis=0)]) if lacking else masks
 
 
 def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:

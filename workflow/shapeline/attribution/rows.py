@@ -14,7 +14,6 @@ import pandas as pd
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.run import Options, attribute, waits, warm_up
 from shapeline.attribution.subjects import Subject, targets
-from shapeline.designs.design import openblas
 from shapeline.designs.stopping import Until
 from shapeline.engine.cache import Cache, key_of
 from shapeline.engine.forms import Form
@@ -25,6 +24,7 @@ from shapeline.game import references
 from shapeline.methods.registry import METHODS
 from shapeline.operations.versions import imported
 from shapeline.seeds import seed_of
+from shapeline.threads import openblas
 
 MOMENT, PASSES = 0.1, 20  # seconds of a job's explanations made again for the clock's sake, and how often at most
 SETTLED, CALM = 0.02, 2  # they are settled where so many passes in a row take no more than this share off

@@ -1,6 +1,7 @@
 """Run one method on instances: build its design, evaluate it, read it out; a failure becomes a row with its reason."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from shapeline.attribution.time_limit import limited
 from shapeline.datasets.loading import Dataset
 from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of
-from shapeline.designs.draws import Draws, at_a_time, draws
+from shapeline.designs.draws import at_a_time, draws
 from shapeline.designs.stopping import Until
 from shapeline.engine.cache import Cache
 from shapeline.engine.question import Question
@@ -242,7 +243,8 @@ def _asks(
     most = max(design.evaluations for _, design in designs)
     drawn = draws(options.seed, named.tolist(), features.d, most, method.exchangeable)
     order = np.argsort(drawn.numbers.astype(object), kind="stable")
-    drawn = Draws(drawn.numbers[order], None if drawn.orders is None else drawn.orders[order])
+    orders = None if drawn.orders is None else drawn.orders[order]
+    drawn = dataclasses.replace(drawn, numbers=drawn.numbers[order], orders=orders)
     parameters = _parameters(settings, options)
 
     def asks(spends: Sequence[float | None]) -> Callable[[np.ndarray], Asked]:
@@ -324,7 +326,7 @@ def _chunk_size(
     sizes = [most, CHUNK_VALUES // masks, CHUNK_BYTES // max(1, inputs[:1].nbytes)]
     if drawn:  # masks of each instance, and designs for some of them
         d = designs[0][1].d
-        sizes += [CHUNK_BYTES // (masks * d), at_a_time(d, masks)]
+        sizes += [CHUNK_BYTES // (masks * d), at_a_time(d, masks, method.exchangeable) or most]
     return max(1, min(sizes))
 
 

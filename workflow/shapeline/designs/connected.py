@@ -14,13 +14,13 @@ from shapeline.designs.design import (
     kernel_weight,
     log_factorial,
     one_of,
-    one_thread,
     only_feature,
     padded_sets,
     solve_positive,
     whole,
 )
 from shapeline.errors import ShapelineError
+from shapeline.threads import one_thread
 
 
 def c_shapley(

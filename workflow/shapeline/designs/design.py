@@ -3,23 +3,18 @@
 scipy is imported where it is used: the configuration asks the designs for their minimum budgets, and must stay quick.
 """
 
-import contextlib
 import operator
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from math import comb, floor
 
 import numpy as np
 
 from shapeline.errors import ShapelineError, nearest
+from shapeline.threads import one_thread
 
 MAX_D = 20  # 2^20 coalitions: the most that is enumerated
 MAX_COALITIONS = 2**MAX_D
 FIRST_ROUND = 4  # evaluations a feature before an estimate that grows is looked at: with fewer no error is known
-MOMENT = 1e9  # multiplications that one thread makes in a tenth of a second
-ONE_AT_A_TIME = threading.RLock()
 MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory while a design is built
 
 
@@ -79,29 +74,6 @@ def _read(readout, values: np.ndarray) -> np.ndarray:
         return (readout @ values.reshape(-1, count).T).T.reshape(*values.shape[:-1], rows)
     with one_thread(values.size * rows):
         return values @ readout.T
-
-
-@contextlib.contextmanager
-def one_thread(multiplications: float) -> Iterator[None]:
-    """A block in which the linear algebra of numpy and scipy keeps to one thread, where it takes but a moment.
-
-    Its threads wait spinning, as those of torch do, so that between two calls of a model each takes the other's
-    processor: on two cores kernel_shap of 200 words took three times as long.
-    """
-    if multiplications > MOMENT:
-        yield
-        return
-    with ONE_AT_A_TIME, openblas().limit(limits=1):  # of two blocks at once the later would put back what the other set
-        yield
-
-
-@cache
-def openblas():
-    """The BLAS of numpy and of scipy, where that is OpenBLAS; another takes the threads of torch itself."""
-    import scipy.linalg  # noqa: F401  it brings its own, which is found once it is loaded
-    import threadpoolctl
-
-    return threadpoolctl.ThreadpoolController().select(internal_api="openblas")
 
 
 def whole(where: str, name: str, value: object, least: int) -> int:
@@ -222,25 +194,35 @@ def only_feature() -> Design:
     return Design(np.array([[False], [True]]), np.array([[-1.0, 1.0]]))
 
 
-def solve_positive(matrix: np.ndarray, right: np.ndarray, where: str, overwrite: bool = False) -> np.ndarray:
-    """Solution of a symmetric positive definite system, by Cholesky; refuses one that is singular to precision.
+def solve_positive(matrix: np.ndarray, right: np.ndarray, where: str) -> np.ndarray:
+    """Solution of a symmetric positive definite system, by Cholesky; refuses one that is singular to precision."""
+    from scipy.linalg import cho_solve
 
-    overwrite: both arrays, which saves their size; of thousands of features that is half a gigabyte.
-    """
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+    return cho_solve((_factor(matrix.copy(), where), True), right, check_finite=False)
 
-    try:
-        factor = cho_factor(matrix, lower=True, overwrite_a=overwrite, check_finite=False)
-    except LinAlgError:
-        factor = None
-    if factor is not None:
-        pivots = np.diagonal(factor[0])
-    if factor is None or pivots.min() < 1e-7 * pivots.max():
+
+def _factor(matrix: np.ndarray, where: str) -> np.ndarray:
+    """The lower Cholesky factor of a symmetric matrix in its place, what is above left as it is."""
+    from scipy.linalg.lapack import dpotrf
+
+    factor, failed = dpotrf(matrix.T, lower=True, clean=False, overwrite_a=True)
+    pivots = np.diagonal(factor)
+    if failed or pivots.min() < 1e-7 * pivots.max():
         raise ShapelineError(
             f"{where}: the coalitions drawn do not determine {len(matrix)} scores (the fit is singular); "
             "raise the budget, or ridge where the method has it."
         )
-    return cho_solve(factor, right, overwrite_b=overwrite, check_finite=False)
+    return factor
+
+
+def _inverse(matrix: np.ndarray, where: str) -> np.ndarray:
+    """The inverse of a symmetric positive definite matrix, which is written over."""
+    from scipy.linalg.lapack import dpotri
+
+    lower, _ = dpotri(_factor(matrix, where), lower=True, overwrite_c=True)
+    inverse = np.tril(lower)
+    inverse += np.tril(lower, -1).T
+    return inverse
 
 
 def constrained_fit(
@@ -253,27 +235,42 @@ def constrained_fit(
     With phi = (v(N) - v(empty))/d + psi and rows centred to z - s/d, psi is orthogonal to ones, which the added
     multiple of ones ones'/d makes regular and leaves alone; so scores sum to v(N) - v(empty) to float precision.
     """
+    count, d = inner.shape
+    share, ends = inner.mean(axis=1), np.ones((1, d), bool)
+    by_coalition = np.empty(((2 if mirrored else 1) * count + 2, d))
+    fit = by_coalition[1 : 1 + count]
+    _fit(inner, share, weights, where, ridge, mirrored, fit)
+    if mirrored:
+        np.negative(fit, out=by_coalition[1 + count : -1])
+        share, inner = np.r_[share, 1 - share], np.concatenate([inner, ~inner])
+    fit = by_coalition[1:-1]
+    with one_thread(fit.size):
+        by_coalition[0], by_coalition[-1] = -1 / d - (1 - share) @ fit, 1 / d - share @ fit
+    return Design(np.concatenate([~ends, inner, ends]), by_coalition.T)
+
+
+def _fit(
+    inner: np.ndarray, share: np.ndarray, weights: np.ndarray, where: str, ridge: float, mirrored: bool, out: np.ndarray
+) -> None:
+    """The readout of the inner coalitions, written to `out` (R, d). share (R,): that of the features each keeps."""
     d = inner.shape[1]
-    share = inner.mean(axis=1)
-    rows = inner - share[:, None]
-    right = rows.T * weights
+    # Of each feature by itself, where these come first, the products are known: in KernelSHAP's a part of all.
+    alone = d if np.array_equal(inner[:d], np.eye(d, dtype=bool)) else 0
+    root = np.sqrt(weights[alone:])[:, None]
+    rows = (inner[alone:] - share[alone:, None]) * root
     with one_thread(rows.size * d):
-        matrix = right @ rows
+        matrix = rows.T @ rows
+        if alone:
+            matrix += weights[:d].sum() / d**2 - (weights[:d, None] + weights[:d]) / d
+            matrix[np.diag_indices(d)] += weights[:d]
         if mirrored:
             matrix *= 2  # a complement's centred row is the negative of its partner's
-        del rows  # as large as the readout's half
         matrix += np.trace(matrix) / d**2
         matrix[np.diag_indices(d)] += ridge
-        fit = solve_positive(matrix, right, where, overwrite=True)
-    del matrix, right
-    fit -= fit.mean(axis=0)
-    ends, count = np.ones((1, d), bool), len(inner)
-    readout = np.empty((d, (2 if mirrored else 1) * count + 2))
-    readout[:, 1 : 1 + count] = fit
-    del fit
-    if mirrored:
-        share, inner = np.r_[share, 1 - share], np.concatenate([inner, ~inner])
-        np.negative(readout[:, 1 : 1 + count], out=readout[:, 1 + count : -1])
-    fit = readout[:, 1:-1]
-    readout[:, 0], readout[:, -1] = -1 / d - fit @ (1 - share), 1 / d - fit @ share
-    return Design(np.concatenate([~ends, inner, ends]), readout)
+        inverse = _inverse(matrix, where)
+        del matrix
+        np.matmul(rows, inverse, out=out[alone:])
+    out[alone:] *= root
+    if alone:
+        np.multiply(inverse, weights[:d, None], out=out[:alone])
+    out -= out.mean(axis=1, keepdims=True)

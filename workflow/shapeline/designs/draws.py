@@ -6,12 +6,15 @@ as in KernelSHAP, a random permutation of them turns one design into another dra
 of a gather. Instances still share what no permutation changes, how well a design is conditioned: hence a pool.
 """
 
-from collections.abc import Hashable, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from shapeline.seeds import seed_of
+from shapeline.threads import MOMENT, Result, allowed, at_once, one_thread
 
 POOL = 1024  # designs at most; each is made when an instance first asks for it
 FEWEST = 12  # however dear they are
@@ -24,20 +27,32 @@ class Draws:
     """Which design of the pool each of n instances has, numbers (n,), and its permutation of the features.
 
     orders (n, d): feature j of the pool's design is feature orders[i, j] of instance i; None where the features are
-    not exchangeable, and each number is a seed of its own.
+    not exchangeable, and each number is a seed of its own. threads: that share out what is done for each design.
     """
 
     numbers: np.ndarray
     orders: np.ndarray | None
+    threads: int = 1
 
-    def masks(self, designs_masks: np.ndarray, part: np.ndarray) -> np.ndarray:
-        """Masks (a, K, d) of the instances at `part` (a,), from those of their designs (a, K, d)."""
+    def masks(self, designs_masks: Sequence[np.ndarray], part: np.ndarray) -> np.ndarray:
+        """Masks (a, K, d) of the instances at `part` (a,), from those of their designs, each (K, d)."""
         if self.orders is None:
-            return designs_masks
-        own = np.empty_like(designs_masks)
-        for masks, of_feature, taken in zip(designs_masks, self.orders[part].argsort(axis=1), own, strict=True):
+            return np.stack(designs_masks)
+        own = np.empty((len(part), *designs_masks[0].shape), bool)
+
+        def take(each: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+            masks, of_feature, taken = each
             np.take(masks, of_feature, axis=1, out=taken, mode="clip")  # `take_along_axis` takes four times as long
+
+        each = list(zip(designs_masks, self.orders[part].argsort(axis=1), own, strict=True))
+        self.shared_out(take, each)
         return own
+
+    def shared_out(self, run: Callable[[Any], Result], tasks: Sequence) -> list[Result]:
+        """What `run` gives of each task, by the draws' threads; the linear algebra of each keeps to its own."""
+        alone = min(self.threads, len(tasks)) < 2
+        with contextlib.nullcontext() if alone else one_thread(0):  # once: to set it for each task has threads wait
+            return list(at_once(run, tasks, self.threads))
 
     def scores(self, of_designs: np.ndarray, part: np.ndarray) -> np.ndarray:
         """Scores (a, d) by the instances' own features, from those by the features of their designs."""
@@ -69,7 +84,8 @@ def draws(seed: int, instances: Sequence[Hashable], d: int, evaluations: int, ex
     for place, instance in enumerate(instances):
         random = np.random.default_rng(seed_of(seed, instance))
         numbers[place], orders[place] = random.integers(pool), random.permutation(d)
-    return Draws(numbers, orders)
+    # Small designs are made before threads could start; those of large ones are the linear algebra's.
+    return Draws(numbers, orders, allowed() if pool < POOL and evaluations * d * d < 4 * MOMENT else 1)
 
 
 def pool_size(d: int, evaluations: int) -> int:
@@ -77,6 +93,7 @@ def pool_size(d: int, evaluations: int) -> int:
     return int(np.clip(POOL_WORK // max(1, evaluations * d * d), FEWEST, POOL))
 
 
-def at_a_time(d: int, evaluations: int) -> int:
-    """Designs that may be held at once."""
-    return max(1, READOUT_BYTES // (8 * d * evaluations))
+def at_a_time(d: int, evaluations: int, exchangeable: bool = True) -> int | None:
+    """Instances that may be explained together, each with a design that is held; None where the whole pool may be."""
+    most = max(1, READOUT_BYTES // (8 * d * evaluations))
+    return None if exchangeable and pool_size(d, evaluations) <= most else most

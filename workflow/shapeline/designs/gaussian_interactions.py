@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from shapeline.designs.design import Design, log_factorial, one_of, one_thread, whole
+from shapeline.designs.design import Design, log_factorial, one_of, whole
 from shapeline.designs.gaussian_fit import FEW, JITTER, even_relevance, relevance_of, whitened
 from shapeline.designs.gaussian_large import MANY, SUBSET
 from shapeline.designs.gaussian_moments import log_nodes, nodes
@@ -28,6 +28,7 @@ from shapeline.designs.interactions import (
 )
 from shapeline.designs.uncertainty import known
 from shapeline.errors import ShapelineError
+from shapeline.threads import one_thread
 
 INDICES = ("k_sii", "fsii")  # those that see even orders alone
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, pairs alone

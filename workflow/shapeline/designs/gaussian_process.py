@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.designs.design import Design, one_thread, solve_positive
+from shapeline.designs.design import Design, solve_positive
 from shapeline.designs.gaussian_extras import curve, terms
 from shapeline.designs.gaussian_fit import (
     FEW,
@@ -30,6 +30,7 @@ from shapeline.designs.gaussian_moments import correlation, rest_weights, score_
 from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.uncertainty import known
 from shapeline.errors import ShapelineError
+from shapeline.threads import one_thread
 
 __all__ = ["ReadOut", "draw_pairs", "gp_shapley", "gp_shapley_minimum", "read_out"]
 

@@ -11,7 +11,6 @@ from shapeline.designs.design import (
     constrained_fit,
     log_factorial,
     one_of,
-    one_thread,
     only_feature,
     size_mass,
     solve_positive,
@@ -19,6 +18,7 @@ from shapeline.designs.design import (
     whole,
 )
 from shapeline.errors import ShapelineError
+from shapeline.threads import one_thread
 
 
 def lime_minimum(d: int, ridge: float = 1.0) -> int:

@@ -6,12 +6,15 @@ an `error` is the predicted root mean square error of one explanation over its s
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from math import comb
 
 import numpy as np
 
-from shapeline.designs.design import Design, kernel_weight, one_thread, unique_rows
+from shapeline.designs.design import Design, kernel_weight, unique_rows
 from shapeline.designs.interactions import of_terms
 from shapeline.errors import ShapelineError
+from shapeline.threads import one_thread
 
 TWO_SIDED = 0.975
 BORROWED = 3  # degrees of freedom that a feature's variance takes from all features: few permutations see no rare jump
@@ -42,11 +45,11 @@ def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
     nothing = Uncertainty(np.full((n, d), np.nan), np.full(n, np.nan))
     if count < 2 * d + 2:
         return nothing
-    inner, readout = design.masks[1 : 1 + half], design.readout[:, 1 : 1 + half]
+    inner, pulls = design.masks[1 : 1 + half], design.readout.T[1 : 1 + half]
     if design.draw is not None and design.draw.ndim == 2:
         weights, sampled = design.draw[0], design.draw[1] > 0
     else:
-        weights = _weights(inner, readout) if design.draw is None else design.draw
+        weights = _weights(inner, pulls.T) if design.draw is None else design.draw
         sampled = _sampled(d, inner)
     if sampled.sum() < 2:
         return nothing
@@ -59,27 +62,28 @@ def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
     for part in _parts(half, d):
         rows = inner[part] - share[part]
         left[:, part] -= 2 * scores @ rows.T
-        leverage[part] = 2 * (rows.T * readout[:, part]).sum(axis=0)
+        leverage[part] = 2 * np.einsum("rd,rd->r", rows, pulls[part])
     counts = np.maximum(np.round(weights[sampled] / weights[sampled].min()), 1)
-    spread = _spread(readout, np.flatnonzero(sampled), left[:, sampled], np.minimum(leverage[sampled], CAP), counts)
+    spread = _spread(pulls, np.flatnonzero(sampled), left[:, sampled], np.minimum(leverage[sampled], CAP), counts)
     free = min(counts.sum() - 1, max(half - d + 1, 1))
     return _with_quantile(spread, free)
 
 
 def _spread(
-    readout: np.ndarray, pairs: np.ndarray, left: np.ndarray, leverage: np.ndarray, counts: np.ndarray
+    pulls: np.ndarray, pairs: np.ndarray, left: np.ndarray, leverage: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
-    """Variances (n, d) of the sum of the pairs' readout (d, p) times residual (n, p), each drawn `counts` times; pairs:
-    columns of readout."""
+    """Variances (n, d) of the sum of the pairs' readout, `pulls` (R, d), times residual (n, p), each drawn `counts`
+    times; pairs (p,): rows of pulls."""
     total = counts.sum()
     # Without one of its c draws a pair keeps 1 - 1/c of its leverage.
     left = left / (1 - leverage / counts) / counts
-    mean, square = np.zeros((2, len(left), len(readout)))
-    with one_thread(len(readout) * left.size):
-        for part in _parts(len(pairs), len(readout)):
-            pull = readout[:, pairs[part]]
-            mean += (left[:, part] * counts[part]) @ pull.T
-            square += (left[:, part] ** 2 * counts[part]) @ (pull**2).T
+    d = pulls.shape[1]
+    mean, square = np.zeros((2, len(left), d))
+    with one_thread(d * left.size):
+        for part in _parts(len(pairs), d):
+            pull = pulls[pairs[part]]
+            mean += (left[:, part] * counts[part]) @ pull
+            square += (left[:, part] ** 2 * counts[part]) @ pull**2
     mean /= total
     return total / (total - 1) * np.maximum(square - total * mean**2, 0.0)
 
@@ -92,13 +96,16 @@ def _parts(pairs: int, d: int) -> Iterator[slice]:
 
 def _sampled(d: int, inner: np.ndarray) -> np.ndarray:
     """Which pairs (R,) are of a size that is not enumerated whole."""
-    from math import comb
-
     size = inner.sum(axis=1)
     size = np.minimum(size, d - size)
-    number = np.bincount(size, minlength=d // 2 + 1)
-    whole = np.array([comb(d, s) // (2 if 2 * s == d else 1) == number[s] for s in range(d // 2 + 1)])
-    return ~whole[size]
+    return np.bincount(size)[size] != _pairs_of(d)[size]
+
+
+@cache
+def _pairs_of(d: int) -> np.ndarray:
+    """Complementary pairs of each size up to half of d, (d // 2 + 1,) int64; so many as that holds, where more."""
+    pairs = [comb(d, size) // (2 if 2 * size == d else 1) for size in range(d // 2 + 1)]
+    return np.array([min(number, np.iinfo(np.int64).max) for number in pairs])
 
 
 def _weights(inner: np.ndarray, readout: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
-from shapeline.models.onnx_graph import at_once
+from shapeline.threads import at_once
 
 MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that are rarely the best
 

@@ -1,7 +1,8 @@
 """How a question is cut into tiles of instances x coalitions, and how large these may be."""
 
 import math
-import os
+
+from shapeline.threads import allowed
 
 # Bytes of the buffer of filled rows, and of a chunk of expanded masks. More would not be faster, and a large image
 # times the usual batch would be killed by the system before a framework could refuse it.
@@ -23,8 +24,7 @@ def rows_a_call(batch: int, cells: int, most: int | None, device: str) -> int:
 
 def rows_tried(cells: int, device: str) -> int:
     """How many rows of so many cells a calibration tries in a call, at the most."""
-    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
-    room = min(BUFFER_BYTES[device], threads * TRIED_BYTES[device])
+    room = min(BUFFER_BYTES[device], allowed() * TRIED_BYTES[device])
     return max(1, min(LARGEST_BATCH[device], room // (4 * cells)))
 
 

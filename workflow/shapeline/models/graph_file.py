@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import importlib
 import logging
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from shapeline.files import atomic, document
 from shapeline.models import weights
 from shapeline.models.classifier import Classifier
 from shapeline.models.onnx_graph import FILE, TOLERANCE, Refused, opened
+from shapeline.threads import allowed
 
 log = logging.getLogger(__name__)
 EXPORTERS = {"torch": "shapeline.models.torch_export", "tensorflow": "shapeline.models.keras_export"}
@@ -29,7 +29,7 @@ def write(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dict[str,
     exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _rows(inputs)
     try:
         content = exporter.graph(loaded.module, rows[:2])
-        graph = dataclasses.replace(loaded, module=opened(content, threads()), runtime="onnx")
+        graph = dataclasses.replace(loaded, module=opened(content, allowed()), runtime="onnx")
         differs = float(np.max(_apart(_said(graph, rows), _said(loaded, rows))))
         if not differs <= TOLERANCE:
             raise Refused(f"log-probabilities differ by {differs:.1e}")
@@ -57,7 +57,7 @@ def read(path: str | Path) -> Classifier | None:
             raise Refused("it is of other weights")
         if told.get("digest") != hashlib.sha256(content).hexdigest():
             raise Refused("it is not the file that was written")
-        graph = opened(content, threads())
+        graph = opened(content, allowed())
     except (OSError, ImportError, ShapelineError) as error:
         log.info("%s is not used, the network itself is: %s", file, error)
         return None
@@ -66,11 +66,6 @@ def read(path: str | Path) -> Classifier | None:
         *(metadata["vocabulary_digest"], metadata["task"]),
         runtime="onnx",
     )
-
-
-def threads() -> int:
-    """Those that a job may take; 0 for all."""
-    return int(os.environ.get("OMP_NUM_THREADS") or 0)
 
 
 def _rows(inputs: np.ndarray) -> np.ndarray:

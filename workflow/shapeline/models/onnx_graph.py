@@ -4,18 +4,14 @@ Of a Classifier whose `runtime` is "onnx" this is the module, and these are the 
 place.
 """
 
-import functools
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from shapeline.errors import ShapelineError, first_line
+from shapeline.threads import at_once
 
-Result = TypeVar("Result")
 FILE = "model.onnx"
 LARGEST = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
 SMALL = 1 << 26  # bytes of a graph that each thread runs by itself; of a larger one a row is enough for them all
@@ -55,24 +51,8 @@ class Graph:
         return outputs.reshape(len(rows), -1)
 
 
-def at_once(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> Iterable[Result]:
-    """What `run` gives of each task, in their order, by so many threads; none where one is enough.
-
-    A task must not ask for others itself: it would wait for a thread that waits for it.
-    """
-    if min(threads, len(tasks)) < 2:
-        return map(run, tasks)
-    return _pool(threads, os.getpid()).map(run, tasks)
-
-
-@functools.cache
-def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Threads of this process: those of one that was forked from are not there."""
-    return ThreadPoolExecutor(threads, "shapeline-graph")
-
-
 def opened(content: bytes, threads: int) -> Graph:
-    """The graph in the bytes of a file. threads: 0 for all. Raises Refused where ONNX Runtime cannot read it.
+    """The graph in the bytes of a file. Raises Refused where ONNX Runtime cannot read it.
 
     Threads that have rows of their own wait for nobody; those that share an operation are no faster than one in small
     networks.
@@ -81,7 +61,6 @@ def opened(content: bytes, threads: int) -> Graph:
     from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
     options = onnxruntime.SessionOptions()
-    threads = threads or len(os.sched_getaffinity(0))
     options.intra_op_num_threads, shares = (1, threads) if len(content) < SMALL else (threads, 1)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # rows are filled on these processors
     options.log_severity_level = 4
