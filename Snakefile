@@ -39,6 +39,7 @@ localrules:
     fetch_source,
     render_report,
     render_theory,
+    measure_accuracy,
     render_accuracy,
     render_index,
 

@@ -4,9 +4,11 @@ import re
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from benchmarks import accuracy_games
+from shapeline import scores
 from shapeline.report.sections import accuracy as page
 from shapeline.statistics import accuracy, known_games
 from shapeline.statistics.known_games import Terms, from_tables, from_terms
@@ -125,11 +127,15 @@ def test_what_is_exact_to_rounding_counts_as_a_millionth():
     assert np.allclose(own["rmse"], 6e-6) and np.allclose(own["ratio"], 1)
 
 
-def test_every_cell_of_the_page_shows_something(root, monkeypatch):
+def test_every_cell_of_the_page_shows_something(root, tmp_path, monkeypatch):
     small = [from_tables(f"game {seed}", np.tanh(games.linear(np.random.default_rng(seed).normal(size=7)))[None])
              for seed in range(3)]  # fmt: skip
-    monkeypatch.setattr(page, "read", lambda: [*small, from_terms("terms", [random_terms(9, 9, 0)], "deep")])
-    _, shown = notebooks.shown(root / "notebooks/accuracy.ipynb")
+    played = [*small, from_terms("terms", [random_terms(9, 9, 0)], "deep")]
+    monkeypatch.setattr(page, "read", lambda: played)
+    written = tmp_path / "errors.parquet"
+    measured = pa.Table.from_pandas(accuracy.measure(played, draws=2, seed=0), preserve_index=False)
+    scores.write_table(written, measured, {"draws": 2})
+    _, shown = notebooks.shown(root / "notebooks/accuracy.ipynb", measured=str(written))
     assert shown.count("<img") == 2 and shown.count("<table") == 3
     assert "At 4 d evaluations take" in shown and "game 2" in shown and "a sum of terms" in shown
     assert not any(absent in shown for absent in (">nan", "None", "inf<", "np.float64"))

@@ -35,7 +35,7 @@ def test_the_archive_of_a_run_has_every_page_under_its_label(tiny):
 def test_the_page_of_accuracy_is_made_where_it_is_asked_for(tiny):
     assert not {rule for rule, _ in tiny.pending()}
     asked = tiny.pending("--config", "accuracy=1")
-    assert {rule for rule, _ in asked} == {"render_accuracy", "render_index"}
+    assert {rule for rule, _ in asked} == {"measure_accuracy", "render_accuracy", "render_index"}
 
 
 def test_the_page_of_accuracy_is_rendered_with_its_figures(fresh):

@@ -56,8 +56,25 @@ rule render_theory:
         "../scripts/render_standalone.py"
 
 
+rule measure_accuracy:
+    input:
+        script=script_file("measure_accuracy"),
+    output:
+        f"{RESULTS}/accuracy/errors.parquet",
+    log:
+        f"{RESULTS}/logs/measure_accuracy.log",
+    conda:
+        "../../envs/report.yaml"
+    threads: 1
+    params:
+        settings=plan.known_games_job(CONFIG),
+    script:
+        "../scripts/measure_accuracy.py"
+
+
 rule render_accuracy:
     input:
+        measured=f"{RESULTS}/accuracy/errors.parquet",
         notebook=source_file("notebooks/accuracy.ipynb"),
         script=script_file("render_standalone"),
     output:
@@ -74,7 +91,7 @@ rule render_accuracy:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings=plan.accuracy_job(CONFIG),
+        settings=plan.accuracy_job(),
     script:
         "../scripts/render_standalone.py"
 

@@ -1,14 +1,14 @@
-"""Run a notebook that needs a few numbers and no results into a page: theory, accuracy."""
+"""Run a notebook that is of no experiment into a page: theory, accuracy."""
 
 from shapeline.operations import jobs
 from shapeline.report import rendering
 from shapeline.seeds import digest
 
 jobs.start(snakemake, "report")
-settings = snakemake.params.settings
+settings, measured = snakemake.params.settings, snakemake.input.get("measured")
 rendering.render(
     snakemake.input.notebook,
-    {name: value for name, value in settings.items() if name != "code"},
+    {name: value for name, value in settings.items() if name != "code"} | ({"measured": measured} if measured else {}),
     snakemake.output.html,
     snakemake.output.notebook,
     metadata={"settings_digest": digest(settings)},

@@ -25,6 +25,7 @@ RULES = (
         "measure",
         "compare",
         "render_report",
+        "measure_accuracy",
         "render_theory",
         "render_accuracy",
         "render_index",

@@ -14,7 +14,7 @@ from shapeline.plan import jobs, paths, runs
 # level deeper: `scale: smoke` and the smoke test have folders of their own in results/smoke.
 MADE = re.compile(
     r"models/[\w@]+/[\w.-]+|reports/\w+\.(html|ipynb)|reports/\w+_files/[\w.-]+"
-    r"|\w+/(instances|scores/[\w@]+/\d+-of-\d+|metrics/\w+(/[\w@]+)?)\.parquet"
+    r"|accuracy/errors\.parquet|\w+/(instances|scores/[\w@]+/\d+-of-\d+|metrics/\w+(/[\w@]+)?)\.parquet"
 )
 VALUES = re.compile(r"(\w+)/values/([0-9a-f]{16})/[\w.-]+")
 PARTIAL = re.compile(r"\.(.+)\.\d+\.tmp")  # files.atomic: what a killed job left; Snakemake's lock says that none runs

@@ -52,6 +52,7 @@ __getattr__, __dir__ = names_from(
         "report_job": "jobs",
         "theory_job": "jobs",
         "accuracy_job": "jobs",
+        "known_games_job": "jobs",
         "index_job": "jobs",
         "scores_behind": "asked",
         "asked_of_scores": "asked",

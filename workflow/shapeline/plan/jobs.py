@@ -95,9 +95,13 @@ def theory_job(config: Config) -> dict:
     return with_code({"seed": config.seed}, code.page_code("render_standalone", "theory"))
 
 
-def accuracy_job(config: Config) -> dict:
-    files = [*code.page_code("render_standalone", "accuracy"), os.path.relpath(PACKAGE / "statistics/games.parquet")]
+def known_games_job(config: Config) -> dict:
+    files = [*sources(*code.script_modules("measure_accuracy")), os.path.relpath(PACKAGE / "statistics/games.parquet")]
     return with_code({"seed": config.seed, "draws": config.accuracy}, files)
+
+
+def accuracy_job() -> dict:
+    return with_code({}, code.page_code("render_standalone", "accuracy"))
 
 
 def index_job(config: Config) -> dict:
@@ -122,7 +126,8 @@ def expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
     """What every job makes, the pages without an experiment first, and what the job is given."""
     yield f"{config.results}/reports/theory.ipynb", theory_job(config)
     if "accuracy" in pages(config):
-        yield f"{config.results}/reports/accuracy.ipynb", accuracy_job(config)
+        yield f"{config.results}/accuracy/errors.parquet", known_games_job(config)
+        yield f"{config.results}/reports/accuracy.ipynb", accuracy_job()
     for experiment in config.experiments:
         yield from _of(config, experiment)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from IPython.display import HTML
 
+from shapeline import scores
 from shapeline.report.elements import figure, note, table, together
 from shapeline.report.figures import accuracy as figures
 from shapeline.report.numbers import number, two_digit_interval
@@ -37,10 +38,9 @@ class Accuracy:
         return styles({name: {"is_control": name == BASE} for name in ESTIMATORS})
 
 
-def run(seed: int, draws: int) -> Accuracy:
-    """Measure every estimator on the stored games."""
-    games = read()
-    return Accuracy(games, draws, accuracy.measure(games, draws, seed))
+def load(measured: str) -> Accuracy:
+    """What a file of errors on the stored games says."""
+    return Accuracy(read(), scores.metadata(measured)["draws"], scores.read_table(measured))
 
 
 def header(found: Accuracy) -> HTML:

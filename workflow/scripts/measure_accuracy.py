@@ -1,0 +1,16 @@
+"""Measure the estimators of Shapley values on games where these are known."""
+
+import pyarrow as pa
+
+from shapeline import scores
+from shapeline.operations import jobs
+from shapeline.seeds import digest
+
+jobs.start(snakemake)
+
+from shapeline.statistics import accuracy, known_games
+
+settings = snakemake.params.settings
+measured = accuracy.measure(known_games.read(), settings["draws"], settings["seed"])
+table = pa.Table.from_pandas(measured, preserve_index=False)
+scores.write_table(snakemake.output[0], table, {"settings_digest": digest(settings), "draws": settings["draws"]})
