@@ -83,6 +83,25 @@ def test_a_last_column_of_few_words_is_more_likely_than_many_numbers(tmp_path):
     assert "target: income\n" in starting.configuration(tmp_path / "customers.csv", target="income")
 
 
+def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
+    table = pd.DataFrame({"id": range(1, 61), "age": np.arange(60) % 40, "year": range(1960, 2020)})
+    table["left"] = ["yes", "no"] * 30
+    table.to_csv(tmp_path / "customers.csv", index=False)
+    given = starting.configuration(tmp_path / "customers.csv")
+    assert 'columns: ["age", "year"]    # id counts the rows' in given
+    assert yaml.safe_load(given)["datasets"]["mine"]["columns"] == ["age", "year"]
+    assert "columns:" not in starting.configuration(tmp_path / "customers.csv", model="mine.skops")  # it has had them
+    table[["id", "left"]].to_csv(tmp_path / "alone.csv", index=False)
+    assert "columns:" not in starting.configuration(tmp_path / "alone.csv")
+
+
+def test_who_reads_no_further_has_the_file_all_the_same(tmp_path):
+    made(tmp_path, "classes")
+    words = f"cd {tmp_path} && {sys.executable} -m shapeline.operations.command init classes.csv | true"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+    assert (tmp_path / "shapeline.yaml").is_file() and done.stderr == ""
+
+
 def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path, monkeypatch, capsys):
     given = starting.configuration(made(tmp_path, "mixed"))
     assert "source: pipeline.skops" in given and "skops.io.dump" in given

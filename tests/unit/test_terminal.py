@@ -209,3 +209,18 @@ def test_other_loggers_stay(said):
 @pytest.mark.parametrize(("seconds", "told"), [(1, "5 s"), (61, "60 s"), (120, "2 min"), (7200, "2.0 h")])
 def test_times_left_are_round(seconds, told):
     assert terminal.in_words(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ("digitss", "digitss: no such target. Did you mean 'digits'?"),
+        ("repport", "repport: no such target. Did you mean 'report'?"),
+        ("results/reports/x.html", "results/reports/x.html: no rule makes this file"),
+    ],
+)
+def test_a_target_that_is_none_has_the_nearest_name(said, asked, line):
+    text = f"MissingRuleException:\nNo rule to produce {asked} (if you use input functions make sure that they don't)."
+    said.event("workflow_started")
+    said.event("error", text, logging.ERROR, exception="MissingRuleException")
+    assert said.screen.getvalue().splitlines() == [line]

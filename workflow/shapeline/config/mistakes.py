@@ -1,7 +1,9 @@
 """One line for a mistake in the configuration: where, what, the nearest valid choice."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -34,6 +36,7 @@ RULES = (
 # Folders and pages beside the experiments' own.
 TAKEN = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "accuracy", "index")
 RENAMED: dict[str, str] = {}  # keys that had another name in an earlier version, and the names that they have
+FEW_PLACES = 2  # in which a key may stand: more say nothing
 SECTIONS = ("datasets", "models", "experiments")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -72,7 +75,7 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     if kind == "extra_forbidden":
         if now := RENAMED.get(str(path[-1])):
             return f"has another name now, '{now}'; rename it"
-        return f"unknown key.{nearest(path[-1], _keys_at(path[:-1], raw))}"
+        return f"unknown key.{_stands_elsewhere(path) or nearest(path[-1], _keys_at(path[:-1], raw))}"
     if kind == "union_tag_not_found":
         key = error["ctx"]["discriminator"].strip("'()")
         return f"the key '{key}' is missing"
@@ -104,6 +107,42 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     return f"{' or '.join(dict.fromkeys(others))}, not {shown(value)}" + (
         f" (or one of {', '.join(words)})" if words else ""
     )
+
+
+def _stands_elsewhere(path: tuple) -> str:
+    """Where a key of this very name belongs, as a hint; "" where that is nowhere else."""
+    places = dict.fromkeys(_places().get(path[-1], ()))
+    here = [place for place in places if _is_at(path[:-1], place)]
+    if here or not 0 < len(places) <= FEW_PLACES:
+        return ""
+    return f" It stands {' or '.join(f'under {place}' if place else 'at the top' for place in places)}."
+
+
+def _is_at(path: tuple, place: str) -> bool:
+    parts = place.split(".")
+    return len(parts) == len(path) and all(named in ("<name>", part) for named, part in zip(parts, path, strict=True))
+
+
+@cache
+def _places() -> dict[str, list[str]]:
+    """The sections in which each key of the configuration stands; of a name in it "<name>"."""
+    found = defaultdict(list)
+
+    def walk(kind: Any, place: str) -> None:
+        if get_origin(kind) is dict:
+            walk(get_args(kind)[1], f"{place}.<name>")
+        elif get_origin(kind) in (list, tuple) or isinstance(kind, type) and not issubclass(kind, BaseModel):
+            return
+        elif isinstance(kind, type):
+            for name, field in kind.model_fields.items():
+                found[name].append(place.removeprefix("."))
+                walk(field.annotation, f"{place}.{name}")
+        else:
+            for part in get_args(kind):
+                walk(part, place)
+
+    walk(Config, "")
+    return found
 
 
 def _keys_at(path: tuple, raw: dict) -> list[str]:

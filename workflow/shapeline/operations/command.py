@@ -1,6 +1,7 @@
 """The command `shapeline`: init, run, doctor and open, each a thin call of Snakemake that is printed before it runs."""
 
 import argparse
+import contextlib
 import shlex
 import subprocess
 import sys
@@ -72,7 +73,9 @@ def _init(asked: argparse.Namespace) -> int:
     first = "save a pipeline for its texts or missing cells (docs/own_data.md), name it there" * (
         starting.PIPELINE in text
     )
-    print(text, f"\nWrote {file}; {first or 'read it'}, then: shapeline run --dry-run, and shapeline run", sep="")
+    with contextlib.suppress(BrokenPipeError):  # who reads no further has the file
+        print(text, f"\nWrote {file}; {first or 'read it'}, then: shapeline run --dry-run, and shapeline run", sep="")
+        sys.stdout.flush()
     return 0
 
 

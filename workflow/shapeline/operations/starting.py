@@ -1,5 +1,6 @@
 """A small configuration to begin with, made by looking at one's own file or folder."""
 
+import json
 from pathlib import Path
 
 from shapeline.errors import ShapelineError
@@ -68,12 +69,18 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
                 f"{ready.source} takes {ready.sides[0]} columns, and {path} has {len(names) - 1} beside '{target}'; "
                 "--target names another, or leave columns out of the file"
             )
-    features = table.drop(columns=target)
+    # A model that is there has had its columns.
+    counted = [] if model else [name for name in names if name != target and _counts_rows(table[name])]
+    counted = counted if len(counted) < len(names) - 1 else []
+    features = table.drop(columns=[target, *counted])
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
     how = f"source: {model}" if model else "architecture: mlp" if plain else f"source: {PIPELINE}"
-    exact = len(names) <= MOST_EXACT
+    exact = features.shape[1] < MOST_EXACT
+    chosen = f"columns: {json.dumps(list(features), ensure_ascii=False)}    # {', '.join(counted)} counts the rows"
     return _text(
-        ["source: table_file", _path(path), _said(target, guessed)] + ["task: regression"] * regression,
+        ["source: table_file", _path(path), _said(target, guessed)]
+        + [chosen] * bool(counted)
+        + ["task: regression"] * regression,
         ["# texts or missing cells need a pipeline of yours, saved by skops.io.dump: docs/own_data.md"]
         * (not plain and not model)
         + [f"mine: {{dataset: mine, {how}}}"],
@@ -178,6 +185,13 @@ def _target(table) -> str:
 
 def _said(target: str, guessed: bool) -> str:
     return f"target: {target}" + "    # guessed; --target names another" * guessed
+
+
+def _counts_rows(values) -> bool:
+    """Whether a column is 0, 1, 2, ... or 1, 2, 3, ...: it says of a row where it stands."""
+    if len(values) <= FEW or values.dtype.kind not in "iu" or values.iloc[0] not in (0, 1):
+        return False
+    return bool((values.diff().iloc[1:] == 1).all())
 
 
 def _is_text(values) -> bool:
