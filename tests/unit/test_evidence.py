@@ -227,6 +227,13 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     assert "take exact (2 ms an instance)" in evidence.advices(quick, results)["by seconds"]
     slow = dataclasses.replace(one, seconds=pd.Series({"exact": 1.0, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert slow.by_seconds.label == "gp" and "exact" not in slow.by_seconds.bounds.index
+    some = dataclasses.replace(one, seconds=pd.Series({"exact": 0.007, "gp": 0.01, "lime": 0.005, "random": 0.001}))
+    assert "of those quicker than exact" in evidence.advices(some, results)["by seconds"]
+    for other in (
+        slow,
+        dataclasses.replace(slow, truth=None),
+    ):  # none is left out, or there is nothing to be quicker than
+        assert "quicker than" not in " ".join(evidence.advices(other, results).values())
 
 
 def test_the_best_mean_is_not_said_to_be_worse_than_itself():

@@ -110,7 +110,7 @@ class Evidence:
     def quicker(self) -> str:
         """Of what `by_seconds` is said, where the truth is quicker than some labels, which it leaves out."""
         below = self._below_truth(self.seconds)
-        return f"of those quicker than {self.truth}" if below is not None and len(below) < len(self.values) else ""
+        return f"of those quicker than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
 
     def _below_truth(self, costs: pd.Series) -> list[str] | None:
         """The labels that cost less than the truth of the errors, all without one; None where that is at most one, for
