@@ -131,7 +131,7 @@ def _places() -> dict[str, list[str]]:
     def walk(kind: Any, place: str) -> None:
         if get_origin(kind) is dict:
             walk(get_args(kind)[1], f"{place}.<name>")
-        elif get_origin(kind) in (list, tuple) or isinstance(kind, type) and not issubclass(kind, BaseModel):
+        elif get_origin(kind) in (list, tuple) or (isinstance(kind, type) and not issubclass(kind, BaseModel)):
             return
         elif isinstance(kind, type):
             for name, field in kind.model_fields.items():
