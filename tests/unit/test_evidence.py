@@ -282,12 +282,18 @@ def test_smaller_budgets_can_be_taken_too():
 def test_a_label_measured_on_too_few_instances_is_told():
     noise = np.abs(np.random.default_rng(12).normal(1, 0.1, 20))
     errors = {"most": noise, "other": 2 * noise, "failing": np.where(np.arange(20) < 9, noise, math.nan)}
-    [one] = questions.evidence(of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8))
+    results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
+    [one] = questions.evidence(results)
     assert one.absent == ("failing",) and set(one.values) == {"most", "other"} and len(one.values) == 20
-    assert "Left out: failing is measured on fewer than half" in evidence.absence(one).data
+    assert "Left out: failing is measured on fewer than half" in evidence.absence(one, results).data
     errors["failing"][:10] = 1.0
-    [one] = questions.evidence(of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8))
-    assert one.absent == () and evidence.absence(one) is None and len(one.values) == 10
+    results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
+    [one] = questions.evidence(results)
+    assert one.absent == () and len(one.values) == 10
+    assert "Compared on the 10 of 20 instances" in evidence.absence(one, results).data
+    results = of_errors({label: errors[label] for label in ("most", "other")}, {"most": 3, "other": 2}, 8)
+    [one] = questions.evidence(results)
+    assert evidence.absence(one, results) is None
     [one] = questions.evidence(of_errors(errors, {"most": 3, "other": 2, "failing": 1, "failed": 0}, 8))
     assert one.absent == ("failed",)  # nothing was measured of it
 

@@ -120,7 +120,7 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     parts = [heading("Which method to trust", 2), note(_rule(evidence))]
     for answer in evidence:
         drawn = styling.styles_of(results)
-        parts += [heading(answer.question.title), recommendation(answer, results), absence(answer)]
+        parts += [heading(answer.question.title), recommendation(answer, results), absence(answer, results)]
         parts += [against_best(answer, results), choices_table(answer), costs_and_ranks(answer, results)]
         parts += [robustness.over_references(answer, results), robustness.over_trainings(answer, results, drawn)]
     parts += [over_questions(evidence), robustness.variances(results)]
@@ -261,15 +261,22 @@ def recommendation(answer: Evidence, results: Results) -> HTML:
     return HTML("".join(lines))
 
 
-def absence(answer: Evidence) -> HTML | None:
-    """Which labels the comparison leaves out, and why."""
-    if not answer.absent:
-        return None
-    verb = "is" if len(answer.absent) == 1 else "are"
-    return note(
-        f"Left out: {enumerated(list(answer.absent))} {verb} measured on fewer than half of the instances, too few to "
-        "decide what the others are compared on."
-    )
+def absence(answer: Evidence, results: Results) -> HTML | None:
+    """Which labels and instances the comparison leaves out, and why."""
+    told = []
+    if answer.absent:
+        verb = "is" if len(answer.absent) == 1 else "are"
+        told.append(
+            f"Left out: {enumerated(list(answer.absent))} {verb} measured on fewer than half of the instances, too few "
+            "to decide what the others are compared on."
+        )
+    every = results.measured[answer.question.metric]["instance"].nunique()
+    if len(answer.values) < every:
+        told.append(
+            f"Compared on the {number(len(answer.values))} of {number(every)} instances on which every label has a "
+            "value; the mean at the top of the page is over all that its label has."
+        )
+    return note(" ".join(told)) if told else None
 
 
 OUTCOMES = {
@@ -295,6 +302,7 @@ def choices_table(answer: Evidence) -> HTML:
             "more instances needed": number(float(f"{advice.needed:.2g}")) if advice.rivals else "–",
         }
         for most, advice in answer.choices
+        if advice.outcome != "alone" or advice.label != answer.random  # what costs nothing and says nothing
     )
     return table(shown, "What to take for what it costs", text=["how sure", "take", "best mean", "undecided with"])
 
