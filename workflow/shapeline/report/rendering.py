@@ -104,7 +104,8 @@ def _execute(notebook: Path, parameters: dict):
                 kernel_name=name,
                 language="python",
                 progress_bar=False,
-                config=Config({"KernelManager": connection}),
+                # Its last output is here by then: nothing waits for it to end by itself.
+                config=Config({"KernelManager": connection, "NotebookClient": {"shutdown_kernel": "immediate"}}),
             )
         except PapermillExecutionError as error:
             number = error.cell_index + (0 if parameters else 1)  # from 1, without the cell that papermill adds
