@@ -75,7 +75,8 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     if kind == "extra_forbidden":
         if now := RENAMED.get(str(path[-1])):
             return f"has another name now, '{now}'; rename it"
-        return f"unknown key.{_stands_elsewhere(path) or nearest(path[-1], _keys_at(path[:-1], raw))}"
+        near = nearest(path[-1], _keys_at(path[:-1], raw))
+        return f"unknown key.{near if 'Did you mean' in near else _stands_elsewhere(path) or near}"
     if kind == "union_tag_not_found":
         key = error["ctx"]["discriminator"].strip("'()")
         return f"the key '{key}' is missing"
