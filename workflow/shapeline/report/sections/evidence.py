@@ -37,22 +37,30 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     taken = within or answer.last
     if taken is None:
         return f"{subject}: no method keeps to the budget.", ""
-    first, *others = said.items()
-    short = f"{subject}, {first[0]}: {first[1]}" if first[0] != ANY else f"{subject}: {first[1]}"
+    (scope, told), *others = said.items()
+    taking, why = _in_two(told)
+    short = f"{subject}, {scope}: {taking}" if scope != ANY else f"{subject}: {taking}"
     if within is None:
-        short = f"{subject}: no method keeps to the budget. {_capital(first[0])}: {first[1]}"
+        short = f"{subject}: no method keeps to the budget. {_capital(scope)}: {taking}"
     last = answer.beyond(results) if within else None
     stays = last is None or (last.label == taken.label and "undecided" not in (last.outcome, taken.outcome))
     mean = f"{_capital(what)} of {taken.label}: {_mean(answer, taken.label, results)}"
-    more = [f"{mean}, {answer.question.better} is better."] if taken.label else []
+    more = [why] if why else []
+    more += [f"{mean}, {answer.question.better} is better."] if taken.label else []
     if taken.label in results.labels and results.labels[taken.label].get("is_control"):
         told = taken.outcome != "undecided" and stays
         earned = ": on this question no dearer method earns its cost" if told else ""
         more.append(f"{taken.label} is a control{earned}.")
     more += [judged] if (judged := robustness.reference_change(answer, results)) else []
     again = answer.limit if stays else None  # the section says it in full
-    more += [f"{_capital(scope)}: {told}" for scope, told in others if told != SAME and scope != again]
+    more += [f"{_capital(scope)}: {_in_two(told)[0]}" for scope, told in others if told != SAME and scope != again]
     return short, " ".join(more)
+
+
+def _in_two(told: str) -> tuple[str, str]:
+    """An advice as what to take, and why; the second is "" where it has no reason."""
+    taking, _, why = told.partition(": ")
+    return (f"{taking}.", _capital(why)) if why else (told, "")
 
 
 def advices(answer: Evidence, results: Results) -> dict[str, str]:
