@@ -111,13 +111,13 @@ WORD_CNN = {"architecture": "word_cnn", "shape": (400,), "kind": "word", "words"
 MNIST_CNN = {"architecture": "mnist_cnn", "side": 28, "channels": 1, "kind": "pixel"}
 DIGITS_CNN = {"architecture": "digits_cnn", "side": 8, "channels": 1, "kind": "pixel"}
 CASES = {
-    "mnist_cnn": image(**MNIST_CNN, instances=8, per_call=16, peers=True, job=100),
+    "mnist_cnn": image(**MNIST_CNN, instances=8, per_call=16, peers=True, job=250),
     "mnist_cnn tensorflow": image(**MNIST_CNN, instances=2, per_call=16, framework="tensorflow"),
     "cifar_cnn": image("cifar_cnn", 32, 3, {"kind": "patch", "size": 4}, 2, 8, peers=True),
     "word_cnn": Case(**WORD_CNN, instances=4, engine_instances=2, peers=True),
     "word_cnn tensorflow": Case(**WORD_CNN, instances=2, engine_instances=2, framework="tensorflow"),
     "bilstm": Case("bilstm", (400,), "word", 2, 8, words=50),
-    "mlp": Case("mlp", (16,), "column", 128, 4096, peers=True, sizes={"inputs": 16}),
+    "mlp": Case("mlp", (16,), "column", 128, 16384, peers=True, sizes={"inputs": 16}),
 }
 QUICK = {
     "digits_cnn": image(**DIGITS_CNN, instances=2, per_call=8, peers=True),
