@@ -2,8 +2,10 @@
 
 import numpy as np
 
+import shapeline
 from shapeline import designs
-from shapeline.designs.draws import FEWEST, POOL, draws, pool_size
+from shapeline.designs import draws as drawing
+from shapeline.designs.draws import FEWEST, POOL, at_a_time, draws, pool_size
 
 from . import games
 
@@ -50,3 +52,23 @@ def test_what_is_not_exchangeable_has_a_seed_an_instance():
 def test_the_pool_shrinks_where_designs_are_dear():
     assert pool_size(10, 40) == POOL and pool_size(5000, 20_000) == FEWEST
     assert FEWEST == pool_size(784, 3136) < pool_size(400, 1600) < pool_size(200, 800) <= POOL
+
+
+def test_a_pool_that_may_be_held_as_a_whole_limits_no_chunk():
+    assert at_a_time(784, 3136) is None and at_a_time(10, 40) is None
+    assert at_a_time(784, 3136, exchangeable=False) == 13 and at_a_time(5000, 20_000) == 1
+
+
+def test_numbers_are_the_same_whatever_threads_make_the_designs(monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(40, 200)).astype(np.float32)
+    found = {}
+    for threads in (1, 3):
+        monkeypatch.setattr(drawing, "allowed", lambda threads=threads: threads)
+        assert draws(0, range(40), 200, 800).threads == threads and draws(0, range(40), 16, 64).threads == 1
+        found[threads] = shapeline.explain(sure, rows, "kernel_shap", features="column")
+    np.testing.assert_array_equal(found[1].scores, found[3].scores)
+    np.testing.assert_array_equal(found[1].uncertainty, found[3].uncertainty)
+
+
+def sure(rows: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-rows.sum(axis=1) / 9))

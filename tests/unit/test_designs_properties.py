@@ -231,3 +231,25 @@ def test_small_linear_algebra_keeps_to_one_thread():
         with one_thread(1e12):
             assert {library["num_threads"] for library in controller.info()} == {2}
     assert [library["num_threads"] for library in controller.info()] == threads
+
+
+def test_blocks_of_one_thread_may_overlap():
+    """The threads are put back by whichever ends last, and where one ends by an error."""
+    controller = openblas()
+    if not controller.info():
+        pytest.skip("numpy has another BLAS here")
+
+    def threads() -> set[int]:
+        return {library["num_threads"] for library in controller.info()}
+
+    with controller.limit(limits=2):
+        first, second = one_thread(1), one_thread(1)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert threads() == {1}
+        second.__exit__(None, None, None)
+        assert threads() == {2}
+        with pytest.raises(ZeroDivisionError), one_thread(1), one_thread(1):
+            _ = 1 / 0
+        assert threads() == {2}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shapeline import designs
-from shapeline.designs.design import kernel_weight, size_mass, solve_positive
+from shapeline.designs.design import constrained_fit, kernel_weight, size_mass, solve_positive
 from shapeline.designs.sampled import _pairs
 from shapeline.errors import ShapelineError
 
@@ -232,3 +232,26 @@ def test_a_fit_leaves_what_it_is_given():
     matrix, right = np.asfortranarray(np.eye(3) * 2), np.asfortranarray(np.ones((3, 2)))
     np.testing.assert_allclose(solve_positive(matrix, right, "test"), 0.5)
     assert (matrix == np.eye(3) * 2).all() and (right == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("d", "more", "mirrored", "ridge"), [(9, 20, True, 0.0), (9, 20, False, 1e-3), (40, 0, True, 0.0)]
+)
+def test_a_fit_is_that_of_the_normal_equations_whatever_the_order_of_its_rows(d, more, mirrored, ridge):
+    """Where each feature by itself comes first its products are not made."""
+    rng = np.random.default_rng(d)
+    inner = np.concatenate([np.eye(d, dtype=bool), np.unique(rng.random((more, d)) < 0.5, axis=0)])
+    inner = inner[(inner.sum(axis=1) > 0) & (inner.sum(axis=1) < d)]
+    weights = rng.uniform(0.1, 2, len(inner))
+    design = constrained_fit(inner, weights, "test", ridge, mirrored)
+    order = rng.permutation(len(inner))
+    other = constrained_fit(inner[order], weights[order], "test", ridge, mirrored)
+    rows, many = inner - inner.mean(axis=1, keepdims=True), 2 if mirrored else 1
+    matrix = many * (rows.T * weights) @ rows + ridge * np.eye(d)
+    expected = np.linalg.pinv(matrix - matrix.mean(axis=0) - matrix.mean(axis=1)[:, None] + matrix.mean()) @ (
+        rows.T * weights
+    )
+    scale = np.abs(expected).max() * np.linalg.cond(matrix + np.trace(matrix) / d**2) * np.finfo(float).eps
+    np.testing.assert_allclose(design.readout[:, 1 : 1 + len(inner)], expected, atol=1e3 * scale)
+    np.testing.assert_allclose(other.readout[:, 1 : 1 + len(inner)], expected[:, order], atol=1e3 * scale)
+    np.testing.assert_allclose(design.readout.sum(axis=0)[1:-1], 0, atol=1e3 * scale)

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from scipy import special
 from torch import nn
 
 from shapeline.engine import (
@@ -653,3 +655,15 @@ def test_an_image_model_with_windows_of_its_own_is_calibrated_as_any(caplog):
     images = np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32)
     form = calibration.calibrate(wrapping.wrap(Swin()), images, Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name != "windows"
+
+
+def test_the_probability_of_two_is_exact_however_sure_the_network_is():
+    logits = np.array([[1e4, 0], [0, 1e4], [3, 3], [0, 40], [40, 0], [1e-9, 0], [-800, 800]], np.float32)
+    network = SimpleNamespace(framework="torch", task="classification")
+    for target in (0, 1):
+        expected = special.log_softmax(logits.astype(np.float64), axis=1)[:, target]
+        asked = logits.reshape(1, -1, 1, 2), np.array([target]), None
+        found = numpy_backend.values_of(*asked, "log_probability", network)
+        np.testing.assert_allclose(found[0], expected, rtol=1e-14)
+        probabilities = numpy_backend.values_of(*asked, "probability", network)
+        np.testing.assert_allclose(probabilities[0], np.exp(expected), rtol=1e-13)
