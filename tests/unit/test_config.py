@@ -34,8 +34,9 @@ def set_at(raw: dict, path: str, value: object) -> dict:
     ("path", "value", "words"),
     [
         ("sead", 1, ["sead: unknown key", "'seed'"]),
-        ("margin", 0.1, ["margin: unknown key. It stands under experiments.<name>.report."]),
-        ("experiments.digits.versions", "tell", ["versions: unknown key. It stands at the top."]),
+        ("seeds", 3, ["seeds: unknown key. Did you mean 'seed'? 'seeds' stands under experiments.<name>."]),
+        ("margin", 0.1, ["margin: unknown key. 'margin' stands under experiments.<name>.report."]),
+        ("experiments.digits.versions", "tell", ["versions: unknown key. 'versions' stands at the top."]),
         ("run", ["digit"], ["run: there is no experiment 'digit'", "'digits'"]),
         ("datasets", None, ["datasets: the section is empty"]),
         ("datasets.digits38.clases", [3, 8], ["datasets.digits38.clases: unknown key", "'classes'"]),

@@ -230,6 +230,7 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     assert slow.by_seconds.label == "gp" and "exact" not in slow.by_seconds.bounds.index
     some = dataclasses.replace(one, seconds=pd.Series({"exact": 0.007, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert "of those quicker than exact" in evidence.advices(some, results)["by seconds"]
+    assert "By seconds, of those quicker than exact: take lime" in evidence.answers([some], results)[0][1]
     for other in (
         slow,
         dataclasses.replace(slow, truth=None),

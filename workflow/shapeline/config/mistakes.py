@@ -75,8 +75,8 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     if kind == "extra_forbidden":
         if now := RENAMED.get(str(path[-1])):
             return f"has another name now, '{now}'; rename it"
-        near = nearest(path[-1], _keys_at(path[:-1], raw))
-        return f"unknown key.{near if 'Did you mean' in near else _stands_elsewhere(path) or near}"
+        near, elsewhere = nearest(path[-1], _keys_at(path[:-1], raw)), _stands_elsewhere(path)
+        return f"unknown key.{near if 'Did you mean' in near or not elsewhere else ''}{elsewhere}"
     if kind == "union_tag_not_found":
         key = error["ctx"]["discriminator"].strip("'()")
         return f"the key '{key}' is missing"
@@ -116,7 +116,7 @@ def _stands_elsewhere(path: tuple) -> str:
     here = [place for place in places if _is_at(path[:-1], place)]
     if here or not 0 < len(places) <= FEW_PLACES:
         return ""
-    return f" It stands {' or '.join(f'under {place}' if place else 'at the top' for place in places)}."
+    return f" '{path[-1]}' stands {' or '.join(f'under {place}' if place else 'at the top' for place in places)}."
 
 
 def _is_at(path: tuple, place: str) -> bool:

@@ -199,11 +199,17 @@ def evidence(results: Results) -> list[Evidence]:
                 tuple(label for label in labels if label not in kept),
                 random[0] if random else None,
                 results.settings.get("margin") or MARGIN,
-                experiment.part_sizes(results.dataset_card).get("test"),
+                _to_be_had(results, measured["instance"].nunique() - len(values)),
                 frozenset(experiment.taking_gradients(results)),
             )
         )
     return answers
+
+
+def _to_be_had(results: Results, lost: int) -> int | None:
+    """Instances of the test part, without those explained on which a label has no value; None where it is not known."""
+    whole = experiment.part_sizes(results.dataset_card).get("test")
+    return None if whole is None else whole - lost
 
 
 def _also(

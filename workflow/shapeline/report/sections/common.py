@@ -69,8 +69,8 @@ def health_note(results: Results) -> HTML:
         "Efficiency gap: how far the scores, with their pairs if any, are from adding up to the value of the full "
         "input minus that of the empty one. Ties at the cut: explanations whose top "
         f"{share(CUT)} of the features is no clear set, because "
-        "scores are equal. A ⚠ marks a failure, or a gap where the method promises none; "
-        "where it promises nothing, a gap says nothing of how well it ranks features."
+        "scores are equal. A ⚠ marks a failure, or a gap that should be 0; where it need "
+        "not be, a gap says nothing of how well a method ranks features."
     )
 
 

@@ -20,7 +20,7 @@ from shapeline.statistics import paired, ranking
 from shapeline.statistics.equal_methods import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
 
-SAME = "the same."
+SAME, SECONDS = "the same.", "by seconds"
 
 
 def answers(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str]]:
@@ -53,7 +53,12 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
         more.append(f"{taken.label} is a control{earned}.")
     more += [judged] if (judged := robustness.reference_change(answer, results)) else []
     again = answer.limit if stays else None  # the section says it in full
-    more += [f"{_capital(scope)}: {_in_two(told)[0]}" for scope, told in others if told != SAME and scope != again]
+    among = {SECONDS: f", {answer.quicker}" if answer.quicker else ""}
+    more += [
+        f"{_capital(scope)}{among.get(scope, '')}: {_in_two(told)[0]}"
+        for scope, told in others
+        if told != SAME and scope != again
+    ]
     return short, " ".join(more)
 
 
@@ -79,7 +84,7 @@ def advices(answer: Evidence, results: Results) -> dict[str, str]:
             and not answer.quicker
             and all(getattr(quick, name) == getattr(answer.last, name) for name in ("label", "outcome", "rivals"))
         )
-        said["by seconds"] = SAME if same else _told(answer, quick, answer.quicker, seconds=True)
+        said[SECONDS] = SAME if same else _told(answer, quick, answer.quicker, seconds=True)
     return said
 
 
