@@ -50,7 +50,7 @@ def header(found: Accuracy) -> HTML:
         "games": len(found.games),
         "instances": explained,
         "estimators": len(ESTIMATORS),
-        "draws each": found.draws,
+        "draw each" if found.draws == 1 else "draws each": found.draws,
         "features (d)": f"{min(game.d for game in found.games)} to {max(game.d for game in found.games)}",
     }
     return top("Accuracy: which estimator of Shapley values to take at a budget", _answers(found), (), facts)

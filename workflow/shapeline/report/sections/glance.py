@@ -59,7 +59,8 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
         note(
             "Of each method's mean, the way from random scores (0 %) to the best mean of its column (100 %); the "
             "darker, the nearer. ★: what to take within the budget, the cheapest that is shown to be within the "
-            "margin; ☆: the best mean of those between which the instances do not decide. Means without their "
+            "margin, or the best mean where that alone is shown to be; ☆: the best mean of those between which the "
+            "instances do not decide. Means without their "
             "intervals, which the pages have; a cell says what it costs. Error: how far from the exact values. "
             "Masking, insertion: what the class loses as the top features go, and wins as they come. Finding words or "
             "objects: those that are known to decide."
