@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import networkx
 import numpy as np
@@ -253,3 +254,37 @@ def test_blocks_of_one_thread_may_overlap():
         with pytest.raises(ZeroDivisionError), one_thread(1), one_thread(1):
             _ = 1 / 0
         assert threads() == {2}
+
+
+def test_a_block_of_another_thread_may_end_last_and_stands_in_any_thread():
+    """threadpoolctl lets one thread alone set BLAS's threads, and keeps it."""
+    controller = openblas()
+    if not controller.info():
+        pytest.skip("numpy has another BLAS here")
+    entered, over, seen = threading.Event(), threading.Event(), []
+
+    def threads() -> set[int]:
+        return {library["num_threads"] for library in controller.info()}
+
+    def second() -> None:
+        with one_thread(1):
+            entered.set()
+            over.wait(9)
+
+    def alone() -> None:
+        with one_thread(1):
+            seen.append(threads())
+
+    with controller.limit(limits=2):
+        other = threading.Thread(target=second)
+        with one_thread(1):
+            other.start()
+            entered.wait(9)
+        assert threads() == {1}
+        over.set()
+        other.join()
+        assert threads() == {2}
+        last = threading.Thread(target=alone)
+        last.start()
+        last.join()
+        assert seen == [{1}] and threads() == {2}

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 MOMENT = 1e9  # multiplications that one thread makes in a tenth of a second
-LOCK = threading.Lock()
+_LOCKS = [threading.Lock()]  # one; another in a fork
 LIMITED: list[Any] = []  # of the blocks that keep to one thread: the first's limit, and a place for each other
 
 
@@ -46,16 +46,43 @@ def one_thread(multiplications: float) -> Iterator[None]:
     if multiplications > MOMENT:
         yield
         return
-    with LOCK:  # of blocks at the same time the first sets the limit and the last takes it away
-        LIMITED.append(None if LIMITED else openblas().limit(limits=1))
+    with _LOCKS[-1]:  # of blocks at the same time the first sets the limit and the last, whosever, takes it away
+        if LIMITED:
+            LIMITED.append(None)
+        else:
+            with _any_thread():
+                LIMITED.append(openblas().limit(limits=1))
     try:
         yield
     finally:
-        with LOCK:
-            if len(LIMITED) == 1:
-                LIMITED.pop().restore_original_limits()
-            else:
-                LIMITED.pop()
+        with _LOCKS[-1]:
+            limit = LIMITED.pop() if LIMITED else None  # none in a fork of the block
+            if limit:
+                with _any_thread():
+                    limit.restore_original_limits()
+
+
+@contextlib.contextmanager
+def _any_thread() -> Iterator[None]:
+    """A block in which this thread may set BLAS's threads: threadpoolctl lets one thread alone, which it keeps."""
+    # Of one library: all share it. Before 3.8 threadpoolctl had no such rule.
+    clear = [getattr(one, "clear_controlling_thread", lambda force: None) for one in openblas().lib_controllers[:1]]
+    for one in clear:
+        one(force=True)
+    try:
+        yield
+    finally:
+        for one in clear:
+            one(force=True)
+
+
+def _in_a_fork() -> None:
+    """No block of another thread is in a fork, and nobody there gives the lock back."""
+    LIMITED.clear()
+    _LOCKS[:] = [threading.Lock()]
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
 
 
 @functools.cache

@@ -326,7 +326,8 @@ def _chunk_size(
     sizes = [most, CHUNK_VALUES // masks, CHUNK_BYTES // max(1, inputs[:1].nbytes)]
     if drawn:  # masks of each instance, and designs for some of them
         d = designs[0][1].d
-        sizes += [CHUNK_BYTES // (masks * d), at_a_time(d, masks, method.exchangeable) or most]
+        whole_pool = method.exchangeable and len(designs) == 1 and not until  # rounds and budgets hold theirs each
+        sizes += [CHUNK_BYTES // (masks * d), at_a_time(d, masks, whole_pool) or most]
     return max(1, min(sizes))
 
 

@@ -74,8 +74,12 @@ def _init(asked: argparse.Namespace) -> int:
         starting.PIPELINE in text
     )
     with contextlib.suppress(BrokenPipeError):  # who reads no further has the file
-        print(text, f"\nWrote {file}; {first or 'read it'}, then: shapeline run --dry-run, and shapeline run", sep="")
-        sys.stdout.flush()
+        print(
+            text,
+            f"\nWrote {file}; {first or 'read it'}, then: shapeline run --dry-run, and shapeline run",
+            sep="",
+            flush=True,
+        )
     return 0
 
 

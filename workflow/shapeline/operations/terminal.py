@@ -28,7 +28,7 @@ HIDDEN = ("At least one job did not complete", "Exiting because a job execution 
 ABOVE = "(check individual jobs above for details)"
 LISTED = re.compile(r"[\w-]+(, [\w-]+)*$", re.MULTILINE)  # rules that have a reason
 FURTHER = "For further error details"  # what a cluster did with a job stands before it
-NO_RULE = re.compile(r"No rule to produce (\S+) \(if you use")
+NO_RULE = re.compile(r"No rule to produce (.+?) \(if you use")
 DIED = re.compile(r"died with <Signals\.(\w+)|exit status (1[3-9]\d)\b")
 PLAIN_EVERY = 30.0  # seconds between two lines of progress where the output is no terminal
 
@@ -146,7 +146,7 @@ class Terminal(logging.Handler):
         elif "Cancelling snakemake on user request" in text:  # before the first job
             self._line("stopped; the same command goes on")
         elif no_rule := NO_RULE.search(text):
-            asked, names = no_rule[1], [*TARGETS, *self.config.experiments]
+            asked, names = no_rule[1], {*TARGETS, *self.config.experiments}
             what = "no rule makes this file" if "/" in asked else f"no such target.{nearest(asked, names)}"
             self._line(f"{asked}: {what}")
         elif not any(hidden in text for hidden in HIDDEN):

@@ -301,8 +301,8 @@ OUTCOMES = {
 }
 
 
-def choices_table(answer: Evidence) -> HTML:
-    """The choices for reading."""
+def choices_table(answer: Evidence) -> HTML | None:
+    """The choices for reading; nothing where random scores are best at every cost."""
     shown = pd.DataFrame(
         {
             "evaluations at most": spent(most),
@@ -317,7 +317,11 @@ def choices_table(answer: Evidence) -> HTML:
         for most, advice in answer.choices
         if advice.outcome != "alone" or advice.label != answer.random  # what costs nothing and says nothing
     )
-    return table(shown, "What to take for what it costs", text=["how sure", "take", "best mean", "undecided with"])
+    return (
+        None
+        if shown.empty
+        else table(shown, "What to take for what it costs", text=["how sure", "take", "best mean", "undecided with"])
+    )
 
 
 def against_best(answer: Evidence, results: Results) -> HTML:
