@@ -10,14 +10,18 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 MOMENT = 1e9  # multiplications that one thread makes in a tenth of a second
-_LOCKS = [threading.Lock()]  # one; another in a fork
+LOCK = threading.Lock()
 LIMITED: list[Any] = []  # of the blocks that keep to one thread: the first's limit, and a place for each other
 
 
+def processors() -> int:
+    """Those that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def allowed() -> int:
-    """Those that the process may take: OMP_NUM_THREADS, or as many as it has processors."""
-    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return int(os.environ.get("OMP_NUM_THREADS") or 0) or every or 1
+    """Threads that the process may take: OMP_NUM_THREADS, or as many as it has processors."""
+    return int(os.environ.get("OMP_NUM_THREADS") or 0) or processors()
 
 
 def at_once(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> Iterable[Result]:
@@ -46,43 +50,41 @@ def one_thread(multiplications: float) -> Iterator[None]:
     if multiplications > MOMENT:
         yield
         return
-    with _LOCKS[-1]:  # of blocks at the same time the first sets the limit and the last, whosever, takes it away
-        if LIMITED:
-            LIMITED.append(None)
-        else:
-            with _any_thread():
-                LIMITED.append(openblas().limit(limits=1))
+    blas = openblas()
+    with LOCK:  # of blocks at the same time the first sets the limit and the last, whosever, takes it away
+        LIMITED.append(None if LIMITED else _by_any_thread(lambda: blas.limit(limits=1)))
     try:
         yield
     finally:
-        with _LOCKS[-1]:
+        with LOCK:
             limit = LIMITED.pop() if LIMITED else None  # none in a fork of the block
             if limit:
-                with _any_thread():
-                    limit.restore_original_limits()
+                _by_any_thread(limit.restore_original_limits)
 
 
-@contextlib.contextmanager
-def _any_thread() -> Iterator[None]:
-    """A block in which this thread may set BLAS's threads: threadpoolctl lets one thread alone, which it keeps."""
-    # Of one library: all share it. Before 3.8 threadpoolctl had no such rule.
-    clear = [getattr(one, "clear_controlling_thread", lambda force: None) for one in openblas().lib_controllers[:1]]
-    for one in clear:
-        one(force=True)
+def _by_any_thread(set_threads: Callable[[], Result]) -> Result:
+    """Set BLAS's threads: from 3.8 on threadpoolctl lets but one thread do so, which it keeps until it is told."""
+    _let_go()
     try:
-        yield
+        return set_threads()
     finally:
-        for one in clear:
-            one(force=True)
+        _let_go()
+
+
+def _let_go() -> None:
+    for library in openblas().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
 
 
 def _in_a_fork() -> None:
-    """No block of another thread is in a fork, and nobody there gives the lock back."""
+    """No block of another thread is in a fork."""
     LIMITED.clear()
-    _LOCKS[:] = [threading.Lock()]
+    LOCK.release()
 
 
-os.register_at_fork(after_in_child=_in_a_fork)
+# Nobody else holds the lock while the process is forked, who would not be there to give it back.
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_in_a_fork)
 
 
 @functools.cache

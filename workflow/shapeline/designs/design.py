@@ -202,10 +202,10 @@ def solve_positive(matrix: np.ndarray, right: np.ndarray, where: str) -> np.ndar
 
 
 def _factor(matrix: np.ndarray, where: str) -> np.ndarray:
-    """The lower Cholesky factor of a symmetric matrix in its place, what is above left as it is."""
+    """The lower Cholesky factor of a symmetric matrix in its place, in the order of Fortran, with zeros above."""
     from scipy.linalg.lapack import dpotrf
 
-    factor, failed = dpotrf(matrix.T, lower=True, clean=False, overwrite_a=True)
+    factor, failed = dpotrf(matrix.T, lower=True, overwrite_a=True)
     pivots = np.diagonal(factor)
     if failed or pivots.min() < 1e-7 * pivots.max():
         raise ShapelineError(
@@ -215,13 +215,13 @@ def _factor(matrix: np.ndarray, where: str) -> np.ndarray:
     return factor
 
 
-def _inverse(matrix: np.ndarray, where: str) -> np.ndarray:
-    """The inverse of a symmetric positive definite matrix, which is written over."""
+def inverse_of(factor: np.ndarray, lower: bool) -> np.ndarray:
+    """The inverse of a matrix in the place of its Cholesky factor: in the order of Fortran, the other half zeros."""
     from scipy.linalg.lapack import dpotri
 
-    lower, _ = dpotri(_factor(matrix, where), lower=True, overwrite_c=True)
-    inverse = np.tril(lower)
-    inverse += np.tril(lower, -1).T
+    inverse, _ = dpotri(factor, lower=lower, overwrite_c=True)
+    inverse += inverse.T
+    inverse[np.diag_indices(len(inverse))] /= 2
     return inverse
 
 
@@ -267,8 +267,7 @@ def _fit(
             matrix *= 2  # a complement's centred row is the negative of its partner's
         matrix += np.trace(matrix) / d**2
         matrix[np.diag_indices(d)] += ridge
-        inverse = _inverse(matrix, where)
-        del matrix
+        inverse = inverse_of(_factor(matrix, where), lower=True)
         np.matmul(rows, inverse, out=out[alone:])
     out[alone:] *= root
     if alone:

@@ -7,6 +7,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from shapeline.threads import processors
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
@@ -39,7 +41,7 @@ with _quiet():
 def threads() -> int:
     """Threads that an operation may use: those that the job was given, else the processor's."""
     given = tf.config.threading.get_intra_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0))
-    return given or len(os.sched_getaffinity(0))
+    return given or processors()
 
 
 __all__ = ["keras", "tf", "threads"]

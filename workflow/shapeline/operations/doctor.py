@@ -24,6 +24,7 @@ from shapeline.operations.devices import visible_devices
 from shapeline.operations.estimates import amount, core_time
 from shapeline.plan import code, here, paths, runs
 from shapeline.plan.tracked import workflow_root
+from shapeline.threads import processors
 
 OLDEST_PYTHON = (3, 11)
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.M)
@@ -88,8 +89,7 @@ def versions(requirements: str) -> Iterator[tuple[str, str]]:
 
 def devices(config: Config) -> Iterator[tuple[str, str]]:
     """Processors, GPUs as a job sees them, and whether the frameworks of the run can use these."""
-    cores = len(os.sched_getaffinity(0))
-    yield f"{cores} cores, {in_bytes(psutil.virtual_memory().total)} memory", ""
+    yield f"{processors()} cores, {in_bytes(psutil.virtual_memory().total)} memory", ""
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
         told = subprocess.run(query, capture_output=True, text=True)

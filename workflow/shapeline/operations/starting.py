@@ -76,10 +76,10 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
     how = f"source: {model}" if model else "architecture: mlp" if plain else f"source: {PIPELINE}"
     exact = features.shape[1] < MOST_EXACT
-    chosen = f"columns: {json.dumps(list(features), ensure_ascii=False)}    # {', '.join(counted)} counts the rows"
+    chosen = json.dumps(list(features), ensure_ascii=False)
     return _text(
         ["source: table_file", _path(path), _said(target, guessed)]
-        + [chosen] * bool(counted)
+        + [f"columns: {chosen}    # {', '.join(counted)} counts the rows"] * bool(counted)
         + ["task: regression"] * regression,
         ["# texts or missing cells need a pipeline of yours, saved by skops.io.dump: docs/own_data.md"]
         * (not plain and not model)

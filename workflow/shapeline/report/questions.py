@@ -63,7 +63,8 @@ class Evidence:
     evaluations; gradients: the labels that take them. also: (instances, names) what can be taken
     too: labels at smaller budgets, and the truth that errors are measured against, which has none. truth: its label,
     where it is among them; absent: labels that were measured on too few instances. random: the label at which the span
-    of the margin ends. margin: a share of that span; available: instances that there are, None where it is not known.
+    of the margin ends. margin: a share of that span; available: instances that there are, without
+    those lost to failures, None where it is not known.
     """
 
     question: Criterion

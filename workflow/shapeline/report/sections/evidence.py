@@ -48,14 +48,14 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     more = [why] if why else []
     more += [f"{mean}, {answer.question.better} is better."] if taken.label else []
     if taken.label in results.labels and results.labels[taken.label].get("is_control"):
-        told = taken.outcome != "undecided" and stays
-        earned = ": on this question no dearer method earns its cost" if told else ""
+        sure = taken.outcome != "undecided" and stays
+        earned = ": on this question no dearer method earns its cost" if sure else ""
         more.append(f"{taken.label} is a control{earned}.")
     more += [judged] if (judged := robustness.reference_change(answer, results)) else []
     again = answer.limit if stays else None  # the section says it in full
-    among = {SECONDS: f", {answer.quicker}" if answer.quicker else ""}
+    quicker = f", {answer.quicker}" if answer.quicker else ""
     more += [
-        f"{_capital(scope)}{among.get(scope, '')}: {_in_two(told)[0]}"
+        f"{_capital(scope)}{quicker if scope == SECONDS else ''}: {_in_two(told)[0]}"
         for scope, told in others
         if told != SAME and scope != again
     ]
@@ -317,11 +317,9 @@ def choices_table(answer: Evidence) -> HTML | None:
         for most, advice in answer.choices
         if advice.outcome != "alone" or advice.label != answer.random  # what costs nothing and says nothing
     )
-    return (
-        None
-        if shown.empty
-        else table(shown, "What to take for what it costs", text=["how sure", "take", "best mean", "undecided with"])
-    )
+    if shown.empty:
+        return None
+    return table(shown, "What to take for what it costs", text=["how sure", "take", "best mean", "undecided with"])
 
 
 def against_best(answer: Evidence, results: Results) -> HTML:
