@@ -502,28 +502,39 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
     images = np.zeros((2, 1, 3, 3))
     values = {"one": [np.array([1.0, 4, -2, 0]), None], "two": [np.zeros(4), np.arange(4.0)]}
     figure = score_maps.heat_maps(images, ["a", "b"], values, [cells, cells])
-    [axes] = figure.axes
-    assert len(axes.images) == 5
-    image = axes.images[1]  # beside the first picture
-    assert image.get_clim() == (-4, 4)
-    assert image.get_array().tolist() == [[1, 1, 4], [1, 1, 4], [-2, -2, 0]]
+    [pictures], [axes] = figure.artists, figure.axes
+    assert len(pictures.tiles) == 5
+    left, bottom, pixels = pictures.tiles[1]  # beside the first picture
+    cells = pixels[::-1][np.ix_(*((2 * np.arange(3) + 1) * side // 6 for side in pixels.shape[:2]))]
+    assert (cells == styling.SIGNS((np.array([[1, 1, 4], [1, 1, 4], [-2, -2, 0]]) + 4) / 8, bytes=True)).all()
     texts = [text.get_text() for text in axes.texts]
     assert texts.count("failed") == 1 and texts.count("one") == texts.count("± 4") == 1
     title, below = (next(text for text in axes.texts if text.get_text() == words) for words in ("one", "± 4"))
-    left, right, bottom, top = image.get_extent()
-    assert left < title.xy[0] == below.xy[0] < right and title.xy[1] == top and below.xy[1] == bottom
+    assert title.get_position()[0] == below.get_position()[0]
+    above, under = (figure.get_figheight() - text.get_position()[1] for text in (title, below))
+    inch = score_maps.DOTS
+    assert left < title.get_position()[0] * inch < left + pixels.shape[1]
+    assert under * inch < bottom < bottom + len(pixels) < above * inch
+
+
+def test_a_tile_is_drawn_where_its_frame_is():
+    tiles = [score_maps.Tile(np.zeros((2, 3, 3))), score_maps.Tile(None)]
+    figure = score_maps.picture_grid(["a"], ["b"], lambda _, label: tiles[label is not None])
+    png = elements._pixels(figure)
+    dark = np.asarray(Image.open(io.BytesIO(png)).convert("L")) < 20
+    frame = figure.axes[0].collections[0].get_paths()[0].get_extents()
+    inside = dark[int(frame.y0 * 192) + 3 : int(frame.y1 * 192) - 3, int(frame.x0 * 192) + 3 : int(frame.x1 * 192) - 3]
+    assert inside.all() and inside.shape[1] > 1.4 * inside.shape[0] > 100
+    assert dark.sum() < 1.2 * inside.size  # beside it stand a name, a title and a word
 
 
 def test_maps_of_many_labels_go_on_in_a_further_block():
     values = {f"label{place}": [np.zeros(4)] for place in range(13)}
     figure = score_maps.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, [np.arange(4).reshape(2, 2)])
-    [axes] = figure.axes
-    assert len(axes.images) == 13 + 2  # the image stands in both blocks
-    wide, high = figure.get_size_inches()
-    boxes = [
-        Bbox.from_extents(left, top, right, bottom)
-        for left, right, bottom, top in (image.get_extent() for image in axes.images)
-    ]
+    [pictures] = figure.artists
+    assert len(pictures.tiles) == 13 + 2  # the image stands in both blocks
+    wide, high = figure.get_size_inches() * score_maps.DOTS
+    boxes = [Bbox.from_bounds(left, bottom, *pixels.shape[1::-1]) for left, bottom, pixels in pictures.tiles]
     assert all(0 <= box.x0 and box.x1 <= wide and 0 <= box.y0 and box.y1 <= high for box in boxes)
     assert not any(overlap(one, other) for place, one in enumerate(boxes) for other in boxes[:place])
 

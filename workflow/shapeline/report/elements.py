@@ -12,6 +12,7 @@ import pandas as pd
 from IPython.display import HTML
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from PIL import Image, ImageChops
 
 from shapeline.report import svg
@@ -136,6 +137,11 @@ def _of_few_colours(drawn: np.ndarray) -> Image.Image:
 def _measuring(dpi: float) -> Callable:
     """What measures texts for a layout, once for all figures."""
     return functools.cache(RendererAgg(1, 1, dpi).get_text_width_height_descent)
+
+
+def width_of(text: str) -> float:
+    """How wide a line of text is in the current style (inches)."""
+    return _measuring(PIXELS_PER_INCH)(text, FontProperties(), False)[0] / PIXELS_PER_INCH
 
 
 def lay_out(drawing: Figure) -> None:

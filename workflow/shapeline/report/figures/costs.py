@@ -77,6 +77,7 @@ def error_by_cost(
         marks.append((evaluations[exact], f"{exact} (error 0)"))
     for place, (across, text) in enumerate(marks):
         _marker_line(axes, across, text, place)
+    without_small_ticks(axes)
     axes.set_ylabel(f"RMSE to {exact or 'the exact values'} ({unit})")
     name_points(axes, spent, rows, styles)
     return drawing
@@ -96,6 +97,15 @@ def evaluations_axis(axes: Axes, top: float) -> None:
     axes.set_xlim(-0.3, max(top, 1) * 2.2)
     axes.minorticks_off()
     axes.set_xlabel("model evaluations per instance (0, then logarithmic)")
+
+
+def without_small_ticks(axes: Axes) -> None:
+    """Leave out the ticks between powers of ten where three of these tell that an axis is logarithmic: each of a dozen
+    takes as long as a point."""
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = axis.get_view_interval()
+        if axis.get_scale() == "log" and high >= 1000 * low:
+            axis.minorticks_off()
 
 
 def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:

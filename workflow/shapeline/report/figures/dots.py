@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, QUIET
+from shapeline.report.elements import width_of
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.figures.costs import wide
 from shapeline.report.figures.lines import BEST_DASH, best_first
@@ -54,8 +56,8 @@ def _dots(
     if not present:
         return None
     labels = best_first(frame, styles, present[0], highest=SCALARS[present[0]].higher)
-    drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(labels)), layout="constrained")
-    panels = drawing.subplots(1, len(present), sharey=True, squeeze=False)[0]
+    drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(labels)))
+    panels = beside_names(drawing, labels, len(present), above=0.3, between=0.75)
     for axes, quantity in zip(panels, present, strict=True):
         dot_panel(axes, scalars(frame, quantity), styles, labels, SCALARS[quantity], unit)
         for row in ceiling(frame, quantity).itertuples():
@@ -63,6 +65,21 @@ def _dots(
             axes.axvline(row.mean, color=INK, linestyle=BEST_DASH, linewidth=1.2, zorder=0)
     name_rows(panels[0], labels)
     return drawing
+
+
+def beside_names(
+    drawing: Figure, names: Sequence[str], columns: int = 1, above: float = 0.1, between: float = 0.25
+) -> np.ndarray:
+    """Axes side by side to the right of the names of their rows, with so many inches above and to the right of each.
+
+    By hand: a layout by constraints takes longer than the rest of the figure.
+    """
+    wide, high = drawing.get_size_inches()
+    left = 0.1 + max(width_of(name) for name in names)
+    across = (wide - left) / columns - between
+    ends = {"left": left / wide, "right": 1 - between / wide, "bottom": 0.55 / high, "top": 1 - above / high}
+    places = {**ends, "wspace": between / across}
+    return drawing.subplots(1, columns, sharey=True, squeeze=False, gridspec_kw=places)[0]
 
 
 def name_rows(axes: Axes, labels: Sequence[str]) -> None:

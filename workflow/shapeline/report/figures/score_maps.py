@@ -9,15 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
 from shapeline.report.elements import figure
 from shapeline.report.numbers import number
-from shapeline.report.styling import DARK_INK, SIGNS, WIDTH, styled, wrapped
+from shapeline.report.styling import DARK_INK, PIXELS_PER_INCH, SIGNS, WIDTH, styled, wrapped
 
+DOTS = 2 * PIXELS_PER_INCH  # an inch, of a figure as pixels
 LEVEL = 1.96  # half-widths of 95 % intervals to an uncertainty
 
 
@@ -83,6 +88,19 @@ class Tile(NamedTuple):
     boxes: Sequence[tuple[float, float, float, float]] = ()
 
 
+class Pictures(Artist):
+    """Tiles as pixels at their places (inches from the upper left) of a figure that is `high` inches, drawn as they
+    are: `imshow` takes ten times as long for each."""
+
+    def __init__(self, tiles: Sequence[tuple[Tile, tuple[float, float, float, float]]], high: float):
+        super().__init__()
+        self.tiles = [_painted(shown, place, high) for shown, place in tiles]
+
+    def draw(self, renderer: RendererBase) -> None:
+        for left, bottom, pixels in self.tiles:
+            renderer.draw_image(renderer.new_gc(), left, bottom, pixels)
+
+
 @styled
 def picture_grid(
     names: Sequence[str], labels: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
@@ -90,57 +108,77 @@ def picture_grid(
     """Small pictures: a row a name, its own picture first, then a column a label; tile(row, label or None).
 
     More labels than `columns` go on in a further block of rows. All stand in one pair of axes in inches from the
-    upper left, since axes of their own take ten times as long.
+    upper left, as axes of their own take ten times as long.
     """
-    blocks = math.ceil(len(labels) / columns)
-    columns = math.ceil(len(labels) / blocks)
-    longest = max((len(line) for name in names for line in name.split("\n")), default=0)
-    left = min(max(1.30, 0.2 + 0.062 * longest), 2.4)  # inches: the names
-    gap, titles, under = 0.10, 0.50, 0.20  # between tiles, above a block, below a map
-    side = min(1.25, (WIDTH - left) / (columns + 1) - gap)
-    block = titles + len(names) * (side + under)
-    high = blocks * block + 0.05
+    side, places, high = _grid(names, labels, columns)
     drawing = Figure(figsize=(WIDTH, high))
-    axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0))
+    axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0), autoscale_on=False)
     axes.axis("off")
-    for part, row in itertools.product(range(blocks), range(len(names))):
-        top = part * block + titles + row * (side + under)
-        for column, label in enumerate([None, *labels[part * columns : (part + 1) * columns]]):
-            shown = tile(row, label)
-            x0, y0, x1, y1 = _put(axes, shown, left + column * (side + gap), top, side)
-            if label is None:
-                _write(axes, names[row], (x0, (y0 + y1) / 2), (-8, 0), "right", "center", fontsize=8, linespacing=1.35)
-            elif row == 0:
-                _write(axes, wrapped(label, side), ((x0 + x1) / 2, y0), (0, 5), "center", "baseline", fontsize=8.5)
-            if shown.below:
-                below = {"fontsize": 7.5, "color": QUIET}
-                _write(axes, shown.below, ((x0 + x1) / 2, y1), (0, -2), "center", "top", **below)
+    painted, frames, boxes = [], [], []
+    for row, label, left, top in places:
+        shown = tile(row, label)
+        x0, y0, x1, y1 = inside = _fitted(shown, left, top, side)
+        middle, centre, corner = (x0 + x1) / 2, (y0 + y1) / 2, np.array([x0, y0])
+        if shown.pixels is None:
+            axes.text(middle, centre, "failed", ha="center", va="center", fontsize=8, color=WARNING)
+        else:
+            painted.append((shown, inside))
+        frames.append(_corners(corner, np.array([x1, y1])))
+        ends = corner + np.clip(np.reshape(shown.boxes, (-1, 2, 2)), 0, 1) * ([x1, y1] - corner)
+        boxes += [_corners(*box) for box in ends]
+        if label is None:
+            axes.text(x0 - 8 / 72, centre, names[row], ha="right", va="center", fontsize=8, linespacing=1.35)
+        elif row == 0:
+            axes.text(middle, y0 - 5 / 72, wrapped(label, side), ha="center", va="baseline", fontsize=8.5)
+        if shown.below:
+            axes.text(middle, y1 + 2 / 72, shown.below, ha="center", va="top", fontsize=7.5, color=QUIET)
+    drawing.add_artist(Pictures(painted, high))
+    for lines, colour, width in ((frames, PALE, 0.6), (boxes, BOXES, 0.8)):
+        outlines = PolyCollection(lines, facecolors="none", edgecolors=colour, linewidths=width, zorder=2 + width)
+        axes.add_collection(outlines, autolim=False)
     return drawing
 
 
-def _put(axes: Axes, shown: Tile, left: float, top: float, side: float) -> tuple[float, float, float, float]:
-    """Draw a tile in the middle of its square place, framed; where it is: left, top, right, bottom."""
+def _grid(
+    names: Sequence[str], labels: Sequence[str], columns: int
+) -> tuple[float, list[tuple[int, str | None, float, float]], float]:
+    """The side of a grid's square places, the row, label, left and top of each, and the height of all; in inches."""
+    blocks = math.ceil(len(labels) / columns)
+    columns = math.ceil(len(labels) / blocks)
+    longest = max((len(line) for name in names for line in name.split("\n")), default=0)
+    left = min(max(1.30, 0.2 + 0.062 * longest), 2.4)  # the names
+    gap, titles, under = 0.10, 0.50, 0.20  # between tiles, above a block, below a map
+    side = min(1.25, (WIDTH - left) / (columns + 1) - gap)
+    block = titles + len(names) * (side + under)
+    places = [
+        (row, label, left + column * (side + gap), part * block + titles + row * (side + under))
+        for part, row in itertools.product(range(blocks), range(len(names)))
+        for column, label in enumerate([None, *labels[part * columns : (part + 1) * columns]])
+    ]
+    return side, places, math.ceil((blocks * block + 0.05) * DOTS) / DOTS
+
+
+def _fitted(shown: Tile, left: float, top: float, side: float) -> tuple[float, float, float, float]:
+    """Where a tile is in the middle of its square place: left, top, right, bottom."""
     high, wide = (1, 1) if shown.pixels is None else shown.pixels.shape[:2]
     across, up = side * min(1, wide / high), side * min(1, high / wide)
     x0, y0 = left + (side - across) / 2, top + (side - up) / 2
-    x1, y1 = x0 + across, y0 + up
-    if shown.pixels is None:
-        axes.text((x0 + x1) / 2, (y0 + y1) / 2, "failed", ha="center", va="center", fontsize=8, color=WARNING)
-    else:
-        place = {"extent": (x0, x1, y1, y0), "aspect": "auto", "interpolation": "nearest"}
-        axes.imshow(shown.pixels, **place, **shown.colours)
-    axes.add_patch(Rectangle((x0, y0), across, up, fill=False, edgecolor=PALE, linewidth=0.6, zorder=2.5))
-    for box in np.clip(np.reshape(shown.boxes, (-1, 4)), 0, 1):
-        start, end = (np.array([x0, y0]) + corner * [across, up] for corner in (box[:2], box[2:]))
-        axes.add_patch(Rectangle(start, *(end - start), fill=False, edgecolor=BOXES, linewidth=0.8, zorder=2.6))
-    return x0, y0, x1, y1
+    return x0, y0, x0 + across, y0 + up
 
 
-def _write(
-    axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], across: str, up: str, **style
-) -> None:
-    """Write at an offset in points from a place."""
-    axes.annotate(text, place, xytext=offset, textcoords="offset points", ha=across, va=up, **style)
+def _corners(start: np.ndarray, end: np.ndarray) -> list[tuple[float, float]]:
+    return [(start[0], start[1]), (end[0], start[1]), (end[0], end[1]), (start[0], end[1])]
+
+
+def _painted(shown: Tile, place: tuple[float, float, float, float], high: float) -> tuple[int, int, np.ndarray]:
+    """A tile's left and lower dots, and its pixels (height, width, 4), the lowest first; clear without a value."""
+    colours = dict(shown.colours)
+    norm = Normalize(colours.pop("vmin", None), colours.pop("vmax", None))
+    seen = ScalarMappable(norm, **colours).to_rgba(shown.pixels, bytes=True)
+    left, top, right, bottom = (round(inches * DOTS) for inches in place)
+    rows = np.arange(bottom - top)[::-1] * len(seen) // (bottom - top)
+    columns = np.arange(right - left) * seen.shape[1] // (right - left)
+    return left, round(high * DOTS) - bottom, seen[rows[:, None], columns]
 
 
 def tone_of(card: Mapping) -> str:
