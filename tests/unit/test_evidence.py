@@ -218,6 +218,18 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     assert "take exact" in short and "30 evaluations" in short and "Below" not in more
 
 
+def test_a_truth_that_is_quicker_than_what_is_advised_is_named():
+    noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
+    errors = {"banzhaf": 0.1 * noise, "lime": 0.5 * noise, "random": 3 * noise}
+    results = of_errors(errors, {"exact": 1024, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
+    [one] = questions.evidence(results)
+    assert "is quicker here" not in evidence.answers([one], results)[0][1]  # all take as long
+    quick = dataclasses.replace(one, seconds=one.seconds.where(one.seconds.index != "exact", 0.01))
+    [(short, more)] = evidence.answers([quick], results)
+    assert "take lime" in short
+    assert "Exact has no error and is quicker here: 1,024 evaluations, 10 ms an instance." in more
+
+
 def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"gp": 0.3 * noise, "lime": 0.5 * noise, "random": 3 * noise}

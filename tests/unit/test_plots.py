@@ -528,6 +528,13 @@ def test_a_tile_is_drawn_where_its_frame_is():
     assert dark.sum() < 1.2 * inside.size  # beside it stand a name, a title and a word
 
 
+def test_a_picture_of_one_row_and_colours_that_are_a_rounding_too_bright_are_drawn():
+    shown = [score_maps.Tile(np.ones((1, 900))), score_maps.Tile(np.full((2, 2, 3), 1 + 1e-6))]
+    drawing = score_maps.picture_grid(["a"], ["b"], lambda _, label: shown[label is not None])
+    [(_, _, line), (_, _, white)] = drawing.artists[0].tiles
+    assert len(line) >= 1 and (white == 255).all() and elements._pixels(drawing)
+
+
 def test_maps_of_many_labels_go_on_in_a_further_block():
     values = {f"label{place}": [np.zeros(4)] for place in range(13)}
     figure = score_maps.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, [np.arange(4).reshape(2, 2)])

@@ -174,8 +174,11 @@ def _painted(shown: Tile, place: tuple[float, float, float, float], high: float)
     """A tile's left and lower dots, and its pixels (height, width, 4), the lowest first; clear without a value."""
     colours = dict(shown.colours)
     norm = Normalize(colours.pop("vmin", None), colours.pop("vmax", None))
-    seen = ScalarMappable(norm, **colours).to_rgba(shown.pixels, bytes=True)
+    # Colours that lie a rounding outside of [0, 1] would be refused.
+    pixels = shown.pixels if shown.pixels.ndim == 2 else np.clip(shown.pixels, 0, 1)
+    seen = ScalarMappable(norm, **colours).to_rgba(pixels, bytes=True)
     left, top, right, bottom = (round(inches * DOTS) for inches in place)
+    right, bottom = max(right, left + 1), max(bottom, top + 1)
     rows = np.arange(bottom - top)[::-1] * len(seen) // (bottom - top)
     columns = np.arange(right - left) * seen.shape[1] // (right - left)
     return left, round(high * DOTS) - bottom, seen[rows[:, None], columns]

@@ -16,6 +16,7 @@ from shapeline.report.figures.lines import calibration, convergence, curve_panel
 from shapeline.report.numbers import number, share
 from shapeline.report.styling import FEW, styles_of
 from shapeline.report.tables import CUT
+from shapeline.statistics.bounds import LEAST_INSTANCES
 
 
 def top(title: str, answers: Answers, sentences: Iterable[str], facts: Mapping[str, object]) -> HTML:
@@ -37,13 +38,24 @@ def header(results: Results, answers: Answers = ()) -> HTML:
         "instances explained": number(headline["instances"]),
         "labels compared": number(len(results.labels)),
         "features (d)": number(results.d),
+        "budget, evaluations an instance": number((results.settings.get("budget") or 0) * results.d),
         "evaluations": number(headline["evaluations"]),
         "failed rows": number(headline["failures"]),
     }
     facts.pop("test R²" if headline["r2"] is None else "test accuracy")
     if not results.model_card:
         facts.pop("test accuracy")
-    return top(headline["title"], answers, findings.headlines(results, bool(answers)), facts)
+    if not results.settings.get("budget"):
+        facts.pop("budget, evaluations an instance")
+    told = [] if answers else [_no_advice(headline["instances"])]
+    return top(headline["title"], answers, [*told, *findings.headlines(results, bool(answers))], facts)
+
+
+def _no_advice(instances: int) -> str:
+    least = f"methods are compared on at least {number(LEAST_INSTANCES)} instances"
+    if instances < LEAST_INSTANCES:
+        return f"No advice: {least}, and {number(instances)} {'is' if instances == 1 else 'are'} explained."
+    return f"No advice: {least}, and no metric here has values of two of them on as many."
 
 
 def health(results: Results) -> HTML:

@@ -51,6 +51,7 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
         sure = taken.outcome != "undecided" and stays
         earned = ": on this question no dearer method earns its cost" if sure else ""
         more.append(f"{taken.label} is a control{earned}.")
+    more += [exact] if (exact := _truth_is_quicker(answer, taken.label)) else []
     more += [judged] if (judged := robustness.reference_change(answer, results)) else []
     again = answer.limit if stays else None  # the section says it in full
     quicker = f", {answer.quicker}" if answer.quicker else ""
@@ -60,6 +61,14 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
         if told != SAME and scope != again
     ]
     return short, " ".join(more)
+
+
+def _truth_is_quicker(answer: Evidence, taken: str | None) -> str:
+    """That the truth itself, without an error, takes less time than what is advised; "" where it does not."""
+    own, other = (answer.seconds.get(label, np.nan) for label in (answer.truth, taken))
+    if answer.truth in (None, taken) or not own < other:
+        return ""
+    return f"{_capital(answer.truth)} has no error and is quicker here: {_cost(answer, answer.truth)} an instance."
 
 
 def _in_two(told: str) -> tuple[str, str]:
