@@ -76,6 +76,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.digits.methods", None, ["experiments.digits.methods: the section is empty"]),
         ("experiments.digits.methods.k", {"method": "kernel_shp"}, ["methods.k: unknown method", "'kernel_shap'"]),
         ("experiments.digits.methods.k", {"budget": 4}, ["methods.k: the key 'method' is missing"]),
+        ("experiments.digits.methods.k", "lime", ["methods.k: 'lime' is not a mapping of keys; write {method: lime}"]),
         (
             "experiments.digits.methods.k",
             {"method": "kernel_shap", "buget": 4},

@@ -79,7 +79,10 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
         return f"unknown key.{near if 'Did you mean' in near or not elsewhere else ''}{elsewhere}"
     if kind == "union_tag_not_found":
         key = error["ctx"]["discriminator"].strip("'()")
-        return f"the key '{key}' is missing"
+        if isinstance(value, dict):
+            return f"the key '{key}' is missing"
+        is_name = isinstance(value, str) and NAME.fullmatch(value)
+        return f"{shown(value)} is not a mapping of keys; write {{{key}: {value if is_name else path[-1]}}}"
     if kind == "union_tag_invalid":
         allowed = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
         key, tag = error["ctx"]["discriminator"].strip("'()"), error["ctx"]["tag"]

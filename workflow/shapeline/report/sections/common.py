@@ -38,7 +38,7 @@ def header(results: Results, answers: Answers = ()) -> HTML:
         "instances explained": number(headline["instances"]),
         "labels compared": number(len(results.labels)),
         "features (d)": number(results.d),
-        "budget, evaluations an instance": number((results.settings.get("budget") or 0) * results.d),
+        "budget (evaluations)": number((results.settings.get("budget") or 0) * results.d),
         "evaluations": number(headline["evaluations"]),
         "failed rows": number(headline["failures"]),
     }
@@ -46,7 +46,7 @@ def header(results: Results, answers: Answers = ()) -> HTML:
     if not results.model_card:
         facts.pop("test accuracy")
     if not results.settings.get("budget"):
-        facts.pop("budget, evaluations an instance")
+        facts.pop("budget (evaluations)")
     told = [] if answers else [_no_advice(headline["instances"])]
     return top(headline["title"], answers, [*told, *findings.headlines(results, bool(answers))], facts)
 
