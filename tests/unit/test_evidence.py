@@ -218,6 +218,17 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     assert "take exact" in short and "30 evaluations" in short and "Below" not in more
 
 
+def test_the_answer_says_what_is_flagged_of_the_label_that_it_names(one):
+    made = answer({"dear": one.values["dear"], "free": one.values["dear"] + 9}, {"dear": 9, "free": 0})
+    results = experiment(made)
+    results.scores = {"dear": pd.DataFrame({"status": ["ok", "ok", "out_of_memory"], "flag": ["a gap", None, None]})}
+    [(short, more)] = evidence.answers([made], results)
+    assert "take dear" in short
+    assert "⚠ dear: of 3 explanations 1 a gap, 1 out_of_memory (see the health table)." in more
+    results.scores["dear"]["flag"], results.scores["dear"]["status"] = None, "ok"
+    assert "health table" not in evidence.answers([made], results)[0][1]
+
+
 def test_a_truth_that_is_quicker_than_what_is_advised_is_named():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"banzhaf": 0.1 * noise, "lime": 0.5 * noise, "random": 3 * noise}

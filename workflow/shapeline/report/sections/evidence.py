@@ -10,10 +10,21 @@ from IPython.display import HTML
 
 from shapeline.report import styling
 from shapeline.report.elements import figure, heading, note, table, together
-from shapeline.report.experiment import Results, mean_seconds, near_chance, scalars
+from shapeline.report.experiment import Results, good, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
 from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
-from shapeline.report.numbers import counted, ends, enumerated, interval, number, probability, share, spent, within
+from shapeline.report.numbers import (
+    counted,
+    ends,
+    enumerated,
+    interval,
+    listed,
+    number,
+    probability,
+    share,
+    spent,
+    within,
+)
 from shapeline.report.questions import ANY, PASSES, Evidence, at_budgets
 from shapeline.report.sections import robustness
 from shapeline.statistics import paired, ranking
@@ -51,6 +62,7 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
         sure = taken.outcome != "undecided" and stays
         earned = ": on this question no dearer method earns its cost" if sure else ""
         more.append(f"{taken.label} is a control{earned}.")
+    more += [flagged] if (flagged := _flagged(results, taken.label)) else []
     more += [exact] if (exact := _truth_is_quicker(answer, taken.label)) else []
     more += [judged] if (judged := robustness.reference_change(answer, results)) else []
     again = answer.limit if stays else None  # the section says it in full
@@ -61,6 +73,16 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
         if told != SAME and scope != again
     ]
     return short, " ".join(more)
+
+
+def _flagged(results: Results, label: str | None) -> str:
+    """What the method itself flags of its explanations, and what failed; "" where nothing is."""
+    frame = results.scores.get(label)
+    told = [] if frame is None else [*good(frame)["flag"].dropna(), *frame.loc[frame["status"] != "ok", "status"]]
+    if not told:
+        return ""
+    counts = listed(pd.Series(told).value_counts(), first=False)
+    return f"⚠ {label}: of {counted(len(frame), 'explanation')} {counts} (see the health table)."
 
 
 def _truth_is_quicker(answer: Evidence, taken: str | None) -> str:
