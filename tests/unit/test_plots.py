@@ -512,7 +512,7 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
     title, below = (next(text for text in axes.texts if text.get_text() == words) for words in ("one", "± 4"))
     assert title.get_position()[0] == below.get_position()[0]
     above, under = (figure.get_figheight() - text.get_position()[1] for text in (title, below))
-    inch = score_maps.DOTS
+    inch = styling.DOTS_PER_INCH
     assert left < title.get_position()[0] * inch < left + pixels.shape[1]
     assert under * inch < bottom < bottom + len(pixels) < above * inch
 
@@ -540,7 +540,7 @@ def test_maps_of_many_labels_go_on_in_a_further_block():
     figure = score_maps.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, [np.arange(4).reshape(2, 2)])
     [pictures] = figure.artists
     assert len(pictures.tiles) == 13 + 2  # the image stands in both blocks
-    wide, high = figure.get_size_inches() * score_maps.DOTS
+    wide, high = figure.get_size_inches() * styling.DOTS_PER_INCH
     boxes = [Bbox.from_bounds(left, bottom, *pixels.shape[1::-1]) for left, bottom, pixels in pictures.tiles]
     assert all(0 <= box.x0 and box.x1 <= wide and 0 <= box.y0 and box.y1 <= high for box in boxes)
     assert not any(overlap(one, other) for place, one in enumerate(boxes) for other in boxes[:place])

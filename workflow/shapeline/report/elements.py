@@ -16,7 +16,7 @@ from matplotlib.font_manager import FontProperties
 from PIL import Image, ImageChops
 
 from shapeline.report import svg
-from shapeline.report.styling import PIXELS_PER_INCH, styled
+from shapeline.report.styling import DOTS_PER_INCH, PIXELS_PER_INCH, styled
 
 SEEN = 16  # of 255: what two shades may be apart before anyone sees it
 DIGITS = re.compile(rb"(\.\d\d)\d+")
@@ -102,7 +102,7 @@ def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> bytes:
 
 def _pixels(drawing: Figure) -> bytes:
     """A figure as PNG, without the transparency that `savefig` would keep."""
-    drawing.set_dpi(2 * PIXELS_PER_INCH)
+    drawing.set_dpi(DOTS_PER_INCH)
     canvas = FigureCanvasAgg(drawing)
     canvas.draw()
     buffer = io.BytesIO()

@@ -232,6 +232,11 @@ def good(frame: pd.DataFrame) -> pd.DataFrame:
     return frame if fine.all() else frame[fine]
 
 
+def flagged_and_failed(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """How many rows of a score file the method flags as what, and how many failed by what."""
+    return good(frame)["flag"].value_counts(), frame.loc[frame["status"] != "ok", "status"].value_counts()
+
+
 def scalars(frame: pd.DataFrame | None, quantity: str) -> pd.DataFrame:
     """The rows of a scalar quantity, indexed by label; empty when the metric or the quantity is missing."""
     if frame is None:

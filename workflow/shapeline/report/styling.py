@@ -22,6 +22,7 @@ from shapeline.report.colours import (
 )
 
 PIXELS_PER_INCH = 96  # a browser's inch, so that a font size means the same in the page and in a figure
+DOTS_PER_INCH = 2 * PIXELS_PER_INCH  # of a figure that is a picture
 WIDTH = 1104 / PIXELS_PER_INCH  # inches: the text column of the page
 NARROW = 5.0  # inches: a figure that is still legible on a telephone
 STYLE = {

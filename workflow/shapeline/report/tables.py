@@ -14,6 +14,7 @@ from shapeline.report.experiment import (
     Results,
     ceiling,
     evaluations,
+    flagged_and_failed,
     good,
     part_sizes,
     scalars,
@@ -59,8 +60,7 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     fine = good(frame)
     values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
     values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
-    failed = frame.loc[frame["status"] != "ok", "status"].value_counts()
-    flagged = fine["flag"].value_counts()
+    flagged, failed = flagged_and_failed(frame)
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
     sums = np.array([total for rows in values for total in rows.sum(1)]) + _of_pairs(fine)
     gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan

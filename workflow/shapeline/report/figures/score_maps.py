@@ -20,9 +20,8 @@ from matplotlib.figure import Figure
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
 from shapeline.report.elements import figure
 from shapeline.report.numbers import number
-from shapeline.report.styling import DARK_INK, PIXELS_PER_INCH, SIGNS, WIDTH, styled, wrapped
+from shapeline.report.styling import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, styled, wrapped
 
-DOTS = 2 * PIXELS_PER_INCH  # an inch, of a figure as pixels
 LEVEL = 1.96  # half-widths of 95 % intervals to an uncertainty
 
 
@@ -123,7 +122,7 @@ def picture_grid(
             axes.text(middle, centre, "failed", ha="center", va="center", fontsize=8, color=WARNING)
         else:
             painted.append((shown, inside))
-        frames.append(_corners(corner, np.array([x1, y1])))
+        frames.append(_corners((x0, y0), (x1, y1)))
         ends = corner + np.clip(np.reshape(shown.boxes, (-1, 2, 2)), 0, 1) * ([x1, y1] - corner)
         boxes += [_corners(*box) for box in ends]
         if label is None:
@@ -134,7 +133,7 @@ def picture_grid(
             axes.text(middle, y1 + 2 / 72, shown.below, ha="center", va="top", fontsize=7.5, color=QUIET)
     drawing.add_artist(Pictures(painted, high))
     for lines, colour, width in ((frames, PALE, 0.6), (boxes, BOXES, 0.8)):
-        outlines = PolyCollection(lines, facecolors="none", edgecolors=colour, linewidths=width, zorder=2 + width)
+        outlines = PolyCollection(lines, facecolors="none", edgecolors=colour, linewidths=width)
         axes.add_collection(outlines, autolim=False)
     return drawing
 
@@ -155,7 +154,7 @@ def _grid(
         for part, row in itertools.product(range(blocks), range(len(names)))
         for column, label in enumerate([None, *labels[part * columns : (part + 1) * columns]])
     ]
-    return side, places, math.ceil((blocks * block + 0.05) * DOTS) / DOTS
+    return side, places, math.ceil((blocks * block + 0.05) * DOTS_PER_INCH) / DOTS_PER_INCH
 
 
 def _fitted(shown: Tile, left: float, top: float, side: float) -> tuple[float, float, float, float]:
@@ -166,7 +165,7 @@ def _fitted(shown: Tile, left: float, top: float, side: float) -> tuple[float, f
     return x0, y0, x0 + across, y0 + up
 
 
-def _corners(start: np.ndarray, end: np.ndarray) -> list[tuple[float, float]]:
+def _corners(start: Sequence[float], end: Sequence[float]) -> list[tuple[float, float]]:
     return [(start[0], start[1]), (end[0], start[1]), (end[0], end[1]), (start[0], end[1])]
 
 
@@ -177,11 +176,11 @@ def _painted(shown: Tile, place: tuple[float, float, float, float], high: float)
     # Colours that lie a rounding outside of [0, 1] would be refused.
     pixels = shown.pixels if shown.pixels.ndim == 2 else np.clip(shown.pixels, 0, 1)
     seen = ScalarMappable(norm, **colours).to_rgba(pixels, bytes=True)
-    left, top, right, bottom = (round(inches * DOTS) for inches in place)
+    left, top, right, bottom = (round(inches * DOTS_PER_INCH) for inches in place)
     right, bottom = max(right, left + 1), max(bottom, top + 1)
     rows = np.arange(bottom - top)[::-1] * len(seen) // (bottom - top)
     columns = np.arange(right - left) * seen.shape[1] // (right - left)
-    return left, round(high * DOTS) - bottom, seen[rows[:, None], columns]
+    return left, round(high * DOTS_PER_INCH) - bottom, seen[rows[:, None], columns]
 
 
 def tone_of(card: Mapping) -> str:

@@ -14,9 +14,9 @@ from shapeline.report.figures.costs import by_cost, error_by_cost
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves
 from shapeline.report.numbers import number, share
+from shapeline.report.questions import ENOUGH
 from shapeline.report.styling import FEW, styles_of
 from shapeline.report.tables import CUT
-from shapeline.statistics.bounds import LEAST_INSTANCES
 
 
 def top(title: str, answers: Answers, sentences: Iterable[str], facts: Mapping[str, object]) -> HTML:
@@ -31,29 +31,27 @@ def top(title: str, answers: Answers, sentences: Iterable[str], facts: Mapping[s
 
 def header(results: Results, answers: Answers = ()) -> HTML:
     """The top of the page; answers: which method to take, and what else is to be said of it, before the others."""
-    headline = findings.headline(results)
+    headline, budget = findings.headline(results), results.settings.get("budget")
     facts = {
         "test accuracy": share(headline["accuracy"]) if headline["accuracy"] is not None else "–",
         "test R²": number(headline["r2"], 2),
         "instances explained": number(headline["instances"]),
         "labels compared": number(len(results.labels)),
         "features (d)": number(results.d),
-        "budget (evaluations)": number((results.settings.get("budget") or 0) * results.d),
+        **({"budget (evaluations)": number(budget * results.d)} if budget else {}),
         "evaluations": number(headline["evaluations"]),
         "failed rows": number(headline["failures"]),
     }
     facts.pop("test R²" if headline["r2"] is None else "test accuracy")
     if not results.model_card:
         facts.pop("test accuracy")
-    if not results.settings.get("budget"):
-        facts.pop("budget (evaluations)")
     told = [] if answers else [_no_advice(headline["instances"])]
     return top(headline["title"], answers, [*told, *findings.headlines(results, bool(answers))], facts)
 
 
 def _no_advice(instances: int) -> str:
-    least = f"methods are compared on at least {number(LEAST_INSTANCES)} instances"
-    if instances < LEAST_INSTANCES:
+    least = f"methods are compared on at least {number(ENOUGH)} instances"
+    if instances < ENOUGH:
         return f"No advice: {least}, and {number(instances)} {'is' if instances == 1 else 'are'} explained."
     return f"No advice: {least}, and no metric here has values of two of them on as many."
 

@@ -10,7 +10,7 @@ from IPython.display import HTML
 
 from shapeline.report import styling
 from shapeline.report.elements import figure, heading, note, table, together
-from shapeline.report.experiment import Results, good, mean_seconds, near_chance, scalars
+from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
 from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
 from shapeline.report.numbers import (
@@ -78,10 +78,10 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
 def _flagged(results: Results, label: str | None) -> str:
     """What the method itself flags of its explanations, and what failed; "" where nothing is."""
     frame = results.scores.get(label)
-    told = [] if frame is None else [*good(frame)["flag"].dropna(), *frame.loc[frame["status"] != "ok", "status"]]
-    if not told:
+    told = pd.concat(flagged_and_failed(frame)) if frame is not None else ()
+    if not len(told):
         return ""
-    counts = listed(pd.Series(told).value_counts(), first=False)
+    counts = listed(told.sort_values(ascending=False, kind="stable"), first=False)
     return f"⚠ {label}: of {counted(len(frame), 'explanation')} {counts} (see the health table)."
 
 
