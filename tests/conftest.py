@@ -10,12 +10,14 @@ import pytest
 import yaml
 
 from shapeline import memory
+from shapeline.models.frameworks import avoid_triton_crash
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("SHAPELINE_DATA", ROOT.parent / "shared" / "data"))
 # shap's loops, compiled anew in each process for many seconds: a test is faster without.
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 memory.keep_freed_memory()
+avoid_triton_crash()  # a worker runs tests of both frameworks
 # Where the suite is started in the background interrupts are ignored, and so they would be in all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -144,11 +144,10 @@ def test_without_a_list_nvidia_smi_is_asked_and_a_split_gpu_counts_as_its_parts(
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeypatch, caplog, framework):
-    absent = {
-        "torch": SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)),
-        "tensorflow": SimpleNamespace(config=SimpleNamespace(list_physical_devices=lambda kind: [])),
-    }
-    monkeypatch.setitem(sys.modules, framework, absent[framework])
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
+    tf = SimpleNamespace(config=SimpleNamespace(list_physical_devices=lambda kind: []))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "shapeline.models.tensorflow_setup", SimpleNamespace(tf=tf))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
     jobs.log.propagate = True
     assert acquire_device(1) == "cuda"

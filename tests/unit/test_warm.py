@@ -1,8 +1,10 @@
 """Jobs that are forks of a warm server: the same as if each had started by itself."""
 
 import contextlib
+import json
 import os
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -40,7 +42,7 @@ def program(server, tmp_path):
 
     def run(code: str, *words: str, wait: bool = True, python: str = sys.executable, **environment: str):
         file.write_text(code)
-        command = [*warm.command().split(), python, str(file), *words]
+        command = [*warm.command(), python, str(file), *words]
         told = {**os.environ, "OMP_NUM_THREADS": "1", warm.DOOR: server[0], **environment}
         options = {"cwd": tmp_path, "env": told, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.run(command, input="said", **options) if wait else subprocess.Popen(command, **options)
@@ -65,22 +67,21 @@ def own_server():
 @pytest.mark.parametrize("kind", ["", "report"])
 def test_a_run_has_a_server_with_the_package_and_no_other_library_with_it(program, own_server, kind):
     """A score file names the packages that were imported: with one more it would name what its job never used."""
+    root = str(Path(warm.__file__).parents[2])
     code = f"""
-import sys
+import json, sys
 if sys.argv[1]:
-    sys.path.insert(0, {str(Path(warm.__file__).parents[2])!r})
+    sys.path.insert(0, {root!r})
     from shapeline.operations import warm
     warm.move(sys.argv[1])
 own = [sys.modules[name].__file__ for name in {warm.OWN[kind or warm.BASE]!r} if name in sys.modules]
 from shapeline.operations.versions import imported
-print(len(own), *set(file.partition("/shapeline/")[0] for file in own), *imported())
+print(json.dumps([own, [*imported()]]))
 """
-    here = {"PYTHONPATH": str(Path(warm.__file__).parents[2])}
-    bare, whole = (program(code, kind, **here, **more) for more in ({}, {warm.DOOR: own_server}))
-    assert bare.stdout.split()[0] == "0" and whole.returncode == 0
-    count, root, *libraries = whole.stdout.split()
-    assert int(count) == len(warm.OWN[kind or warm.BASE]) and root == here["PYTHONPATH"]
-    assert libraries == bare.stdout.split()[1:]
+    without, served = (program(code, kind, PYTHONPATH=root, **more) for more in ({}, {warm.DOOR: own_server}))
+    own, libraries = json.loads(served.stdout)
+    assert len(own) == len(warm.OWN[kind or warm.BASE]) and all(file.startswith(f"{root}/") for file in own)
+    assert json.loads(without.stdout) == [[], libraries]
 
 
 def test_a_fork_has_the_arguments_folder_environment_and_files_of_who_asked(program, server, tmp_path):
@@ -232,7 +233,7 @@ time.sleep(60)
 """
     environment = {name: value for name, value in os.environ.items() if name != warm.DOOR}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline().strip() == warm.command()
+    assert process.stdout.readline().strip() == shlex.join(warm.command())
     folder, server = process.stdout.readline().split()
     while not os.listdir(folder):
         time.sleep(0.05)

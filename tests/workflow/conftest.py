@@ -79,7 +79,7 @@ class Checkout:
         cold = cold or sys.platform != "linux"
         environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **options.pop("env", {})}
         environment |= {warm.DOOR: ""} if cold else {warm.DOOR: warm_door(), "OMP_NUM_THREADS": "1"}
-        words = [] if cold else [*warm.command("snakemake").split(), sys.executable]
+        words = [] if cold else [*warm.command("snakemake"), sys.executable]
         done = subprocess.run(
             [*words, BIN / "snakemake", *arguments],
             cwd=self.path,

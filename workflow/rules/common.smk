@@ -19,6 +19,7 @@ from shapeline.operations import (
     work,
 )
 from shapeline.operations.devices import visible_devices
+from shapeline.operations.interpreter import make_interpreter_path_plain
 from shapeline.operations.jobs import export_package, release_stale_locks
 
 
@@ -41,6 +42,7 @@ gc.freeze()
 gc.set_threshold(20_000, 10, 10)
 
 export_package()
+make_interpreter_path_plain()
 locks.spare_others()
 if workflow.is_main_process and release_stale_locks():
     print(

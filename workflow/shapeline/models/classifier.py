@@ -11,6 +11,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError
 from shapeline.memory import halved
+from shapeline.models.frameworks import avoid_triton_crash
 
 TASK = "classification"  # unless something else is said
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
@@ -141,6 +142,7 @@ class Classifier:
 
 def backend(framework: str) -> ModuleType:
     """The module of a framework's models, imported when first needed."""
+    avoid_triton_crash()
     return importlib.import_module(MODULES[framework])
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from shapeline.models.frameworks import avoid_triton_crash
 from shapeline.threads import processors
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -26,6 +27,7 @@ def _quiet() -> Iterator[None]:
         os.close(kept)
 
 
+avoid_triton_crash()
 with _quiet():
     import keras
     import tensorflow as tf

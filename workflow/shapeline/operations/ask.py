@@ -41,7 +41,7 @@ def ask(kind: str, words: list[str]) -> int | None:
 
 if __name__ == "__main__":
     kind, program, *words = sys.argv[1:]
-    if program == sys.executable:  # and not another environment's
+    if os.path.abspath(program) == sys.executable:  # and not another environment's
         ended = ask(kind, words)
         if ended is not None:
             sys.exit(ended)

@@ -83,9 +83,9 @@ def usable_device(framework: str, required: bool = False) -> str:
     A build for the CPU on a machine with GPUs is common. Imports the framework, which the job does next anyway.
     """
     if framework == "tensorflow":
-        import tensorflow
+        from shapeline.models.tensorflow_setup import tf
 
-        sees = bool(tensorflow.config.list_physical_devices("GPU"))
+        sees = bool(tf.config.list_physical_devices("GPU"))
     else:
         import torch
 

@@ -9,6 +9,7 @@ too, as it was when the run's jobs were planned.
 import contextlib
 import os
 import select
+import shlex
 import signal
 import socket
 import sys
@@ -29,7 +30,7 @@ LIBRARIES = {
     "transformers": (*TORCH, "transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
     "onnx": ("onnxruntime",),  # of jobs that ask the graph of a network for values
     "skops": ("skops.io",),  # which imports scikit-learn and torch, for seconds
-    "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
+    "tensorflow": ("triton", "keras", "tensorflow", "safetensors.numpy"),  # triton first: frameworks.py
     "report": ("papermill", "black", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # as whole runs are forks in tests
 }
@@ -63,7 +64,8 @@ def start(jobs: int) -> str:
             folder = tempfile.mkdtemp(prefix="shapeline-")
             start.server = server(folder, own=True)
             os.environ[DOOR] = folder
-    return f"{command()} " if os.environ.get(DOOR) else ""
+    # Snakemake fills in what stands between braces.
+    return f"{shlex.join(command())} ".replace("{", "{{").replace("}", "}}") if os.environ.get(DOOR) else ""
 
 
 def server(folder: str, own: bool = False, program: str = __file__, **options):
@@ -84,9 +86,9 @@ def server(folder: str, own: bool = False, program: str = __file__, **options):
     return subprocess.Popen(words, env=environment | one, stdin=subprocess.PIPE, **quiet)
 
 
-def command(kind: str = BASE) -> str:
-    """What stands before `python program arguments` so that the server of the environment runs it."""
-    return f"{sys.executable} -I -S {os.path.join(os.path.dirname(__file__), 'ask.py')} {kind}"
+def command(kind: str = BASE) -> list[str]:
+    """The words before `python program arguments` with which the server of the environment runs it."""
+    return [sys.executable, "-I", "-S", os.path.join(os.path.dirname(__file__), "ask.py"), kind]
 
 
 def move(kind: str) -> None:

@@ -130,7 +130,7 @@ def _kernel() -> Iterator[tuple[str, dict[str, str]]]:
         launch = Path(folder, "launch.py")
         launch.write_text(LAUNCH, encoding="utf-8")
         description = {
-            "argv": [*warm.command("report").split(), sys.executable, str(launch), "-f", "{connection_file}"],
+            "argv": [*warm.command("report"), sys.executable, str(launch), "-f", "{connection_file}"],
             "display_name": "Shapeline",
             "language": "python",
             "env": {
