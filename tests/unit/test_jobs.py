@@ -331,3 +331,13 @@ def test_freed_memory_is_used_again_without_the_system():
         for how in ("kept", "given back")
     )
     assert kept < given_back / 5
+
+
+def test_a_crash_leaves_its_place_in_the_log(tmp_path):
+    crashing = FAILING[: FAILING.index("raise ")] + "import os\nos.abort()\n"
+    ended = subprocess.run([sys.executable, "-c", crashing, str(tmp_path / "log")], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGABRT and "Fatal" not in ended.stderr
+    lines = jobs.last_lines([tmp_path / "log", tmp_path / "none"])
+    assert len(lines) == 3 and lines[0] == "Fatal Python error: Aborted" and 'File "<string>"' in lines[2]
+    (tmp_path / "log").write_text("2026-01-01 10:00:00 1/9 instances\n\n2026-01-01 10:00:01 begun\n")
+    assert jobs.last_lines([tmp_path / "log"]) == ["1/9 instances", "begun"]

@@ -97,6 +97,12 @@ def test_a_failed_job_has_its_cause_in_one_line_and_its_log(said):
     begins(said, 2, "render_report")
     said.event("error", raised.replace("returned non-zero exit status 1", "died with <Signals.SIGKILL: 9>"))
     said.event("job_error", jobid=2, **{**failed, "log": ["2.log"]})
+    with open("4.log", "w") as file:
+        file.write("2026-01-01 10:00:00 1/9 instances\n\nFatal Python error: Aborted\nThread 1\n  File x.py, line 3\n")
+    said.event("error", raised.replace("status 1", "status 134"))
+    said.event("job_error", jobid=2, **{**failed, "log": ["4.log"]})
+    said.event("error", raised.replace("status 1", "status 127"))
+    said.event("job_error", jobid=2, **{**failed, "log": ["2.log"]})
     of_cluster = (
         "SLURM-job '7' failed,\nSLURM status is: 'CANCELLED'. For further error details see the cluster/cloud log."
     )
@@ -107,6 +113,13 @@ def test_a_failed_job_has_its_cause_in_one_line_and_its_log(said):
         "[attribute digits exact 0 1] error: the disk is full",
         "  its log: 1.log",
         "[render_report digits] error: ended by SIGKILL",
+        "  its log: 2.log",
+        "[render_report digits] error: ended by SIGABRT",
+        "  | Fatal Python error: Aborted",
+        "  | Thread 1",
+        "  |   File x.py, line 3",
+        "  its log: 4.log",
+        "[render_report digits] error: failed with exit status 127",
         "  its log: 2.log",
         "[render_report digits] error: SLURM-job '7' failed, SLURM status is: 'CANCELLED'.",
         "  its log: 3.log",

@@ -3,6 +3,7 @@
 import _thread
 import atexit
 import contextlib
+import faulthandler
 import json
 import logging
 import os
@@ -29,6 +30,7 @@ log = logging.getLogger("shapeline")
 CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on it
 CAUSE = "error: "  # how the last lines of a failed job's log begin
 KEPT = Path(".snakemake/kept")  # files that a run makes anew, until the new ones are there: kept.py
+LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
 INSTANCES = re.compile(r"(\d+)/(\d+) instances")
 TOLD_BY_SNAKEMAKE = "SHAPELINE_ERRORS_ARE_TOLD"  # in the environment of a job whose run reads the cause from its log
 
@@ -51,6 +53,8 @@ def start(snakemake, libraries: str = "") -> str:
     warnings.showwarning = lambda message, kind, *_: log.info("%s: %s", kind.__name__, message)
     logging.raiseExceptions = False  # a log that cannot be written ends no job, and says nothing
     log.setLevel(logging.INFO)
+
+    faulthandler.enable(to_file.stream)  # a library that crashes leaves where it did
 
     def last_words(kind: type[BaseException], error: BaseException, trace) -> None:
         atexit.unregister(_note_resources)
@@ -171,6 +175,17 @@ def cause_of(logs: Iterable[str]) -> str:
             if found:
                 return cause.strip()
     return ""
+
+
+def last_lines(logs: Iterable[str], count: int = 3) -> list[str]:
+    """Return the last non-empty lines of a failed job's log without their times, or how a crash of a library begins."""
+    lines: list[str] = []
+    for path in logs:
+        with contextlib.suppress(OSError):
+            text = Path(path).read_text(encoding="utf-8", errors="replace")
+            lines += [LOG_TIME.sub("", line) for line in text.splitlines() if line.strip()]
+    crash = next((place for place, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
+    return lines[-count:] if crash is None else lines[crash : crash + count]
 
 
 def export_package() -> None:

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from shapeline.config.mistakes import TARGETS
 from shapeline.errors import nearest
 from shapeline.operations import interrupts
-from shapeline.operations.jobs import CLEAR, TOLD_BY_SNAKEMAKE, cause_of, instances_done
+from shapeline.operations.jobs import CLEAR, TOLD_BY_SNAKEMAKE, cause_of, instances_done, last_lines
 from shapeline.operations.work import Work, kind_of, planned
 
 PAGES = ("render_report", "render_theory", "render_accuracy", "render_index")
@@ -29,7 +30,7 @@ ABOVE = "(check individual jobs above for details)"
 LISTED = re.compile(r"[\w-]+(, [\w-]+)*$", re.MULTILINE)  # rules that have a reason
 FURTHER = "For further error details"  # what a cluster did with a job stands before it
 NO_RULE = re.compile(r"No rule to produce (.+?) \(if you use")
-DIED = re.compile(r"died with <Signals\.(\w+)|exit status (1[3-9]\d)\b")
+EXIT = re.compile(r"died with <Signals\.(\w+)|exit status (\d+)")
 PLAIN_EVERY = 30.0  # seconds between two lines of progress where the output is no terminal
 
 
@@ -129,20 +130,23 @@ class Terminal(logging.Handler):
                 self._line(f"page: {job.output}")
 
     def _job_fails(self, record) -> None:
-        died = self.died.pop(record.thread, "")
+        died = self.died.pop(record.thread, "failed")
         if interrupts.PRESSED.is_set():
             return
         of_cluster = " ".join((record.rule_msg or "").partition(FURTHER)[0].split())
-        cause = cause_of(record.log) or (f"ended by {died}" if died else of_cluster or "ended without a word")
+        cause = cause_of(record.log)
+        lines = [] if cause else last_lines(record.log)
+        cause = cause or (died if died.startswith("ended by") else of_cluster or died)
         job = self.work.jobs.get(record.jobid)
         self._line(f"[{job.name if job else kind_of(record.rule_name)}] error: {cause}")
+        for line in lines:
+            self._line(f"  | {line}")
         self._line(f"  its log: {', '.join(record.log)}")
 
     def _error(self, record) -> None:
         text = record.getMessage()
         if "CalledProcessError" in text:  # its job is told of next, by the same thread
-            found = DIED.search(text)
-            self.died[record.thread] = (found[1] or f"signal {int(found[2]) - 128}") if found else ""
+            self.died[record.thread] = describe_exit(text)
         elif "Cancelling snakemake on user request" in text:  # before the first job
             self._line("stopped; the same command goes on")
         elif no_rule := NO_RULE.search(text):
@@ -236,6 +240,18 @@ class Terminal(logging.Handler):
         handlers = logging.getLogger("snakemake.logging").handlers
         handlers[handlers.index(self)] = self.default
         self.default.handle(record)
+
+
+def describe_exit(text: str) -> str:
+    """Return how a job's process ended, from Snakemake's message about it."""
+    found = EXIT.search(text)
+    if not found:
+        return "failed"
+    name, status = found[1], int(found[2] or 0)
+    if status > 128:  # as a shell reports a signal
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(status - 128).name
+    return f"ended by {name}" if name else f"failed with exit status {status}"
 
 
 def in_words(seconds: float) -> str:
