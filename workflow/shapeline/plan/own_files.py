@@ -7,6 +7,7 @@ from shapeline.datasets.local_imports import local_imports
 from shapeline.datasets.sources import expand, names_function
 from shapeline.game import references
 from shapeline.models import ready_kinds
+from shapeline.plan.inputs import as_inputs
 
 
 def user_file(reference: str | None) -> list[str]:
@@ -36,10 +37,10 @@ def user_files(config: Config, experiment: str) -> list[str]:
     """The user's own files behind the values of an experiment's model: its own, and what cuts texts of one's own."""
     entry = config.experiments[experiment]
     cutting = tokenizer_file(config, experiment) if entry.instances.texts else []
-    return [*dict.fromkeys([*user_file(config.models[entry.model].source), *cutting])]
+    return as_inputs(dict.fromkeys([*user_file(config.models[entry.model].source), *cutting]))
 
 
 def reference_file(config: Config, experiment: str) -> list[str]:
     """The user's own array that fills absent features, as an input."""
     file = references.file_of(canonical(config.experiments[experiment].reference))
-    return [str(file)] if file else []
+    return as_inputs([str(file)]) if file else []

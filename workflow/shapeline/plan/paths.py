@@ -6,6 +6,7 @@ from shapeline.datasets import records
 from shapeline.datasets.registry import SOURCES, WEIGHTS
 from shapeline.datasets.sources import expand
 from shapeline.metrics.registry import PAIRED
+from shapeline.plan.inputs import as_inputs
 from shapeline.plan.runs import (
     free_metrics,
     is_measured,
@@ -30,10 +31,9 @@ def raw_files(config: Config, dataset: str) -> list[str]:
         return [f"data/raw/{entry.source}/{file.name}" for file in source.files] if source else []
     path = expand(entry.path)
     if source and source.local and path.is_dir():  # a picture more or less shows in the time of its own folder alone
-        return [str(path), *sorted(map(str, path.rglob("*/")))]
-    return (
-        [str(file) for file in records.local_files(source, path).values()] if source and path.is_dir() else [str(path)]
-    )
+        return as_inputs([str(path), *sorted(map(str, path.rglob("*/")))])
+    in_folder = source and path.is_dir()
+    return as_inputs(map(str, records.local_files(source, path).values()) if in_folder else [str(path)])
 
 
 def score_files(config: Config, experiment: str, label: str) -> list[str]:
@@ -101,7 +101,7 @@ def weights_file(config: Config, model: str) -> list[str]:
     named = config.models[model].weights
     if named in WEIGHTS:
         return [f"data/raw/weights/{WEIGHTS[named].name}"]
-    return [str(expand(named))] if named else []
+    return as_inputs([str(expand(named))]) if named else []
 
 
 def start_file(config: Config, model: str) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from shapeline.datasets.registry import file_digest
 from shapeline.errors import ShapelineError
+from shapeline.plan.inputs import as_inputs
 from shapeline.seeds import digest
 
 PACKAGE = Path(__file__).parent.parent
@@ -74,7 +75,7 @@ def alone(module: str) -> str:
 def own(files: list[str]) -> list[str]:
     """The user's own among the files behind a result; they stand in a rule's input, however large they are."""
     package = _package(os.getcwd())
-    return [file for file in files if not file.startswith(package)]
+    return as_inputs(file for file in files if not file.startswith(package))
 
 
 def with_code(settings: dict, files: list[str], facts: dict | None = None) -> dict:
