@@ -9,12 +9,6 @@ min_version("9.27")
 # Beside this file; where it is a module that was fetched, the package is the installed one.
 sys.path.insert(0, str(workflow.current_basedir.join("workflow").get_path_or_uri(True)))
 
-from shapeline.config import source
-
-# Before Snakemake's reader; profiles/default has those of --configfile looked at.
-if workflow.is_main_process:
-    source.look(["config.yaml"])
-
 
 configfile: "config.yaml"
 

@@ -163,11 +163,13 @@ def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path
     assert command.main(["open"]) == 1 and "make it by: shapeline run" in capsys.readouterr().err
 
 
-def test_a_file_that_runs_python_is_refused_outside_a_clone_too(tmp_path, monkeypatch):
+def test_a_repeated_key_is_refused_before_snakemake_reads_the_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "shapeline.yaml").write_text("__use_yte__: true\nrun: [mine]\n")
-    with pytest.raises(SystemExit, match="a configuration runs nothing"):
-        command.main(["run"])
+    (tmp_path / "shapeline.yaml").write_text("seed: 1\nrun: [mine]\nseed: 2\n")
+    assert command.main(["run"]) == 1
+    assert capsys.readouterr().err == (
+        "shapeline: shapeline.yaml: line 3: the key 'seed' is repeated (first in line 1); keep one\n"
+    )
 
 
 def test_the_version_is_told(capsys):

@@ -11,9 +11,9 @@ def test_the_limits_that_the_page_tells_are_those_of_the_code(root):
     for told in (
         f"unpack to {limits.MEMBER:g} MB, an archive to {limits.FLOOR:g} MB or {limits.RATIO} times its size",
         f"a picture may have {limits.PIXELS:g} million pixels",
-        f"{config_limits.MOST_VALUES:,} values once aliases and merges are written out, {config_limits.DEEPEST} levels",
-        f"numbers below 2^{config_limits.WHOLE.bit_length() - 1}, names of {config_limits.LONGEST_NAME} characters",
-        f"designs of {config_limits.MOST_HELD / 1e9:g} GB",
+        f"whole numbers from 2^{config_limits.MAX_INTEGER.bit_length()} on",
+        f"names of more than {config_limits.MAX_NAME_LENGTH} characters",
+        f"designs of more than {config_limits.MAX_DESIGN_BYTES / 1e9:g} GB",
     ):
         assert told in page, told
 

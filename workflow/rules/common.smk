@@ -5,6 +5,7 @@ import sys
 
 from shapeline import plan
 from shapeline.config.validation import load
+from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
 from shapeline.metrics.registry import METRICS
 from shapeline.operations import (
@@ -24,8 +25,10 @@ from shapeline.operations.jobs import export_package, release_stale_locks
 
 
 def read_config(raw):
-    """The typed configuration; a mistake ends here, a line each, before any job."""
+    """Return the typed configuration; a mistake ends the run here, a line each, before any job."""
     try:
+        if workflow.is_main_process:
+            check_files(workflow.configfiles)
         settings = plan.with_what_is_here(load(raw))
         plan.keep_answers(settings)
         if (

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from shapeline.config.limits import shown
+from shapeline.config.limits import shorten_value
 from shapeline.config.scales import SMOKE
 from shapeline.config.types import WANTED, Config
 from shapeline.datasets.sources import USER_FILE
@@ -82,13 +82,13 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
         if isinstance(value, dict):
             return f"the key '{key}' is missing"
         is_name = isinstance(value, str) and NAME.fullmatch(value)
-        return f"{shown(value)} is not a mapping of keys; write {{{key}: {value if is_name else path[-1]}}}"
+        return f"{shorten_value(value)} is not a mapping of keys; write {{{key}: {value if is_name else path[-1]}}}"
     if kind == "union_tag_invalid":
         allowed = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
         key, tag = error["ctx"]["discriminator"].strip("'()"), error["ctx"]["tag"]
         return f"unknown {key} '{tag}'.{nearest(tag, allowed)}"
     if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in WANTED:
-        return f"{shown(value)} is not understood; {WANTED[error['ctx']['pattern']]}"
+        return f"{shorten_value(value)} is not understood; {WANTED[error['ctx']['pattern']]}"
     if value is None or value == {} or value == []:
         return "the section is empty"
     if (
@@ -105,10 +105,10 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     others = [e["msg"][0].lower() + e["msg"][1:] for e in errors if e["type"] not in ("literal_error", "none_required")]
     if words and (isinstance(value, str) or not others):
         wanted = [f" Or write {NUMBERS[e['type']]}." for e in errors if e["type"] in NUMBERS]
-        return f"unknown value {shown(value)}.{nearest(value, words)}{''.join(wanted)}"
+        return f"unknown value {shorten_value(value)}.{nearest(value, words)}{''.join(wanted)}"
     if kind.endswith(("model_type", "attributes_type", "dict_type")):
-        return f"{shown(value)} is not a mapping of keys"
-    return f"{' or '.join(dict.fromkeys(others))}, not {shown(value)}" + (
+        return f"{shorten_value(value)} is not a mapping of keys"
+    return f"{' or '.join(dict.fromkeys(others))}, not {shorten_value(value)}" + (
         f" (or one of {', '.join(words)})" if words else ""
     )
 

@@ -5,7 +5,7 @@ import copy
 from pydantic import ValidationError
 
 from shapeline.config.checks.experiment import problems
-from shapeline.config.limits import excessive
+from shapeline.config.limits import find_extremes
 from shapeline.config.mistakes import SECTIONS, at_path, explain_failure, name_errors
 from shapeline.config.scales import SCALES, SMOKE
 from shapeline.config.types import Config
@@ -14,7 +14,7 @@ from shapeline.errors import ShapelineError
 
 def load(raw: dict) -> Config:
     """The validated configuration; raises one ShapelineError with a line for every mistake found."""
-    if excess := list(excessive(raw)):
+    if excess := list(find_extremes(raw)):
         raise ShapelineError("\n".join(excess))
     raw = _without_removed(copy.deepcopy(raw))
     lines = list(name_errors(raw))

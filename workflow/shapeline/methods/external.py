@@ -68,7 +68,7 @@ def _class(target: object) -> str:
     """A target of the file in words; a column with a gap in it comes as floats."""
     if pd.isna(target):
         return "no class"
-    return f"class {int(target) if isinstance(target, float) else target}"
+    return f"class {target:g}" if isinstance(target, float) else f"class {target}"
 
 
 def _scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:

@@ -9,7 +9,7 @@ import webbrowser
 from pathlib import Path
 
 from shapeline import __version__
-from shapeline.config import source
+from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
 from shapeline.operations import starting
 from shapeline.plan.tracked import workflow_root
@@ -86,7 +86,7 @@ def _init(asked: argparse.Namespace) -> int:
 def _snakemake(asked: argparse.Namespace) -> int:
     """The profile, in profiles/default beside the Snakefile, is loaded by Snakemake itself."""
     folder, named = clone(), asked.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])
-    source.look(named)  # which the profile does in a clone alone
+    check_files(named)  # before Snakemake's reader
     words = ["snakemake", *(getattr(asked, "targets", None) or (["doctor"] if asked.action == "doctor" else []))]
     words += ["--cores", asked.cores]
     if folder is None:  # the installed workflow makes its results here

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from shapeline.config.checks.place import Label, Place
 from shapeline.config.derived import budget_of
-from shapeline.config.limits import MOST_BUDGET, MOST_HELD, in_words
+from shapeline.config.limits import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
 from shapeline.designs.design import evaluations
 from shapeline.errors import ShapelineError
 from shapeline.methods import calling, registry
@@ -16,12 +16,12 @@ LARGE, FEW = 1000, 50  # features, for what can be said of instances before they
 
 def budget_in_reach(place: Place) -> Iterator[str]:
     """The experiment's budget is one that a run can make."""
-    if (multiple := place.experiment.budget) > MOST_BUDGET:
+    if (multiple := place.experiment.budget) > MAX_BUDGET:
         yield f"{place.where}.budget: {_beyond(multiple)}"
 
 
 def too_large(label: Label) -> Iterator[str]:
-    """The budget of a sampled method, and its snapshots, are in reach, and their design fits in MOST_HELD bytes."""
+    """The budget of a sampled method, and its snapshots, are in reach, and their design fits in memory."""
     entry, method = label.entry, label.entry.method
     if entry.rival_of:  # as many as a design has that is counted elsewhere
         return
@@ -29,13 +29,13 @@ def too_large(label: Label) -> Iterator[str]:
     own, default = entry.most, label.place.experiment.budget
     asked = [(own_place(label), own) if own else (f"{label.place.where}.budget", default)]
     for where, multiple in [*asked, *((f"{label.where}.snapshots", smaller) for smaller in entry.snapshots or ())]:
-        if (needed := held(method, multiple, d)) > MOST_HELD:
+        if (needed := held(method, multiple, d)) > MAX_DESIGN_BYTES:
             yield (
-                f"{where}: {multiple:g} x d evaluations by {method} would take {in_words(needed)} of memory at "
-                f"{features}; the most is {in_words(MOST_HELD)}: set {largest(method, d):g} or less"
+                f"{where}: {multiple:g} x d evaluations by {method} would take {format_bytes(needed)} of memory at "
+                f"{features}; the most is {format_bytes(MAX_DESIGN_BYTES)}: set {largest(method, d):g} or less"
             )
             return
-        if multiple > MOST_BUDGET:
+        if multiple > MAX_BUDGET:
             yield f"{where}: {_beyond(multiple)}"
             return
 
@@ -66,8 +66,8 @@ def held(method: str, multiple: float, d: int) -> float:
 
 def largest(method: str, d: int) -> float:
     """The largest round budget, as a multiple of d, whose design may be held."""
-    most = MOST_HELD / (d * _row(method, d))
-    return min(MOST_BUDGET, float(f"{most * 0.99:.1g}") if most < 1 else float(10 ** math.floor(math.log10(most))))
+    most = MAX_DESIGN_BYTES / (d * _row(method, d))
+    return min(MAX_BUDGET, float(f"{most * 0.99:.1g}") if most < 1 else float(10 ** math.floor(math.log10(most))))
 
 
 def _row(method: str, d: int) -> float:
@@ -76,7 +76,7 @@ def _row(method: str, d: int) -> float:
 
 
 def _beyond(multiple: float) -> str:
-    return f"{multiple:g} x d evaluations are more than any run makes; set {MOST_BUDGET:g} or less"
+    return f"{multiple:g} x d evaluations are more than any run makes; set {MAX_BUDGET:g} or less"
 
 
 def budget(label: Label) -> Iterator[str]:

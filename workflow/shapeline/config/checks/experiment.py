@@ -11,7 +11,7 @@ from shapeline.config.checks import datasets, instances, methods, metrics, model
 from shapeline.config.checks.budgets import budget, budget_in_reach, good_enough, too_large
 from shapeline.config.checks.place import Label, Place, Rule
 from shapeline.config.derived import canonical, feature_shape, features_of, framework_of, shards_of, source_of
-from shapeline.config.limits import long_name
+from shapeline.config.limits import describe_long_name
 from shapeline.config.types import ROOT, Config, Experiment
 from shapeline.datasets import checks, folders, sources
 from shapeline.errors import ShapelineError, nearest
@@ -55,7 +55,7 @@ def _of_run(config: Config, names: dict[str, set]) -> Iterator[str]:
             f"results: '{config.results}' is not a folder of its own inside the repository; give a relative path "
             "without '..', or a link of that name to a disk elsewhere"
         )
-    elif problem := next(filter(None, map(long_name, config.results.split("/"))), ""):
+    elif problem := next(filter(None, map(describe_long_name, config.results.split("/"))), ""):
         yield f"results: {problem}"
     else:
         yield from _in_the_way(Path(config.results))

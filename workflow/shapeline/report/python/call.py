@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import ValidationError
 
-from shapeline.config.limits import MOST_BUDGET
+from shapeline.config.limits import MAX_BUDGET
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import Features
 from shapeline.methods.calling import PLANNED
@@ -89,9 +89,9 @@ def checked_settings(method: str, parameters: dict, budget: float | dict) -> dic
             raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
     if isinstance(budget, dict):
         _check_good_enough(method, budget)
-    elif isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget <= MOST_BUDGET:
+    elif isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget <= MAX_BUDGET:
         raise ShapelineError(
-            f"{method}: budget is {budget!r}; give a number above 0 and at most {MOST_BUDGET:g}, evaluations as a "
+            f"{method}: budget is {budget!r}; give a number above 0 and at most {MAX_BUDGET:g}, evaluations as a "
             "multiple of d"
         )
     settings = {"method": method, **parameters}
