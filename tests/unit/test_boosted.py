@@ -229,13 +229,13 @@ def test_a_configuration_of_a_file_is_checked_before_any_job(name, tmp_path, mon
     (tmp_path / "loans.csv").write_text("age,income,granted\n1,2,no\n")
     (tmp_path / name).write_bytes(b"")
     raw, package = described(source=name), ready_kinds.BOOSTED[name[1:]]
-    monkeypatch.setattr(ready_kinds.importlib.util, "find_spec", lambda package: object())
+    monkeypatch.setattr(ready_kinds, "is_installed", lambda package: True)
     validation.load(raw)
     raw["experiments"]["one"]["methods"]["line"] = {"method": "linear_shap"}
     with pytest.raises(ShapelineError, match=f"linear_shap reads linear models, and {name} holds trees; use tree_shap"):
         validation.load(raw)
-    monkeypatch.setattr(ready_kinds.importlib.util, "find_spec", lambda package: None)
-    with pytest.raises(ShapelineError, match=rf"models.mine.source: reading it takes {package}, .*'\.\[boosted\]'"):
+    monkeypatch.setattr(ready_kinds, "is_installed", lambda package: False)
+    with pytest.raises(ShapelineError, match=rf"source: it cannot be read: {package} .*'shapeline\[boosted\]'"):
         validation.load(described(source=name))
 
 

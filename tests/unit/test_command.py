@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shlex
 import subprocess
 import sys
 
@@ -97,8 +98,8 @@ def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
 
 def test_who_reads_no_further_has_the_file_all_the_same(tmp_path):
     made(tmp_path, "classes")
-    words = f"cd {tmp_path} && {sys.executable} -m shapeline.operations.command init classes.csv | true"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+    words = f"{shlex.quote(sys.executable)} -m shapeline.operations.command init classes.csv | true"
+    done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (tmp_path / "shapeline.yaml").is_file() and done.stderr == ""
 
 

@@ -388,3 +388,19 @@ def test_a_key_of_an_earlier_version_is_told_with_its_new_name(default, monkeypa
     default["experiments"]["digits"]["rows_explained"] = 5
     (line,) = lines(default)
     assert line.endswith("experiments.digits.rows_explained: has another name now, 'instances'; rename it")
+
+
+def test_a_framework_that_is_not_installed_is_refused_before_any_job(default, monkeypatch):
+    """As TensorFlow is on a Python that it has no release for; only where the run needs it."""
+    from shapeline.config.checks import models
+
+    config = validation.load(default)
+    validation.check_frameworks(config)
+    monkeypatch.setattr(models, "is_installed", lambda package: package != "tensorflow")
+    with pytest.raises(ShapelineError) as failure:
+        validation.check_frameworks(config)
+    assert str(failure.value) == (
+        "run: tensorflow is not installed; pip install 'shapeline[tensorflow]', or remove what needs it: reviews, "
+        "reviews_sentence"
+    )
+    validation.check_frameworks(config.model_copy(update={"run": ["smoke"]}))

@@ -131,8 +131,8 @@ def test_weights_in_another_file_are_not_read_wherever_it_is(file, tmp_path, mon
 
 def test_without_the_runtime_a_line_says_how_to_install_it(tmp_path, monkeypatch):
     (tmp_path / "own.onnx").write_bytes(b"")
-    monkeypatch.setattr(onnx_file.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ShapelineError, match="takes onnxruntime, which is not installed: make setup"):
+    monkeypatch.setattr(onnx_file, "is_installed", lambda package: False)
+    with pytest.raises(ShapelineError, match=r"onnxruntime is not installed; pip install 'shapeline\[torch\]'"):
         opened(tmp_path / "own.onnx")
 
 

@@ -281,8 +281,8 @@ def entries(default):
 def test_a_peer_that_is_not_installed_stops_the_run_alone(entries, model, monkeypatch):
     raw, name, labels = entries
     labels["theirs"] = {"method": "peer_shap_kernel"}
-    monkeypatch.setattr(importlib.util, "find_spec", lambda package, right=importlib.util.find_spec: None)
-    command = "peer_shap_kernel runs shap, which is not installed: pip install -c constraints.txt -e '.[peers]'"
+    monkeypatch.setattr(registry, "is_installed", lambda package: False)
+    command = "peer_shap_kernel: shap is not installed; pip install 'shapeline[peers]'"
     assert refused(raw) == [f"experiments.{name}.methods.theirs: {command}"]
     with pytest.raises(ShapelineError) as caught:
         explain(model, "peer_shap_kernel", 4)

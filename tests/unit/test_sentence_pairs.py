@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from IPython.display import HTML
 
 import shapeline
 from shapeline.attribution import selection, subjects
@@ -16,6 +15,7 @@ from shapeline.datasets import fast_tokenizer, loading, preparation, tokenizer
 from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
 from shapeline.models import architectures, storage
+from shapeline.report.html import HTML
 from shapeline.report.sections import texts
 from tests.fixtures import transformer
 from tests.unit import games, questions

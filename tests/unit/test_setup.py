@@ -1,5 +1,6 @@
 """`make setup`: which Pythons it takes, and a .venv that is not whole; nothing is downloaded here."""
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def folder(tmp_path):
 
 def setup(folder: Path, version: tuple[int, ...] = (3, 12, 0), uv: str = "") -> subprocess.CompletedProcess:
     fake = folder / "fake_python"
-    fake.write_text(FAKE.format(python=sys.executable, version=version))
+    fake.write_text(FAKE.format(python=shlex.quote(sys.executable), version=version))
     fake.chmod(0o755)
     if uv:
         (folder / "uv").write_text(f'#!/bin/sh\necho "uv $*" >> calls\n{uv}\n')

@@ -4,7 +4,7 @@ import os
 import sys
 
 from shapeline import plan
-from shapeline.config.validation import load
+from shapeline.config.validation import check_frameworks, load
 from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
 from shapeline.metrics.registry import METRICS
@@ -30,6 +30,8 @@ def read_config(raw):
         if workflow.is_main_process:
             check_files(workflow.configfiles)
         settings = plan.with_what_is_here(load(raw))
+        if not workflow.deployment_settings.deployment_method:
+            check_frameworks(settings)  # else each rule has an environment of its own
         plan.keep_answers(settings)
         if (
             workflow.is_main_process

@@ -2,10 +2,20 @@
 
 import contextlib
 import difflib
+import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 
 MOST = 100  # names that a hint lists
 LONGEST = 200  # characters of one
+# Packages that an installation may lack, by the extra that brings them.
+EXTRAS = {
+    "torch": ("torch", "captum", "onnx", "onnxruntime", "safetensors"),
+    "tensorflow": ("tensorflow", "keras"),
+    "text": ("transformers", "tokenizers"),
+    "workflow": ("snakemake", "papermill", "nbconvert", "ipykernel", "filelock", "yaml", "skops", "skimage"),
+    "peers": ("shap", "lime", "shapiq"),
+    "boosted": ("lightgbm", "xgboost", "catboost"),
+}
 
 
 class ShapelineError(Exception):
@@ -34,6 +44,30 @@ class ShapelineError(Exception):
 def first_line(error: object) -> str:
     """What an error of a library says first; its name where it says nothing."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package can be found, without importing it."""
+    return importlib.util.find_spec(package) is not None
+
+
+def describe_missing(package: str) -> str:
+    """Return that a package is not installed, and the command that installs it."""
+    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+    name = f"'shapeline[{extra}]'" if extra else package
+    return f"{package} is not installed; pip install {name}"
+
+
+@contextlib.contextmanager
+def reported_extras(where: str) -> Iterator[None]:
+    """Raise a ShapelineError where the block lacks a package that an extra brings; also a decorator."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not any(package in packages for packages in EXTRAS.values()) or is_installed(package):
+            raise  # of the user's own code, or of a package that is there but broken
+        raise ShapelineError(f"{where}: {describe_missing(package)}") from error
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, describe_missing
 from shapeline.files import atomic
 
 VERSION = 2
@@ -187,7 +187,7 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
     try:
         import shap
     except ImportError as error:
-        raise ShapelineError("to_shap: shap is not installed: pip install -c constraints.txt -e '.[peers]'") from error
+        raise ShapelineError(f"to_shap: {describe_missing('shap')}") from error
     rows, names = _with_names(source, names)
     rows = final(rows[rows["status"] == "ok"])
     sizes = {len(row) for row in rows["scores"]}

@@ -5,6 +5,7 @@ import copy
 from pydantic import ValidationError
 
 from shapeline.config.checks.experiment import problems
+from shapeline.config.checks.models import find_missing_frameworks
 from shapeline.config.limits import find_extremes
 from shapeline.config.mistakes import SECTIONS, at_path, explain_failure, name_errors
 from shapeline.config.scales import SCALES, SMOKE
@@ -30,6 +31,12 @@ def load(raw: dict) -> Config:
     if lines:
         raise ShapelineError("\n".join(dict.fromkeys(lines)))
     return SCALES[config.scale](config)
+
+
+def check_frameworks(config: Config) -> None:
+    """Raise a ShapelineError where a model of the run needs a framework that is not installed."""
+    if lines := list(find_missing_frameworks(config)):
+        raise ShapelineError("\n".join(lines))
 
 
 def schema() -> dict:

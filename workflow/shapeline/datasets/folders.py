@@ -12,9 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 from shapeline.datasets.sources import FOLDER, expand
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, describe_missing, is_installed
 
-INSTALL = "pip install -c constraints.txt -e '.[text]'"
 HEADS = {"text": "ForSequenceClassification", "image": "ForImageClassification"}  # by the kind of a dataset
 # Models of pictures that give each patch its place before anything else, and read the class from a token of its own:
 # those whose patches can be left out.
@@ -190,8 +189,8 @@ def most_tokens(source: str) -> int:
 def transformers() -> ModuleType:
     """The library, without the network; ShapelineError where it is not installed."""
     os.environ.update(OFFLINE)
-    if importlib.util.find_spec("transformers") is None:
-        raise ShapelineError(f"reading it takes transformers, which is not installed: {INSTALL}")
+    if not is_installed("transformers"):
+        raise ShapelineError(f"it cannot be read: {describe_missing('transformers')}")
     library = importlib.import_module("transformers")
     library.logging.disable_progress_bar()
     return library
@@ -214,8 +213,8 @@ def _checked(source: str) -> Path:
                 f"{folder} asks to run code of its own (auto_map in {name}), which is never done; give a model of an "
                 "architecture that transformers has"
             )
-    if importlib.util.find_spec("transformers") is None:
-        raise ShapelineError(f"{folder}: reading it takes transformers, which is not installed: {INSTALL}")
+    if not is_installed("transformers"):
+        raise ShapelineError(f"{folder}: it cannot be read: {describe_missing('transformers')}")
     return folder
 
 

@@ -7,7 +7,6 @@ is sampled, `budget` (evaluations an instance) for one that makes scores itself;
 `Design`, or `(scores (n, d), evaluations per instance)`, and perhaps a third thing: name -> a number an instance, with
 "flag" a text or None."""
 
-import importlib.util
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from pydantic import create_model
 
 from shapeline.datasets.sources import names_function
 from shapeline.designs.design import FIRST_ROUND
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
 from shapeline.methods.own import OWN_TAKES, own_arguments
 from shapeline.methods.parameters import (
     AugmentedMim,
@@ -611,6 +610,4 @@ def stopping_problem(name: str, budget: GoodEnough) -> str | None:
 def missing(name: str) -> str | None:
     """What to install before this method can run, in a line; None where nothing is missing."""
     package = METHODS[name].package
-    if package is None or importlib.util.find_spec(package):
-        return None
-    return f"{name} runs {package}, which is not installed: pip install -c constraints.txt -e '.[peers]'"
+    return None if package is None or is_installed(package) else f"{name}: {describe_missing(package)}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from shapeline.datasets import sources
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.models import ready
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend, not_logits
 from shapeline.models.ready_kinds import kind_of, suffix_of
@@ -17,6 +17,7 @@ __all__ = [
 ]
 
 
+@reported_extras("models.build")
 def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes: Any) -> Classifier:
     """A new classifier with weights drawn from `seed`, by the name of its architecture and framework.
 

@@ -1,6 +1,5 @@
 """A model in an .onnx file, run by ONNX Runtime: one input of rows; scores of the classes, or a prediction a row."""
 
-import importlib.util
 import logging
 import os
 import tempfile
@@ -9,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, describe_missing, is_installed
 
 log = logging.getLogger(__name__)
 
-INSTALL = "make setup"
 DTYPES = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -93,8 +91,8 @@ def takes(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bo
 
 
 def _session(source: str, content: bytes):
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise ShapelineError(f"models: {source}: reading it takes onnxruntime, which is not installed: {INSTALL}")
+    if not is_installed("onnxruntime"):
+        raise ShapelineError(f"models: {source}: it cannot be read: {describe_missing('onnxruntime')}")
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as failures
 

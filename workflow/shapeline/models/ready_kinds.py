@@ -1,10 +1,10 @@
 """The kinds of model that come ready: files by their suffix, a folder, and a function; models/ready.py opens them."""
 
-import importlib.util
 from pathlib import Path
 
 from shapeline.datasets.folders import names_folder
 from shapeline.datasets.sources import names_function
+from shapeline.errors import describe_missing, is_installed
 
 FRAMEWORKS = {
     ".skops": "function",
@@ -44,6 +44,4 @@ def kind_of(source: str | None, framework: str | None) -> str | None:
 def not_installed(kind: str | None) -> str | None:
     """What to install where the package that reads a kind of model is not there; None where nothing is missing."""
     package = BOOSTED.get(kind)
-    if package is None or importlib.util.find_spec(package):
-        return None
-    return f"reading it takes {package}, which is not installed: pip install -c constraints.txt -e '.[boosted]'"
+    return None if package is None or is_installed(package) else f"it cannot be read: {describe_missing(package)}"

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, reported_extras
 from shapeline.models import graph_file, ready, weights
 from shapeline.models.architectures import build, is_named
 from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
 
 
+@reported_extras("models.save")
 def save(classifier: Classifier, path: str | Path) -> None:
     """Write the weights as safetensors; what it takes to build the model again goes into its metadata. Atomic.
 
@@ -41,6 +42,7 @@ def save_graph(classifier: Classifier, path: str | Path, inputs: np.ndarray) -> 
     return graph_file.write(path, load(path), inputs)
 
 
+@reported_extras("models.load")
 def load(path: str | Path, device: str = "cpu", framework: str | None = None) -> Classifier:
     """Read a classifier that `save` wrote, in its own framework or as its twin in another; nothing is unpickled.
 

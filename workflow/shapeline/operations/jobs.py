@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from shapeline import files
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.memory import keep_freed_memory, ran_out
 from shapeline.operations import interrupts, warm
 from shapeline.operations.devices import acquire_device, usable_device, visible_devices
@@ -62,12 +62,7 @@ def start(snakemake, libraries: str = "") -> str:
             log.info("stopped")
             return
         to_file.emit(log.makeRecord(log.name, logging.ERROR, "", 0, "failed", (), (kind, error, trace)))
-        cause = f"{kind.__name__}: {error}"
-        if ran_out(error):
-            told = [line for line in str(error).splitlines() if "memory" in line or "OOM" in line] or [kind.__name__]
-            cause = f"memory ran out ({told[0]}); run fewer jobs at a time, or use a device with more memory"
-        elif issubclass(kind, ShapelineError | OSError):
-            cause = str(error) or kind.__name__
+        cause = describe_cause(error)
         in_log = False
         with contextlib.suppress(OSError):  # of a full disk
             to_file.stream.write(f"{CAUSE}{cause}\n")
@@ -94,6 +89,21 @@ def start(snakemake, libraries: str = "") -> str:
     required = asked.get("device") == "cuda"
     device = acquire_device(int(asked.get("gpu", 0)), required, int(asked.get("jobs_per_gpu", 1)))
     return usable_device(asked.get("framework", "torch"), required) if device == "cuda" else device
+
+
+def describe_cause(error: BaseException) -> str:
+    """Return why a job failed, in a line where the user can act on it."""
+    name = type(error).__name__
+    if ran_out(error):
+        lines = [line for line in str(error).splitlines() if "memory" in line or "OOM" in line] or [name]
+        return f"memory ran out ({lines[0]}); run fewer jobs at a time, or use a device with more memory"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        if not is_installed(package):
+            return describe_missing(package)
+    if isinstance(error, ShapelineError | OSError):
+        return str(error) or name
+    return f"{name}: {error}"
 
 
 def by_graph(snakemake) -> bool:

@@ -30,7 +30,7 @@ LIBRARIES = {
     "transformers": (*TORCH, "transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
     "onnx": ("onnxruntime",),  # of jobs that ask the graph of a network for values
     "skops": ("skops.io",),  # which imports scikit-learn and torch, for seconds
-    "tensorflow": ("triton", "keras", "tensorflow", "safetensors.numpy"),  # triton first: frameworks.py
+    "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
     "report": ("papermill", "black", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # as whole runs are forks in tests
 }
@@ -170,7 +170,8 @@ def _import(kind: str, root: str) -> None:
     import gc
     import importlib
 
-    for name in LIBRARIES[kind]:
+    before = ("triton",) if kind == "tensorflow" else ()  # models/frameworks.py has the reason
+    for name in (*before, *LIBRARIES[kind]):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     if root:

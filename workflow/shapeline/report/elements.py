@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from PIL import Image, ImageChops
 
 from shapeline.report import svg
+from shapeline.report.html import HTML
 from shapeline.report.styling import DOTS_PER_INCH, PIXELS_PER_INCH, styled
 
 SEEN = 16  # of 255: what two shades may be apart before anyone sees it

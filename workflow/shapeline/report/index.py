@@ -6,7 +6,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline.files import document
 from shapeline.report import claims, experiment, findings, numbers, questions, rendering, styling
@@ -15,6 +14,7 @@ from shapeline.report.claims import STAND_INS
 from shapeline.report.elements import figure, folded, heading, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures import lines
+from shapeline.report.html import HTML
 from shapeline.report.numbers import interval, number
 from shapeline.report.sections import common, evidence, glance, pooled, text_experiments
 from shapeline.report.styling import Style

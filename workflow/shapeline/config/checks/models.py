@@ -7,10 +7,12 @@ from shapeline.config.derived import canonical, framework_of, source_of
 from shapeline.config.types import Config, Model
 from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import WEIGHTS, Source
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
 from shapeline.methods.own import own_arguments
 from shapeline.models import ready_kinds
 from shapeline.models.registry import ARCHITECTURES
+
+FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "keras")}
 
 
 def kind_taken(name: str, model: Model, config: Config) -> Iterator[str]:
@@ -122,6 +124,19 @@ def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
             f"{where}.source: its tokenizer is another than that of datasets.{model.dataset}; set its tokenizer: "
             f"{model.source}"
         )
+
+
+def find_missing_frameworks(config: Config) -> Iterator[str]:
+    """Yield a line for each framework that the models of the run need and that is not installed."""
+    needed: dict[str, list[str]] = {}
+    for name in config.run:
+        model = config.models.get(config.experiments[name].model)
+        if model and (framework := framework_of(model)) in FRAMEWORK_PACKAGES:
+            needed.setdefault(framework, []).append(name)
+    for framework, experiments in needed.items():
+        missing = [package for package in FRAMEWORK_PACKAGES[framework] if not is_installed(package)]
+        if missing:
+            yield f"run: {describe_missing(missing[0])}, or remove what needs it: {', '.join(experiments)}"
 
 
 def _taken_by_file(where: str, model: Model, config: Config) -> Iterator[str]:

@@ -4,13 +4,13 @@ import html
 from collections.abc import Sequence
 
 import numpy as np
-from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, signs, tint
 from shapeline.report.figures.score_maps import picture
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number, spent
 from shapeline.report.styling import WIDTH, styled
 from shapeline.statistics.bounds import student

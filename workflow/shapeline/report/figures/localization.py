@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.figure import Figure
 from scipy import ndimage
 
@@ -20,6 +19,7 @@ from shapeline.report.figures.costs import name_points
 from shapeline.report.figures.dots import Panel, dot_panel
 from shapeline.report.figures.lines import line_of
 from shapeline.report.figures.score_maps import Tile
+from shapeline.report.html import HTML
 from shapeline.report.localization_results import (
     CEILINGS,
     COLUMNS,

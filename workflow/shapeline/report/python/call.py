@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from shapeline.config.limits import MAX_BUDGET
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.game.features import Features
 from shapeline.methods.calling import PLANNED
 from shapeline.methods.parameters import GoodEnough
@@ -15,6 +15,7 @@ from shapeline.report.python.case import Wanted, case_of
 from shapeline.report.python.explanation import Explanation
 
 
+@reported_extras("explain")
 def explain(
     model: object,
     inputs: object,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
 from shapeline.report.python import drawing, stored
@@ -72,6 +72,7 @@ class Comparison:
         return drawing.comparison_page(self)
 
 
+@reported_extras("compare")
 def compare(
     model: object,
     inputs: object,

@@ -11,15 +11,16 @@ import pandas as pd
 
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.designs.interactions import square
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, describe_missing, nearest
 from shapeline.game.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.report.python import drawing, stored, words
 
 if TYPE_CHECKING:
     import shap
-    from IPython.display import HTML
     from matplotlib.figure import Figure
+
+    from shapeline.report.html import HTML
 
 LEVEL = 1.96  # half-widths of 95 % intervals to an uncertainty
 
@@ -243,7 +244,7 @@ class Explanation(Record):
         try:
             import shap
         except ImportError as error:
-            raise ShapelineError("to_shap: shap is not installed; pip install shap") from error
+            raise ShapelineError(f"to_shap: {describe_missing('shap')}") from error
         if not self._shares_names():
             raise ShapelineError("to_shap: instances have features of their own; give one of them, as e[3].to_shap()")
         values = self._values()

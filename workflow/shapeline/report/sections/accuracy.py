@@ -5,11 +5,11 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline import scores
 from shapeline.report.elements import figure, note, table, together
 from shapeline.report.figures import accuracy as figures
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number, two_digit_interval
 from shapeline.report.sections.common import top
 from shapeline.report.styling import Style, styles

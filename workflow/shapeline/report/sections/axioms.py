@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,6 +13,7 @@ from shapeline import influence
 from shapeline.influence import axioms
 from shapeline.report.colours import FOR, INK, MIDDLE, PAPER, QUIET, SECOND
 from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number
 from shapeline.report.styling import NARROW, styled
 

@@ -1,11 +1,11 @@
 """Sections made of others: a few instances by the kind of their data, and what the methods have in common."""
 
 import numpy as np
-from IPython.display import HTML
 
 from shapeline.report import experiment, styling
 from shapeline.report.elements import heading, note, together
 from shapeline.report.experiment import Results
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number
 from shapeline.report.sections import examples, texts
 from shapeline.report.sections.contexts import context_comparison, context_pairs, context_section

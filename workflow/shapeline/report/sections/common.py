@@ -4,7 +4,6 @@ import html
 from collections.abc import Iterable, Mapping
 
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline.designs.orders import MOST
 from shapeline.report import experiment, findings, tables
@@ -13,6 +12,7 @@ from shapeline.report.experiment import Results, ceiling, scalars
 from shapeline.report.figures.costs import by_cost, error_by_cost
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number, share
 from shapeline.report.questions import ENOUGH
 from shapeline.report.styling import FEW, styles_of

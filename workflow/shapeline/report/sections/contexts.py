@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline.report.elements import note, table, together
+from shapeline.report.html import HTML
 from shapeline.report.numbers import interval, number, two_digit_interval
 from shapeline.report.sections.method_agreement import agreements
 from shapeline.statistics.comparison import compare

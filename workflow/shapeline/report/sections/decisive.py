@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from shapeline.report import elements
 from shapeline.report.elements import figure, note, table, together
 from shapeline.report.experiment import scalars
 from shapeline.report.figures import dots
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number, two_digit_interval
 from shapeline.report.sections.method_agreement import CONTROLS
 from shapeline.report.styling import WIDTH, Style, styled

@@ -6,13 +6,13 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline.report import styling
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
 from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
+from shapeline.report.html import HTML
 from shapeline.report.numbers import (
     counted,
     ends,

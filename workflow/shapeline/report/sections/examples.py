@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from IPython.display import HTML
 
 from shapeline.designs.uncertainty import settled_places
 from shapeline.methods.registry import METHODS
@@ -12,6 +11,7 @@ from shapeline.report.colours import signs
 from shapeline.report.elements import figure, note, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures.score_maps import LEVEL, heat_maps, instance_table, tone_of
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number, share
 from shapeline.report.tables import record_values
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline.report.elements import note, together
 from shapeline.report.experiment import Results, near_chance
+from shapeline.report.html import HTML
 from shapeline.report.numbers import counted
 from shapeline.report.questions import Evidence
 from shapeline.statistics.recommendation import Recommendation

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from shapeline.methods.registry import METHODS
@@ -12,6 +11,7 @@ from shapeline.report import elements, experiment, findings, numbers, tables
 from shapeline.report.colours import AGAINST, BARS, INK, QUIET
 from shapeline.report.elements import Answers, figure, heading, missing, note, table, together
 from shapeline.report.experiment import Results
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number, share
 from shapeline.report.sections import common, method_agreement
 from shapeline.report.styling import NARROW, styled

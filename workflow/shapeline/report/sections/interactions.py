@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline.designs.interactions import pairs_of, square
 from shapeline.game.features import IMAGE_KINDS
@@ -14,6 +13,7 @@ from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures import pairs as figures
 from shapeline.report.figures.score_maps import tone_of
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number, share
 from shapeline.report.sections import texts
 

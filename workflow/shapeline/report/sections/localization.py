@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from shapeline.report import experiment, findings
@@ -33,6 +32,7 @@ from shapeline.report.figures.localization import (
     size_maps,
 )
 from shapeline.report.figures.score_maps import Tile
+from shapeline.report.html import HTML
 from shapeline.report.localization_results import (
     CEILINGS,
     COLUMNS,

@@ -1,10 +1,9 @@
 """What the papers claim, on the page of the experiment that judges it."""
 
-from IPython.display import HTML
-
 from shapeline.report import claims
 from shapeline.report.elements import heading, note, table, together
 from shapeline.report.experiment import Results
+from shapeline.report.html import HTML
 
 
 def section(results: Results) -> HTML:

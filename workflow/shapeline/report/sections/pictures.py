@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -14,6 +13,7 @@ from shapeline.report.elements import figure, heading, note, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import Tile
+from shapeline.report.html import HTML
 from shapeline.report.numbers import counted, number, share
 from shapeline.report.sections import examples
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.image import imsave
 
 from shapeline import influence
@@ -16,6 +15,7 @@ from shapeline.game.features import Features
 from shapeline.report import experiment, numbers
 from shapeline.report.elements import heading, note, together
 from shapeline.report.experiment import Results
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number
 from shapeline.report.sections.influence import POINTWISE, data_labels, sparse_rows
 from shapeline.report.styling import SIGNS

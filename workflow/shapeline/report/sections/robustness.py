@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline.report.elements import figure, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures.evidence import training_plot
+from shapeline.report.html import HTML
 from shapeline.report.numbers import counted, ends, enumerated, number, share, within
 from shapeline.report.questions import Evidence, asked, by_references, reference_name, training_means, training_values
 from shapeline.report.styling import Style

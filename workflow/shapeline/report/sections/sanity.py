@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from shapeline.report import styling
@@ -12,6 +11,7 @@ from shapeline.report.colours import QUIET
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number, two_digit_interval, two_digits
 from shapeline.report.questions import reference_name
 from shapeline.report.styling import WIDTH, Style, styled

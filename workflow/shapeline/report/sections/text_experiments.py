@@ -3,11 +3,10 @@
 import html
 from collections.abc import Iterable, Mapping
 
-from IPython.display import HTML
-
 from shapeline.report import experiment
 from shapeline.report.elements import note, together
 from shapeline.report.experiment import Results
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number
 
 PAPER = {  # Chen et al. 2018, table 1

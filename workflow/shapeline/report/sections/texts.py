@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline.datasets import document_files, text
 from shapeline.datasets.tokenizer import PAIR
@@ -19,6 +18,7 @@ from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
 from shapeline.report.elements import note, together
 from shapeline.report.experiment import Results, chosen, scalars, scores_of
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number, spent, two_digits
 from shapeline.report.sections.examples import intervals, order_note, signless
 from shapeline.report.vectors import centred, cosines

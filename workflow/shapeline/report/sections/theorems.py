@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -19,6 +18,7 @@ from shapeline.report import experiment
 from shapeline.report.colours import EXACT, FIRST, INK, QUIET, SECOND
 from shapeline.report.elements import figure, note, table, together
 from shapeline.report.experiment import Results
+from shapeline.report.html import HTML
 from shapeline.report.localization_results import of_method, parameters, said
 from shapeline.report.numbers import number, share, two_digits
 from shapeline.report.sections.localization import on_quadrants

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 
 from shapeline import graphs
 from shapeline.report.elements import figure, note, pair, table, together
 from shapeline.report.figures.theory import couplings, finite_weight, hierarchy, neighbourhoods, points, shares
+from shapeline.report.html import HTML
 from shapeline.report.numbers import number
 from shapeline.report.sections.common import top
 from shapeline.theory.additivity import linear_share
