@@ -20,7 +20,7 @@ from shapeline.operations import (
     work,
 )
 from shapeline.operations.devices import visible_devices
-from shapeline.operations.interpreter import make_interpreter_path_plain
+from shapeline.operations.interpreter import check_workflow_folder, make_interpreter_path_plain
 from shapeline.operations.jobs import export_package, release_stale_locks
 
 
@@ -28,6 +28,7 @@ def read_config(raw):
     """Return the typed configuration; a mistake ends the run here, a line each, before any job."""
     try:
         if workflow.is_main_process:
+            check_workflow_folder(str(workflow.basedir))
             check_files(workflow.configfiles)
         settings = plan.with_what_is_here(load(raw))
         if not workflow.deployment_settings.deployment_method:

@@ -1,9 +1,11 @@
-"""The path by which Snakemake starts jobs."""
+"""Paths that Snakemake could not use: of the interpreter, and of the workflow."""
 
 import os
 import shlex
 import sys
 from pathlib import Path
+
+from shapeline.errors import ShapelineError
 
 LINK = Path(".snakemake/environment")
 
@@ -23,6 +25,14 @@ def make_interpreter_path_plain() -> None:
             _link_environment()
         path = str(LINK / os.path.relpath(sys.executable, sys.prefix))
     sys.executable = path
+
+
+def check_workflow_folder(folder: str) -> None:
+    """Raise a ShapelineError where the path of the Snakefile has braces, which Snakemake cannot escape."""
+    if "{" in folder:
+        raise ShapelineError(
+            f"{folder}: Snakemake reads braces in the path of a workflow as wildcards; move the clone to a folder without"
+        )
 
 
 def _is_plain(path: str) -> bool:

@@ -1,0 +1,98 @@
+"""Runs under the conditions of other people's machines: names of folders, locale, home, temporary files, rights.
+
+`python -m tests.environments` tries other interpreters and versions of packages, which takes hours.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.conftest import BIN, Checkout, copy_repository
+
+ODD_NAME = "é a'q"
+PAGE = "results/reports/smoke.html"
+
+
+def run_smoke(folder: Path, words: list, prefix: tuple = (), **variables: str | None) -> None:
+    """Run a command in a folder, each job starting its own Python, and assert that the page of `smoke` is there.
+
+    variables: of the environment; None removes one.
+    """
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **variables}
+    environment = {name: value for name, value in environment.items() if value is not None}
+    done = subprocess.run([*prefix, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert (folder / PAGE).is_file()
+
+
+@pytest.fixture(scope="module")
+def source(root, tmp_path_factory) -> Checkout:
+    return copy_repository(root, tmp_path_factory.mktemp("environments") / "shapeline")
+
+
+def copy_of(source: Checkout, folder: Path) -> Path:
+    shutil.copytree(source.path, folder)
+    return folder
+
+
+def make_environment(folder: Path) -> Path:
+    """Make a virtual environment in the folder that has the packages of this one; returns its interpreter."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
+    (folder / "share").symlink_to(Path(sys.prefix) / "share")  # where nbconvert has its templates
+    return folder / "bin/python"
+
+
+def test_a_folder_whose_name_has_a_space_a_quote_and_another_letter(source, tmp_path):
+    folder = copy_of(source, tmp_path / ODD_NAME / "shapeline")
+    python = make_environment(folder / ".venv")
+    temporary = tmp_path / "t m p"
+    temporary.mkdir()
+    run_smoke(folder, [python, "-m", "snakemake", "smoke", "--cores", "2"], TMPDIR=str(temporary))
+
+
+def test_an_environment_elsewhere_in_such_a_folder(source, tmp_path):
+    """No path of it, relative or absolute, is one word of a shell."""
+    folder = copy_of(source, tmp_path / "shapeline")
+    python = make_environment(tmp_path / ODD_NAME / "environment")
+    run_smoke(folder, [python, "-m", "snakemake", "smoke", "--cores", "2"])
+
+
+def test_a_symbolic_link_without_home_in_the_c_locale(source, tmp_path):
+    copy_of(source, tmp_path / "real")
+    (tmp_path / "link").symlink_to("real")
+    words = ["snakemake", "smoke", "--cores", "2"]
+    run_smoke(tmp_path / "link", words, HOME=None, LC_ALL="C", LANG=None, PWD=str(tmp_path / "link"))
+
+
+def test_a_clone_in_a_folder_with_braces_is_refused_in_one_line(source, tmp_path):
+    folder = copy_of(source, tmp_path / "{run}")
+    done = subprocess.run([BIN / "snakemake", "-n", "smoke"], cwd=folder, capture_output=True, text=True)
+    line = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert line.startswith(
+        f"{folder}: Snakemake reads braces in the path of a workflow as wildcards; move the clone"
+    ), line
+
+
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+
+
+def test_a_source_that_cannot_be_written_runs_from_another_folder(source, tmp_path):
+    installed, folder = copy_of(source, tmp_path / "installed"), tmp_path / "work {run}"
+    folder.mkdir()
+    words = [sys.executable, "-m", "shapeline.operations.command", "run", "smoke", "--cores", "2"]
+    if os.geteuid():
+        subprocess.run(["chmod", "-R", "a-w", installed], check=True)
+        prefix = ()
+    elif shutil.which("unshare") and not subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        prefix = ("unshare", "-m", "sh", "-c", READ_ONLY, installed)  # root writes whatever the rights say
+    else:
+        pytest.skip("root can write anywhere, and there is no unshare for a mount that is read-only")
+    run_smoke(folder, words, prefix, PYTHONPATH=str(installed / "workflow"))
