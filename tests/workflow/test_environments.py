@@ -76,9 +76,7 @@ def test_a_clone_in_a_folder_with_braces_is_refused_in_one_line(source, tmp_path
     done = subprocess.run([BIN / "snakemake", "-n", "smoke"], cwd=folder, capture_output=True, text=True)
     line = done.stderr.strip().splitlines()[-1]
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert line.startswith(
-        f"{folder}: Snakemake reads braces in the path of a workflow as wildcards; move the clone"
-    ), line
+    assert line.startswith(f"{folder}: Snakemake reads braces in the path of a workflow as wildcards; move it"), line
 
 
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'

@@ -30,9 +30,7 @@ def make_interpreter_path_plain() -> None:
 def check_workflow_folder(folder: str) -> None:
     """Raise a ShapelineError where the path of the Snakefile has braces, which Snakemake cannot escape."""
     if "{" in folder:
-        raise ShapelineError(
-            f"{folder}: Snakemake reads braces in the path of a workflow as wildcards; move the clone to a folder without"
-        )
+        raise ShapelineError(f"{folder}: Snakemake reads braces in the path of a workflow as wildcards; move it")
 
 
 def _is_plain(path: str) -> bool:
