@@ -4,27 +4,27 @@ BIN := .venv/bin
 CORES ?= 2
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup report test test-quick test-real chaos check benchmark docs release clean
+.PHONY: setup report test test-quick test-real test-environments chaos check benchmark docs release clean
 
 # The stamp is newer than the pins once they are installed; then set-up is skipped, unless a package went missing since.
 setup: .venv/installed
 ifneq ($(wildcard .venv/installed),)
 ifneq ($(shell $(BIN)/python -c "import importlib.util as u; print(all(map(u.find_spec, ('torch', 'keras', 'snakemake', 'pip'))))"),True)
-$(info .venv is not whole; it is set up again.)
+$(info .venv is incomplete; it is set up again.)
 $(shell rm -f .venv/installed)
 endif
 endif
 .venv/installed: requirements.txt constraints.txt pyproject.toml
 	@$(BIN)/python -c 'import pip' 2>/dev/null || { $(CHECK) && $(PYTHON) -m venv --clear .venv; }
-	@echo "Installing into .venv: about 4 GB, some minutes."
+	@echo "Installing into .venv: 4 GB with a CPU build of torch, 7.7 GB with the CUDA build; two to ten minutes."
 	@$(call install,-r requirements.txt)
-	@$(call install,--no-deps -e .)
+	@$(call install,--quiet --no-deps -e .)
 	@touch $@
 
 CHECK = $(PYTHON) -c 'import sys; (3, 11) <= sys.version_info[:2] <= (3, 13) or sys.exit("Shapeline needs Python 3.11, 3.12 or 3.13, for which all pinned packages have wheels, and this is %d.%d; set PYTHON=/path/to/python3.13" % sys.version_info[:2])'
 # By uv where it is installed, which is several times as fast, else and where it fails by pip.
-install = { command -v uv >/dev/null && uv pip install --quiet --python $(BIN)/python $(1); } || \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(1)
+install = { command -v uv >/dev/null && uv pip install --python $(BIN)/python $(1); } || \
+	$(BIN)/python -m pip install --disable-pip-version-check $(1)
 
 report: setup
 	snakemake --cores $(CORES)
@@ -42,6 +42,10 @@ test-quick: setup
 
 test-real: setup
 	python -m pytest -m real
+
+# Other interpreters, versions and folders, each in a fresh environment: hours. ONLY="lowest python-3.13" tries some.
+test-environments: setup
+	python -m tests.environments $(ONLY)
 
 # Faults at random for ten minutes, more on a busy machine; at the end every score is an undisturbed run's.
 chaos: setup

@@ -404,3 +404,6 @@ def test_a_framework_that_is_not_installed_is_refused_before_any_job(default, mo
         "reviews_sentence"
     )
     validation.check_frameworks(config.model_copy(update={"run": ["smoke"]}))
+    validation.check_frameworks(config, ["smoke", "digits"])
+    with pytest.raises(ShapelineError, match="tensorflow is not installed"):
+        validation.check_frameworks(config, ["all"])

@@ -32,7 +32,8 @@ def read_config(raw):
             check_files(workflow.configfiles)
         settings = plan.with_what_is_here(load(raw))
         if not workflow.deployment_settings.deployment_method:
-            check_frameworks(settings)  # else each rule has an environment of its own
+            # Else each rule has an environment of its own.
+            check_frameworks(settings, workflow.dag_settings.targets)
         plan.keep_answers(settings)
         if (
             workflow.is_main_process

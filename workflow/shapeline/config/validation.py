@@ -1,6 +1,7 @@
 """The typed configuration: read it, check it, and write one clear line for every mistake."""
 
 import copy
+from collections.abc import Iterable
 
 from pydantic import ValidationError
 
@@ -33,9 +34,13 @@ def load(raw: dict) -> Config:
     return SCALES[config.scale](config)
 
 
-def check_frameworks(config: Config) -> None:
-    """Raise a ShapelineError where a model of the run needs a framework that is not installed."""
-    if lines := list(find_missing_frameworks(config)):
+def check_frameworks(config: Config, targets: Iterable[str] = ()) -> None:
+    """Raise a ShapelineError where a model needs a framework that is not installed.
+
+    targets: what Snakemake is asked for; where all of it are experiments only their models count, else all of the run.
+    """
+    experiments = set(targets) if targets and config.experiments.keys() >= set(targets) else config.run
+    if lines := list(find_missing_frameworks(config, experiments)):
         raise ShapelineError("\n".join(lines))
 
 

@@ -1,6 +1,6 @@
 """Rules of a model's entry: what it is made by, trained on and started from, and what comes ready in a file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from shapeline.config.checks.paths import absent
 from shapeline.config.derived import canonical, framework_of, source_of
@@ -126,17 +126,17 @@ def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
         )
 
 
-def find_missing_frameworks(config: Config) -> Iterator[str]:
-    """Yield a line for each framework that the models of the run need and that is not installed."""
+def find_missing_frameworks(config: Config, experiments: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each framework that the models of experiments need and that is not installed."""
     needed: dict[str, list[str]] = {}
-    for name in config.run:
+    for name in sorted(experiments):
         model = config.models.get(config.experiments[name].model)
         if model and (framework := framework_of(model)) in FRAMEWORK_PACKAGES:
             needed.setdefault(framework, []).append(name)
-    for framework, experiments in needed.items():
+    for framework, names in needed.items():
         missing = [package for package in FRAMEWORK_PACKAGES[framework] if not is_installed(package)]
         if missing:
-            yield f"run: {describe_missing(missing[0])}, or remove what needs it: {', '.join(experiments)}"
+            yield f"run: {describe_missing(missing[0])}, or remove what needs it: {', '.join(names)}"
 
 
 def _taken_by_file(where: str, model: Model, config: Config) -> Iterator[str]:
