@@ -31,9 +31,6 @@ def read_config(raw):
             check_workflow_folder(str(workflow.basedir))
             check_files(workflow.configfiles)
         settings = plan.with_what_is_here(load(raw))
-        if not workflow.deployment_settings.deployment_method:
-            # Else each rule has an environment of its own.
-            check_frameworks(settings, workflow.dag_settings.targets)
         plan.keep_answers(settings)
         if (
             workflow.is_main_process
@@ -90,6 +87,12 @@ wildcard_constraints:
 
 
 onstart:
+    if not workflow.deployment_settings.deployment_method:  # else each rule has an environment of its own
+        jobs = workflow.dag.needrun_jobs()
+        try:
+            check_frameworks(CONFIG, {job.wildcards.get("experiment") for job in jobs})
+        except ShapelineError as error:
+            sys.exit(f"{error}")
     kept.keep(job.output for job in workflow.dag.needrun_jobs())
     print(
         work.line(CONFIG, workflow),

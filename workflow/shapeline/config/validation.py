@@ -34,13 +34,9 @@ def load(raw: dict) -> Config:
     return SCALES[config.scale](config)
 
 
-def check_frameworks(config: Config, targets: Iterable[str] = ()) -> None:
-    """Raise a ShapelineError where a model needs a framework that is not installed.
-
-    targets: what Snakemake is asked for; where all of it are experiments only their models count, else all of the run.
-    """
-    experiments = set(targets) if targets and config.experiments.keys() >= set(targets) else config.run
-    if lines := list(find_missing_frameworks(config, experiments)):
+def check_frameworks(config: Config, experiments: Iterable[str]) -> None:
+    """Raise a ShapelineError where the model of an experiment needs a framework that is not installed."""
+    if lines := list(find_missing_frameworks(config, config.experiments.keys() & set(experiments))):
         raise ShapelineError("\n".join(lines))
 
 
