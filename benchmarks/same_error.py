@@ -6,7 +6,7 @@ For each game and budget of the other: the least budget (a multiple of d) by whi
 times as fast it is there, where an evaluation takes no time, 0.1 and 1 ms; then the geometric means, last of what a
 reader gets who takes the faster of ours. What is beside the model is measured (processor time of one thread, values
 looked up in a table): of ours the read-out, for draws come from a pool that instances share, of KernelExplainer all
-that it does. The model's part is evaluations times its cost. Needs shap (pip install -c constraints.txt -e '.[peers]').
+that it does. The model's part is evaluations times its cost. Needs shap (pip install 'shapeline[peers]').
 """
 
 import time
