@@ -65,10 +65,10 @@ def test_the_best_order_has_the_best_area_of_all_orders(question):
                 values = odds.values(X[[instance]], masks, np.zeros(1, int))[0]
                 whole = odds.values(X[[instance]], np.ones((1, D), bool), np.zeros(1, int))[0]
                 areas[name].append(np.trapezoid(values - whole, dx=1 / D))
-        got = [found.loc[(f"best_{name}_area", instance), "value"] for name in areas]
+        got = [found.loc[[(f"best_{name}_area", instance)], "value"].item() for name in areas]
         assert got == pytest.approx([min(areas["masking"]), max(areas["insertion"])], abs=1e-5)
-        assert got[0] <= found.loc[("masking_area", instance), "value"] + 1e-9
-        assert got[1] >= found.loc[("insertion_area", instance), "value"] - 1e-9
+        assert got[0] <= found.loc[[("masking_area", instance)], "value"].item() + 1e-9
+        assert got[1] >= found.loc[[("insertion_area", instance)], "value"].item() - 1e-9
     curve = found.loc["best_masking"].reset_index()
     assert (curve.groupby("instance")["x"].apply(list) == [[0, 0.25, 0.5, 0.75, 1]] * 3).all()
 

@@ -714,7 +714,7 @@ def test_scores_go_out_as_an_explanation_of_shap(written):
 
 def test_without_shap_it_is_said_what_to_install(written, monkeypatch):
     monkeypatch.setitem(sys.modules, "shap", None)
-    with pytest.raises(ShapelineError, match=r"pip install -c constraints.txt -e '.\[peers\]'"):
+    with pytest.raises(ShapelineError, match=r"pip install 'shapeline\[peers\]'"):
         scores.to_shap(written)
 
 

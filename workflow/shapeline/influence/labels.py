@@ -38,7 +38,7 @@ def identities(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarra
         same, equal = ((rows[:, None] == points).all(2) for rows in (points, X))
         return same.argmax(1), np.where(equal.any(1), equal.argmax(1), -1)
     probe = np.unique(np.linspace(0, n - 1, min(n, _PROBE)).astype(int))
-    rows = np.flatnonzero(np.isin(row_hashes(X, probe), row_hashes(points, probe)))
+    rows = np.flatnonzero(np.isin(row_hashes(X, probe), row_hashes(points, probe), kind="sort"))
     keys, first, point_ids = np.unique(row_hashes(points), return_index=True, return_inverse=True)
     hashes = row_hashes(X[rows]) if len(rows) else np.zeros(0, np.uint64)
     ids = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)

@@ -180,13 +180,16 @@ class BiLSTM(keras.Model):
         return self.from_embedding(self.embed(ids), ids, training=training)
 
 
-def _embedding(vocabulary: int, width: int) -> layers.Embedding:
-    """An embedding whose row 0, padding, is zero from the start and after every training step."""
+class _WithoutPadding(keras.constraints.Constraint):
+    """Sets row 0 of a table to zero."""
 
-    def without_padding(table):
+    def __call__(self, table):
         return keras.ops.concatenate([keras.ops.zeros_like(table[:1]), table[1:]])
 
-    uniform = keras.initializers.RandomUniform(-0.05, 0.05)
+
+def _embedding(vocabulary: int, width: int) -> layers.Embedding:
+    """An embedding whose row 0, padding, is zero from the start and after every training step."""
+    without_padding, uniform = _WithoutPadding(), keras.initializers.RandomUniform(-0.05, 0.05)
     return layers.Embedding(
         vocabulary,
         width,
