@@ -245,7 +245,7 @@ def test_without_transformers_the_command_is_told(example, monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "transformers" else find(name, *more)
     )
-    with pytest.raises(ShapelineError, match=r"pip install -c constraints.txt -e '.\[text\]'"):
+    with pytest.raises(ShapelineError, match=r"pip install 'shapeline\[text\]'"):
         validation.load(example)
     with pytest.raises(ShapelineError, match="not installed"):
         folders.transformers()
