@@ -13,6 +13,8 @@ from shapeline.config.scales import SCALES, SMOKE
 from shapeline.config.types import Config
 from shapeline.errors import ShapelineError
 
+MAX_LINES = 40  # mistakes that are listed at once
+
 
 def load(raw: dict) -> Config:
     """The validated configuration; raises one ShapelineError with a line for every mistake found."""
@@ -30,8 +32,14 @@ def load(raw: dict) -> Config:
     if config is not None:
         lines += problems(config, names, {path[:2] for path in mistakes})
     if lines:
-        raise ShapelineError("\n".join(dict.fromkeys(lines)))
+        raise ShapelineError("\n".join(_first_lines([*dict.fromkeys(lines)])))
     return SCALES[config.scale](config)
+
+
+def _first_lines(lines: list[str]) -> list[str]:
+    """Return the lines, or the first of them and the number of the others."""
+    more = len(lines) - MAX_LINES
+    return [*lines[:MAX_LINES], f"... and {more} more mistakes"] if more > 0 else lines
 
 
 def check_frameworks(config: Config, experiments: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from shapeline.datasets.limits import CHUNK, HEADERS, USUAL, Limits, Member, Tape
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, on_one_line
 
 ZIP = b"PK\x03\x04", b"PK\x05\x06"  # a tar may begin with PK, the name of its first member
 END = 1024  # zero bytes, with which a tar ends
@@ -52,7 +52,9 @@ def opened(
                 while tape.read(CHUNK):
                     pass
     except DAMAGES as error:
-        raise ShapelineError(f"{path}: the archive is truncated or damaged ({error}); get it again.") from error
+        raise ShapelineError(
+            f"{path}: the archive is truncated or damaged ({on_one_line(error)}); get it again."
+        ) from error
     except OSError as error:
         raise ShapelineError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from error
 
