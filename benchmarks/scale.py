@@ -24,7 +24,7 @@ from shapeline.config.types import INSTANCES_A_SHARD
 from shapeline.datasets import loading, preparation
 from shapeline.metrics import needs
 from shapeline.report import rendering
-from shapeline.statistics.comparison import compare
+from shapeline.statistics.comparison import compare_files
 
 CASES = ((1_000, 40, 12), (1_000, 10, 500), (10_000, 10, 500))
 METHODS = ("kernel_shap", "sample_shapley", "lime")
@@ -48,15 +48,12 @@ def build(folder: Path, instances: int, labels: int, d: int) -> None:
     pd.DataFrame(shown).to_parquet(folder / "instances.parquet")
     names = ["exact", *(f"{METHODS[i % len(METHODS)]}_{i}" for i in range(1, labels))]
     truth = draws.normal(0, 1, (instances, d))
-    files, measured = {}, {"log_odds": [], "error": []}
+    files, curves = {}, []
     for i, name in enumerate(names):
         noise = draws.normal(0, 0.1 + 0.01 * i, truth.shape) if i else 0.0
         files[name] = [_scores(folder / "scores" / name / "0-of-1.parquet", name, ids, truth + noise, i)]
-        path = folder / "metrics/log_odds" / f"{name}.parquet"
-        _write(path, _curves(name, ids, draws.normal(-5 - 3 / (1 + i), 1, instances)))
-        measured["log_odds"].append(str(path))
-        if i:
-            measured["error"].append(str(folder / "metrics/error" / f"{name}.parquet"))
+        curves.append(str(folder / f"metrics/measured/{name}.parquet"))
+        _write(Path(curves[-1]), _curves(name, ids, draws.normal(-5 - 3 / (1 + i), 1, instances)), "log_odds")
     described = {
         name: {
             "method": METHODS[i % 3] if i else "shapley",
@@ -77,8 +74,8 @@ def build(folder: Path, instances: int, labels: int, d: int) -> None:
         "dataset": str(folder / "data"),
         "instances": str(folder / "instances.parquet"),
         "scores": files,
-        "metrics": {metric: str(folder / "metrics" / f"{metric}.parquet") for metric in METRICS},
-        "measured": measured,
+        "metrics": str(folder / "metrics/compared.parquet"),
+        "measured": [*curves, *(str(folder / f"metrics/{metric}.parquet") for metric in ("error", "cost"))],
     }
     (folder / "parameters.json").write_text(json.dumps(parameters))
 
@@ -120,8 +117,8 @@ def _curves(label: str, ids: np.ndarray, depth: np.ndarray) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _write(path: Path, measured: pd.DataFrame) -> None:
-    scores.write_table(path, pa.Table.from_pandas(measured, scores.MEASURED, preserve_index=False), {"scores": []})
+def _write(path: Path, measured: pd.DataFrame, metric: str) -> None:
+    scores.write_measured(path, measured.assign(metric=metric, training_seed=0), {"scores": []})
 
 
 def step(what: str, folder: Path) -> None:
@@ -132,16 +129,15 @@ def step(what: str, folder: Path) -> None:
         shapeline.explain(_model, dataset.inputs[:INSTANCES_A_SHARD], "sample_shapley", features="column", budget=2)
     elif what in ("error", "cost"):
         truth = scores.read(given["scores"]["exact"])
+        found = []
         for label, paths in [*given["scores"].items()][1 if what == "error" else 0 :]:
             rows = scores.succeeded(scores.read(paths))
-            found = needs.measure(what, rows, {"truth": truth, "seed": 0} if what == "error" else {})
-            _write(folder / "metrics" / what / f"{label}.parquet", found.assign(label=label))
+            measured = needs.measure(what, rows, {"truth": truth, "seed": 0} if what == "error" else {})
+            found.append(measured.assign(label=label))
+        _write(folder / f"metrics/{what}.parquet", pd.concat(found), what)
     elif what == "compare":
-        for metric in METRICS:
-            paths = sorted((folder / "metrics" / metric).glob("*.parquet"))
-            compared = pd.concat([compare(scores.read_table(path)) for path in paths], ignore_index=True)
-            table = pa.Table.from_pandas(compared, preserve_index=False)
-            scores.write_table(folder / "metrics" / f"{metric}.parquet", table, {})
+        table = pa.Table.from_pandas(compare_files(given["measured"], METRICS), preserve_index=False)
+        scores.write_table(given["metrics"], table, {})
     else:
         rendering.render("notebooks/report.ipynb", given, folder / "page.html", folder / "page.ipynb")
 

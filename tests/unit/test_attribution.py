@@ -12,11 +12,12 @@ from scipy.ndimage import gaussian_filter
 
 import shapeline
 from shapeline.attribution import selection, subjects
-from shapeline.attribution.rows import cache_of, shard
+from shapeline.attribution.row_store import Table
+from shapeline.attribution.rows import shard
 from shapeline.attribution.subjects import Subject
+from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.datasets import loading, preparation
 from shapeline.engine import forms
-from shapeline.engine.cache import Cache
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.game import features as feature_kinds
 from shapeline.game import references
@@ -317,30 +318,35 @@ def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
         np.testing.assert_allclose(np.stack(split["scores"]), found, atol=1e-5 * np.ptp(found), rtol=1e-5)
 
 
-def test_a_cache_changes_no_number_and_is_told_of(tmp_path):
+def values_in(folder) -> ValueStore:
+    return ValueStore(Table(folder, SCHEMA, growing=True))
+
+
+def test_stored_values_change_no_number_and_are_counted(tmp_path):
     asked = []
     model = wrapping.wrap(lambda rows: asked.append(len(rows)) or 1 / (1 + np.exp(-(rows @ WEIGHTS))))
     columns = Features("column", (D,), np.arange(D, dtype=np.int32))
 
-    def explained(settings, budgets, cache):
+    def explained(settings, budgets, values):
         arguments = [model, X, np.zeros(len(X), int), settings, columns, Reference(np.zeros((1, D), np.float32))]
-        return questions.attribute(*arguments, "probability", budgets, instances=range(7, 12), cache=cache)
+        more = {"instances": range(7, 12), "values": values, "addresses": [*"abcde"]}
+        return questions.attribute(*arguments, "probability", budgets, **more)
 
-    cache = Cache(tmp_path, "key")
-    explained({"method": "shapley"}, [None], cache)
+    values = values_in(tmp_path)
+    explained({"method": "shapley"}, [None], values)
     for settings, budgets in (({"method": "kernel_shap"}, [2, 4]), ({"method": "occlusion"}, [None])):
         plain = explained(settings, budgets, None)
         asked.clear()
-        cached = explained(settings, budgets, cache)
+        found = explained(settings, budgets, values)
         assert sum(asked) == 0  # the exact values had them all
-        for one, other in zip(plain, cached, strict=True):
+        for one, other in zip(plain, found, strict=True):
             assert (one.scores == other.scores).all()
             assert (one.evaluations == other.evaluations).all()
         union = plain[-1].extra[0].get("evaluated", D + 2)
-        assert [extra["reused"] for extra in cached[-1].extra] == [union] * len(X)
+        assert [extra["reused"] for extra in found[-1].extra] == [union] * len(X)
 
 
-def test_seconds_hold_what_values_of_the_cache_took(tmp_path):
+def test_seconds_hold_what_stored_values_took(tmp_path):
     def slow(rows):
         time.sleep(0.1)
         return 1 / (1 + np.exp(-(rows @ WEIGHTS)))
@@ -348,21 +354,24 @@ def test_seconds_hold_what_values_of_the_cache_took(tmp_path):
     columns = Features("column", (D,), np.arange(D, dtype=np.int32))
     arguments = [wrapping.wrap(slow), X, np.zeros(len(X), int), {"method": "occlusion"}, columns]
     arguments += [Reference(np.zeros((1, D), np.float32)), "probability"]
-    made, found = (questions.attribute(*arguments, cache=Cache(tmp_path, "key"))[0] for _ in range(2))
+    more = {"values": values_in(tmp_path), "addresses": [*"abcde"]}
+    made, found = (questions.attribute(*arguments, **more)[0] for _ in range(2))
     assert [extra["reused"] for extra in found.extra] == [D + 2] * len(X)
     assert found.seconds.sum() >= 0.1
     assert made.seconds.sum() >= 0.1
 
 
-def test_a_nan_behind_a_cache_names_the_right_instance(tmp_path):
+def test_a_nan_beside_stored_values_names_the_right_instance(tmp_path):
     model = wrapping.wrap(lambda rows: np.where(rows[:, :1] == 9, np.nan, [[0.5, 0.5]]))
     columns, inputs = Features("column", (D,), np.arange(D, dtype=np.int32)), np.zeros((4, D), np.float32)
     arguments = [{"method": "occlusion"}, columns, Reference(np.ones((1, D), np.float32)), "probability"]
-    targets, cache = np.zeros(4, int), Cache(tmp_path, "key")
-    questions.attribute(model, inputs[:2], targets[:2], *arguments, instances=[70, 71], cache=cache)
+    targets, values = np.zeros(4, int), values_in(tmp_path)
+    more = {"values": values, "addresses": [*"ab"]}
+    questions.attribute(model, inputs[:2], targets[:2], *arguments, instances=[70, 71], **more)
     inputs[3, 0] = 9
+    more["addresses"] = [*"abcd"]
     with pytest.raises(ShapelineError, match="instance 73,"):
-        questions.attribute(model, inputs, targets, *arguments, instances=[70, 71, 72, 73], cache=cache)
+        questions.attribute(model, inputs, targets, *arguments, instances=[70, 71, 72, 73], **more)
 
 
 def test_a_model_of_another_vocabulary_is_refused(tmp_path, monkeypatch):
@@ -409,22 +418,6 @@ def test_a_snapshot_below_the_minimum_fails_alone():
     arguments = [model, np.ones((2, 4), np.int32), np.zeros(2, int), {"method": "kernel_shap"}, features]
     small, full = questions.attribute(*arguments, Reference(np.zeros((1, 4), np.int32)), "probability", [1, 8])
     assert small.status == ["no design"] * 2 and full.status == ["ok"] * 2
-
-
-def test_the_cache_of_other_texts_is_another(tmp_path):
-    """Texts of one's own are numbered -1, -2, ... whatever they say; the file of the instances tells them apart."""
-    files = SimpleNamespace(user=[], reference=[])
-    for name in ("weights", "arrays", "dataset_card", "instances"):
-        (tmp_path / name).write_text("same")
-        setattr(files, name, str(tmp_path / name))
-    settings = {"features": "word", "reference": "pad", "seed": 0}
-
-    def key():
-        return cache_of(str(tmp_path / "values"), files, [], settings, forms.Form(), "cpu").folder
-
-    before = key()
-    (tmp_path / "instances").write_text("another sentence")
-    assert key() != before
 
 
 @pytest.mark.parametrize(("method", "each"), [("kernel_shap", 24), ("h_shap", None), ("integrated_gradients", 52)])

@@ -381,7 +381,7 @@ def test_data_methods_stand_beside_those_of_the_model(default):
 def test_no_job_of_an_experiment_without_a_model_names_one(raw, root, monkeypatch):
     monkeypatch.chdir(root)
     loaded = validation.load(raw)
-    assert paths.dataset_of(loaded, "faces") == "digits38" and paths.values_folder(loaded, "faces") == ""
+    assert paths.dataset_of(loaded, "faces") == "digits38"
     for settings in (
         select_settings(loaded, "faces"),
         attribute_settings(loaded, "faces", "mim"),

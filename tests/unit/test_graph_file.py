@@ -329,10 +329,10 @@ def test_gradients_crops_and_other_precisions_keep_their_framework(default):
         for label, expected in labels.items():
             if label in config.experiments[experiment].methods:
                 assert code.values_alone(config, experiment, label) is expected, (experiment, label)
-    assert code.values_alone(config, "cancer", "gradient_x_input", "log_odds")
-    assert not code.values_alone(config, "cancer", "gradient_x_input", "sensitivity")
-    assert code.values_alone(config, "cancer", "exact", "sensitivity")
-    assert not any(code.values_alone(config, "cancer", "exact", metric) for metric in ("cost", "own"))
+    assert code.values_alone(config, "cancer", "gradient_x_input", ["log_odds"])
+    assert not code.values_alone(config, "cancer", "gradient_x_input", ["sensitivity"])
+    assert code.values_alone(config, "cancer", "exact", ["log_odds", "sensitivity"])
+    assert not code.values_alone(config, "cancer", "exact", ["log_odds", "own"])
     assert not any(code.values_alone(config, "digits", label) for label in config.experiments["digits"].methods)
     assert code.values_alone(config, "reviews", "lime") and not code.values_alone(config, "cancer_influence", "mim")
 

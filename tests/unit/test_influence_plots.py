@@ -100,7 +100,6 @@ def build(folder: Path, kind: str, n: int = 20, prepared: Path | None = None) ->
         "dataset": str(data),
         "instances": str(root / "instances.parquet"),
         "scores": written,
-        "metrics": {},
     }
 
 

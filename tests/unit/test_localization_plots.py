@@ -18,7 +18,6 @@ from shapeline.datasets import loading, preparation, regions, sources
 from shapeline.game import features as feature_kinds
 from shapeline.hierarchy import exploration
 from shapeline.metrics import localization
-from shapeline.plan import paths
 from shapeline.plan.code import report_code
 from shapeline.report import claims, experiment, localization_results, rendering, styling
 from shapeline.report.figures import localization as figures_localization
@@ -158,16 +157,15 @@ def build(
             )
             for kind in ("logit", "probability")
         ]
-    written = {name: root / "metrics" / f"{name}.parquet" for name in metrics}
-    pairs = {}
-    if "localization" in metrics:
-        compare(pd.concat(measured.values())).to_parquet(written["localization"])
-        (root / "metrics" / "localization").mkdir()
-        pairs = {"localization": [str(root / "metrics" / "localization" / f"{name}.parquet") for name in labels]}
-        for name, path in zip(labels, pairs["localization"], strict=True):
-            measured[name].to_parquet(path)
-    if "ablation" in metrics:
-        pd.concat(curves).assign(n=n).to_parquet(written["ablation"])
+    every, paths = pd.concat(measured.values()), {"metrics": "", "measured": []}
+    compared = {"localization": compare(every), "ablation": pd.concat(curves).assign(n=n)}
+    if metrics:
+        paths = {
+            "metrics": str(root / "metrics/compared.parquet"),
+            "measured": [str(root / "metrics/measured.parquet")],
+        }
+        pd.concat([compared[name].assign(metric=name) for name in metrics]).to_parquet(paths["metrics"])
+        score_files.write_measured(paths["measured"][0], every.assign(metric="localization", training_seed=0), {})
     described = {
         name: {"method": method, "family": "hierarchical", "parameters": given, "is_control": control}
         for name, (method, given, control, _) in labels.items()
@@ -180,8 +178,8 @@ def build(
     return {
         **{"experiment": "crosses", "root": str(root), "settings_json": json.dumps(stated, sort_keys=True)},
         **{"model_card": str(model / "card.json"), "dataset_card": str(data / "card.json"), "dataset": str(data)},
-        **{"instances": str(root / "instances.parquet"), "scores": files, "measured": pairs},
-        "metrics": {name: str(path) for name, path in written.items()},
+        **{"instances": str(root / "instances.parquet"), "scores": files},
+        **paths,
     }
 
 
@@ -257,17 +255,6 @@ def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
     files = ("sections/localization.py", "sections/theorems.py", "claims.py", "sections/evidence.py", "page.css")
     assert {f"workflow/shapeline/report/{file}" for file in files} <= set(tracked)
     assert "workflow/shapeline/theory/visited_nodes.py" in tracked
-
-
-def test_the_page_is_given_the_measurements_that_it_pairs(default):
-    default["datasets"]["crosses"] = {"source": "crosses"}
-    default["models"]["crosses"] = {"dataset": "crosses", "architecture": "crosses_cnn"}
-    experiment = {"model": "crosses", "features": {"kind": "pixel"}, "methods": {"random": {"method": "random"}}}
-    experiment |= {"metrics": {"localization": {}}, "instances": {"count": 2}}
-    default["experiments"] = {"found": {**experiment, "report": {"notebook": "localization"}}}
-    default["run"] = ["found"]
-    config = load(default)
-    assert paths.paired_files(config, "found") == ["results/found/metrics/localization/random.parquet"]
 
 
 # -------------------------------------------------------------------------------------------------------- numbers

@@ -15,6 +15,9 @@ from torch import nn
 import shapeline
 from shapeline import scores
 from shapeline.attribution import selection, subjects
+from shapeline.attribution.addresses import value_addresses
+from shapeline.attribution.row_store import Table
+from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, loading, malaria, preparation, sources
 from shapeline.datasets import regions as regions_module
@@ -466,15 +469,15 @@ def test_methods_that_compare_points_of_one_label_are_refused(subject):
         )
 
 
-def test_a_cache_keeps_labels_apart(subject, tmp_path):
-    from shapeline.engine.cache import Cache
-
+def test_stored_values_keep_labels_apart(subject, tmp_path):
+    values = ValueStore(Table(tmp_path, SCHEMA, growing=True))
     share = selection.select(subject, seed=0, count=3)
     asked = subject.model, subject.inputs(share), share["target"].to_numpy(), {"method": "occlusion"}
     shared = {"features": subject.features, "reference": subject.reference, "instances": share["instance"].to_numpy()}
     (plain,) = questions.attribute(*asked, **shared)
+    named = value_addresses(*asked[1:3])
     for _ in range(2):
-        (kept,) = questions.attribute(*asked, **shared, cache=Cache(tmp_path, "key"))
+        (kept,) = questions.attribute(*asked, **shared, values=values, addresses=named)
         np.testing.assert_allclose(kept.scores, plain.scores, atol=1e-6)
 
 
@@ -577,7 +580,6 @@ def results(subject, prepared, trained, tmp_path_factory):
         dataset=str(prepared),
         instances=str(root / "instances.parquet"),
         scores={"occlusion": [str(root / "0-of-1.parquet")]},
-        metrics={},
     ), rows
 
 

@@ -1,5 +1,7 @@
 """Files of another job are not read as the one that was asked for, and labels of two models are never compared."""
 
+import contextlib
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +15,7 @@ from shapeline.seeds import digest
 
 
 def write(folder, label, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, first=0, **changed):
+    columns = {name: changed.pop(name) for name in ("training_seed", "randomised_layers") if name in changed}
     path = folder / "results/e/scores" / label / f"{shard}.parquet"
     frame = pd.DataFrame(
         {
@@ -22,6 +25,7 @@ def write(folder, label, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, fi
             "value_empty": empty,
             "status": "ok",
             "scores": [np.zeros(2)] * len(full),
+            **columns,
         }
     )
     told = {"experiment": "e", "label": label, "shard": shard.replace("-of-", " of "), "settings_digest": "d"}
@@ -44,16 +48,27 @@ def test_a_file_of_another_job_is_named(tmp_path, told, said):
         origin.check_scores([write(tmp_path, "kernel", told=told)], "e", {"kernel": "d"})
 
 
-def test_what_a_measurement_asks_for_is_what_the_score_files_say(default):
+def test_what_a_job_asks_of_its_files_is_what_they_say(default):
     loaded = validation.load(default)
-    told = origin.from_text(asked.asked_of_scores(loaded, "digits", "kernel_shap", ["error", "cost"]))
-    assert told == {label: digest(jobs.attribute_job(loaded, "digits", label)) for label in told}
-    labels = [f"{label}{training}" for label in ("kernel_shap", "exact") for training in ("", "@seed1", "@seed2")]
-    assert sorted(told) == sorted(labels)
-    told = origin.from_text(asked.asked_of_scores(loaded, "digits", "kernel_shap@seed1", ["log_odds"]))
-    assert [*told] == ["kernel_shap@seed1"]
-    told = origin.from_text(asked.asked_of_measured(loaded, "digits"))
-    assert told == {name: digest(jobs.measure_job(loaded, "digits", name)) for name in ("log_odds", "error", "cost")}
+    told = origin.from_text(asked.format_digests(loaded, "digits", ["kernel_shap", "exact", "exact"]))
+    assert told == {label: digest(jobs.attribute_job(loaded, "digits", label)) for label in ("kernel_shap", "exact")}
+    assert asked.reference_labels(loaded, "digits", ["error", "cost"]) == ["exact"]
+    told = origin.from_text(asked.format_measured_digests(loaded, "digits"))
+    by_model, by_scores = ["log_odds"], ["error", "cost"]
+    assert told == {
+        "model": digest(jobs.measure_jobs(loaded, "digits", by_model)),
+        "scores": digest(jobs.measure_jobs(loaded, "digits", by_scores)),
+    }
+
+
+@pytest.mark.parametrize(("name", "kind"), [("measured/lime.parquet", "model"), ("measured.parquet", "scores")])
+def test_measurements_of_another_job_are_named(tmp_path, name, kind):
+    path, digests = tmp_path / name, {"model": "of model", "scores": "of scores"}
+    about = {"experiment": "e", "label": path.stem, "settings_digest": digests[kind]}
+    for changed, said in (({}, ""), ({"experiment": "f"}, "of experiment 'f'"), ({"settings_digest": "x"}, "settings")):
+        scores.write_measured(path, pd.DataFrame(columns=scores.MEASURED.names), about | changed)
+        with pytest.raises(ShapelineError, match=said) if said else contextlib.nullcontext():
+            origin.check_measured([path], "e", digests)
 
 
 @pytest.mark.parametrize("other", [{"full": (-0.1, -0.2, -0.3003)}, {"empty": -1.0003}])
@@ -69,11 +84,12 @@ def test_labels_of_two_models_are_not_compared(tmp_path, other):
 def test_ends_that_may_differ_do(tmp_path):
     exact = write(tmp_path, "exact")
     own = write(tmp_path, "own", empty=-2.0, settings={"method": {"features": {"kind": "patch"}}})
-    variant = write(tmp_path, "exact@full", full=(-5.0, -5.0, -5.0))
+    variant = write(tmp_path, "exact@randomised", full=(-5.0, -5.0, -5.0), randomised_layers=2)
+    other = write(tmp_path, "other", full=(-4.0, -4.0, -4.0), training_seed=1)
     rounded = write(tmp_path, "rounded", full=(-0.1001, -0.2, -0.3), empty=-1.0001)
     without = write(tmp_path, "without", full=(np.nan,) * 3, empty=np.nan)
     later = write(tmp_path, "later", "1-of-2", first=2, full=(-0.3, -0.4))
-    origin.check_ends([without, exact, own, variant, rounded, later, tmp_path / "none.parquet"])
+    origin.check_ends([without, exact, own, variant, other, rounded, later, tmp_path / "none.parquet"])
     origin.check_ends([tmp_path / "none.parquet"])
     wrong = write(tmp_path, "wrong", "1-of-2", first=3, full=(-0.5,))
     with pytest.raises(ShapelineError, match=r"later/1-of-2.*wrong/1-of-2.*instance 3 is -0\.4 and -0\.5"):

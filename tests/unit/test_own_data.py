@@ -720,21 +720,16 @@ def test_without_shap_it_is_said_what_to_install(written, monkeypatch):
 
 @pytest.mark.filterwarnings("error")
 def test_folders_whose_rows_come_in_other_orders_raise_no_warning(tmp_path):
-    import pyarrow as pa
-
     for side, labels in (("a", ["lime", "exact", "occlusion"]), ("b", ["occlusion", "lime"])):
         for label in labels:
             rows = pd.DataFrame({"label": label, "instance": [7, 2] if side == "a" else [2, 9, 7], "repeat": 0})
-            rows = rows.assign(quantity="rmse", x=np.nan, value=1.0)
-            table = pa.Table.from_pandas(rows, scores.MEASURED, preserve_index=False)
-            scores.write_table(tmp_path / side / f"loans/metrics/error/{label}.parquet", table, {})
+            rows = rows.assign(quantity="rmse", x=np.nan, value=1.0, metric="error", training_seed=0)
+            scores.write_measured(tmp_path / side / f"loans/metrics/measured/{label}.parquet", rows, {})
     found = folders.compare_folders(tmp_path / "a", tmp_path / "b").set_index("label")
     assert found["shared"].to_dict() == {"exact": 0, "lime": 2, "occlusion": 2}
 
 
 def test_two_folders_side_by_side(tmp_path, capsys):
-    import pyarrow as pa
-
     for side, shift in (("a", 0.0), ("b", 1.0)):
         n = 4 if side == "a" else 3
         rows = pd.DataFrame(
@@ -745,13 +740,12 @@ def test_two_folders_side_by_side(tmp_path, capsys):
                 "quantity": "rmse",
                 "x": np.nan,
                 "value": np.arange(n) + shift,
+                "metric": "error",
+                "training_seed": 0,
             }
         )
-        curve = rows.assign(x=0.5, quantity="rmse_by_budget")
-        path = tmp_path / side / "loans/metrics/error/lime.parquet"
-        scores.write_table(
-            path, pa.Table.from_pandas(pd.concat([rows, curve]), scores.MEASURED, preserve_index=False), {}
-        )
+        curve, other = rows.assign(x=0.5, quantity="rmse_by_budget"), rows.assign(training_seed=1, value=9.0)
+        scores.write_measured(tmp_path / side / "loans/metrics/measured.parquet", pd.concat([rows, curve, other]), {})
     table = folders.compare_folders(tmp_path / "a", tmp_path / "b")
     (row,) = table.to_dict("records")
     assert row["experiment"] == "loans" and row["label"] == "lime" and row["better"] == "lower" and row["shared"] == 3

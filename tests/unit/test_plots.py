@@ -9,7 +9,6 @@ import re
 import matplotlib
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
@@ -137,11 +136,12 @@ def test_load_refuses_scores_that_the_settings_do_not_name(parameters):
 
 def test_thousands_of_instances_do_not_fill_the_memory(parameters, results, monkeypatch, tmp_path):
     """Their curves are drawn from the means, and how alike methods are is told of some of them."""
-    rows = {"label": "lime", "instance": 0, "repeat": 0, "x": [np.nan, 0.5, 2.0], "value": 1.0}
-    measured = pd.DataFrame({**rows, "quantity": ["masking_area", "masking", "rmse_by_budget"]})[scores.MEASURED.names]
-    table = pa.Table.from_pandas(measured, scores.MEASURED, preserve_index=False)
-    scores.write_table(tmp_path / "lime.parquet", table, {})
-    loaded = experiment.load(**parameters, measured={"log_odds": [str(tmp_path / "lime.parquet")]})
+    rows = {"metric": "log_odds", "label": "lime", "training_seed": 0, "instance": 0, "repeat": 0, "value": 1.0}
+    measured = pd.DataFrame(
+        {**rows, "x": [np.nan, 0.5, 2.0], "quantity": ["masking_area", "masking", "rmse_by_budget"]}
+    )
+    scores.write_measured(tmp_path / "lime.parquet", measured, {})
+    loaded = experiment.load(**parameters, measured=[str(tmp_path / "lime.parquet")])
     assert [*loaded.measured["log_odds"]["quantity"]] == ["masking_area", "rmse_by_budget"]
     assert "evenly spaced" not in combined.comparisons(results).data
     monkeypatch.setattr(combined, "ENOUGH", 5)

@@ -1,6 +1,7 @@
 """What the configuration no longer names is listed and removed; nothing else is, above all nothing elsewhere."""
 
 import os
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -18,12 +19,22 @@ def write(*paths: str) -> None:
         Path(path).write_text("twelve bytes")
 
 
+def write_outputs(config, rows: str = "a") -> None:
+    """Every file that a configuration names; those of scores and measurements say which rows they hold."""
+    for path in jobs.outputs(config):
+        if re.search("/scores/|/metrics/measured", path):
+            scores.write_measured(path, pd.DataFrame(columns=scores.MEASURED.names), {"rows": [rows * 32]})
+        else:
+            write(path)
+
+
 @pytest.fixture
 def made(default, tmp_path, monkeypatch):
     """The configuration with every file that it names, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     loaded = validation.load(default)
-    write(*jobs.outputs(loaded), "results/reports/index.html", "results/reports/digits.html", "elsewhere/kept.parquet")
+    write_outputs(loaded)
+    write("results/reports/index.html", "results/reports/digits.html", "elsewhere/kept.parquet")
     write("results/models/digits_cnn/weights.safetensors", "results/logs/old.log", "results/notes.txt")
     # Of `scale: smoke`, and of the smoke test beside it.
     write("results/smoke/digits/scores/any/0-of-1.parquet", "results/smoke/reports/any.html")
@@ -43,8 +54,11 @@ STALE = [
     "results/digits/scores/gone/0-of-1.parquet",
     "results/digits/scores/exact/0-of-3.parquet",  # of another number of shards
     "results/digits/scores/exact@full/0-of-1.parquet",
-    "results/digits/metrics/cost/gone.parquet",
-    "results/digits/metrics/gone.parquet",
+    "results/digits/metrics/measured/gone.parquet",
+    "results/digits/metrics/cost/exact.parquet",  # of an earlier version
+    "results/digits/metrics/cost.parquet",
+    "results/digits/scores/exact@seed1/0-of-1.parquet",
+    "results/digits/values/0123456789abcdef/16-1f.parquet",
     "results/gone/instances.parquet",
     "results/models/gone/weights.safetensors",
     "results/models/digits_cnn@full/card.json",
@@ -60,9 +74,9 @@ def test_the_rest_is_listed_and_removed_with_the_folders_it_leaves_empty(made):
     write(*STALE)
     assert prune.stale(made) == sorted(STALE)
     told = prune.listing(made)
-    assert "names 12 file(s), 144 B" in told
+    assert "names 15 file(s), 180 B" in told
     assert "  results/digits/scores/exact: 2 file(s), 24 B" in told
-    assert prune.remove(prune.stale(made), "results") == 144
+    assert prune.remove(prune.stale(made), "results") == 180
     assert everything() == before
     assert not Path("results/gone").exists()
     assert not Path("results/digits/scores/gone").exists()
@@ -70,11 +84,8 @@ def test_the_rest_is_listed_and_removed_with_the_folders_it_leaves_empty(made):
 
 def test_at_smoke_scale_its_own_folder_is_pruned_and_the_folder_around_it_is_not(made, default):
     small = validation.load({**default, "scale": "smoke"})
-    write(
-        *jobs.outputs(small),
-        "results/smoke/scores/exact/0-of-1.parquet",
-        "results/digits/scores/gone/0-of-1.parquet",
-    )
+    write_outputs(small)
+    write("results/smoke/scores/exact/0-of-1.parquet", "results/digits/scores/gone/0-of-1.parquet")
     stale = ["results/smoke/digits/scores/any/0-of-1.parquet", "results/smoke/reports/any.html"]
     assert prune.stale(small) == stale
     prune.remove(stale, "results/smoke")
@@ -95,26 +106,10 @@ def test_nothing_outside_the_results_is_touched(made):
     assert not os.path.lexists("results/digits/scores/gone")
 
 
-def test_cached_values_go_when_no_score_was_read_from_them(made, default):
-    old, new = (f"results/digits/values/{key}/16-1f.parquet" for key in ("0" * 16, "a" * 16))
-    write(old, new, "results/cancer/values/notes/mine.txt")
-    assert prune.stale(made) == [old, new]  # the cache is off
-    default["experiments"]["digits"]["cache"] = True
-    cached = validation.load(default)
-    files = [path for path in jobs.outputs(cached) if path.startswith("results/digits/scores/")]
-    for file in files[1:]:
-        scores.write(file, pd.DataFrame({"instance": [1]}), {"cache": "a" * 16})
-    os.remove(files[0])
-    assert prune.stale(cached) == []  # a run that was stopped goes on with them
-    scores.write(files[0], pd.DataFrame({"instance": [1]}), {"cache": "a" * 16})
-    assert prune.stale(cached) == [old]
-
-
-def test_cached_values_of_derived_models_stay(made, default):
-    one, two = (f"results/digits/values/{key}/16-1f.parquet" for key in ("a" * 16, "b" * 16))
-    default["experiments"]["digits"] |= {"cache": True, "seeds": 3}
-    cached = validation.load(default)
-    for file in (path for path in jobs.outputs(cached) if path.startswith("results/digits/scores/")):
-        scores.write(file, pd.DataFrame({"instance": [1]}), {"cache": ("b" if "@seed1" in file else "a") * 16})
-    write(*jobs.outputs(cached) - {path for path in jobs.outputs(cached) if "/scores/" in path}, one, two)
-    assert prune.stale(cached) == []
+def test_rows_go_when_no_file_of_the_configuration_was_made_of_them(made):
+    old, used = (f"results/.rows/scores/{letter * 32}/1f.parquet" for letter in "ba")
+    partial = f"results/.rows/scores/{'a' * 32}/.1f.parquet.123.tmp"  # of a killed job
+    write(old, used, partial, "results/.rows/notes/mine.txt")
+    assert prune.stale(made) == [partial, old]
+    os.remove("results/digits/scores/exact/0-of-1.parquet")
+    assert prune.stale(made) == [partial]  # a run that was stopped goes on with them

@@ -18,7 +18,7 @@ from shapeline.metrics import log_odds, randomisation
 from shapeline.models import architectures, wrapping
 from shapeline.models.classifier import backend
 from shapeline.models.randomisation import layers_of, randomise
-from shapeline.plan import asked, code, paths
+from shapeline.plan import code, paths
 from shapeline.plan.jobs import expected_outputs
 from shapeline.plan.settings import attribute_settings, randomise_settings
 from shapeline.report.sections import sanity
@@ -158,21 +158,26 @@ def test_similarity_of_maps():
 # --- the configuration --------------------------------------------------------------------------------------------
 
 
+MEASURED = ("digits/metrics/measured.parquet", "digits/metrics/compared.parquet")
+
+
 def test_the_metric_derives_models_and_scores_and_changes_no_other_settings(default):
     before = {path: repr(settings) for path, settings in expected_outputs(validation.load(default))}
     default["experiments"]["digits"]["metrics"]["randomisation"] = {"layers": [1, "full"]}
     loaded = validation.load(default)
     after = {path: repr(settings) for path, settings in expected_outputs(loaded)}
     changed = {path for path in before if after[path] != before[path]}
-    assert changed <= {"results/reports/digits.ipynb"}  # it shows one metric more
+    # They hold one metric more.
+    assert changed <= {f"results/{path}" for path in ("reports/digits.ipynb", *MEASURED)}
     added = set(after) - set(before)
     assert {"results/models/digits_cnn@full/card.json", "results/models/digits_cnn@top1/card.json"} <= added
-    assert {f"results/digits/scores/lime@{one}/0-of-1.parquet" for one in ("full", "top1")} <= added
-    assert attribute_settings(loaded, "digits", "lime@top1")["variant"] == "top1"
+    assert "results/digits/scores/lime@randomised/0-of-1.parquet" in added
+    assert attribute_settings(loaded, "digits", "lime@randomised")["randomised"] == ["top1", "full"]
     assert randomise_settings(loaded, "top12") == {"layers": 12, "seed": 0}
-    assert code.attribute_code(loaded, "digits", "lime@full") == code.attribute_code(loaded, "digits", "lime")
-    behind = asked.scores_behind(loaded, "digits", "lime", ["error", "randomisation", "cost"])
-    assert behind["randomised"] == ["lime@top1", "lime@full"]
+    assert code.attribute_code(loaded, "digits", "lime@randomised") == code.attribute_code(loaded, "digits", "lime")
+    assert paths.explained_files(loaded, "digits", "lime@randomised")["weights"] == [
+        f"results/models/digits_cnn@{one}/weights.safetensors" for one in ("top1", "full")
+    ]
     assert paths.score_files(loaded, "digits", "lime") == ["results/digits/scores/lime/0-of-1.parquet"]
 
 

@@ -154,10 +154,10 @@ def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):
         f'<img width="9" alt="Curves of A &amp; B" src="data:image/svg+xml;base64,{drawn}">'
         f'<img width="9" alt="Maps" src="data:image/png;base64,{maps}">'
     )
-    compared = tmp_path / "cost.parquet"
-    pd.DataFrame({"label": ["a"], "mean": [1.5]}).to_parquet(compared)
-    written = rendering.write_parts(page, tmp_path / "files", {"cost": str(compared)})
-    assert [file.name for file in written] == ["01_curves_of_a_b.svg", "02_maps.png", "cost.csv"]
+    compared = tmp_path / "compared.parquet"
+    pd.DataFrame({"metric": ["cost", "error"], "label": ["a", "b"], "mean": [1.5, 2]}).to_parquet(compared)
+    written = rendering.write_parts(page, tmp_path / "files", str(compared))
+    assert [file.name for file in written] == ["01_curves_of_a_b.svg", "02_maps.png", "cost.csv", "error.csv"]
     assert written[0].read_text() == "<svg>curves</svg>" and written[1].read_bytes() == b"pixels"
     assert written[2].read_text() == "label,mean\na,1.5\n"
 
@@ -200,12 +200,12 @@ def with_measured(rendered: Path, kind: str, folder: Path) -> Path:
     given = kept["metadata"]["papermill"]["parameters"]
     random = np.random.default_rng(0)
     rows = [
-        {"label": label, "instance": instance, "repeat": 0, "quantity": "masking_area", "x": np.nan,
-         "value": place + random.normal()}
+        {"metric": "log_odds", "label": label, "training_seed": 0, "instance": instance, "repeat": 0,
+         "quantity": "masking_area", "x": np.nan, "value": place + random.normal()}
         for place, label in enumerate(LABELS[kind]) for instance in range(12)
     ]  # fmt: skip
     pd.DataFrame(rows).to_parquet(folder / "measured.parquet")
-    given["measured"] = {"log_odds": [str(folder / "measured.parquet")]}
+    given["measured"] = [str(folder / "measured.parquet")]
     path = folder / f"{kind}.ipynb"
     path.write_text(json.dumps(kept))
     return path

@@ -32,7 +32,7 @@ def test_round_trip_keeps_schema_and_metadata(tmp_path):
     scores.write(path, rows([3, 1]), {"label": "exact"})
     assert pq.read_schema(path).names == scores.SCHEMA.names
     assert pq.read_table(path).schema.field("scores").type == scores.SCHEMA.field("scores").type
-    assert scores.metadata(path) == {"schema_version": 2, "label": "exact"}
+    assert scores.metadata(path) == {"schema_version": 3, "label": "exact"}
     found = scores.read(path)
     assert found["instance"].tolist() == [1, 3]
     assert scores.matrix(found).tolist() == [[1, -1], [3, -3]]
@@ -45,22 +45,37 @@ def test_round_trip_keeps_schema_and_metadata(tmp_path):
         (1, ["uncertainty", "pairs", "pairs_uncertainty"]),
         (2, ["pairs", "pairs_uncertainty"]),
         (2, ["pairs_uncertainty"]),
+        (2, []),
     ],
 )
-def test_a_file_from_before_a_column_is_read(tmp_path, version, lacking):
-    old = pa.schema([field for field in scores.SCHEMA if field.name not in lacking])
+@pytest.mark.parametrize(("label", "seed"), [("lime", 0), ("lime@seed2", 2)])
+def test_a_file_from_before_a_column_is_read(tmp_path, version, lacking, label, seed):
+    every = [*lacking, "training_seed", "randomised_layers"]
+    old = pa.schema([field for field in scores.SCHEMA if field.name not in every])
     absent = {name: None for name in old.names if name not in rows([2])}
     table = pa.Table.from_pandas(rows([2]).assign(**absent), old, preserve_index=False)
-    scores.write_table(tmp_path / "0-of-1.parquet", table, {"schema_version": version})
+    scores.write_table(tmp_path / "0-of-1.parquet", table, {"schema_version": version, "label": label})
     found = scores.read(tmp_path)
     assert list(found) == scores.SCHEMA.names and found[lacking].isna().all(axis=None)
+    assert found["training_seed"].tolist() == [seed] and found["randomised_layers"].isna().all()
     assert scores.matrix(found).tolist() == [[2, -2]]
+
+
+def test_the_rows_of_a_training_are_apart_from_those_of_randomised_models(tmp_path):
+    every = [
+        rows(ids).assign(training_seed=seed, randomised_layers=layers)
+        for ids, seed, layers in (([1, 2], 0, None), ([1], 2, None), ([1], 0, 3))
+    ]
+    scores.write(tmp_path / "0-of-1.parquet", pd.concat(every), {})
+    found = scores.read(tmp_path)
+    assert len(found) == 4
+    assert [scores.select_training(found, seed)["instance"].tolist() for seed in (0, 1, 2)] == [[1, 2], [], [1]]
 
 
 def test_a_file_of_a_newer_schema_is_one_line(tmp_path):
     file = tmp_path / "0-of-1.parquet"
     scores.write(file, rows([2]), {"schema_version": scores.VERSION + 1})
-    with pytest.raises(ShapelineError, match=rf"{file} has version 3 .* reads up to 2; install a newer") as failure:
+    with pytest.raises(ShapelineError, match=rf"{file} has version 4 .* reads up to 3; install a newer") as failure:
         scores.read(tmp_path)
     assert "\n" not in str(failure.value)
 

@@ -1,11 +1,13 @@
 """Trainings by other seeds, before any job: what they are called, what they cost, and where they make no sense."""
 
 import copy
+import json
 
 import pandas as pd
 import pytest
 
-from shapeline.attribution.rows import explained
+from shapeline.attribution.addresses import row_settings
+from shapeline.attribution.variants import Variant, list_variants
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.operations import estimates
@@ -29,17 +31,13 @@ def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
     assert train_settings(one, "cnn") == train_settings(three, "cnn")
     assert [train_settings(three, "cnn", number)["seed"] for number in (0, 1, 2)] == [0, 1, 2]
     before, after = dict(jobs.expected_outputs(one)), dict(jobs.expected_outputs(three))
-    report = "results/reports/tiny.ipynb"
-    assert {path for path, settings in before.items() if after[path] != settings} == {report}
-    added = set(after) - set(before)
-    assert all("@seed1" in path or "@seed2" in path for path in added)
-    for path in ("models/cnn@seed1/card.json", "tiny/scores/exact@seed2/0-of-1.parquet"):
-        assert f"results/{path}" in added
-    assert "results/tiny/metrics/log_odds/kernel@seed1.parquet" in added
-    assert not [path for path in added if "metrics/cost" in path or "error/exact@" in path]
-    assert set(paths.paired_files(three, "tiny")) - set(paths.paired_files(one, "tiny")) == {
-        path for path in added if "/metrics/" in path
-    }
+    scores = {f"results/tiny/scores/{label}/0-of-1.parquet" for label in ("exact", "kernel", "occlusion")}
+    changed = {path for path, settings in before.items() if after[path] != settings}
+    assert changed == {*scores, "results/reports/tiny.ipynb"}
+    assert set(after) - set(before) == {f"results/models/cnn@seed{number}/card.json" for number in (1, 2)}
+    assert paths.explained_files(three, "tiny", "exact")["weights"] == [
+        f"results/models/cnn{end}/weights.safetensors" for end in ("", "@seed1", "@seed2")
+    ]
 
 
 def test_trainings_cost_what_they_cost(raw):
@@ -51,15 +49,15 @@ def test_trainings_cost_what_they_cost(raw):
     assert validation.load({**raw, "scale": "smoke"}).experiments["tiny"].seeds == 2
 
 
-def test_other_trainings_may_explain_fewer_instances_which_move_no_other_job(raw):
+def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_first(raw):
     one, whole, few = loaded(raw), loaded(raw, seeds=3), loaded(raw, seed_instances=4)
     before, after = dict(jobs.expected_outputs(whole)), dict(jobs.expected_outputs(few))
     changed = {path for path, settings in before.items() if after[path] != settings}
-    assert changed and all("/scores/" in path and "@seed" in path for path in changed)
-    assert attribute_settings(few, "tiny", "exact@seed2")["instances"] == 4
+    assert changed and all("/scores/" in path for path in changed)
+    asked = [attribute_settings(config, "tiny", "exact") for config in (one, whole, few)]
+    assert [row_settings(settings) for settings in asked] == [asked[0]] * 3
+    assert asked[2] == {**asked[0], "training_seeds": 3, "training_instances": 4}
     count = whole.experiments["tiny"].instances.count
-    split = loaded(raw, seed_instances=4, shards=6)
-    assert attribute_settings(split, "tiny", "exact@seed2")["instances"] == 6  # one a file at least
     assert estimates.of_models(loaded(raw, seed_instances=10 * count), "tiny") == 3
     once, partly = (estimates.of_experiment(config, "tiny").evaluations for config in (one, few))
     assert partly / once == pytest.approx(1 + 2 * 4 / count)
@@ -69,17 +67,34 @@ def test_scores_made_elsewhere_are_of_the_first_training_alone(raw, tmp_path):
     made = tmp_path / "scores.csv"
     made.write_text("instance\n")
     raw["experiments"]["tiny"]["methods"]["mine"] = {"method": "external", "path": str(made)}
-    found = [path for path in jobs.outputs(loaded(raw, seeds=3)) if "/mine" in path]
-    assert found and not [path for path in found if "@" in path]
+    three = loaded(raw, seeds=3)
+    assert len(paths.explained_files(three, "tiny", "mine")["weights"]) == 1
+    assert "training_seeds" not in attribute_settings(three, "tiny", "mine")
 
 
 def test_the_instances_of_other_trainings_are_drawn_by_seed_and_more_add_to_fewer():
     selected = pd.DataFrame({"instance": [3, 3, 7, 7, 8, 8, 9, 9], "target": [0, 1] * 4})  # two labels a picture
-    few, more = (explained(selected, {"seed": 5, "instances": number}) for number in (2, 3))
+
+    def chosen(number: int, seed: int, share: pd.DataFrame = selected) -> pd.DataFrame:
+        settings = {"training_seeds": 2, "training_instances": number}
+        first, other = list_variants(settings, ["a", "b"], [])
+        assert first == Variant("a") and first.choose(share, selected, seed) is share
+        return other.choose(share, selected, seed)
+
+    few, more = (chosen(number, 5) for number in (2, 3))
     assert len(few) == 4 and set(few["instance"]) < set(more["instance"]) and few["instance"].is_monotonic_increasing
-    assert explained(selected, {"seed": 5}).equals(selected)
-    draws = {tuple(explained(selected, {"seed": seed, "instances": 2})["instance"].unique()) for seed in range(20)}
+    assert chosen(None, 5) is selected
+    draws = {tuple(chosen(2, seed)["instance"].unique()) for seed in range(20)}
     assert len(draws) > 3
+    parts = [chosen(2, 5, selected[:3]), chosen(2, 5, selected[3:])]  # as shards have them
+    assert pd.concat(parts, ignore_index=True).equals(few)
+
+
+def test_randomised_models_are_told_apart_by_how_many_layers_were_drawn(tmp_path):
+    for name, drawn in (("full", ["c", "b", "a"]), ("top1", ["c"]), ("top3", ["c", "b", "a"])):
+        (tmp_path / name).write_text(json.dumps({"drawn": drawn}))
+    found = list_variants({"randomised": ["full", "top1", "top3"]}, ["f", "1", "3"], [*sorted(tmp_path.iterdir())])
+    assert found == [Variant("3", randomised_layers=3), Variant("1", randomised_layers=1)]
 
 
 def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):

@@ -147,7 +147,7 @@ def test_a_dry_run_lists_by_rule_and_label(said):
         for label in ("exact", "lime"):
             words = {"experiment": "digits", "label": label, "shard": shard, "shards": "2"}
             begins(said, 1, "attribute", wildcards=words)
-    begins(said, 2, "measure", wildcards={"experiment": "digits", "metric": "error", "label": "lime"})
+    begins(said, 2, "measure", wildcards={"experiment": "digits", "label": "lime"})
     begins(said, 3, "render_index", output=["results/reports/index.html"])
     begins(said, 4, "all", output=[])
     begins(said, 5, "prune", output=[], rule_msg="In results: 3 files")
@@ -157,22 +157,11 @@ def test_a_dry_run_lists_by_rule_and_label(said):
         "attribute (4)",
         "  digits: exact in 2 shards, lime in 2 shards",
         "measure (1)",
-        "  digits error: lime",
+        "  digits: lime",
         "render_index (1)",
         "  results/reports/index.html",
         "This was a dry-run (flag -n).",
     ]
-
-
-@pytest.mark.parametrize(
-    ("rules", "told"),
-    [("measure-of-digits-1", "measure"), ("all, measure-of-digits-0, measure-of-tiny-0", "all, measure")],
-)
-def test_the_reasons_of_a_dry_run_name_what_is_done_and_not_for_which_experiment(said, rules, told):
-    said.workflow.dryrun = True
-    said.event("workflow_started")
-    said.event(None, f"Reasons:\n    params have changed since last execution:\n        {rules}")
-    assert said.screen.getvalue().splitlines()[-1].strip() == told
 
 
 def test_a_terminal_has_one_line_of_progress(said, monkeypatch):

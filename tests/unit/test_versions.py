@@ -59,7 +59,7 @@ def test_strict_versions_are_settings_of_jobs_and_the_default_is_none(default, m
     assert {"numpy", "scipy", "torch"} <= set(strict[path]["versions"])
     assert {name for name in before if before[name] != strict[name]} >= {
         path,
-        "results/digits/metrics/cost/lime.parquet",
+        "results/digits/metrics/measured.parquet",
     }
     own = versions.version
     monkeypatch.setattr(versions, "version", lambda name: "9.9.9" if name == "scipy" else own(name))

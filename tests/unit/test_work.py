@@ -5,10 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from shapeline.config import validation
-from shapeline.metrics.registry import METRICS
 from shapeline.operations import estimates
 from shapeline.operations.work import Job, Work, line, planned, seconds_of
-from shapeline.plan import paths, runs
+from shapeline.plan import runs
 
 
 def job(estimate: float, rule: str = "attribute", **more) -> Job:
@@ -60,11 +59,9 @@ def test_the_jobs_of_an_experiment_add_up_to_its_estimate(default):
             for label in runs.all_labels(loaded, name)
             for shards in [runs.shards(loaded, name)]
         )
-        for metric in runs.metric_names(loaded, name):
-            words = {"experiment": name, "metric": metric, "label": labels[0]}
-            if METRICS[metric].asks_model:
-                told += seconds_of(loaded, "measure", words) * len(paths.metric_files(loaded, name, metric))
-        told += seconds_of(loaded, "measure", {"experiment": name, "label": labels[0]}) * len(labels)
+        if runs.model_metrics(loaded, name):
+            told += seconds_of(loaded, "measure", {"experiment": name, "label": labels[0]}) * len(labels)
+        told += seconds_of(loaded, "measure_scores", {"experiment": name})
         told += seconds_of(loaded, "compare", {"experiment": name})
         told += seconds_of(loaded, "render_report", {"experiment": name})
         assert told == pytest.approx(estimates.of_experiment(loaded, name).seconds, rel=0.5), name
@@ -81,7 +78,7 @@ def test_a_run_says_what_it_will_take_and_leaves_out_what_makes_no_file(default)
     jobs = [
         one(0, "all", []),
         one(1, "render_theory", ["theory.html"]),
-        one(2, "compare-of-digits", ["c"], experiment="digits"),
+        one(2, "compare", ["c"], experiment="digits"),
     ]
     workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: jobs), cores=8, local_exec=True, nodes=None)
     work = planned(loaded, workflow)

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from shapeline.operations import warm
-from shapeline.operations.work import kind_of
 from tests.fixtures import warm_server
 
 BIN = Path(sys.executable).parent
@@ -104,7 +103,7 @@ class Checkout:
         rows = [
             dict(zip(columns, line.split("\t"), strict=False)) for line in table[head + 1 :] if line.count("\t") >= 7
         ]
-        return {(kind_of(row["rule"]), row["output_file"]) for row in rows if row["plan"] != "no update"}
+        return {(row["rule"], row["output_file"]) for row in rows if row["plan"] != "no update"}
 
 
 def copy_repository(root: Path, target: Path) -> Checkout:

@@ -87,11 +87,11 @@ def test_a_method_a_metric_and_a_dataset_are_one_file_and_one_entry(fresh):
         registry.write_text(registry.read_text().replace(table, f"{table}\n    {entry}"))
     fresh.configure(RUN)
     here = {"PYTHONPATH": str(fresh.path / "workflow")}  # the copy's jobs import the copy
-    fresh.snakemake("results/striped/metrics/spread.parquet", "--cores", "1", env=here)
+    fresh.snakemake("results/striped/metrics/compared.parquet", "--cores", "1", env=here)
     rows = scores.read(fresh.path / "results/striped/scores/coin")
     assert len(rows) == 5 and (rows["status"] == "ok").all() and rows["scores"].map(len).eq(16).all()
     assert rows["evaluations"].between(40, 48).all()
-    measured = pd.read_parquet(fresh.path / "results/striped/metrics/spread/coin.parquet")
+    measured = pd.read_parquet(fresh.path / "results/striped/metrics/measured.parquet")
     assert measured["value"].gt(0).all() and set(measured["quantity"]) == {"spread"}
 
     wrong = yaml.safe_load(yaml.safe_dump(RUN))

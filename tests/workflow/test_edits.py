@@ -1,11 +1,11 @@
 """The edit matrix: after an edit exactly the jobs that depend on it would run again, and nothing else."""
 
 import copy
-import functools
 import json
 import os
 import re
 import shutil
+import time
 from collections import Counter
 from contextlib import contextmanager
 
@@ -13,7 +13,6 @@ import networkx
 import pytest
 
 from shapeline.config import validation
-from shapeline.operations.work import kind_of
 from shapeline.plan import code, runs, tracked
 from tests.unit.test_architecture import house
 from tests.workflow.conftest import TINY, Checkout
@@ -40,26 +39,15 @@ def scores(*labels: str, shards: int = 1) -> set:
     return {("attribute", f"{R}/scores/{label}/{i}-of-{shards}.parquet") for label in labels for i in range(shards)}
 
 
-def measured(metric: str, *labels: str) -> set:
-    return {("measure", f"{R}/metrics/{metric}/{label}.parquet") for label in labels}
+def measured(*labels: str) -> set:
+    """One job per label for the metrics that evaluate the model, whatever they are."""
+    return {("measure", f"{R}/metrics/measured/{label}.parquet") for label in labels}
 
 
-def measured_together(*labels: str) -> set:
-    """What one job measures of each label without the model; no error of the truth."""
-    return measured("cost", *labels) | measured("error", *(label for label in labels if label != "exact"))
-
-
-def compared() -> set:
-    """One job for all metrics: a second's work, and all that reads one of its files reads them all."""
-    return {("compare", f"{R}/metrics/{metric}.parquet") for metric in ("log_odds", "error", "cost")}
-
-
+# One job for all metrics that read scores alone, and one that compares: what reads one of their files reads them all.
+COMPARED = {("compare", f"{R}/metrics/compared.parquet")} | REPORT
+MEASURED = {("measure_scores", f"{R}/metrics/measured.parquet")} | COMPARED
 LABELS = ("exact", "kernel", "occlusion")
-
-
-def asked(*labels: str) -> set:
-    """The metric that asks the model, of labels, and what depends on it."""
-    return measured("log_odds", *labels) | compared() | REPORT
 
 
 def of_values() -> set:
@@ -81,7 +69,7 @@ def of_data() -> set:
 
 def of_label(label: str) -> set:
     """What depends on one label that is not the truth of the error metric."""
-    return scores(label) | measured("log_odds", label) | measured_together(label) | compared() | REPORT
+    return scores(label) | measured(label) | MEASURED
 
 
 @contextmanager
@@ -129,38 +117,14 @@ E_ = "experiments__tiny__"
         pytest.param(
             changed(**{E_ + "methods__more": {"method": "sample_shapley"}}), of_label("more"), id="new method"
         ),
-        pytest.param(
-            changed(**{E_ + "methods__occlusion": None}),
-            compared() | REPORT,
-            id="removed method",
-        ),
-        pytest.param(
-            changed(**{E_ + "metrics__error__top": 0.5}),
-            measured_together("kernel", "occlusion") | compared() | REPORT,
-            id="metric option",
-        ),
-        pytest.param(
-            changed(**{E_ + "metrics__efficiency": {}}),
-            measured_together(*LABELS)
-            | measured("efficiency", *LABELS)
-            | compared()
-            | {("compare", f"{R}/metrics/efficiency.parquet")}
-            | REPORT,
-            id="new metric",
-        ),
-        pytest.param(
-            changed(**{E_ + "metrics__log_odds": None}),
-            {job for job in compared() if "log_odds" not in job[1]} | REPORT,
-            id="removed metric that asks the model",
-        ),
+        pytest.param(changed(**{E_ + "methods__occlusion": None}), MEASURED, id="removed method"),
+        pytest.param(changed(**{E_ + "metrics__error__top": 0.5}), MEASURED, id="metric option"),
+        pytest.param(changed(**{E_ + "metrics__efficiency": {}}), MEASURED, id="new metric"),
+        pytest.param(changed(**{E_ + "metrics__log_odds": None}), COMPARED, id="removed metric that asks the model"),
         pytest.param(changed(**{E_ + "report": {"title": "Another title"}}), REPORT, id="report option"),
         pytest.param(
             changed(**{E_ + "shards": 3}),
-            scores("exact", "kernel", "occlusion", shards=3)
-            | measured("log_odds", "exact", "kernel", "occlusion")
-            | measured_together("exact", "kernel", "occlusion")
-            | compared()
-            | REPORT,
+            scores(*LABELS, shards=3) | measured(*LABELS) | MEASURED,
             id="shard count of one experiment",
         ),
         pytest.param(changed(**{E_ + "budget": 8}), of_label("kernel"), id="budget of the experiment"),
@@ -213,11 +177,11 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
         ("shapeline/engine/question.py", of_values()),
         ("shapeline/models/architectures.py", of_model()),
         ("shapeline/datasets/digits.py", of_data()),
-        ("shapeline/metrics/error.py", measured_together("kernel", "occlusion") | compared() | REPORT),
-        ("shapeline/metrics/loaders.py", asked(*LABELS)),
-        ("shapeline/statistics/comparison.py", compared() | REPORT),
+        ("shapeline/metrics/error.py", MEASURED),
+        ("shapeline/metrics/loaders.py", measured(*LABELS) | COMPARED),
+        ("shapeline/statistics/comparison.py", COMPARED),
         ("shapeline/report/figures/lines.py", REPORT | THEORY),
-        ("scripts/compare.py", compared() | REPORT),
+        ("scripts/compare.py", COMPARED),
     ],
 )
 def test_an_edited_module_runs_again_what_it_makes(tiny, name, expected):
@@ -245,8 +209,78 @@ def test_edits_of_what_decides_no_number_here_run_nothing(tiny):
 
 
 def rules_run(done) -> Counter:
-    """The jobs of a run by what they do, as Snakemake itself says it."""
-    return Counter(map(kind_of, re.findall(r"^(?:local)?rule ([\w-]+):", done.stderr, re.M)))
+    """The jobs of a run by their rule, as Snakemake itself says it."""
+    return Counter(re.findall(r"^(?:local)?rule ([\w-]+):", done.stderr, re.M))
+
+
+COMPUTED = re.compile(r" (?:rows of )?(\S+): (\d+) (?:rows |labels |)computed, (\d+) found$", re.M)
+
+
+def computed_rows(checkout, since: float) -> dict[str, list[int]]:
+    """How many rows each job since a moment computed and how many it found: by label of scores, by metric and label of
+    measurements that evaluate the model, and by metric, in labels, of the others."""
+    found = {}
+    for log in (checkout.path / "results/logs").glob("*/tiny/**/*.log"):
+        if log.stat().st_mtime >= since and (rule := log.relative_to(checkout.path).parts[2]) != "measure_scores":
+            label = log.parent.name if rule == "attribute" else log.stem
+            for what, new, old in COMPUTED.findall(log.read_text()):
+                name = label if rule == "attribute" else f"{what} {label}"
+                before = found.get(name, [0, 0])  # of other shards and models
+                found[name] = [before[0] + int(new), before[1] + int(old)]
+    log = checkout.path / "results/logs/measure_scores/tiny.log"
+    if log.stat().st_mtime >= since:
+        found |= {what: [int(new), int(old)] for what, new, old in COMPUTED.findall(log.read_text())}
+    return found
+
+
+@pytest.fixture(scope="module")
+def copied(tiny, tmp_path_factory) -> Checkout:
+    """A copy of the run, in which edits are run in earnest; what each computed stays in the row store."""
+    other = Checkout(tmp_path_factory.mktemp("edits") / "copy")
+    shutil.copytree(tiny.path, other.path, symlinks=True)  # with the files' times
+    return other
+
+
+def all_rows(labels=LABELS, number: int = 12) -> dict:
+    """The rows of labels and all that is measured of them."""
+    found = {label: number for label in labels} | {f"log_odds {label}": number for label in labels}
+    return found | {"error": sum(label != "exact" for label in labels), "cost": len(labels)}
+
+
+ROWS = [
+    ("method parameter", changed(**{E_ + "methods__kernel__budget": 8}), None, all_rows(["kernel"])),
+    ("new method", changed(**{E_ + "methods__more": {"method": "banzhaf"}}), None, all_rows(["more"])),
+    ("removed method", changed(**{E_ + "methods__occlusion": None}), None, {}),
+    ("the same method again", changed(**{E_ + "methods__again": {"method": "occlusion"}}), None, {}),
+    ("metric option", changed(**{E_ + "metrics__error__top": 0.5}), None, {"error": 2}),
+    ("option of a metric of the model", changed(**{E_ + "metrics__log_odds": {"fractions": [0.5]}}), None,
+     {f"log_odds {label}": 12 for label in LABELS}),
+    ("new metric", changed(**{E_ + "metrics__efficiency": {}}), None, {"efficiency": 3}),
+    ("another number of shards", changed(**{E_ + "shards": 3}), None, {}),
+    ("one more instance", changed(**{E_ + "instances": {"count": 13}}), None,
+     all_rows(number=1) | {"error": 2, "cost": 3}),
+    ("one more repeat", changed(**{E_ + "repeats": 2}), None, all_rows(["kernel"])),
+    ("one more training", changed(**{E_ + "seeds": 2}), None, all_rows() | {"error": 2, "cost": 0}),
+    # The scores are the same as before, and so are their measurements; the seconds are not, which some metrics read.
+    ("a design", None, "designs/sampled.py", {"kernel": 12, "error": 1, "cost": 1}),
+    ("the engine", None, "engine/question.py", all_rows()),
+    ("a metric", None, "metrics/error.py", {"error": 2}),
+    ("what loads the model", None, "metrics/loaders.py", {f"log_odds {label}": 12 for label in LABELS}),
+    ("the comparison", None, "statistics/comparison.py", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "module", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_an_edit_computes_its_own_rows_and_finds_the_others(copied, raw, module, expected):
+    files = [f"workflow/shapeline/{module}"] if module else []
+    with edited(copied, raw, files):
+        for name in files:
+            append(copied, name)
+        since = time.time()
+        copied.snakemake("metrics", "--cores", "2")
+        done = computed_rows(copied, since)
+        assert {name: new for name, (new, _) in done.items() if new} == {name: n for name, n in expected.items() if n}
+        assert all(old for name, (new, old) in done.items() if name not in expected)
 
 
 ENTRY = """
@@ -276,35 +310,31 @@ def test_a_new_dataset_and_an_edited_loader_are_run_and_nothing_else_is(tiny, tm
         assert file.stat().st_mtime_ns == (tiny.path / file.relative_to(other.path)).stat().st_mtime_ns
 
 
-def test_what_an_option_does_not_change_keeps_its_bytes(tiny, tmp_path):
-    """In a copy, and in earnest: one job measures a label by all metrics that ask no model."""
-    other = Checkout(tmp_path / "copy")
-    shutil.copytree(tiny.path, other.path, symlinks=True)
-    other.configure(changed(**{E_ + "metrics__error__top": 0.5}))
-    once = ("compare", "render_report", "render_index", "all")
-    done = other.snakemake("all", "--cores", "2", "--printshellcmds")
-    assert rules_run(done) == {"measure": 2, **dict.fromkeys(once, 1)}
-    files = [file.relative_to(tiny.path) for file in (tiny.path / R / "metrics").rglob("*.parquet")]
-    stayed = {str(file) for file in files if (tiny.path / file).read_bytes() == (other.path / file).read_bytes()}
-    error = {f"{R}/metrics/error.parquet", *(f"{R}/metrics/error/{label}.parquet" for label in ("kernel", "occlusion"))}
-    assert {str(file) for file in files} - stayed == error
+def test_files_made_of_rows_that_are_found_have_the_same_bytes(copied, tiny):
+    """Nothing that depends on them is rendered again."""
+    files = [file.relative_to(copied.path) for file in (copied.path / R).rglob("*.parquet") if "metrics" in file.parts]
+    copied.configure(TINY)
+    copied.snakemake("metrics", "--cores", "2", "--forcerun", "attribute")
+    for file in files:
+        if (tiny.path / file).exists():
+            assert (copied.path / file).read_bytes() == (tiny.path / file).read_bytes(), file
 
 
 def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
     """Modules that are loaded by name too, which a scan of imports does not see."""
     monkeypatch.chdir(tracked.PACKAGE.parents[1])
     config = validation.load(copy.deepcopy(TINY))
-    free = functools.partial(runs.free_metrics, config)
+
+    def measured_by(metrics, experiment):
+        return [file for name in metrics(config, experiment) for file in code.measure_code(config, experiment, name)]
+
     tracked_of = {
         "prepare_dataset": lambda given: code.prepare_code(config, given["dataset"]),
         "train_model": lambda given: code.train_code(config, given["model"]),
         "select_instances": lambda given: code.select_code(config, given["experiment"]),
         "attribute": lambda given: code.attribute_code(config, given["experiment"], given["label"]),
-        "measure": lambda given: [
-            file
-            for metric in ([given["metric"]] if "metric" in given else free(given["experiment"], given["label"]))
-            for file in code.measure_code(config, given["experiment"], metric)
-        ],
+        "measure": lambda given: measured_by(runs.model_metrics, given["experiment"]),
+        "measure_scores": lambda given: measured_by(runs.score_metrics, given["experiment"]),
         "compare": lambda given: tracked.sources(*code.script_modules("compare")),
     }
     # What the plumbing imports of itself, and what reads the kinds of data that this job has none of.
@@ -313,7 +343,7 @@ def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
     seen, lacking = set(), {}
     for file in (tiny.path.parent / "imported").glob("*.json"):
         job = json.loads(file.read_text())
-        rule = kind_of(job["rule"])
+        rule = job["rule"]
         if rule not in tracked_of:
             continue
         seen.add(rule)
@@ -353,7 +383,8 @@ def test_a_lost_record_with_an_edited_configuration_stops_and_names_what_is_stal
         with edited(tiny, changed(**{E_ + "metrics__efficiency": {}})):  # which the page lacks, as new as it is
             stopped = tiny.snakemake("-n", check=False)
             said = stopped.stdout + stopped.stderr
-            assert stopped.returncode and "rm results/reports/tiny.ipynb && snakemake" in said
+            files = f"{R}/metrics/measured.parquet {R}/metrics/compared.parquet results/reports/tiny.ipynb"
+            assert stopped.returncode and f"rm {files} && snakemake" in said
     finally:
         shutil.rmtree(kept)
         shutil.move(tiny.path / "elsewhere", kept)

@@ -95,6 +95,7 @@ def running(done):
     for name in shards(done):
         record(done, name).unlink()
     shutil.rmtree(done.path / SHARDS)
+    shutil.rmtree(done.path / "results/.rows")
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     with open(done.path / "said", "w") as said:
         process = subprocess.Popen(
@@ -129,6 +130,39 @@ def test_a_killed_worker_costs_its_shard_alone(running, undisturbed):
     assert_as_undisturbed(checkout, undisturbed)
 
 
+WAITS = """
+import time
+
+import numpy as np
+
+
+def slow(rows):
+    time.sleep(0.4)
+    score = np.asarray(rows, float).reshape(len(rows), -1).mean(1)
+    return np.stack([1 - score, score], 1)
+"""
+
+
+def test_a_killed_worker_loses_the_rows_of_its_last_seconds_alone(fresh):
+    raw = copy.deepcopy(TINY)
+    raw["models"]["cnn"] = {"dataset": "digits38", "source": "slow.py:slow", "framework": "function"}
+    raw["experiments"]["tiny"] |= {"methods": {"exact": {"method": "shapley"}}, "metrics": {"cost": {}}}
+    raw["experiments"]["tiny"] |= {"timing": "per_instance"}
+    (fresh.path / "slow.py").write_text(WAITS)
+    fresh.configure(raw)
+    fresh.snakemake("results/tiny/instances.parquet", "--cores", "1")
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    process = subprocess.Popen([BIN / "snakemake", "scores", "--cores", "1"], cwd=fresh.path, env=environment)
+    wait_for(lambda: [*fresh.path.glob("results/.rows/scores/*/*.parquet")] and workers_in(fresh))
+    workers_in(fresh)[0].kill()
+    assert process.wait(timeout=60)
+    fresh.snakemake("scores", "--cores", "1")
+    log = (fresh.path / "results/logs/attribute/tiny/exact/0-of-1.log").read_text()
+    computed, found = map(int, re.search(r": (\d+) computed, (\d+) found", log).groups())
+    assert computed + found == 12 and found and computed
+    assert len(scores.read(fresh.path / SHARDS)) == 12
+
+
 @GROUP
 def test_a_killed_snakemake_takes_its_workers_along_and_the_next_call_resumes(running, undisturbed):
     checkout, process = running
@@ -151,7 +185,7 @@ def test_a_killed_snakemake_takes_its_workers_along_and_the_next_call_resumes(ru
 
 
 @GROUP
-def test_an_interrupted_rerun_keeps_every_finished_file_and_the_same_command_finishes(done, undisturbed):
+def test_an_interrupted_rerun_keeps_every_row_and_the_same_command_finishes(done, undisturbed):
     raw = slow()
     raw["experiments"]["tiny"]["reference"] = "zero"
     done.configure(raw)
@@ -170,14 +204,17 @@ def test_an_interrupted_rerun_keeps_every_finished_file_and_the_same_command_fin
         process.kill()
         process.wait()
     after = shards(done)
-    assert set(after) == set(before)
-    kept = [name for name in before if after[name] == before[name]]
-    assert kept
+    assert [name for name in after if after[name] == before[name]]  # those whose jobs had not begun
     said = (done.path / "said").read_text()
     assert said.endswith("stopped; the same command goes on\n") and "Traceback" not in said and "Error" not in said
     done.snakemake(*command[1:])
     assert not {name for name, time_ns in shards(done).items() if before[name] == time_ns}
     assert "Nothing to be done" in done.snakemake("-n", "scores").stdout
+    done.configure(slow())  # and what was there before the edit is computed no more
+    done.snakemake(*command[1:])
+    assert_as_undisturbed(done, undisturbed)
+    logs = [log.read_text() for log in (done.path / "results/logs/attribute/tiny/exact").iterdir()]
+    assert len(logs) == 5 and all(": 0 computed, 1 found\n" in log for log in logs)
 
 
 @contextmanager
@@ -236,7 +273,7 @@ def test_a_damaged_model_is_named_and_trained_anew_to_the_same_scores(done, undi
     weights = done.path / "results/models/cnn/weights.safetensors"
     content, arrays = weights.read_bytes(), safetensors.numpy.load_file(weights)
     weights.write_bytes(content[: len(content) // 2])
-    (done.path / SHARDS / "2-of-5.parquet").unlink()  # what was made before needs no model
+    (done.path / SHARDS / "2-of-5.parquet").unlink()
     stopped = done.snakemake("scores", "--cores", "1", check=False)
     assert stopped.returncode
     assert re.search(
@@ -408,13 +445,15 @@ def test_prune_lists_and_removes_what_the_configuration_no_longer_names(tiny, tm
     checkout.configure(raw)
     files = {file for file in checkout.path.glob("results/**/occlusion*/**/*.parquet")}
     files |= set(checkout.path.glob("results/tiny/metrics/*/occlusion.parquet"))
-    assert len(files) == 4
+    [key] = scores.metadata(checkout.path / "results/tiny/scores/occlusion/0-of-1.parquet")["rows"]
+    files |= set(checkout.path.glob(f"results/.rows/scores/{key}/*.parquet"))
+    assert len(files) == 3
     listed = checkout.snakemake("-n", "prune")
-    assert "In results the configuration no longer names 4 file(s)" in listed.stdout + listed.stderr
+    assert "In results the configuration no longer names 3 file(s)" in listed.stdout + listed.stderr
     assert "results/tiny/scores/occlusion: 1 file(s)" in listed.stdout + listed.stderr
     assert all(map(os.path.exists, files))
     before = {file for file in checkout.path.glob("results/**/*") if file.is_file()}
-    assert "removed 4 file(s), " in checkout.snakemake("prune", "--cores", "1").stderr
+    assert "removed 3 file(s), " in checkout.snakemake("prune", "--cores", "1").stderr
     after = {file for file in checkout.path.glob("results/**/*") if file.is_file()}
     assert before - after == files
     assert not (checkout.path / "results/tiny/scores/occlusion").exists()

@@ -1,6 +1,7 @@
 """Jobs that ask a network for values alone run its graph, and import no framework; those of gradients import it."""
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -44,8 +45,8 @@ def test_removal_imports_no_framework_and_gradients_do(root, tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(IMPORTED.replace('startswith("shapeline.")', "isidentifier()"))
     told = {"PYTHONPATH": str(tmp_path / "site"), "IMPORTED": str(tmp_path / "imported")}
-    labels = ["kernel", "kernel@full", "gradient"]
-    measured = f"{RESULTS}/metrics/log_odds/gradient.parquet"
+    labels = ["kernel", "kernel@randomised", "gradient"]
+    measured = f"{RESULTS}/metrics/measured/gradient.parquet"
     checkout.snakemake("--cores", "2", *map(score_file, labels), measured, env=told)
 
     frameworks = {}
@@ -53,7 +54,7 @@ def test_removal_imports_no_framework_and_gradients_do(root, tmp_path):
         job = json.loads(file.read_text())
         name = " ".join([job["rule"], job["wildcards"].get("label", "")])
         frameworks[name] = {"torch", "tensorflow", "onnxruntime"} & set(job["modules"])
-    assert frameworks["attribute kernel"] == frameworks["attribute kernel@full"] == {"onnxruntime"}
+    assert frameworks["attribute kernel"] == frameworks["attribute kernel@randomised"] == {"onnxruntime"}
     assert frameworks["measure gradient"] == {"onnxruntime"}
     assert "torch" in frameworks["attribute gradient"]
     assert "torch" in scores.metadata(checkout.path / score_file("gradient"))["versions"]
@@ -65,6 +66,7 @@ def test_removal_imports_no_framework_and_gradients_do(root, tmp_path):
     before = scores.read(by_graph)
     (checkout.path / "results/models/mlp/model.onnx").unlink()
     by_graph.unlink()
+    shutil.rmtree(checkout.path / "results/.rows")
     checkout.snakemake("--cores", "2", score_file("kernel"))
     again = scores.read(by_graph)
     assert "torch" in scores.metadata(by_graph)["versions"]

@@ -39,7 +39,7 @@ SHAPES = {
 def test_several_labels_run_to_their_report(fresh):
     shutil.copy(two_shapes.__file__, fresh.path / "two_shapes.py")
     fresh.configure(SHAPES)
-    fresh.snakemake(*(f"results/shapes/metrics/{metric}.parquet" for metric in METRICS), "squares", "--cores", "2")
+    fresh.snakemake("results/shapes/metrics/compared.parquet", "squares", "--cores", "2")
     results = fresh.path / "results"
     card = json.loads((results / "models/net/card.json").read_text())
     assert card["test_accuracy"] > 0.9 and set(card["test_accuracy_by_label"]) == {"cross", "square"}
@@ -54,11 +54,12 @@ def test_several_labels_run_to_their_report(fresh):
         if label == "exact":
             gap = scores.matrix(rows).sum(1) - (rows["value_full"] - rows["value_empty"])
             np.testing.assert_allclose(gap, 0, atol=1e-3)
-    for metric in METRICS:
-        compared = pd.read_parquet(results / f"shapes/metrics/{metric}.parquet")
-        assert len(compared) and (compared["n"] <= 6).all()  # pictures are resampled, with both their labels
-    found = pd.read_parquet(results / "shapes/metrics/localization/exact.parquet")
-    known = found[found["quantity"] == "auprc"].set_index("instance")["value"]
+    compared = pd.read_parquet(results / "shapes/metrics/compared.parquet")
+    assert set(compared["metric"]) == set(METRICS)
+    assert (compared["n"] <= 6).all()  # pictures are resampled, with both their labels
+    found = pd.read_parquet(results / "shapes/metrics/measured.parquet")
+    of_exact = (found["quantity"] == "auprc") & (found["label"] == "exact")
+    known = found[of_exact].set_index("instance")["value"]
     assert (known.notna().groupby(level=0).sum() == chosen.groupby("instance")["label"].sum()).all()
     squares = pd.read_parquet(results / "squares/instances.parquet")
     assert (squares[["target", "label", "prediction"]] == 1).all(axis=None) and len(squares) == 3

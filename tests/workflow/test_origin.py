@@ -33,7 +33,7 @@ def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
     kept = tmp_path / "kernel.parquet"
     shutil.copy2(kernel, kept)
     put(copy.path / R / "scores/occlusion/0-of-1.parquet", kernel)
-    wanted = f"{R}/metrics/error/kernel.parquet"
+    wanted = f"{R}/metrics/measured.parquet"
     stopped = copy.snakemake("--forcerun", wanted, "--until", wanted, "--cores", "2", check=False)
     assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of label 'occlusion'" in stopped.stderr
 
@@ -45,6 +45,7 @@ def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
     stopped = copy.snakemake("--forcerun", wanted, "--until", wanted, "--cores", "2", check=False)
     assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of settings 'older'" in stopped.stderr
 
+    shutil.copy2(tiny.path / wanted, copy.path / wanted)  # which Snakemake removes of a job that failed
     page = ("results/reports/tiny.html", "--forcerun", "render_report", "--allowed-rules", "render_report")
     stopped = copy.snakemake(*page, "--cores", "1", check=False)
     assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of settings 'older'" in stopped.stderr
@@ -54,8 +55,7 @@ def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
 
     shutil.copy2(kept, kernel)
     put(kernel, kernel, other_model)
-    compared = f"{R}/metrics/cost.parquet"
-    stopped = copy.snakemake("--forcerun", compared, "--until", compared, "--cores", "2", check=False)
+    stopped = copy.snakemake("--forcerun", wanted, "--until", wanted, "--cores", "2", check=False)
     assert stopped.returncode
     assert f"{R}/scores/exact/0-of-1.parquet and {R}/scores/kernel/0-of-1.parquet are of other models" in stopped.stderr
     assert f"rm {R}/scores/exact/0-of-1.parquet {R}/scores/kernel/0-of-1.parquet && snakemake" in stopped.stderr

@@ -63,22 +63,22 @@ def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own)
         assert row["status"] == ("ok" if instance in given.index else "not in the file")
         if row["status"] == "ok":
             assert abs(row["scores"] - given.loc[instance]).max() < 1e-6
-    error = pd.read_parquet(results / "loans/metrics/error.parquet")
-    assert {"halves", "elsewhere", "kernel_shap"} == set(error["label"])
+    compared = pd.read_parquet(results / "loans/metrics/compared.parquet").set_index("metric")
+    assert {"halves", "elsewhere", "kernel_shap"} == set(compared.loc["error", "label"])
     for path in tables:
         assert (scores.read(checkout.path / path)["status"] == "ok").all()
     whole_words(folder, results)
     read = abs(scores.matrix(scores.read(results / "rule/scores/exact"))).max(0) > 1e-9
     assert read.tolist() == [False, True, True, False, True, False]  # income, debt, home: what rule.py reads
     assert json.loads((results / "models/shapes/card.json").read_text())["test_accuracy"] > 0.9
-    measured = pd.read_parquet(results / "loans/metrics/own.parquet")
+    measured = compared.loc["own"]
     assert set(measured["quantity"]) == {"spread"} and measured["mean"].between(1, 6).all()
     page = (results / "reports/loans.html").read_text()
     assert "spread" in page and "halves" in page and "evaluations unknown" in page and "far from the data" in page
 
     text = (folder / "halves.py").read_text()  # an edited method runs itself alone
     (folder / "halves.py").write_text(text + "\n")
-    said = checkout.snakemake("-n", "--cores", "1", "results/loans/metrics/error.parquet").stdout
+    said = checkout.snakemake("-n", "--cores", "1", "results/loans/metrics/compared.parquet").stdout
     assert "attribute (1)\n  loans: halves\n" in said
 
 

@@ -27,12 +27,13 @@ def test_randomised_models_are_trained_models_drawn_anew_and_explained_like_them
     card = json.loads((results / "models/cnn@full/card.json").read_text())
     assert card["name"] == "cnn@full" and card["drawn"] == ["6", "2", "0"] and card["settings"].pop("code")
     assert card["settings"] == {"seed": 0}
-    trained, drawn = (scores.read(results / "tiny/scores" / label) for label in ("kernel", "kernel@full"))
+    trained, drawn = (scores.read(results / "tiny/scores" / label) for label in ("kernel", "kernel@randomised"))
+    assert trained["randomised_layers"].isna().all() and (drawn["randomised_layers"] == 3).all()
     assert (trained[["instance", "target"]] == drawn[["instance", "target"]]).all(axis=None)
     assert (trained["value_full"] - drawn["value_full"]).abs().min() > 1e-3
-    said = scores.metadata(results / "tiny/scores/kernel@full/0-of-1.parquet")
-    assert said["settings"]["variant"] == "full"
-    found = pd.read_parquet(results / "tiny/metrics/randomisation.parquet")
+    said = scores.metadata(results / "tiny/scores/kernel@randomised/0-of-1.parquet")
+    assert said["settings"]["randomised"] == ["full"]
+    found = pd.read_parquet(results / "tiny/metrics/compared.parquet")
     alike = found[found["quantity"] == "rank_correlation"].set_index("label")
     assert (alike["x"] == 3).all() and alike["n"].tolist() == [6, 6]
     assert alike.loc["random", "low"] == 1 and alike.loc["kernel", "mean"] < 0.9  # random draws the same scores again
@@ -43,15 +44,15 @@ def test_randomised_models_are_trained_models_drawn_anew_and_explained_like_them
     assert again == {
         ("randomise_model", "results/models/cnn@top1/weights.safetensors"),
         ("randomise_model", "results/models/cnn@top1/card.json"),
-        *(("attribute", f"{R}/scores/{label}@top1/0-of-1.parquet") for label in ("kernel", "random")),
-        *(("measure", f"{R}/metrics/randomisation/{label}.parquet") for label in ("kernel", "random")),
-        ("compare", f"{R}/metrics/randomisation.parquet"),
+        *(("attribute", f"{R}/scores/{label}@randomised/0-of-1.parquet") for label in ("kernel", "random")),
+        ("measure_scores", f"{R}/metrics/measured.parquet"),
+        ("compare", f"{R}/metrics/compared.parquet"),
     }
     raw = sanity(["full"])
     raw["experiments"]["tiny"]["methods"]["kernel"]["budget"] = 8
     fresh.configure(raw)
     again = {job for job in fresh.pending() if "render" not in job[0] and "logs" not in job[1]}
     assert {path for rule, path in again if rule == "attribute"} == {
-        f"{R}/scores/{label}/0-of-1.parquet" for label in ("kernel", "kernel@full")
+        f"{R}/scores/{label}/0-of-1.parquet" for label in ("kernel", "kernel@randomised")
     }
     assert not {rule for rule, _ in again} & {"randomise_model", "train_model"}

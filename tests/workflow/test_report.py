@@ -63,7 +63,7 @@ def test_figures_and_their_numbers_lie_beside_every_page(tiny):
     [costs] = (reports / "index_files").glob("*_tiny_error_means_against_evaluations*.csv")
     assert costs.with_suffix(".svg").is_file()
     numbers = pd.read_csv(costs).set_index("label")
-    compared = pd.read_parquet(tiny.path / "results/tiny/metrics/error.parquet")
+    compared = pd.read_parquet(tiny.path / "results/tiny/metrics/compared.parquet")
     compared = compared[compared["quantity"] == "rmse"].set_index("label")
     for label in ("kernel", "occlusion"):
         assert numbers.loc[label, "mean"] == pytest.approx(compared.loc[label, "mean"], rel=1e-5)

@@ -24,21 +24,22 @@ def trained() -> dict:
 
 def test_trainings_differ_by_their_seed_and_are_explained_alike(fresh):
     fresh.configure(trained())
-    fresh.snakemake(f"{R}/metrics/error/occlusion@seed1.parquet", "--cores", "2")
+    fresh.snakemake(f"{R}/metrics/measured.parquet", "--cores", "2")
     cards = [json.loads((fresh.path / f"results/models/{name}/card.json").read_text()) for name in ("cnn", "cnn@seed1")]
     assert [card["name"] for card in cards] == ["cnn", "cnn@seed1"]
     assert [card["settings"]["seed"] for card in cards] == [0, 1] and cards[0]["history"] != cards[1]["history"]
     exact, occlusion = (
-        scores.read(fresh.path / R / "scores" / label).set_index("instance")
-        for label in ("exact@seed1", "occlusion@seed1")
+        scores.select_training(scores.read(fresh.path / R / "scores" / label), 1).set_index("instance")
+        for label in ("exact", "occlusion")
     )
     chosen = pd.read_parquet(fresh.path / R / "instances.parquet").set_index("instance")
     assert len(exact) == len(occlusion) == 4 and len(chosen) == 6
     chosen = chosen.loc[exact.index]
     assert (exact["target"] == chosen["prediction"]).all()  # the class that the first training predicts
     assert (exact["value_full"] - np.log(chosen["probability"])).abs().min() > 1e-4  # and is worth something else here
-    measured = pd.read_parquet(fresh.path / R / "metrics/error/occlusion@seed1.parquet")
-    assert (measured["label"] == "occlusion@seed1").all()
-    own = measured[measured["quantity"] == "rmse"].set_index("instance")["value"]
+    measured = pd.read_parquet(fresh.path / R / "metrics/measured.parquet")
+    assert (measured["label"] == "occlusion").all() and set(measured["training_seed"]) == {0, 1}
+    of_seed = (measured["quantity"] == "rmse") & (measured["training_seed"] == 1)
+    own = measured[of_seed].set_index("instance")["value"]
     expected = ((scores.matrix(exact) - scores.matrix(occlusion)) ** 2).mean(1) ** 0.5  # to the same training's
     assert own.loc[exact.index].to_numpy() == pytest.approx(expected, rel=1e-4)

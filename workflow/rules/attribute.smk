@@ -1,3 +1,4 @@
+# Priorities grow towards the page, so that an experiment that is begun is finished before the next one.
 rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
@@ -8,7 +9,9 @@ rule select_instances:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
     log:
         f"{RESULTS}/logs/select_instances/{{experiment}}.log",
-    priority: lambda w: turn(w.experiment)
+    benchmark:
+        f"{RESULTS}/benchmarks/select_instances/{{experiment}}.tsv"
+    priority: 1
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
@@ -32,7 +35,9 @@ rule attribute:
         scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
     log:
         f"{RESULTS}/logs/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.log",
-    priority: lambda w: turn_of_label(w.experiment, w.label)
+    benchmark:
+        f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.tsv"
+    priority: 1
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
@@ -45,8 +50,8 @@ rule attribute:
         ),
         values_alone=lambda w: int(plan.values_alone(CONFIG, w.experiment, w.label)),
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
-        values=lambda w: plan.values_folder(CONFIG, w.experiment),
-        same=lambda w: os.pathsep.join(plan.same_scores(CONFIG, w.experiment, w.label)),
+        store=STORE,
+        values=lambda w: int(CONFIG.experiments[w.experiment].cache),
     params:
         settings=lambda w: plan.attribute_job(CONFIG, w.experiment, w.label),
     script:

@@ -11,7 +11,6 @@ from shapeline.metrics.registry import METRICS
 from shapeline.operations import (
     estimates,
     interrupts,
-    kept,
     locks,
     made_with,
     prune,
@@ -56,13 +55,14 @@ if workflow.is_main_process and release_stale_locks():
 shell.prefix(interrupts.PREFIX)
 if workflow.is_main_process:
     interrupts.catch()
-    kept.put_back()
     plan.keep_parameters()
 
 CONFIG = read_config(config)
 RULES_FOLDER = workflow.current_basedir
 RESULTS = CONFIG.results
 GPU = 0 if CONFIG.device == "cpu" else 1
+# Rows that later jobs find again, whatever becomes of the files of this run.
+STORE = f"{RESULTS}/.rows" if CONFIG.row_store_gb else ""
 TERMINAL = (
     terminal.attach(workflow, CONFIG, lambda: made_with.lines(CONFIG))
     if workflow.is_main_process
@@ -77,10 +77,8 @@ wildcard_constraints:
     dataset="|".join(CONFIG.datasets),
     model="|".join(CONFIG.models),
     experiment="|".join(CONFIG.experiments),  # `index` beside the reports is none
-    label=r"\w+(@\w+)?",
+    label=r"\w+(@randomised)?",
     variant=r"full|top\d+",
-    number=r"\d+",
-    metric="|".join(METRICS),
     source=r"\w+",
     shard=r"\d+",
     shards=r"\d+",
@@ -93,7 +91,6 @@ onstart:
             check_frameworks(CONFIG, {job.wildcards.get("experiment") for job in jobs})
         except ShapelineError as error:
             sys.exit(f"{error}")
-    kept.keep(job.output for job in workflow.dag.needrun_jobs())
     print(
         work.line(CONFIG, workflow),
         *plan.not_here(CONFIG),
@@ -118,6 +115,7 @@ onstart:
 
 
 onsuccess:
+    prune.trim_rows(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
     if TERMINAL:
         TERMINAL.end(
             True,
@@ -130,6 +128,7 @@ onsuccess:
 
 
 onerror:
+    prune.trim_rows(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
     if TERMINAL:
         TERMINAL.end(False, f"{RESULTS}/reports/index.html", list)
 
@@ -140,27 +139,6 @@ def all_scores(experiment):
         for label in plan.labels(CONFIG, experiment)
         for file in plan.score_files(CONFIG, experiment, label)
     ]
-
-
-def turn(experiment):
-    """Pages are made in their order, so that the first is there to read while others are made, and what a later one
-    asks again is found; what much waits for goes before all but the first."""
-    return (
-        2 * (len(CONFIG.run) - CONFIG.run.index(experiment))
-        if experiment in CONFIG.run
-        else 0
-    )
-
-
-EARLY = 2 * len(CONFIG.run) - 1
-
-
-def turn_of_label(experiment, label):
-    """Of labels that ask the very same the first experiment's begins its scores and each other's ends them, which
-    finds the rows made."""
-    others = [turn(other) for other, _ in plan.same_labels(CONFIG, experiment, label)]
-    own = turn(experiment)
-    return own + (1 if own > max(others) else -1) if own and others else own
 
 
 def source_file(path):
@@ -182,16 +160,30 @@ def dataset_files(experiment):
     return {"arrays": files["arrays"], "dataset_card": files["card"]}
 
 
-def model_inputs(experiment, label=""):
-    """What it takes to load an experiment's model, if it has one, and data; of label@variant the derived model."""
-    model, variant = CONFIG.experiments[experiment].model, plan.split_label(label)[1]
+def model_inputs(experiment, label=None):
+    """What it takes to load an experiment's model, if it has one, and data; of a label all models that it explains."""
+    model = CONFIG.experiments[experiment].model
     if model is None:
         return dataset_files(experiment)
     return {
         **dataset_files(experiment),
-        **plan.model_files(CONFIG, f"{model}@{variant}" if variant else model),
+        **(
+            plan.explained_files(CONFIG, experiment, label)
+            if label
+            else plan.model_files(CONFIG, model)
+        ),
         "user": plan.user_files(CONFIG, experiment),
         "reference": plan.reference_file(CONFIG, experiment),
+    }
+
+
+def training_inputs(model, training_seed):
+    """What a model is trained on, whatever the seed."""
+    files = plan.prepared(CONFIG.models[model].dataset)
+    return {
+        **files,
+        "start": plan.start_file(CONFIG, model),
+        "own": plan.own(plan.train_code(CONFIG, model)),
     }
 
 
@@ -200,45 +192,31 @@ def model_card(experiment):
     return plan.model_files(CONFIG, model)["card"] if model else []
 
 
-def measured_by(w):
-    """The metrics of a job of measure: the one in its path, or all of its label that ask no model."""
-    if metric := w.get("metric"):
-        return [metric]
-    return plan.free_metrics(CONFIG, w.experiment, w.label)
-
-
-def measure_settings(w):
-    return {
-        metric: plan.measure_job(CONFIG, w.experiment, metric)
-        for metric in measured_by(w)
-    }
-
-
-def measure_inputs(w):
-    """The scores, and the truth or the model where a metric asks for them."""
-    metrics = measured_by(w)
-    files = {
-        name: [
-            file
-            for label in labels
-            for file in plan.score_files(CONFIG, w.experiment, label)
-        ]
-        for name, labels in plan.scores_behind(
-            CONFIG, w.experiment, w.label, metrics
-        ).items()
-    }
-    files["own"] = [
+def own_files(experiment, metrics):
+    """The user's files of functions that measure."""
+    return [
         file
         for metric in metrics
-        for file in plan.own(plan.measure_code(CONFIG, w.experiment, metric))
+        for file in plan.own(plan.measure_code(CONFIG, experiment, metric))
     ]
-    asked = [METRICS[metric] for metric in metrics]
-    if any(one.asks_randomised for one in asked):
-        files["randomised_cards"] = plan.randomised_cards(CONFIG, w.experiment)
-    if any(one.asks_model for one in asked):
-        files |= model_inputs(w.experiment, w.label)
-    elif any(one.asks_data for one in asked):
-        files |= dataset_files(w.experiment)
-    if any(one.asks_data for one in asked):
-        files["instances"] = f"{RESULTS}/{w.experiment}/instances.parquet"
-    return files
+
+
+def data_inputs(experiment):
+    """The data and the instances, where a metric that evaluates no model reads them."""
+    if not any(
+        METRICS[metric].asks_data for metric in plan.score_metrics(CONFIG, experiment)
+    ):
+        return {}
+    return {
+        **dataset_files(experiment),
+        "instances": f"{RESULTS}/{experiment}/instances.parquet",
+    }
+
+
+def randomised_scores(experiment):
+    return [
+        file
+        for label in plan.all_labels(CONFIG, experiment)
+        if plan.split_label(label)[1]
+        for file in plan.score_files(CONFIG, experiment, label)
+    ]

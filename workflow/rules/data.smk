@@ -3,6 +3,8 @@ rule fetch_source:
         file="data/raw/{source}/{file}",
     log:
         f"{RESULTS}/logs/fetch_source/{{source}}/{{file}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/fetch_source/{{source}}/{{file}}.tsv"
     conda:
         "../../envs/torch.yaml"
     threads: 1
@@ -25,7 +27,9 @@ rule prepare_dataset:
         card="data/prepared/{dataset}/card.json",
     log:
         f"{RESULTS}/logs/prepare_dataset/{{dataset}}.log",
-    priority: lambda w: EARLY + (w.dataset in plan.datasets_of(CONFIG, CONFIG.run[0]))
+    benchmark:
+        f"{RESULTS}/benchmarks/prepare_dataset/{{dataset}}.tsv"
+    priority: 1
     conda:
         "../../envs/torch.yaml"
     threads: 1

@@ -1,15 +1,18 @@
-# By one metric that asks the model.
+# One method by all metrics that evaluate the model.
 rule measure:
     input:
-        unpack(measure_inputs),
+        unpack(lambda w: model_inputs(w.experiment, w.label)),
+        scores=lambda w: plan.score_files(CONFIG, w.experiment, w.label),
+        instances=f"{RESULTS}/{{experiment}}/instances.parquet",
+        own=lambda w: own_files(w.experiment, plan.model_metrics(CONFIG, w.experiment)),
         script=script_file("measure"),
     output:
-        measured=f"{RESULTS}/{{experiment}}/metrics/{{metric}}/{{label}}.parquet",
+        measured=f"{RESULTS}/{{experiment}}/metrics/measured/{{label}}.parquet",
     log:
-        f"{RESULTS}/logs/measure/{{experiment}}/{{metric}}/{{label}}.log",
-    wildcard_constraints:
-        metric="|".join(metric for metric in METRICS if METRICS[metric].asks_model),
-    priority: lambda w: turn(w.experiment)
+        f"{RESULTS}/logs/measure/{{experiment}}/{{label}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/measure/{{experiment}}/{{label}}.tsv"
+    priority: 2
     conda:
         lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
@@ -21,85 +24,69 @@ rule measure:
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         values_alone=lambda w: int(
-            plan.values_alone(CONFIG, w.experiment, w.label, w.metric)
+            plan.values_alone(
+                CONFIG, w.experiment, w.label, plan.model_metrics(CONFIG, w.experiment)
+            )
         ),
-        asked=lambda w: plan.asked_of_scores(
-            CONFIG, w.experiment, w.label, measured_by(w)
-        ),
+        store=STORE,
+        asked=lambda w: plan.format_digests(CONFIG, w.experiment, [w.label]),
     params:
-        settings=measure_settings,
+        settings=lambda w: plan.measure_jobs(
+            CONFIG, w.experiment, plan.model_metrics(CONFIG, w.experiment)
+        ),
     script:
         "../scripts/measure.py"
 
 
-# By all metrics that ask none, with the scores of the model's other trainings: less work than to start a job for each.
-# A rule's files are fixed, and labels differ in theirs: a rule for the labels of an experiment that have the same.
-for experiment in CONFIG.experiments:
-    for number, (files, labels) in enumerate(
-        plan.measured_together(CONFIG, experiment)
-    ):
+# All methods by all metrics that read scores alone, or the data beside them.
+rule measure_scores:
+    input:
+        unpack(lambda w: data_inputs(w.experiment)),
+        scores=lambda w: all_scores(w.experiment),
+        randomised=lambda w: randomised_scores(w.experiment),
+        own=lambda w: own_files(w.experiment, plan.score_metrics(CONFIG, w.experiment)),
+        script=script_file("measure_scores"),
+    output:
+        measured=f"{RESULTS}/{{experiment}}/metrics/measured.parquet",
+    log:
+        f"{RESULTS}/logs/measure_scores/{{experiment}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/measure_scores/{{experiment}}.tsv"
+    priority: 2
+    conda:
+        lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+    threads: 1
+    resources:
+        device="cpu",
+        store=STORE,
+        asked=lambda w: plan.format_digests(
+            CONFIG, w.experiment, plan.all_labels(CONFIG, w.experiment)
+        ),
+    params:
+        settings=lambda w: plan.measure_jobs(
+            CONFIG, w.experiment, plan.score_metrics(CONFIG, w.experiment)
+        ),
+    script:
+        "../scripts/measure_scores.py"
 
-        rule:
-            name:
-                f"measure{work.OF}{experiment}-{number}"
-            input:
-                unpack(measure_inputs),
-                script=script_file("measure"),
-            output:
-                files,
-            log:
-                f"{RESULTS}/logs/measure/{{experiment}}/{{label}}.log",
-            wildcard_constraints:
-                experiment=experiment,
-                label="|".join(labels),
-            priority: turn(experiment)
-            conda:
-                plan.environment(CONFIG, CONFIG.experiments[experiment].model)
-            threads: 1
-            resources:
-                device="cpu",
-                framework=plan.job_libraries(
-                    CONFIG, CONFIG.experiments[experiment].model
-                ),
-                asked=lambda w: plan.asked_of_scores(
-                    CONFIG, w.experiment, w.label, measured_by(w)
-                ),
-            params:
-                settings=measure_settings,
-            script:
-                "../scripts/measure.py"
 
-    if plan.metric_names(CONFIG, experiment):
-
-        rule:
-            name:
-                f"compare{work.OF}{experiment}"
-            input:
-                measured=lambda w: [
-                    file
-                    for metric in plan.metric_names(CONFIG, w.experiment)
-                    for file in plan.metric_files(CONFIG, w.experiment, metric)
-                ],
-                script=script_file("compare"),
-            output:
-                [
-                    f"{RESULTS}/{{experiment}}/metrics/{metric}.parquet"
-                    for metric in plan.metric_names(CONFIG, experiment)
-                ],
-            log:
-                f"{RESULTS}/logs/compare/{{experiment}}.log",
-            wildcard_constraints:
-                experiment=experiment,
-            priority: turn(experiment)
-            conda:
-                "../../envs/report.yaml"
-            threads: 1
-            resources:
-                asked=lambda w: plan.asked_of_measured(CONFIG, w.experiment),
-            params:
-                settings=lambda w: {
-                    metric: plan.compare_job(CONFIG, w.experiment, metric)
-                    for metric in plan.metric_names(CONFIG, w.experiment)
-                },
-            script:
-                "../scripts/compare.py"
+rule compare:
+    input:
+        measured=lambda w: plan.measured_files(CONFIG, w.experiment),
+        script=script_file("compare"),
+    output:
+        compared=f"{RESULTS}/{{experiment}}/metrics/compared.parquet",
+    log:
+        f"{RESULTS}/logs/compare/{{experiment}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/compare/{{experiment}}.tsv"
+    priority: 3
+    conda:
+        "../../envs/report.yaml"
+    threads: 1
+    resources:
+        asked=lambda w: plan.format_measured_digests(CONFIG, w.experiment),
+    params:
+        settings=lambda w: plan.compare_job(CONFIG, w.experiment),
+    script:
+        "../scripts/compare.py"

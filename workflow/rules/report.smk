@@ -2,7 +2,7 @@ rule render_report:
     input:
         scores=lambda w: all_scores(w.experiment),
         metrics=lambda w: plan.compared_files(CONFIG, w.experiment),
-        measured=lambda w: plan.paired_files(CONFIG, w.experiment),
+        measured=lambda w: plan.measured_files(CONFIG, w.experiment),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         arrays=lambda w: dataset_files(w.experiment)["arrays"],
         dataset_card=lambda w: dataset_files(w.experiment)["dataset_card"],
@@ -21,12 +21,16 @@ rule render_report:
         parts=directory(f"{RESULTS}/reports/{{experiment}}_files"),
     log:
         f"{RESULTS}/logs/render_report/{{experiment}}.log",
-    priority: lambda w: turn(w.experiment)
+    benchmark:
+        f"{RESULTS}/benchmarks/render_report/{{experiment}}.tsv"
+    priority: 4
     conda:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        asked=lambda w: plan.asked_of_shown(CONFIG, w.experiment),
+        asked=lambda w: plan.format_digests(
+            CONFIG, w.experiment, plan.labels(CONFIG, w.experiment)
+        ),
     params:
         settings=lambda w: plan.report_job(CONFIG, w.experiment),
     script:
@@ -47,6 +51,8 @@ rule render_theory:
         parts=directory(f"{RESULTS}/reports/theory_files"),
     log:
         f"{RESULTS}/logs/render_theory.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/render_theory.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -63,6 +69,8 @@ rule measure_accuracy:
         f"{RESULTS}/accuracy/errors.parquet",
     log:
         f"{RESULTS}/logs/measure_accuracy.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/measure_accuracy.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -87,6 +95,8 @@ rule render_accuracy:
         parts=directory(f"{RESULTS}/reports/accuracy_files"),
     log:
         f"{RESULTS}/logs/render_accuracy.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/render_accuracy.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -110,6 +120,8 @@ rule render_index:
         parts=directory(f"{RESULTS}/reports/index_files"),
     log:
         f"{RESULTS}/logs/render_index.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/render_index.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1

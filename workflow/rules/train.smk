@@ -7,6 +7,8 @@ rule convert_weights:
         start=f"{RESULTS}/models/{{model}}/start.safetensors",
     log:
         f"{RESULTS}/logs/convert_weights/{{model}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/convert_weights/{{model}}.tsv"
     conda:
         "../../envs/torch.yaml"
     threads: 1
@@ -16,40 +18,30 @@ rule convert_weights:
 
 rule train_model:
     input:
-        arrays=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["arrays"],
-        card=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["card"],
-        start=lambda w: plan.start_file(CONFIG, w.model),
-        own=lambda w: plan.own(plan.train_code(CONFIG, w.model)),
+        unpack(lambda w: training_inputs(*plan.split_training(w.model))),
         script=script_file("train_model"),
     output:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
         card=f"{RESULTS}/models/{{model}}/card.json",
     log:
         f"{RESULTS}/logs/train_model/{{model}}.log",
-    priority: lambda w: EARLY + (w.model == CONFIG.experiments[CONFIG.run[0]].model)
+    benchmark:
+        f"{RESULTS}/benchmarks/train_model/{{model}}.tsv"
+    wildcard_constraints:
+        model=rf"({'|'.join(CONFIG.models)})(@seed\d+)?",
+    priority: 1
     conda:
-        lambda w: plan.environment(CONFIG, w.model)
+        lambda w: plan.environment(CONFIG, plan.split_training(w.model)[0])
     threads: 1  # more would give other weights in a run on more cores
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: plan.job_libraries(CONFIG, w.model),
+        framework=lambda w: plan.job_libraries(CONFIG, plan.split_training(w.model)[0]),
     params:
-        settings=lambda w: plan.train_job(CONFIG, w.model),
+        settings=lambda w: plan.train_job(CONFIG, *plan.split_training(w.model)),
     script:
         "../scripts/train_model.py"
-
-
-# The same model by another seed, for the share of the variance that a training has.
-use rule train_model as train_again with:
-    output:
-        weights=f"{RESULTS}/models/{{model}}@seed{{number}}/weights.safetensors",
-        card=f"{RESULTS}/models/{{model}}@seed{{number}}/card.json",
-    log:
-        f"{RESULTS}/logs/train_again/{{model}}@seed{{number}}.log",
-    params:
-        settings=lambda w: plan.train_job(CONFIG, w.model, int(w.number)),
 
 
 rule randomise_model:
@@ -63,6 +55,8 @@ rule randomise_model:
         card=f"{RESULTS}/models/{{model}}@{{variant}}/card.json",
     log:
         f"{RESULTS}/logs/randomise_model/{{model}}@{{variant}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/randomise_model/{{model}}@{{variant}}.tsv"
     conda:
         lambda w: plan.environment(CONFIG, w.model)
     threads: 1

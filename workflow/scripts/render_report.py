@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-from shapeline import scores
 from shapeline.metrics import origin
 from shapeline.operations import jobs
 from shapeline.report import rendering
@@ -13,13 +12,9 @@ jobs.start(snakemake, "report")
 settings, given = snakemake.params.settings, snakemake.input
 by_label = {label: [path for path in given.scores if Path(path).parent.name == label] for label in settings["order"]}
 settings = settings | settings.get("report", {}) | {"settings_digest": digest(settings)}
-measured = {}
-for path in given.measured:
-    measured.setdefault(Path(path).parent.name, []).append(path)
 asked = origin.from_text(snakemake.resources.asked)
 origin.check_scores(given.scores, snakemake.wildcards.experiment, asked)
-of_trainings = [file for path in given.measured for file in scores.metadata(path)["scores"]]
-origin.check_ends(dict.fromkeys([*given.scores, *of_trainings]))
+origin.check_ends(given.scores)
 parameters = {
     "experiment": snakemake.wildcards.experiment,
     "root": str(Path(given.instances).parent),
@@ -29,8 +24,8 @@ parameters = {
     "dataset": str(Path(given.arrays).parent),
     "instances": given.instances,
     "scores": by_label,
-    "metrics": {Path(path).stem: path for path in given.metrics},
-    "measured": measured,
+    "metrics": given.metrics[0] if given.metrics else "",
+    "measured": [*given.measured],
 }
 pages = snakemake.output.html, snakemake.output.notebook
 rendering.render(given.notebook, parameters, *pages, metadata={"settings_digest": settings["settings_digest"]})

@@ -22,7 +22,7 @@ if is_ready or settings.get("training", {}).get("epochs") == 0:
     card = ready.measured(model.to(device), dataset)
 else:
     model.predict(dataset.inputs[:16])  # where its outputs are no logits it says so before the training, not after
-    key = f"models.{snakemake.wildcards.model}.training"
+    key = f"models.{snakemake.wildcards.model.partition('@')[0]}.training"
     chosen = settings.get("training", {})
     card = training.fit(model, dataset, chosen, settings["seed"], device, initialise=not start, key=key)
 storage.save(model, snakemake.output.weights)

@@ -1,4 +1,4 @@
-"""The Parquet score file (schema version 2): write it whole or not at all, read a shard or one complete set."""
+"""The Parquet score file (schema version 3): write it whole or not at all, read a shard or one complete set."""
 
 import contextlib
 import json
@@ -14,12 +14,14 @@ import pyarrow.parquet as pq
 from shapeline.errors import ShapelineError, describe_missing
 from shapeline.files import atomic
 
-VERSION = 2
+VERSION = 3
 KEY = b"shapeline"
 SCHEMA = pa.schema(
     [
         ("instance", pa.int64()),
         ("target", pa.int32()),
+        ("training_seed", pa.int16()),  # 0: the model itself; 1, 2, ...: the same trained by other seeds
+        ("randomised_layers", pa.int16()),  # last layers whose weights were drawn anew; null for a trained model
         ("repeat", pa.int16()),
         ("budget", pa.float32()),  # multiple of d; null for a fixed-cost design, and where a row ends when good enough
         ("scores", pa.list_(pa.float32())),
@@ -36,9 +38,14 @@ SCHEMA = pa.schema(
         ("extra", pa.string()),
     ]
 )
+# The key of a row; a score file has each once.
+KEYS = ["instance", "target", "training_seed", "randomised_layers", "repeat", "budget"]
+LATER = {"training_seed", "randomised_layers", "uncertainty", "pairs", "pairs_uncertainty"}  # columns of later schemas
 MEASURED = pa.schema(
     [
+        ("metric", pa.string()),
         ("label", pa.string()),
+        ("training_seed", pa.int16()),
         ("instance", pa.int64()),
         ("repeat", pa.int16()),
         ("quantity", pa.string()),
@@ -50,13 +57,19 @@ SHARD = re.compile(r"(\d+)-of-(\d+)\.parquet")
 
 
 def write(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
-    """Write the rows (columns of SCHEMA; absent ones are null) and the metadata as one score file."""
-    absent = {name: None for name in SCHEMA.names if name not in rows}
+    """Write the rows (columns of SCHEMA; absent ones are null, `training_seed` 0) and the metadata as a score file."""
+    absent = {name: 0 if name == "training_seed" else None for name in SCHEMA.names if name not in rows}
     write_table(
         path,
         pa.Table.from_pandas(rows.assign(**absent), SCHEMA, preserve_index=False),
         {"schema_version": VERSION, **metadata},
     )
+
+
+def write_measured(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
+    """Write measurements (columns of MEASURED) and the metadata as one file."""
+    table = pa.Table.from_pandas(rows, MEASURED, preserve_index=False)
+    write_table(path, table, {"schema_version": VERSION, **metadata})
 
 
 def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
@@ -112,21 +125,27 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
         path = _shards(Path(path)) if Path(path).is_dir() else [path]
     frames = []
     for shard in path:
-        frames.append(_of_this_version(read_table(shard)))
+        frames.append(_upgrade(read_table(shard), shard))
         if list(frames[-1]) != SCHEMA.names:
             raise ShapelineError(f"{shard} is no score file; remove it and run again, which makes it anew")
-    frame = pd.concat(frames, ignore_index=True)
-    return frame.sort_values(["instance", "target", "repeat", "budget"], ignore_index=True)
+    rows = pd.concat(frames, ignore_index=True).astype({"randomised_layers": "Int16"})
+    return rows.sort_values(KEYS, ignore_index=True)
 
 
-def _of_this_version(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the columns of SCHEMA, where they lack what came later."""
-    came = ("uncertainty", "pairs", "pairs_uncertainty")
-    for later in (came[2:], came[1:], came):
-        if list(rows) == [name for name in SCHEMA.names if name not in later]:
-            for name in later:
-                rows.insert(SCHEMA.names.index(name), name, None)
-    return rows
+def _upgrade(rows: pd.DataFrame, path: str | Path) -> pd.DataFrame:
+    """Return the rows of a file of an earlier schema with the columns of SCHEMA; before version 3 the label in the
+    file's metadata names the training seed."""
+    absent = [name for name in SCHEMA.names if name not in rows]
+    if not absent or not LATER.issuperset(absent):
+        return rows
+    seed = int(str(metadata(path).get("label")).partition("@seed")[2] or 0)
+    return rows.assign(**{name: seed if name == "training_seed" else None for name in absent})[SCHEMA.names]
+
+
+def select_training(rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:
+    """Return the rows that explain the model as this seed trained it, without those of randomised models."""
+    chosen = (rows["training_seed"] == training_seed) & rows["randomised_layers"].isna()
+    return rows if chosen.all() else rows[chosen].reset_index(drop=True)
 
 
 def final(rows: pd.DataFrame) -> pd.DataFrame:
@@ -137,7 +156,8 @@ def final(rows: pd.DataFrame) -> pd.DataFrame:
 def succeeded(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows that succeeded; of a record with several labels none if one failed, for a mean over the others is not
     what another method's is of."""
-    fine = rows.assign(fine=rows["status"] == "ok").groupby(["instance", "repeat", "budget"], dropna=False)["fine"]
+    keys = [key for key in KEYS if key != "target" and key in rows]
+    fine = rows.assign(fine=rows["status"] == "ok").groupby(keys, dropna=False)["fine"]
     return rows[fine.transform("all")].reset_index(drop=True)
 
 
@@ -189,7 +209,7 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
     except ImportError as error:
         raise ShapelineError(f"to_shap: {describe_missing('shap')}") from error
     rows, names = _with_names(source, names)
-    rows = final(rows[rows["status"] == "ok"])
+    rows = final(select_training(rows[rows["status"] == "ok"]))
     sizes = {len(row) for row in rows["scores"]}
     if len(sizes) != 1:
         raise ShapelineError(f"to_shap: the instances have {sorted(sizes) or 'no'} features; give those of one number")

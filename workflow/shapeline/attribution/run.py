@@ -14,12 +14,12 @@ from shapeline.attribution.clock import Moment
 from shapeline.attribution.explanation import Explanation, blank
 from shapeline.attribution.rounds import Rounds
 from shapeline.attribution.time_limit import limited
+from shapeline.attribution.value_store import ValueStore
 from shapeline.datasets.loading import Dataset
 from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.draws import at_a_time, draws
 from shapeline.designs.stopping import Until
-from shapeline.engine.cache import Cache
 from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError, about, among, first_line, unsupported
 from shapeline.game import features as feature_kinds
@@ -52,8 +52,9 @@ class Options:
     draws: what seeds each instance's own draws with the seed; the ids by default.
     on_error: "record" makes a MethodFailure a row with its status, "fail" raises it.
     progress: called with the instances done and the evaluations made.
-    cache: of this question's model, data, features, reference and value; `evaluations` are what the method asks,
-    and `seconds` what that took, in this run or when it was kept.
+    save: called with the positions of a chunk of instances and their explanations, one per budget.
+    values: of this question's coalitions, and `addresses` of the instances among them; `evaluations` are what the
+    method asks, and `seconds` what that took, in this run or when it was kept.
     dataset: whose training part the methods of labelled points read; all_points: all of it.
     background: reference of a method that makes scores itself, in place of the question's.
     device: of what is computed beside the model.
@@ -68,7 +69,9 @@ class Options:
     draws: Sequence[object] | None = None
     on_error: str = "record"
     progress: Callable[[int, int], None] | None = None
-    cache: Cache | None = None
+    save: Callable[[np.ndarray, list[Explanation]], None] | None = None
+    values: ValueStore | None = None
+    addresses: Sequence[str] = ()
     dataset: Dataset | None = None
     all_points: bool = False
     background: Reference | None = None
@@ -80,7 +83,8 @@ class Options:
 @dataclass(frozen=True)
 class _Run:
     """A method on its instances. results: of the budgets that have a design; spent (n,): seconds of all of them, and
-    reused (n,): those that values of the cache took when they were made.
+    reused (n,): those that stored values took when they were evaluated. addresses (n,): of the instances in the store
+    of values. positions (n,): of the instances among those that were given.
 
     asks: from a chunk to what it is asked. function, given: of a method that makes scores itself; it is called with
     those of `given` that it names.
@@ -91,6 +95,8 @@ class _Run:
     targets: np.ndarray
     ids: np.ndarray
     draws: np.ndarray
+    addresses: np.ndarray
+    positions: np.ndarray
     options: Options
     asks: Callable[[slice], Asked | Rounds]
     results: list[Explanation]
@@ -136,12 +142,12 @@ def attribute(
     spent = np.full(len(inputs), began.since(waits(question, options)) / max(len(inputs), 1))
     function, given = (None, {}) if designs else _scorer(method, settings, question, options, budget)
     own = designed
+    addresses, positions = np.asarray(options.addresses, dtype=object), np.arange(len(inputs))
     if order is not None:
-        inputs, targets, ids, named = inputs[order], targets[order], ids[order], named[order]
-        own = [each.at(order) for each in designed]
-    run = _Run(
-        question, inputs, targets, ids, named, options, asks, own, spent, 0 * spent, function, given, method.exact
-    )
+        inputs, targets, ids, named, positions = (each[order] for each in (inputs, targets, ids, named, positions))
+        own, addresses = [each.at(order) for each in designed], addresses[order] if len(addresses) else addresses
+    of_instances = inputs, targets, ids, named, addresses, positions
+    run = _Run(question, *of_instances, options, asks, own, spent, 0 * spent, function, given, method.exact)
     _explain_all(run, _chunk_size(method, designs, inputs, options, order is not None))
     if order is not None:
         for result, in_order in zip(designed, own, strict=True):
@@ -180,6 +186,9 @@ def _explain_all(run: _Run, step: int) -> None:
             planned = run.function is None and isinstance(asked, Asked)
             made += asked.masks.shape[-2] * (part.stop - part.start) if planned else 0
             run.options.progress(part.stop, made if planned else _evaluations(run.results, part.stop))
+        if run.options.save and len(run.results) == len(run.options.budgets):
+            places = np.arange(part.start, part.stop)
+            run.options.save(run.positions[places], [result.at(places) for result in run.results])
         del asked  # with its designs, before the next chunk's are made
 
 
@@ -212,7 +221,7 @@ def _designs(
                 raise NO_FEATURES
             spend = _spend(settings, features, budget)
             if METHODS[settings["method"]].is_design:
-                make = size_of if _is_random(METHODS[settings["method"]], settings) else design_of
+                make = size_of if METHODS[settings["method"]].is_random(settings) else design_of
                 designs.append((spend, make(_parameters(settings, options), features, spend, options.seed)))
             elif spend:
                 count = evaluations_of(spend, features.d)
@@ -237,7 +246,7 @@ def _asks(
     a design serves all. A sampled design is drawn for every instance."""
     method = METHODS[settings["method"]]
     reader = _reader(method.reads, settings)
-    if not _is_random(method, settings):
+    if not (method.is_design and method.is_random(settings)):
         every = shared([design for _, design in designs], features.d, reader)
         return lambda part: every, None
     most = max(design.evaluations for _, design in designs)
@@ -403,10 +412,10 @@ def _in_rounds(run: _Run, part: slice, asked: Rounds) -> tuple[Answer, np.ndarra
 
 def _values(run: _Run, places: slice | np.ndarray, asked: np.ndarray) -> np.ndarray:
     """Values (m, K) of the coalitions asked (K, d) or (m, K, d) on instances; NaN without a model."""
-    inputs, targets, ids = run.inputs[places], run.targets[places], run.ids[places]
+    inputs, targets = run.inputs[places], run.targets[places]
     if run.question.model is None:
         return np.full((len(inputs), asked.shape[-2]), np.nan)
-    if run.options.cache is None or run.function is not None:
+    if run.options.values is None or run.function is not None:
         return run.question.values(inputs, asked, targets)
 
     def evaluate(rows: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, float]:
@@ -415,12 +424,7 @@ def _values(run: _Run, places: slice | np.ndarray, asked: np.ndarray) -> np.ndar
             made = run.question.values(inputs[rows], masks, targets[rows])
         return made, began.since(waits(run.question, run.options))
 
-    if asked.ndim == 3:
-        values, reused, took = run.options.cache.drawn(ids, targets, asked, evaluate)
-    else:
-        values, reused, took = run.options.cache.values(
-            ids, targets, asked, lambda rows, columns: evaluate(rows, asked[columns])
-        )
+    values, reused, took = run.options.values.values(run.addresses[places], asked, evaluate)
     run.reused[places] += took
     for i, number in zip(np.arange(len(run.ids))[places], reused, strict=True):
         extra = run.results[-1].extra[i]
@@ -482,11 +486,3 @@ def _store(run: _Run, part: slice, result: Explanation, answer: Answer, asked: A
 def _evaluations(results: Sequence[Explanation], stop: int) -> int:
     """Made of the first instances, of all budgets."""
     return sum(int(result.evaluations[:stop].sum()) for result in results)
-
-
-def _is_random(method: Method, parameters: dict) -> bool:
-    """Whether by these parameters a design is drawn, and so each instance has one of its own."""
-    if method.takes is not None:
-        return "seed" in method.takes
-    drawn = parameters.get(method.random) if isinstance(method.random, str) else method.random
-    return method.is_design and bool(drawn)

@@ -58,6 +58,23 @@ class Subject:
         own = None if feature_kinds.varies(settings) else feature_kinds.build(settings, self.dataset.card)
         return dataclasses.replace(self, features=own, feature_settings=settings)
 
+    def with_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "Subject":
+        """Return the same with the model of a file of weights.
+
+        by_graph: run it by the graph beside its weights, where there is one of them. trained_on: the card of the
+        model's data, where these are others. Raises ShapelineError for a model that does not fit the data.
+        """
+        model = (graph_file.read(weights) if by_graph else None) or storage.load(weights, self.device)
+        if trained_on:
+            fits.check(model.sizes, json.loads(Path(trained_on).read_text(encoding="utf-8")), self.dataset.card)
+        read, made = model.vocabulary_digest, self.dataset.card.get("vocabulary_digest")
+        if read != made:
+            raise ShapelineError(
+                f"model {weights}: it was trained on another vocabulary ({read}) than that of "
+                f"{self.folder / 'arrays.npz'} ({made}); remove the weights and train it again"
+            )
+        return dataclasses.replace(self, model=model)
+
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
         """Inputs (n, *input_shape) of selected instances; a text of one's own, at row -1, becomes its tokens."""
         return self._of(selected, self.dataset.inputs, document_files.encode)
@@ -89,9 +106,7 @@ def load_subject(
 ) -> Subject:
     """Load the prepared data and, where there are weights, the model.
 
-    settings: features and reference (default mean), seed. trained_on: the card of the model's data, where these are
-    others; data that do not fit them raise a ShapelineError. by_graph: run the model by the graph beside its weights,
-    where there is one of them.
+    settings: features and reference (default mean), seed. trained_on, by_graph: as of `Subject.with_model`.
     """
     dataset = loading.load(Path(arrays).parent)
     kind = settings["features"]
@@ -102,19 +117,12 @@ def load_subject(
         "folder": Path(arrays).parent,
         "device": device,
     }
+    subject = Subject(model=None, reference=None, **shared)
     if not weights:
-        return Subject(model=None, reference=None, **shared)
-    model = (graph_file.read(weights) if by_graph else None) or storage.load(weights, device)
-    if trained_on:
-        fits.check(model.sizes, json.loads(Path(trained_on).read_text(encoding="utf-8")), dataset.card)
-    read, made = model.vocabulary_digest, dataset.card.get("vocabulary_digest")
-    if read != made:
-        raise ShapelineError(
-            f"model {weights}: it was trained on another vocabulary ({read}) than that of {arrays} ({made}); "
-            "remove the weights and train it again"
-        )
+        return subject
+    subject = subject.with_model(weights, by_graph, trained_on)
     reference = references.build(settings.get("reference", "mean"), dataset, settings["seed"])
-    return Subject(model=model, reference=reference, **shared)
+    return dataclasses.replace(subject, reference=reference)
 
 
 def form_for(path: str, subject: Subject, device: str, settings: dict | None = None) -> Form | None:

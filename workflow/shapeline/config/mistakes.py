@@ -20,11 +20,12 @@ NUMBERS = {"int_type": "a whole number", "float_type": "a number"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke", "prune", "doctor")
 RULES = (
-    *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "train_again", "randomise_model"),
+    *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "randomise_model"),
     *(
         "select_instances",
         "attribute",
         "measure",
+        "measure_scores",
         "compare",
         "render_report",
         "measure_accuracy",

@@ -381,7 +381,7 @@ class Experiment(Strict):
     )
     compile: bool = Field(False, description="torch: coalitions' values by torch.compile, which takes a minute first.")
     cache: bool = Field(
-        False, description="Keep values of coalitions in results/<experiment>/values, which methods then share."
+        False, description="Keep values of coalitions in the row store, too, so that methods share them."
     )
     shards: Literal["auto"] | Positive | None = Field(
         None, description="Score files a label; run-wide `shards` by default."
@@ -417,6 +417,12 @@ class Config(Strict):
     )
     jobs_per_gpu: Positive = Field(1, description="Jobs that share a GPU; --resources gpu still counts GPUs.")
     shards: Literal["auto"] | Positive = Field("auto", description="Score files a label, each a job of its own.")
+    row_store_gb: float = Field(
+        20.0,
+        ge=0,
+        description="Gigabytes of computed rows that `results/.rows` keeps for later runs, those last used first; "
+        "0: none.",
+    )
     versions: Literal["tell", "strict"] = Field(
         "tell",
         description="Packages that can change a number in other versions than scores were made with. tell: a line at "

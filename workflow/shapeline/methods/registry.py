@@ -131,6 +131,12 @@ class Method:
         """Whether scores by these parameters are what is positive alone."""
         return not parameters.get(self.one_sided) if isinstance(self.one_sided, str) else self.one_sided
 
+    def is_random(self, parameters: dict[str, Any]) -> bool:
+        """Whether scores by these parameters depend on a seed."""
+        if self.takes is not None:
+            return "seed" in self.takes
+        return bool(parameters.get(self.random)) if isinstance(self.random, str) else self.random
+
     def gradients_of(self, entry: Parameters) -> int:
         """The gradients that an entry takes of an instance; 0 of a method that takes none."""
         return getattr(entry, self.gradients) if isinstance(self.gradients, str) else self.gradients

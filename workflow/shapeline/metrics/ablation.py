@@ -22,6 +22,7 @@ def measure(
     seed: int = 0,
     sizes: int = SIZES,
     progress=None,
+    longest: int | None = None,
 ) -> pd.DataFrame:
     """Logit and probability of the target, as a share of the whole input's, without the top k positive features.
 
@@ -32,7 +33,7 @@ def measure(
     buckets: features and the positions of the rows that have them.
     seed: equal scores are removed in random order, by a seed an instance.
     sizes: k runs over at most so many whole numbers from 1 to d, evenly on a logarithmic axis; where d differs by
-    instance it is that of the instance with the most.
+    instance it is that of the instance with the most, `longest` where other rows are measured apart.
     progress: called with the instances done and the evaluations made.
 
     Only features of positive score are removed, so a curve is level once all of its own are gone. Quantities `logit`
@@ -40,7 +41,7 @@ def measure(
     logarithmic axis. Where the logit of the whole input is not positive, its shares mean nothing and are NaN. The model
     is asked twice, for the engine gives one of the two at a time.
     """
-    most = max(features.d for features, _ in buckets)
+    most = longest or max(features.d for features, _ in buckets)
     counts = np.unique(np.round(np.geomspace(1, most, sizes)).astype(int))
     along = np.log(counts / counts[0]) / max(np.log(counts[-1] / counts[0]), 1e-300)
     frames, done, made = [], 0, 0

@@ -14,7 +14,7 @@ from shapeline.errors import ShapelineError
 
 TOLERANCE = 1e-4  # of an end's value, beside 1: how far two labels may differ
 ENDS = ("value_full", "value_empty")
-KEYS = ["instance", "target"]
+KEYS = ["instance", "target", "training_seed", "randomised_layers"]
 
 
 def check(path: str | Path, **asked: object) -> None:
@@ -45,14 +45,18 @@ def from_text(text: str) -> dict[str, str]:
     return dict(part.split(":") for part in text.split(",") if part)
 
 
-def measured_at(path: str | Path) -> tuple[str, str]:
-    """The metric and the label, with its training, of a file of measurements, by its path."""
-    return Path(path).parent.name, Path(path).stem
+def check_measured(paths: Iterable[str | Path], experiment: str, digests: Mapping[str, str]) -> None:
+    """Stop where files of measurements are not of this experiment, of the label of their path, or of the settings whose
+    digests are given: of `model` for those of a label, of `scores` for those of all labels."""
+    for path in map(Path, paths):
+        label = path.stem if path.parent.name == "measured" else None
+        wanted = digests["model" if label else "scores"]
+        check(path, experiment=experiment, label=label, settings_digest=wanted)
 
 
 def check_ends(paths: Iterable[str | Path]) -> None:
-    """Stop where two labels of one variant of the model do not say the same of it on the same instance: they were made
-    by other weights, code, packages or devices, and cannot be compared.
+    """Stop where two labels do not say the same of one model on the same instance: they were made by other weights,
+    code, packages or devices, and cannot be compared.
 
     paths: score files of one experiment. Only labels with the same features share their empty input. Raises
     ShapelineError with both files.
@@ -63,8 +67,8 @@ def check_ends(paths: Iterable[str | Path]) -> None:
     rows = pd.concat(found, ignore_index=True)
     for column in ENDS:
         there = rows[rows[column].notna()]
-        keys = [*KEYS, "variant", *(["features"] if column == "value_empty" else [])]
-        first = there.groupby(keys, sort=False)[[column, "file"]].transform("first")
+        keys = [*KEYS, *(["features"] if column == "value_empty" else [])]
+        first = there.groupby(keys, sort=False, dropna=False)[[column, "file"]].transform("first")
         apart = (there[column] - first[column]).abs() > there["tolerance"] * (1 + first[column].abs())
         if apart.any():
             mine, known = there[apart].iloc[0], first[apart].iloc[0]
@@ -86,7 +90,6 @@ def _ends(path: Path) -> pd.DataFrame:
     rows = rows[rows["status"] == "ok"].drop_duplicates(KEYS).drop(columns="status")
     return rows.replace([np.inf, -np.inf], np.nan).assign(
         file=str(path),
-        variant=path.parent.name.partition("@")[2],
         features=json.dumps(settings.get("method", {}).get("features"), sort_keys=True),
         tolerance=BFLOAT16_TOLERANCE if settings.get("precision") == "bfloat16" else TOLERANCE,
     )

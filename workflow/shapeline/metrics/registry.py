@@ -111,6 +111,8 @@ class Metric:
     moves_inputs: bool = False  # by a little, and explains them anew
     lacks: str = ""  # what it would ask of a regression, which has none
     reads_snapshots: bool = False
+    reads_all_rows: bool = False  # of a label at once: what it says of one instance may depend on the others
+    shares_axis: bool = False  # of its curves, which ends where the instance with the most features does
     paired: bool = False  # ranks methods: reports compare them pair by pair, experiments with seeds over trainings
 
     @property
@@ -172,6 +174,7 @@ METRICS: dict[str, Metric] = {
         Ablation,
         asks_model=True,
         asks_logit=True,
+        shares_axis=True,
         lacks="logits nor probabilities",
     ),
     "erasure": Metric(
@@ -197,7 +200,9 @@ METRICS: dict[str, Metric] = {
         asks_model=True,
         moves_inputs=True,
     ),
-    "own": Metric("shapeline.metrics.own:measure", "faithfulness", {}, Own, asks_model=True, paired=True),
+    "own": Metric(
+        "shapeline.metrics.own:measure", "faithfulness", {}, Own, asks_model=True, reads_all_rows=True, paired=True
+    ),
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", "axiom", {"gap": "lower"}, of_values=True),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", "cost", {"evaluations": "lower", "seconds": "lower"}),
 }

@@ -1,11 +1,14 @@
 """Max-sensitivity: how much an explanation moves when its input moves a little (Yeh et al. 2019)."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.subjects import Subject
+from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import TRAIN
 from shapeline.datasets.stored import blocks
 from shapeline.seeds import seed_of
@@ -44,14 +47,7 @@ def measure(
     base = scores.matrix(rows)
     size = np.linalg.norm(base, axis=1)
     inputs = subject.inputs(share)
-    axis = 0 if inputs.ndim == 2 else None
-    dataset = subject.dataset
-    training = np.flatnonzero(dataset.split == TRAIN)
-    ends = [(np.nanmin(rows, axis=axis), np.nanmax(rows, axis=axis)) for rows in blocks(dataset.inputs, training)]
-    low, high = (np.stack(each) for each in zip(*ends, strict=True))
-    scale = radius * (np.nanmax(high, axis=0) - np.nanmin(low, axis=0))
-    if axis == 0:  # a category has no neighbour
-        scale[list(dataset.card.get("categorical") or ())] = 0.0
+    scale = radius * _training_range(subject.dataset)
     worst, moved = np.zeros(len(rows)), inputs.copy()
     for sample in range(samples):
         for place, instance in enumerate(share["instance"]):
@@ -65,3 +61,16 @@ def measure(
             progress((sample + 1) * len(rows) // samples, int(again["evaluations"].sum()) * (sample + 1))
     relative = np.divide(worst, size, out=np.full(len(rows), np.nan), where=size > 0)
     return rows[["instance", "repeat"]].assign(quantity="max_sensitivity", x=np.nan, value=relative)
+
+
+@functools.lru_cache(maxsize=1)  # rows are measured a few at a time
+def _training_range(dataset: Dataset) -> np.ndarray:
+    """Return how far the training inputs spread: one number, or of a table one per column, 0 of a category."""
+    axis = 0 if dataset.inputs.ndim == 2 else None
+    training = np.flatnonzero(dataset.split == TRAIN)
+    ends = [(np.nanmin(rows, axis=axis), np.nanmax(rows, axis=axis)) for rows in blocks(dataset.inputs, training)]
+    low, high = (np.stack(each) for each in zip(*ends, strict=True))
+    scale = np.nanmax(high, axis=0) - np.nanmin(low, axis=0)
+    if axis == 0:  # a category has no neighbour
+        scale[list(dataset.card.get("categorical") or ())] = 0.0
+    return scale

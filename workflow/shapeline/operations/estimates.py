@@ -29,7 +29,6 @@ from shapeline.models import ready_kinds
 from shapeline.models.registry import ARCHITECTURES
 from shapeline.models.training import settings_for
 from shapeline.plan import code, paths, runs
-from shapeline.plan.settings import same_labels
 
 OWN_RATE = 5_000  # of a model of the user's own: a guess
 BACKWARD = 3  # a gradient takes as long as so many evaluations, and so does a step of training
@@ -64,7 +63,7 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
     asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
     slowest, slowest_seconds = "", 0.0
     again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.metric_names(config, name))
-    shares, models = of_models(config, name), experiment.seeds + len(runs.variants(config, name))
+    shares, jobs_per_shard = of_models(config, name), 2 if runs.variants(config, name) else 1
     for label in runs.labels(config, name):
         evaluations, passes = of_instance(config, name, label)
         seconds = passes / speed + _points(config, name, label)
@@ -72,22 +71,12 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
             slowest, slowest_seconds = label, seconds
         sampled = METHODS[experiment.methods[label].method].sampled
         each = count * shares * (experiment.repeats if sampled else 1)
-        each = 0 if made_before(config, name, label) else each
         each += count * again
         asked += each * evaluations
-        spent += each * seconds + models * runs.shards(config, name) * start
+        spent += each * seconds + jobs_per_shard * runs.shards(config, name) * start
     measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
-    jobs = 1 + sum(len(together) for _, together in paths.measured_together(config, name))
-    for metric in runs.metric_names(config, name):
-        if METRICS[metric].asks_model:
-            jobs += len(paths.metric_files(config, name, metric)) * _measured_trainings(experiment, metric)
+    jobs = len(paths.measured_files(config, name)) + 1
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
-
-
-def made_before(config: Config, name: str, label: str) -> bool:
-    """Whether an experiment whose turn is earlier makes the same scores."""
-    turns = {experiment: turn for turn, experiment in enumerate(config.run)}
-    return name in turns and any(turns[other] < turns[name] for other, _ in same_labels(config, name, label))
 
 
 def explanations(config: Config, name: str) -> int:
@@ -102,10 +91,10 @@ def explanations(config: Config, name: str) -> int:
 def of_models(config: Config, name: str) -> float:
     """Models that an experiment's labels explain: trained, randomised; a training whose instances are fewer counts as
     their share."""
-    return len(runs.variants(config, name)) + _trainings(config.experiments[name])
+    return len(runs.variants(config, name)) + of_trainings(config.experiments[name])
 
 
-def _trainings(experiment: Experiment) -> float:
+def of_trainings(experiment: Experiment) -> float:
     count = experiment.instances.number
     return 1 + (experiment.seeds - 1) * min(1, (experiment.seed_instances or count) / count)
 
@@ -138,15 +127,10 @@ def of_metrics(config: Config, name: str) -> float:
     """Rows that an experiment's metrics run the model on, for an instance, label and repeat, in all trainings."""
     experiment = config.experiments[name]
     rows = sum(
-        getattr(experiment.metrics, metric).rows() * (_trainings(experiment) if METRICS[metric].paired else 1)
+        getattr(experiment.metrics, metric).rows() * (of_trainings(experiment) if METRICS[metric].paired else 1)
         for metric in runs.metric_names(config, name)
     )
     return float(rows) * getattr(experiment.reference, "rows", 1)
-
-
-def _measured_trainings(experiment: Experiment, metric: str) -> int:
-    """Trainings of the model whose scores a metric measures."""
-    return experiment.seeds if METRICS[metric].paired else 1
 
 
 def rate_of(config: Config, model: str, dataset: str | None = None) -> float:

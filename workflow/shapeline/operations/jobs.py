@@ -1,14 +1,11 @@
 """The plumbing of a job: its log, its progress line, its device, and an end when Snakemake dies."""
 
 import _thread
-import atexit
 import contextlib
 import faulthandler
-import json
 import logging
 import os
 import re
-import resource
 import socket
 import sys
 import threading
@@ -24,12 +21,10 @@ from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.memory import keep_freed_memory, ran_out
 from shapeline.operations import interrupts, warm
 from shapeline.operations.devices import acquire_device, usable_device, visible_devices
-from shapeline.seeds import digest
 
 log = logging.getLogger("shapeline")
 CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on it
 CAUSE = "error: "  # how the last lines of a failed job's log begin
-KEPT = Path(".snakemake/kept")  # files that a run makes anew, until the new ones are there: kept.py
 LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
 INSTANCES = re.compile(r"(\d+)/(\d+) instances")
 TOLD_BY_SNAKEMAKE = "SHAPELINE_ERRORS_ARE_TOLD"  # in the environment of a job whose run reads the cause from its log
@@ -43,7 +38,7 @@ def start(snakemake, libraries: str = "") -> str:
     warm.move(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
     path = Path(snakemake.log[0])
     path.parent.mkdir(parents=True, exist_ok=True)
-    name = " ".join([snakemake.rule, *map(str, snakemake.wildcards)])
+    name = " ".join([snakemake.rule, *filter(None, map(str, snakemake.wildcards))])
     to_file, to_terminal = logging.FileHandler(path, mode="w", encoding="utf-8"), logging.StreamHandler()
     to_file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     clear = CLEAR if sys.stderr.isatty() else ""
@@ -57,7 +52,6 @@ def start(snakemake, libraries: str = "") -> str:
     faulthandler.enable(to_file.stream)  # a library that crashes leaves where it did
 
     def last_words(kind: type[BaseException], error: BaseException, trace) -> None:
-        atexit.unregister(_note_resources)
         if issubclass(kind, KeyboardInterrupt):
             log.info("stopped")
             return
@@ -77,8 +71,6 @@ def start(snakemake, libraries: str = "") -> str:
 
     sys.excepthook = last_words
     files.before_any[:] = [inputs_stayed(snakemake.input)]
-    if snakemake.output:
-        atexit.register(_note_resources, Path(str(path).replace("/logs/", "/benchmarks/", 1)).with_suffix(".tsv"))
     interrupts.listen()
     _watch_parents()
     keep_freed_memory()
@@ -110,7 +102,9 @@ def by_graph(snakemake) -> bool:
     """Whether the job's model is run by the graph beside its weights, so that the job starts without the framework: it
     asks values alone, on the CPU, and the form calibrated there is "onnx"."""
     asked, instances, weights = snakemake.resources, *map(snakemake.input.get, ("instances", "weights"))
-    if not (asked.get("values_alone") and instances and weights and Path(weights).with_name("model.onnx").is_file()):
+    if not (asked.get("values_alone") and instances and weights):
+        return False
+    if not Path(weights if isinstance(weights, str) else weights[0]).with_name("model.onnx").is_file():
         return False
     if asked.get("gpu") and visible_devices():
         return False
@@ -137,17 +131,6 @@ def inputs_stayed(paths: Iterable[str]) -> Callable[[], None]:
                 raise ShapelineError(f"{path} was changed while this job ran; run the same command again")
 
     return check
-
-
-def _note_resources(path: Path) -> None:
-    """Seconds and memory (MiB) of this job, when it ends. Snakemake's own note would be of the process that waits."""
-    seconds = time.time() - psutil.Process().create_time()
-    own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = sum(used.ru_utime + used.ru_stime for used in (own, others))
-    memory = max(own.ru_maxrss, others.ru_maxrss) / (1024 if sys.platform == "linux" else 1 << 20)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"s\tmax_rss\tcpu_time\n{seconds:.2f}\t{memory:.1f}\t{cpu:.2f}\n", encoding="utf-8")
 
 
 def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
@@ -273,18 +256,3 @@ def _watch_parents() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def kept_name(number: object, folder: Path) -> str:
-    """Where a job's files are kept, by the folder that they were in: a job that looks for its own reads no other's."""
-    return f"{number}-{digest(str(folder))}"
-
-
-def kept_files(folder: Path) -> list[Path]:
-    """What is kept of the files that were in a folder, by runs that go on."""
-    found = []
-    for listed in KEPT.glob(f"*/{kept_name('*', folder)}/outputs.json"):
-        with contextlib.suppress(OSError, ValueError):  # it may be put back meanwhile
-            paths = json.loads(listed.read_text(encoding="utf-8"))
-            found += [listed.parent / f"{i}" for i, path in enumerate(paths) if Path(path).parent == folder]
-    return sorted(found)

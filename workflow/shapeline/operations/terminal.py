@@ -21,13 +21,12 @@ from shapeline.config.mistakes import TARGETS
 from shapeline.errors import nearest
 from shapeline.operations import interrupts
 from shapeline.operations.jobs import CLEAR, TOLD_BY_SNAKEMAKE, cause_of, instances_done, last_lines
-from shapeline.operations.work import Work, kind_of, planned
+from shapeline.operations.work import Work, planned
 
 PAGES = ("render_report", "render_theory", "render_accuracy", "render_index")
 SHOWN = ("Nothing to be done", "Will exit after", "Trying to restart", "Reasons:", "This was a dry-run")
 HIDDEN = ("At least one job did not complete", "Exiting because a job execution failed")
 ABOVE = "(check individual jobs above for details)"
-LISTED = re.compile(r"[\w-]+(, [\w-]+)*$", re.MULTILINE)  # rules that have a reason
 FURTHER = "For further error details"  # what a cluster did with a job stands before it
 NO_RULE = re.compile(r"No rule to produce (.+?) \(if you use")
 EXIT = re.compile(r"died with <Signals\.(\w+)|exit status (\d+)")
@@ -138,7 +137,7 @@ class Terminal(logging.Handler):
         lines = [] if cause else last_lines(record.log)
         cause = cause or (died if died.startswith("ended by") else of_cluster or died)
         job = self.work.jobs.get(record.jobid)
-        self._line(f"[{job.name if job else kind_of(record.rule_name)}] error: {cause}")
+        self._line(f"[{job.name if job else record.rule_name}] error: {cause}")
         for line in lines:
             self._line(f"  | {line}")
         self._line(f"  its log: {', '.join(record.log)}")
@@ -167,7 +166,7 @@ class Terminal(logging.Handler):
         elif text.startswith(SHOWN):
             self._tell_listed()
             told = text.replace(ABOVE, "(`snakemake -n -p` has them of each job)")
-            self._line(LISTED.sub(lambda found: ", ".join(dict.fromkeys(map(kind_of, found[0].split(", ")))), told))
+            self._line(told)
             if text.startswith("Nothing") and not self.workflow.dryrun:
                 for line in self.nothing_to_do():
                     self._line(line)
@@ -179,11 +178,11 @@ class Terminal(logging.Handler):
         if record.rule_name in PAGES:
             group, item = "", record.output[0]
         elif "label" in words:
-            group, item = " ".join(filter(None, [group, words.get("metric")])), words["label"]
+            item = words["label"]
         else:
-            item = " ".join(words.values())
+            item = " ".join(filter(None, words.values()))
         if record.output:
-            self.listed.setdefault(kind_of(record.rule_name), {}).setdefault(group, []).append(item)
+            self.listed.setdefault(record.rule_name, {}).setdefault(group, []).append(item)
 
     def _tell_listed(self) -> None:
         for rule, groups in self.listed.items():

@@ -37,9 +37,9 @@ LIBRARIES = {
 # Of the package what most jobs import, and no other library with it.
 OWN = {
     BASE: (
-        *("shapeline.attribution.provenance", "shapeline.attribution.reuse", "shapeline.attribution.rows"),
-        *("shapeline.metrics.error", "shapeline.metrics.loaders", "shapeline.metrics.log_odds"),
-        *("shapeline.metrics.needs", "shapeline.plan.code", "shapeline.statistics.comparison"),
+        *("shapeline.attribution.provenance", "shapeline.attribution.attribution_job", "shapeline.metrics.error"),
+        *("shapeline.metrics.log_odds", "shapeline.metrics.measurement", "shapeline.metrics.score_measurement"),
+        "shapeline.statistics.comparison",
     ),
     "report": (
         "shapeline.report.index",

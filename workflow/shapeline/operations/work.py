@@ -8,7 +8,6 @@ from shapeline.methods.registry import METHODS
 from shapeline.operations import estimates
 from shapeline.plan import code, runs
 
-OF = "-of-"  # in the names of rules that do the same for one experiment each, and in no name of an experiment
 TRUST = 10.0  # estimated seconds that must have passed before what they took counts as much as the estimate
 NEARLY = 0.95  # of a running job's time at most counts as done
 
@@ -78,18 +77,13 @@ def planned(config: Config, workflow) -> Work:
     for job in workflow.dag.needrun_jobs():
         if not job.output:
             continue
-        rule, words = kind_of(job.rule.name), job.wildcards_dict
+        rule, words = job.rule.name, job.wildcards_dict
         kind = (rule, *(value for key, value in words.items() if key != "shard"))
         if kind not in seconds:
             seconds[kind] = seconds_of(config, rule, words)
-        name = " ".join([rule, *words.values()])
+        name = " ".join([rule, *filter(None, words.values())])
         jobs[job.jobid] = Job(rule, name, job.output[0], next(iter(job.log), ""), seconds[kind])
     return Work(jobs, max(1, min(len(jobs), workflow.cores if workflow.local_exec else workflow.nodes or 1)))
-
-
-def kind_of(rule: str) -> str:
-    """What a rule does: its name, without that of its experiment."""
-    return rule.partition(OF)[0]
 
 
 def line(config: Config, workflow) -> str:
@@ -101,8 +95,8 @@ def line(config: Config, workflow) -> str:
 
 def seconds_of(config: Config, rule: str, wildcards: Mapping[str, str]) -> float:
     """Estimated seconds of one job on one core."""
-    if rule in ("train_model", "train_again"):
-        return estimates.of_training(config, wildcards["model"])
+    if rule == "train_model":
+        return estimates.of_training(config, runs.split_training(wildcards["model"])[0])
     if rule in ("render_report", "render_theory", "render_accuracy", "render_index"):
         return estimates.REPORT_SECONDS
     if rule == "fetch_source" or "experiment" not in wildcards:
@@ -113,12 +107,11 @@ def seconds_of(config: Config, rule: str, wildcards: Mapping[str, str]) -> float
     speed = estimates.rate_of(config, experiment.model, experiment.dataset) if experiment.model else 1.0
     count = estimates.explanations(config, name)
     if rule == "attribute":
-        label = runs.split_label(wildcards["label"])[0]
+        label, randomised = runs.split_label(wildcards["label"])
         passes = estimates.of_instance(config, name, label)[1]
         count *= experiment.repeats if METHODS[experiment.methods[label].method].sampled else 1
-        count = 0 if estimates.made_before(config, name, label) else count
+        count *= len(runs.variants(config, name)) if randomised else estimates.of_trainings(experiment)
         return start + count * passes / speed / int(wildcards["shards"])
-    if rule == "measure" and "metric" in wildcards:  # which asks the model
-        rows = getattr(experiment.metrics, wildcards["metric"]).rows() * getattr(experiment.reference, "rows", 1)
-        return start + count * experiment.repeats * rows / speed
+    if rule == "measure":
+        return start + count * experiment.repeats * estimates.of_metrics(config, name) / speed
     return start

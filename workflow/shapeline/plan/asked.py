@@ -1,48 +1,29 @@
 """What the files that a job reads must say of themselves: digests of the settings that they are asked to be made by."""
 
 from shapeline.config.types import Config
-from shapeline.metrics.registry import METRICS
 from shapeline.plan import runs
-from shapeline.plan.jobs import attribute_job, measure_job
+from shapeline.plan.jobs import attribute_job, measure_jobs
 from shapeline.plan.kept import kept
 from shapeline.plan.settings import measure_settings
 from shapeline.seeds import digest
 
 
-def scores_behind(config: Config, experiment: str, label: str, metrics: list[str]) -> dict[str, list[str]]:
-    """The labels whose scores a job of measure reads, by what they are to it: `scores`, and where a metric asks for
-    them the `truth` and those of `randomised` models."""
-    own, variant = runs.split_label(label)
-    others = [] if variant else runs.trainings_measured(config, experiment, own, metrics)
-    behind = {"scores": [label, *(f"{own}@{training}" for training in others)]}
-    for metric in metrics:
-        if "reference" in (parameters := measure_settings(config, experiment, metric).get("parameters", {})):
-            ends = [measured.removeprefix(own) for measured in behind["scores"]]
-            behind["truth"] = [f"{parameters['reference']}{end}" for end in ends]
-        if METRICS[metric].asks_randomised:
-            behind["randomised"] = [f"{own}@{name}" for name in runs.variants(config, experiment)]
-    return behind
+def reference_labels(config: Config, experiment: str, metrics: list[str]) -> list[str]:
+    """Return the labels whose scores are the truth of some of the metrics."""
+    named = [measure_settings(config, experiment, metric).get("parameters", {}).get("reference") for metric in metrics]
+    return list(dict.fromkeys(filter(None, named)))
 
 
-def asked_of_scores(config: Config, experiment: str, label: str, metrics: list[str]) -> str:
-    """`label:digest`, with commas between, of the labels whose scores a job of measure reads."""
-    behind = scores_behind(config, experiment, label, metrics)
-    return _told(config, experiment, [label for labels in behind.values() for label in labels])
+def format_digests(config: Config, experiment: str, labels: list[str]) -> str:
+    """Return `label:digest`, with commas between, of the settings of each label's scores."""
+    return ",".join(f"{label}:{_digest(config, experiment, label)}" for label in dict.fromkeys(labels))
 
 
-def asked_of_shown(config: Config, experiment: str) -> str:
-    """The same of the labels whose scores a page shows."""
-    return _told(config, experiment, runs.labels(config, experiment))
-
-
-def _told(config: Config, experiment: str, labels: list[str]) -> str:
-    return ",".join(f"{name}:{_digest(config, experiment, name)}" for name in dict.fromkeys(labels))
-
-
-def asked_of_measured(config: Config, experiment: str) -> str:
-    """`metric:digest`, with commas between, of all measurements; labels share theirs."""
-    names = runs.metric_names(config, experiment)
-    return ",".join(f"{name}:{digest(measure_job(config, experiment, name))}" for name in names)
+def format_measured_digests(config: Config, experiment: str) -> str:
+    """Return the digests of the settings of both kinds of measurements, in the same form."""
+    kinds = {"model": runs.model_metrics, "scores": runs.score_metrics}
+    names = {kind: metrics(config, experiment) for kind, metrics in kinds.items()}
+    return ",".join(f"{kind}:{digest(measure_jobs(config, experiment, each))}" for kind, each in names.items())
 
 
 @kept

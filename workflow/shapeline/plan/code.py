@@ -5,6 +5,7 @@ A test compares these lists with the modules that the jobs of a real run import.
 import dataclasses
 import json
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from shapeline.models import ready_kinds
 from shapeline.plan.kept import kept
 from shapeline.plan.own_files import cut_by, tokenizer_file, user_file
 from shapeline.plan.runs import labels, split_label
-from shapeline.plan.tracked import PACKAGE, alone, sources, tracked_modules, workflow_root
+from shapeline.plan.tracked import PACKAGE, sources, tracked_modules, workflow_root
 
 STYLE_SHEET = PACKAGE / "report" / "page.css"
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
@@ -119,15 +120,14 @@ def job_libraries(config: Config, model: str | None) -> str:
     return job_framework(config, model)
 
 
-def values_alone(config: Config, experiment: str, label: str, metric: str | None = None) -> bool:
-    """Whether a label's job, or a metric's on it, asks its model for values alone, which a graph can give."""
+def values_alone(config: Config, experiment: str, label: str, metrics: Sequence[str] = ()) -> bool:
+    """Whether a label's job, or that of metrics on it, asks its model for values alone, which a graph can give."""
     entry = config.experiments[experiment]
     if entry.model is None or framework_of(config.models[entry.model]) not in EXPORT:
         return False
     of_values = METHODS[entry.methods[split_label(label)[0]].method].family in OF_VALUES
-    if metric:
-        asked = METRICS[metric]
-        return asked.asks_model and metric != "own" and (of_values or not asked.moves_inputs)
+    if metrics:
+        return "own" not in metrics and (of_values or not any(METRICS[metric].moves_inputs for metric in metrics))
     return of_values and entry.precision == "float32" and not entry.compile
 
 
@@ -230,17 +230,18 @@ def _functions(config: Config, experiment: str, label: str) -> list[str]:
 
 @kept
 def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
-    """What gives a metric its needs loads data and models only for those that ask for more than scores."""
-    entry, needs = METRICS[metric], "shapeline.metrics.needs"
+    """What measures by a metric; what loads data and models only for those that read more than scores."""
+    entry = METRICS[metric]
+    unused = () if entry.asks_data else ("shapeline.metrics.loaders",)
     code = sources(
-        *(module for module in script_modules("measure") if entry.asks_data or module != needs),
+        *script_modules("measure" if entry.asks_model else "measure_scores"),
         entry.function.split(":")[0],
         *(framework_code(config, experiment) if entry.asks_model else ()),
-        without=_other_kinds_of(config, experiment),
+        without=(*_other_kinds_of(config, experiment), *unused),
     )
     parameters = getattr(config.experiments[experiment].metrics, metric)
     own = [file for function in getattr(parameters, "functions", {}).values() for file in user_file(function)]
-    return [*code, *([] if entry.asks_data else [alone(needs)]), *own]
+    return [*code, *own]
 
 
 def measure_facts(metric: str) -> dict:

@@ -6,20 +6,29 @@ from collections.abc import Iterator
 from shapeline.config.derived import framework_of
 from shapeline.config.types import Config
 from shapeline.methods.registry import METHODS
-from shapeline.metrics.registry import METRICS, PAIRED
+from shapeline.metrics.registry import METRICS
 from shapeline.operations.versions import of_job
 from shapeline.plan import code, settings
 from shapeline.plan.kept import kept
 from shapeline.plan.paths import (
     compared_files,
     datasets_of,
-    metric_files,
+    measured_file,
+    measured_files,
     model_files,
-    of_trainings,
     prepared,
     score_files,
 )
-from shapeline.plan.runs import all_labels, metric_names, pages, split_label, trainings, variants
+from shapeline.plan.runs import (
+    all_labels,
+    labels,
+    model_metrics,
+    name_training,
+    pages,
+    score_metrics,
+    split_label,
+    variants,
+)
 from shapeline.plan.tracked import PACKAGE, sources, with_code
 from shapeline.seeds import digest
 
@@ -58,18 +67,16 @@ def attribute_job(config: Config, experiment: str, label: str) -> dict:
     return _with_versions(config, job, entry.model, METHODS[entry.methods[split_label(label)[0]].method].package)
 
 
-def same_scores(config: Config, experiment: str, label: str) -> list[str]:
-    """Score files of the other experiments under `run` whose exact label asks the very same of the same model: what
-    one has made by then, the other need not make. Draws differ by label and budget."""
-    same = settings.same_labels(config, experiment, label)
-    return [file for other, theirs in same for file in score_files(config, other, theirs)]
-
-
 @kept
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
     files = code.measure_code(config, experiment, metric)
     job = with_code(settings.measure_settings(config, experiment, metric), files, code.measure_facts(metric))
     return _with_versions(config, job, config.experiments[experiment].model if METRICS[metric].asks_model else None)
+
+
+def measure_jobs(config: Config, experiment: str, metrics: list[str]) -> dict[str, dict]:
+    """Return what a job that measures by several metrics is given of each."""
+    return {metric: measure_job(config, experiment, metric) for metric in metrics}
 
 
 def _with_versions(config: Config, job: dict, model: str | None, *packages: str | None) -> dict:
@@ -80,9 +87,9 @@ def _with_versions(config: Config, job: dict, model: str | None, *packages: str 
 
 
 @kept
-def compare_job(config: Config, experiment: str, metric: str) -> dict:
+def compare_job(config: Config, experiment: str) -> dict:
     files = sources(*code.script_modules("compare"))
-    return with_code(settings.compare_settings(config, experiment, metric), files)
+    return with_code(settings.compare_settings(config, experiment), files)
 
 
 @kept
@@ -116,10 +123,18 @@ def outputs(config: Config) -> set[str]:
 def digests(config: Config) -> dict[str, str]:
     """A digest of the settings of all jobs of each experiment under `run`: which configuration made its page."""
 
-    def of_settings(job: dict) -> str:
-        return digest({key: setting for key, setting in job.items() if key != "code"})
+    def settings_of(job: dict) -> dict:
+        """Return the job without its code, and without that of each metric where it measures by several."""
+        return {
+            key: settings_of(setting) if isinstance(setting, dict) else setting
+            for key, setting in job.items()
+            if key != "code"
+        }
 
-    return {name: digest({"jobs": sorted({of_settings(job) for _, job in _of(config, name)})}) for name in config.run}
+    return {
+        name: digest({"jobs": sorted({digest(settings_of(job)) for _, job in _of(config, name)})})
+        for name in config.run
+    }
 
 
 def expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
@@ -138,13 +153,15 @@ def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     for label in all_labels(config, experiment):
         job = attribute_job(config, experiment, label)
         yield from ((path, job) for path in score_files(config, experiment, label))
-    for metric in metric_names(config, experiment):
-        job = measure_job(config, experiment, metric)
-        for path in metric_files(config, experiment, metric):
-            others = of_trainings(config, experiment, path) if metric in PAIRED else ()
-            yield from ((file, job) for file in (path, *others))
-    for metric, path in zip(metric_names(config, experiment), compared_files(config, experiment), strict=True):
-        yield path, compare_job(config, experiment, metric)
+    by_model, by_scores = (
+        measure_jobs(config, experiment, metrics(config, experiment)) for metrics in (model_metrics, score_metrics)
+    )
+    if by_model:
+        yield from ((measured_file(config, experiment, label), by_model) for label in labels(config, experiment))
+    if by_scores:
+        yield measured_files(config, experiment)[-1], by_scores
+    for path in compared_files(config, experiment):
+        yield path, compare_job(config, experiment)
     yield f"{config.results}/reports/{experiment}.ipynb", report_job(config, experiment)
 
 
@@ -161,8 +178,5 @@ def _of_models(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
             model_files(config, f"{entry.model}@{variant}")["card"],
             randomise_job(config, entry.model, variant),
         )
-    for number, training in enumerate(trainings(config, experiment), 1):
-        yield (
-            model_files(config, f"{entry.model}@{training}")["card"],
-            train_job(config, entry.model, number),
-        )
+    for number in range(1, entry.seeds):
+        yield model_files(config, name_training(entry.model, number))["card"], train_job(config, entry.model, number)

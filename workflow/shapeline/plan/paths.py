@@ -5,16 +5,14 @@ from shapeline.config.types import Config
 from shapeline.datasets import records
 from shapeline.datasets.registry import SOURCES, WEIGHTS
 from shapeline.datasets.sources import expand
-from shapeline.metrics.registry import PAIRED
 from shapeline.plan.inputs import as_inputs
 from shapeline.plan.runs import (
-    free_metrics,
-    is_measured,
+    explained_models,
     labels,
     metric_names,
+    model_metrics,
+    score_metrics,
     shards,
-    trainings,
-    trainings_measured,
     variants,
 )
 
@@ -41,48 +39,21 @@ def score_files(config: Config, experiment: str, label: str) -> list[str]:
     return [f"{config.results}/{experiment}/scores/{label}/{i}-of-{n}.parquet" for i in range(n)]
 
 
-def metric_files(config: Config, experiment: str, metric: str) -> list[str]:
-    """One file a label."""
-    return [
-        f"{config.results}/{experiment}/metrics/{metric}/{label}.parquet"
-        for label in labels(config, experiment)
-        if is_measured(config, experiment, metric, label)
-    ]
+def measured_file(config: Config, experiment: str, label: str) -> str:
+    """Return the path of a label's measurements by the metrics that evaluate the model."""
+    return f"{config.results}/{experiment}/metrics/measured/{label}.parquet"
+
+
+def measured_files(config: Config, experiment: str) -> list[str]:
+    """Return the paths of all measurements of an experiment."""
+    by_model = labels(config, experiment) if model_metrics(config, experiment) else []
+    by_scores = [f"{config.results}/{experiment}/metrics/measured.parquet"] * bool(score_metrics(config, experiment))
+    return [*(measured_file(config, experiment, label) for label in by_model), *by_scores]
 
 
 def compared_files(config: Config, experiment: str) -> list[str]:
-    return [f"{config.results}/{experiment}/metrics/{metric}.parquet" for metric in metric_names(config, experiment)]
-
-
-def paired_files(config: Config, experiment: str) -> list[str]:
-    """The per-instance measurements whose paired differences the report shows."""
-    return [
-        file
-        for metric in metric_names(config, experiment)
-        if metric in PAIRED
-        for own in metric_files(config, experiment, metric)
-        for file in (own, *of_trainings(config, experiment, own))
-    ]
-
-
-def of_trainings(config: Config, experiment: str, file: str) -> list[str]:
-    """The measurements of the model's other trainings beside those of one label."""
-    name = file.removesuffix(".parquet")
-    return [f"{name}@{training}.parquet" for training in trainings(config, experiment, name.rpartition("/")[2])]
-
-
-def measured_together(config: Config, experiment: str) -> list[tuple[list[str], list[str]]]:
-    """Files that one job measures for a label without the model, with {experiment} and {label} in their paths, and the
-    labels that have these."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for label in labels(config, experiment):
-        files = [
-            f"{config.results}/{{experiment}}/metrics/{metric}/{{label}}{training}.parquet"
-            for metric in free_metrics(config, experiment, label)
-            for training in ("", *(f"@{name}" for name in trainings_measured(config, experiment, label, [metric])))
-        ]
-        found.setdefault(tuple(files), []).append(label)
-    return [([*files], same) for files, same in found.items() if files]
+    """Return the path of the means and intervals of all labels; none where nothing is measured."""
+    return [f"{config.results}/{experiment}/metrics/compared.parquet"] * bool(metric_names(config, experiment))
 
 
 def randomised_cards(config: Config, experiment: str) -> list[str]:
@@ -94,6 +65,12 @@ def randomised_cards(config: Config, experiment: str) -> list[str]:
 def model_files(config: Config, model: str) -> dict[str, str]:
     folder = f"{config.results}/models/{model}"
     return {"weights": f"{folder}/weights.safetensors", "card": f"{folder}/card.json"}
+
+
+def explained_files(config: Config, experiment: str, label: str) -> dict[str, list[str]]:
+    """Return the weights and the cards of the models that one job explains by a label, or measures it on."""
+    files = [model_files(config, name) for name in explained_models(config, experiment, label)]
+    return {"weights": [each["weights"] for each in files], "cards": [each["card"] for each in files]}
 
 
 def weights_file(config: Config, model: str) -> list[str]:
@@ -123,9 +100,3 @@ def datasets_of(config: Config, experiment: str) -> list[str]:
 def trained_on(config: Config, experiment: str) -> list[str]:
     """The card of the data that the experiment's model is trained on, where these are other data than the explained."""
     return [prepared(name)["card"] for name in datasets_of(config, experiment)[1:]]
-
-
-def values_folder(config: Config, experiment: str) -> str:
-    """Where an experiment's jobs share values of coalitions; "" where they do not."""
-    entry = config.experiments[experiment]
-    return f"{config.results}/{experiment}/values" if entry.cache and entry.model else ""

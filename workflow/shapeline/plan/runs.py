@@ -5,6 +5,8 @@ from shapeline.config.types import Config
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 
+RANDOMISED = "@randomised"  # after a label: its scores of the randomised models
+
 
 def labels(config: Config, experiment: str) -> list[str]:
     """Labels in an order that does not depend on the order of keys in the file: exact first, controls last."""
@@ -25,51 +27,60 @@ def variants(config: Config, experiment: str) -> list[str]:
     return [layers if layers == "full" else f"top{layers}" for layers in asked.layers] if asked else []
 
 
-def trainings(config: Config, experiment: str, label: str | None = None) -> list[str]:
-    """The model's trainings beside the first, by what stands after the @ of their names: seed1, seed2, ...
-
-    label: those that it explains; scores made elsewhere are of the first training alone.
-    """
+def count_trainings(config: Config, experiment: str, label: str | None = None) -> int:
+    """Return how many trainings of the model a label explains; scores made elsewhere are of the first alone."""
     if label and config.experiments[experiment].methods[label].method == "external":
-        return []
-    return [f"seed{number}" for number in range(1, config.experiments[experiment].seeds)]
+        return 1
+    return config.experiments[experiment].seeds
+
+
+def name_training(model: str, training_seed: int) -> str:
+    """Return the name of a model as trained by a seed, which is the name of its folder."""
+    return f"{model}@seed{training_seed}" if training_seed else model
+
+
+def split_training(name: str) -> tuple[str, int]:
+    """Return the model and the training seed of a name that `name_training` makes."""
+    model, _, number = name.partition("@seed")
+    return model, int(number or 0)
 
 
 def all_labels(config: Config, experiment: str) -> list[str]:
-    """Every label, followed by those of the derived models: label@variant."""
-    randomised = variants(config, experiment)
-    return [
-        name
-        for own in labels(config, experiment)
-        for name in (own, *(f"{own}@{model}" for model in [*randomised, *trainings(config, experiment, own)]))
-    ]
+    """Every label, each followed by its scores of the randomised models where there are some."""
+    ends = ["", RANDOMISED] if variants(config, experiment) else [""]
+    return [f"{label}{end}" for label in labels(config, experiment) for end in ends]
 
 
-def split_label(label: str) -> tuple[str, str | None]:
-    """The label itself and, in label@variant, the derived model that it explains: a randomised one, or a training."""
-    own, _, variant = label.partition("@")
-    return own, variant or None
+def split_label(label: str) -> tuple[str, bool]:
+    """Return the label itself, and whether its scores of the randomised models are meant."""
+    return label.removesuffix(RANDOMISED), label.endswith(RANDOMISED)
+
+
+def explained_models(config: Config, experiment: str, label: str) -> list[str]:
+    """Return the names of the models that one job explains by a label."""
+    model, (own, randomised) = config.experiments[experiment].model, split_label(label)
+    if randomised:
+        return [f"{model}@{variant}" for variant in variants(config, experiment)]
+    return [name_training(model, number) for number in range(count_trainings(config, experiment, own))]
 
 
 def metric_names(config: Config, experiment: str) -> list[str]:
     return [name for name in METRICS if getattr(config.experiments[experiment].metrics, name) is not None]
 
 
+def model_metrics(config: Config, experiment: str) -> list[str]:
+    """Return the metrics that evaluate the model; one job measures a method by all of them."""
+    return [name for name in metric_names(config, experiment) if METRICS[name].asks_model]
+
+
+def score_metrics(config: Config, experiment: str) -> list[str]:
+    """Return the metrics that evaluate no model; one job measures all methods by all of them."""
+    return [name for name in metric_names(config, experiment) if not METRICS[name].asks_model]
+
+
 def is_measured(config: Config, experiment: str, metric: str, label: str) -> bool:
     """An error to a label is not measured on that label itself."""
     return getattr(getattr(config.experiments[experiment].metrics, metric), "reference", None) != label
-
-
-def free_metrics(config: Config, experiment: str, label: str) -> list[str]:
-    """The metrics of a label that ask no model: one job measures them all."""
-    names = [name for name in metric_names(config, experiment) if not METRICS[name].asks_model]
-    return [name for name in names if is_measured(config, experiment, name, label)]
-
-
-def trainings_measured(config: Config, experiment: str, label: str, metrics: list[str]) -> list[str]:
-    """The model's other trainings whose scores one job measures with a label's own, without the model."""
-    together = any(METRICS[name].paired and not METRICS[name].asks_model for name in metrics)
-    return trainings(config, experiment, label) if together else []
 
 
 def shards(config: Config, experiment: str) -> int:

@@ -5,7 +5,7 @@ from shapeline.config.types import Config
 from shapeline.datasets.registry import remote_files
 from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
-from shapeline.plan.runs import all_labels, labels, metric_names, shards, split_label, trainings
+from shapeline.plan.runs import count_trainings, labels, metric_names, split_label, variants
 
 
 def fetch_settings(source: str, file: str) -> dict:
@@ -47,18 +47,19 @@ def select_settings(config: Config, experiment: str) -> dict:
 def attribute_settings(config: Config, experiment: str, label: str) -> dict:
     """All that decides the scores of one label, and nothing of the other labels."""
     entry = config.experiments[experiment]
-    label, variant = split_label(label)
+    label, randomised = split_label(label)
     method = entry.methods[label]
     settings = {
         "method": method,
-        "variant": variant,
         "features": entry.features,
         "seed": config.seed,
         **({"reference": entry.reference, "value": entry.value} if entry.model else {}),
         "dataset": entry.dataset,
     }
-    if entry.seed_instances and variant in trainings(config, experiment):
-        settings["instances"] = max(entry.seed_instances, shards(config, experiment))  # one a file at least
+    if randomised:
+        settings["randomised"] = variants(config, experiment)
+    elif (number := count_trainings(config, experiment, label)) > 1:
+        settings |= {"training_seeds": number, "training_instances": entry.seed_instances}
     if entry.timing != "batch":
         settings["timing"] = entry.timing
     if entry.precision != "float32":
@@ -76,23 +77,6 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
     return canonical(settings)
 
 
-def same_labels(config: Config, experiment: str, label: str) -> list[tuple[str, str]]:
-    """Other experiments under `run` with their exact labels that ask the very same of the same model."""
-    entry, (own, variant) = config.experiments[experiment], split_label(label)
-    if not METHODS[entry.methods[own].method].exact:
-        return []
-    mine, found = attribute_settings(config, experiment, label), []
-    for other in config.run:
-        if other == experiment or config.experiments[other].model != entry.model:
-            continue
-        for theirs in all_labels(config, other):
-            name, derived = split_label(theirs)
-            if derived == variant and METHODS[config.experiments[other].methods[name].method].exact:
-                same = attribute_settings(config, other, theirs) == mine
-                found += [(other, theirs)] if same else []
-    return found
-
-
 def _budget(config: Config, experiment: str, label: str) -> float | dict:
     """A multiple of d; or what has to hold before an instance is left, with the most that it may take."""
     budget = config.experiments[experiment].methods[label].budget
@@ -105,8 +89,8 @@ def measure_settings(config: Config, experiment: str, metric: str) -> dict:
     return canonical({"metric": metric, "parameters": getattr(config.experiments[experiment].metrics, metric)})
 
 
-def compare_settings(config: Config, experiment: str, metric: str) -> dict:
-    return canonical({"metric": metric, "seed": config.seed})
+def compare_settings(config: Config, experiment: str) -> dict:
+    return canonical({"metrics": metric_names(config, experiment), "seed": config.seed})
 
 
 def report_settings(config: Config, experiment: str) -> dict:

@@ -19,14 +19,14 @@ PACKAGE = Path(__file__).parent.parent
 # Of the Snakefile: above the package in a clone, else where pip puts what is in a wheel beside it, or pip --target.
 PLACES = tuple((PACKAGE / place).resolve() for place in ("../..", "../../../../share/shapeline", "../share/shapeline"))
 # Edited often and never the origin of a number: plumbing, messages, and the registries, of whose entries a job's
-# digest has what decides its own numbers. A refusal (fits) stops a job, and what a file says of how it was made
-# (provenance) is for people to read.
+# digest has what decides its own numbers. A refusal (fits) stops a job, what a file says of how it was made
+# (provenance) is for people to read, and rows come back from their store as they were.
 UNTRACKED = {
     *("config", "operations", "plan"),
     *("errors.py", "files.py", "lazy.py"),
     *("methods/registry.py", "methods/parameters.py", "methods/own.py", "metrics/registry.py"),
     *("datasets/registry.py", "datasets/fits.py", "models/registry.py"),
-    "attribution/provenance.py",
+    *("attribution/provenance.py", "attribution/row_store.py"),
 }
 # Imports within the package, as they stand in its files; parsing these took a tenth of the time of a dry run.
 IMPORT = re.compile(
@@ -65,11 +65,6 @@ def _sources(modules: tuple[str, ...], without: frozenset[str], folder: str) -> 
             seen.add(file)
             waiting += _imports(file)
     return tuple(sorted(os.path.relpath(file, folder) for file in seen))
-
-
-def alone(module: str) -> str:
-    """The path of a module relative to the root, without what it imports."""
-    return os.path.relpath(module_file(module), os.getcwd())
 
 
 def own(files: list[str]) -> list[str]:

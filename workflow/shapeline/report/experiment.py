@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from shapeline.game import features as feature_kinds
 from shapeline.game.features import Features
 from shapeline.methods import external
 from shapeline.methods.registry import METHODS
+from shapeline.metrics.registry import PAIRED
 from shapeline.report.numbers import number
 
 UNITS = {
@@ -100,8 +101,8 @@ class Parameters:
     dataset: str  # the folder of the prepared one
     instances: str
     scores: Mapping[str, Sequence[str]]  # the shards of each label
-    metrics: Mapping[str, str]  # of all labels, compared
-    measured: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of each label and training, by metric
+    metrics: str = ""  # the comparison of all labels by all metrics, "" where there is none
+    measured: Sequence[str] = ()  # what was measured of each instance
     root: str = ""  # the folder of the results, as the page names it
 
 
@@ -120,13 +121,11 @@ def load(**parameters) -> Results:
     settings = {**settings.pop("report", {}), **settings}
     labels = _labels(settings)
     files = _score_files(given, labels)
-    tables = {metric: score_files.read_table(path) for metric, path in given.metrics.items() if Path(path).is_file()}
-    every = {
-        metric: pd.concat(map(_compared, paths), ignore_index=True) for metric, paths in given.measured.items() if paths
-    }
+    tables = _by_metric([score_files.read_table(given.metrics)] if Path(given.metrics).is_file() else [])
+    every = _by_metric(map(_compared, given.measured))
     card = _card(given, given.dataset_card)
     explained = score_files.read_table(_present(given.instances, given.experiment))
-    every_row = {label: score_files.read(paths) for label, paths in files.items()}
+    every_row = {label: score_files.select_training(score_files.read(paths)) for label, paths in files.items()}
     explanations = {label: score_files.final(rows) for label, rows in every_row.items()}
     if card.get("task") == "multilabel":
         explained = _each_label(explained, len(card["classes"])).assign(picture=explained["instance"])
@@ -146,8 +145,11 @@ def load(**parameters) -> Results:
         scores=explanations,
         metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
         metrics={metric: frame[frame["label"].isin(list(labels))] for metric, frame in tables.items()},
-        measured={metric: frame[frame["label"].isin(list(labels))] for metric, frame in every.items()},
-        trainings={metric: _by_training(frame) for metric, frame in every.items()},
+        measured={
+            metric: frame[frame["label"].isin(list(labels)) & (frame["training"] == 0)]
+            for metric, frame in every.items()
+        },
+        trainings=every,
         snapshots={label: rows[rows["budget"] < rows["budget"].max()] for label, rows in every_row.items()},
     )
 
@@ -167,19 +169,21 @@ def _compared(path: str | Path) -> pd.DataFrame:
     """What pages compare instance by instance. The curves of thousands of them would fill the memory, and their means
     are drawn."""
     measured = score_files.read_table(path)
-    return measured[measured["x"].isna() | measured["quantity"].str.endswith("_by_budget")]
+    paired = measured["metric"].isin(PAIRED) & (measured["x"].isna() | measured["quantity"].str.endswith("_by_budget"))
+    return measured[paired].rename(columns={"training_seed": "training"})
+
+
+def _by_metric(frames: Iterable[pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Rows of measurements by their metric."""
+    every = pd.concat([*frames], ignore_index=True) if (frames := [*frames]) else pd.DataFrame({"metric": []})
+    return {
+        metric: rows.drop(columns="metric").reset_index(drop=True)
+        for metric, rows in every.groupby("metric", sort=False)
+    }
 
 
 def _card(given: Parameters, path: str) -> dict:
     return json.loads(_present(path, given.experiment).read_text(encoding="utf-8"))
-
-
-def _by_training(measured: pd.DataFrame) -> pd.DataFrame:
-    """Measurements with their label, and the number of the training in label@seed1, 0 of the model itself."""
-    places, names = pd.factorize(measured["label"])  # there are few
-    parts = [str(name).partition("@seed") for name in names]
-    labels, numbers = [label for label, _, _ in parts], [int(number or 0) for _, _, number in parts]
-    return measured.assign(label=pd.Index(labels).take(places), training=np.array(numbers, int)[places])
 
 
 def _each_label(frame: pd.DataFrame, count: int) -> pd.DataFrame:

@@ -243,12 +243,12 @@ def write(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def write_parts(html: Path | str, folder: Path | str, metrics: Mapping[str, str] | None = None) -> list[Path]:
+def write_parts(html: Path | str, folder: Path | str, metrics: Path | str = "") -> list[Path]:
     """Write every figure of a page as SVG, named by its description, and the compared metrics behind them as CSV.
 
-    folder: made anew; metrics: name -> compared Parquet file. Returns the files. Numbers that a figure carries
-    (`elements.figure`) are a CSV of its name. A figure that is a picture of pixels (attribution maps) is written as the
-    PNG it is.
+    folder: made anew; metrics: the file of the comparison, "" without one. Returns the files. Numbers that a figure
+    carries (`elements.figure`) are a CSV of its name. A figure that is a picture of pixels (attribution maps) is
+    written as the PNG it is.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -261,7 +261,8 @@ def write_parts(html: Path | str, folder: Path | str, metrics: Mapping[str, str]
             written[-1].write_text(numbers, encoding="utf-8")
     if metrics:
         import pandas as pd  # here, for other pages have none
-    for name, path in (metrics or {}).items():
-        written.append(folder / f"{name}.csv")
-        pd.read_parquet(path).to_csv(written[-1], index=False)
+
+        for name, rows in pd.read_parquet(metrics).groupby("metric"):
+            written.append(folder / f"{name}.csv")
+            rows.drop(columns="metric").to_csv(written[-1], index=False)
     return written

@@ -1,9 +1,32 @@
 """Bring the labels of an experiment together: means over instances, with intervals that hold."""
 
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
+from shapeline import scores
 from shapeline.statistics.bounds import intervals
+
+FEW = 4  # labels at a time: no number of one depends on another's, and all of many instances would fill the memory
+
+
+def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.DataFrame:
+    """Return `compare` of each metric, with a column of its name, from files of measurements of the model itself."""
+    parts = []
+    for path in paths:
+        measured = scores.read_table(path)
+        measured = measured[measured["training_seed"] == 0]
+        for metric, rows in measured.groupby("metric", sort=False):
+            labels = [*dict.fromkeys(rows["label"])]
+            for start in range(0, len(labels), FEW):
+                some = rows[rows["label"].isin(labels[start : start + FEW])]
+                parts.append(compare(some).assign(metric=metric))
+    order = {metric: place for place, metric in enumerate(metrics)}
+    compared = pd.concat(parts, ignore_index=True)[["metric", "label", "quantity", "x", "mean", "low", "high", "n"]]
+    compared = compared[compared["metric"].isin(order)].assign(place=compared["metric"].map(order))
+    return compared.sort_values(["place", "label"], kind="stable", ignore_index=True).drop(columns="place")
 
 
 def compare(measured: pd.DataFrame) -> pd.DataFrame:

@@ -48,12 +48,12 @@ def _better(key: tuple) -> str:
 def _measured(folder: Path) -> pd.DataFrame:
     """The scalar measurements of all experiments in a folder of results, by instance and repeat."""
     frames = []
-    for file in sorted(folder.glob("*/metrics/*/*.parquet")):
-        experiment, _, metric, _ = file.relative_to(folder).parts
+    for file in sorted([*folder.glob("*/metrics/measured.parquet"), *folder.glob("*/metrics/measured/*.parquet")]):
         rows = scores.read_table(file)
-        frames.append(rows[rows["x"].isna()].assign(experiment=experiment, metric=metric))
+        of_model = rows["x"].isna() & (rows["training_seed"] == 0)
+        frames.append(rows[of_model].assign(experiment=file.relative_to(folder).parts[0]))
     if not frames:
-        raise ShapelineError(f"{folder}: holds no measurements (<experiment>/metrics/<metric>/<label>.parquet)")
+        raise ShapelineError(f"{folder}: holds no measurements (<experiment>/metrics/measured.parquet)")
     return pd.concat(frames, ignore_index=True)
 
 

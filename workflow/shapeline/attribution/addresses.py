@@ -1,0 +1,79 @@
+"""What defines the numbers of a row: the facts behind a table of the row store, and the addresses within it.
+
+The execution backend, the batch size, the shard and the number of instances are left out: they define no number beyond
+rounding. Files count by their content.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from shapeline.attribution.row_store import digest_array, digest_file, digest_of
+from shapeline.attribution.subjects import Subject, targets
+from shapeline.methods.registry import METHODS
+from shapeline.operations.versions import of_job
+
+OF_A_JOB = ("training_seeds", "training_instances", "randomised", "repeats")  # settings that say which rows, not what
+READS_ALL_DATA = ("data", "external")  # families whose scores depend on more than the instance's input
+OF_A_VALUE = ("features", "reference", "value", "seed", "dataset", "precision", "compile")
+
+
+def score_facts(subject: Subject, settings: Mapping, label: str, files: Iterable[str], arrays: str) -> dict:
+    """Return what defines the scores of one model by one method beside the instance.
+
+    settings: of the attribute job. label: seeds the samples of a random method. files: behind the model and the method.
+    arrays: of the prepared data, which some methods read whole.
+    """
+    method = METHODS[settings["method"]["method"]]
+    whole = method.family in READS_ALL_DATA or settings["method"].get("background")
+    return {
+        **_shared(subject, [*files, *([arrays] if whole else [])], method.package),
+        "settings": row_settings(settings),
+        "label": label if method.is_random(settings["method"]) else None,
+    }
+
+
+def row_settings(settings: Mapping) -> dict:
+    """Return the settings of an attribute job that define a row."""
+    return {name: setting for name, setting in settings.items() if name not in OF_A_JOB}
+
+
+def value_facts(subject: Subject, settings: Mapping, files: Iterable[str]) -> dict:
+    """Return what defines the value of a coalition of an instance; files: behind the model, and the code of a value."""
+    own = settings["method"].get("features")
+    decisive = {name: settings.get(name) for name in OF_A_VALUE} | ({"features": own} if own else {})
+    return {**_shared(subject, files), "settings": decisive}
+
+
+def measurement_facts(subject: Subject, settings: Mapping, job: Mapping, files: Iterable[str]) -> dict:
+    """Return what defines the measurements of one model by a metric that evaluates it, beside the scores.
+
+    settings: of the scores; job: of the metric.
+    """
+    return {**value_facts(subject, settings, files), "metric": job}
+
+
+def _shared(subject: Subject, files: Iterable[str], *packages: str | None) -> dict:
+    model, reference = subject.model, subject.reference
+    return {
+        "files": sorted(map(digest_file, filter(None, files))),
+        "device": subject.device,
+        "versions": of_job(model and model.framework, packages),
+        "architecture": model and model.architecture,
+        "reference": None if reference is None or reference.rows is None else digest_array(reference.rows),
+    }
+
+
+def score_addresses(subject: Subject, share: pd.DataFrame, repeats: int) -> np.ndarray:
+    """Return the address of each instance's rows (n, repeats): of its id, which seeds samples, class and input."""
+    named = zip(share["instance"], targets(share), map(digest_array, subject.inputs(share)), strict=True)
+    return np.array(
+        [[digest_of([int(one), int(target), of_input, repeat]) for repeat in range(repeats)]
+         for one, target, of_input in named]
+    ).reshape(len(share), repeats)  # fmt: skip
+
+
+def value_addresses(inputs: np.ndarray, classes: np.ndarray) -> list[str]:
+    """Return the address of each instance's values (n,): of its input and class."""
+    return [digest_of([digest_array(row), int(target)]) for row, target in zip(inputs, classes, strict=True)]

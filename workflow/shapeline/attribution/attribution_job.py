@@ -1,0 +1,99 @@
+"""One attribution job: every model that a method explains, on one shard of the instances."""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from shapeline import scores
+from shapeline.attribution import addresses, subjects, value_store, variants
+from shapeline.attribution.row_store import Table, digest_of
+from shapeline.attribution.rows import STORED, StoredRows, explain_rows, shard
+from shapeline.attribution.run import Options
+from shapeline.attribution.subjects import Subject
+from shapeline.attribution.value_store import ValueStore
+from shapeline.attribution.variants import Variant
+from shapeline.plan.code import value_code
+
+log = logging.getLogger("shapeline")
+
+
+@dataclass(frozen=True)
+class AttributionJob:
+    """What a job is given: the settings of a method, its label, Snakemake's input files, and how the models are run.
+
+    store: the folder of the row store, "" without one; values: whether values of coalitions are kept there too.
+    """
+
+    settings: dict
+    label: str
+    files: Any
+    device: str
+    by_graph: bool = False
+    store: str = ""
+    values: bool = False
+
+    def explain_shard(self, index: int, count: int, on_error: str, progress: Callable[[int], Callable]) -> "Result":
+        """Return the rows of the index-th of `count` shards; progress: from a number of explanations to a callback."""
+        selected = scores.read_table(self.files.instances)
+        share = shard(selected, index, count)
+        weights, cards = ([*self.files.get(key, ())] for key in ("weights", "cards"))
+        models = variants.list_variants(self.settings, weights, cards)
+        shares = [model.choose(share, selected, self.settings["seed"]) for model in models]
+        repeats, done = self.settings.get("repeats", 1), 0
+        tell, frames, keys = progress(sum(map(len, shares)) * repeats), [], []
+        subject = subjects.load_subject(
+            models[0].weights, self.files.arrays, self.settings, self.device, by_graph=self.by_graph
+        )
+        for model, some in zip(models, shares, strict=True):
+            if model is not models[0]:
+                subject = subject.with_model(model.weights, self.by_graph)
+            form = subjects.form_for(self.files.instances, subject, self.device, self.settings)
+            subject = dataclasses.replace(subject, form=form)
+            options = Options(on_error=on_error, progress=lambda n, made, before=done: tell(before + n, made))
+            if len(some):
+                rows, of_tables = self._explain(subject, model, some, options)
+                frames.append(rows.assign(training_seed=model.training_seed, randomised_layers=model.randomised_layers))
+                keys += of_tables
+            done += len(some) * repeats
+        rows = pd.concat(frames, ignore_index=True) if frames else pa.table({}, scores.SCHEMA).to_pandas()
+        return Result(rows.sort_values(scores.KEYS, ignore_index=True), subject, keys)
+
+    def _explain(
+        self, subject: Subject, model: Variant, share: pd.DataFrame, options: Options
+    ) -> tuple[pd.DataFrame, list[str]]:
+        """Return the rows of one model, and the keys of the tables that hold them and the values behind them."""
+        files = self.files
+        behind = [model.weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
+        own = [*behind, *files.get("own", ())]
+        keys = [digest_of(addresses.score_facts(subject, self.settings, self.label, own, files.arrays))]
+        if self.values and subject.model:
+            code = value_code(subject.model.architecture, subject.model.framework)
+            keys.append(digest_of(addresses.value_facts(subject, self.settings, [*behind, *code])))
+            table = Table(self._folder("values", keys[-1]), value_store.SCHEMA, growing=True)
+            named = addresses.value_addresses(subject.inputs(share), subjects.targets(share))
+            options = dataclasses.replace(options, values=ValueStore(table), addresses=named)
+        repeats = self.settings.get("repeats", 1)
+        with Table(self._folder("scores", keys[0]), STORED) as table:
+            stored = StoredRows(table, addresses.score_addresses(subject, share, repeats))
+            rows = explain_rows(subject, share, self.settings, self.label, options, stored=stored)
+        reused, computed = len(stored.found), len(rows) - len(stored.found)
+        log.info("rows of %s: %d computed, %d found", model.weights or "the labelled points", computed, reused)
+        return rows, keys
+
+    def _folder(self, kind: str, key: str) -> Path | None:
+        return Path(self.store, kind, key) if self.store else None
+
+
+@dataclass(frozen=True)
+class Result:
+    """Score rows, the subject that was explained last, and the keys of the tables that hold the rows."""
+
+    rows: pd.DataFrame
+    subject: Subject
+    keys: list[str]

@@ -1,0 +1,160 @@
+"""Rows that were computed before, found again by a digest of everything that defines their numbers.
+
+A table holds the rows of one question: settings, code, model, baseline, versions. An address names what was asked
+within it: an instance's own input, the explained class, the repeat. Every append writes a Parquet segment of its own
+under a temporary name and renames it, so that writers share no file, readers need no lock, and a killed job loses what
+it computed since its last append. Snakemake does not know these files: rows outlive the removal of a job's output.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shapeline.files import atomic
+
+log = logging.getLogger("shapeline")
+ADDRESS = "address"
+FLUSH_SECONDS = 2.0  # between two segments of a writer
+MAX_SEGMENTS = 8  # of a table; a writer that closes a table with more merges them
+UNREADABLE = (OSError, ValueError, KeyError, pa.ArrowException)  # what a corrupt or removed file raises
+
+
+def digest_of(facts: object) -> str:
+    """Return 32 hexadecimal digits of facts that JSON can hold, whatever the order of keys."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def digest_file(path: str | Path) -> str:
+    """Return the digest of a file's content."""
+    with open(path, "rb") as stream:  # arrays of images are larger than memory
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
+
+
+def digest_array(values: np.ndarray) -> str:
+    """Return the digest of an array's type, shape and cells."""
+    if values.dtype.hasobject:
+        return hashlib.sha256(repr(values.tolist()).encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{values.dtype}{values.shape}".encode() + values.tobytes()).hexdigest()[:32]
+
+
+def digest_rows(rows: pd.DataFrame, without: Sequence[str] = ()) -> list[str]:
+    """Return the digest of each row of a table whose cells are numbers, texts or arrays."""
+    kept = rows.drop(columns=[*without])
+    return [
+        digest_of([digest_array(cell) if isinstance(cell, np.ndarray) else repr(cell) for cell in row])
+        for row in kept.itertuples(index=False, name=None)
+    ]
+
+
+class Table:
+    """Rows of `schema` by their address. Use it as a context manager: rows that wait are written when it closes.
+
+    folder: of its segments; None: nothing is found and nothing is kept. growing: more rows of an address may come
+    later, in other segments; else all are of one segment, and closing merges small segments.
+    """
+
+    def __init__(self, folder: str | Path | None, schema: pa.Schema, growing: bool = False):
+        self.folder = None if folder is None else Path(folder)
+        self.schema = pa.schema([(ADDRESS, pa.string()), *schema])
+        self.growing, self.written = growing, time.monotonic()
+        self._waiting: list[pd.DataFrame] = []
+        self._addresses: dict[Path, frozenset[str]] = {}
+
+    def __enter__(self) -> "Table":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.flush()
+        if not self.growing and len(segments := self._segments()) > MAX_SEGMENTS:
+            self._merge(segments)
+
+    def read(self, addresses: Iterable[str]) -> pd.DataFrame:
+        """Return the rows with these addresses."""
+        missing, found, segments = set(addresses), [], None
+        while missing and segments != (segments := self._segments()):  # again where a job has merged some meanwhile
+            found += self._rows_of(missing, segments)
+        if found:
+            _touch(self.folder)
+        return pa.concat_tables([*found, self.schema.empty_table()]).to_pandas()
+
+    def append(self, rows: pd.DataFrame) -> None:
+        """Keep rows, which have a column `address`; they are written at once or, of quick chunks, a few together."""
+        self._waiting.append(rows)
+        if time.monotonic() - self.written >= FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+        waiting, self._waiting = [rows for rows in self._waiting if len(rows)], []
+        if self.folder is None or not waiting:
+            return
+        tables = [pa.Table.from_pandas(rows, self.schema, preserve_index=False) for rows in waiting]
+        self._write(pa.concat_tables(tables))
+        self.written = time.monotonic()
+
+    def _segments(self) -> list[Path]:
+        return [] if self.folder is None else sorted(self.folder.glob("*.parquet"))
+
+    def _rows_of(self, missing: set[str], segments: Sequence[Path]) -> list[pa.Table]:
+        """Return the rows of each segment that has some of the missing addresses, which are missing no longer."""
+        found = []
+        for path in segments:
+            if present := missing & self._addresses_in(path):
+                table = self._load(path, self.schema.names).cast(self.schema)
+                table = table.filter(pc.is_in(table[ADDRESS], pa.array(sorted(present))))
+                found.append(table)
+                missing -= set() if self.growing else {*table[ADDRESS].to_pylist()}
+        return found
+
+    def _addresses_in(self, path: Path) -> frozenset[str]:
+        if path not in self._addresses:
+            self._addresses[path] = frozenset(self._load(path, [ADDRESS])[ADDRESS].unique().to_pylist())
+        return self._addresses[path]
+
+    def _load(self, path: Path, columns: list[str]) -> pa.Table:
+        """Return columns of a segment; no rows of one that is corrupt, or that another job has merged meanwhile."""
+        try:
+            # Not pq.read_table: what makes a data set of one file takes as long as reading it.
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                return file.read(columns, use_threads=False).select(columns)
+        except UNREADABLE as error:
+            if not isinstance(error, FileNotFoundError):
+                log.warning("%s cannot be read and is left out: %s", path, error)
+            self._addresses[path] = frozenset()
+            return pa.table({name: pa.array([], self.schema.field(name).type) for name in columns})
+
+    def _write(self, table: pa.Table) -> bool:
+        path = self.folder / f"{uuid.uuid4().hex}.parquet"
+        try:
+            with atomic(path) as partial:
+                pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
+        except OSError as error:  # a full disk: the job's own output is what matters, and says so itself
+            log.warning("rows cannot be kept for a later run: %s", error)
+            return False
+        return True
+
+    def _merge(self, segments: Sequence[Path]) -> None:
+        """Write segments as one and remove them; a reader that misses them meanwhile computes their rows."""
+        wanted = set().union(*map(self._addresses_in, segments))
+        tables = self._rows_of(wanted, segments)
+        if tables and not wanted and self._write(pa.concat_tables(tables)):
+            for path in segments:
+                path.unlink(missing_ok=True)
+
+
+def _touch(folder: Path) -> None:
+    try:
+        os.utime(folder)
+    except OSError:  # of another user, or on a disk that is read alone
+        log.debug("%s cannot be touched", folder)

@@ -1,0 +1,171 @@
+"""Measurements of one method by metrics that evaluate the model, instance by instance; rows of earlier jobs count."""
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shapeline import scores
+from shapeline.attribution import addresses, selection, subjects
+from shapeline.attribution.row_store import ADDRESS, Table, digest_array, digest_file, digest_of, digest_rows
+from shapeline.attribution.subjects import Subject
+from shapeline.game import references
+from shapeline.metrics.loaders import for_metric, pick_instances
+from shapeline.metrics.needs import STORED, measure, rows_of
+from shapeline.metrics.registry import METRICS
+
+log = logging.getLogger("shapeline")
+CHUNK = 64  # rows that are measured together
+
+
+@dataclass(frozen=True)
+class ModelMeasurement:
+    """What a job is given: its input files, how the models are run, and the folder of the row store.
+
+    files: scores, weights of each training, instances, arrays, dataset_card, user, reference, own; store: "" without a
+    store; progress: from a number of rows to a callback.
+    """
+
+    files: Any
+    device: str
+    by_graph: bool
+    store: str
+    progress: Callable[[int], Callable]
+
+    def measure(self, label: str, jobs: dict[str, dict]) -> tuple[pd.DataFrame, list[str]]:
+        """Return the measurements (columns of scores.MEASURED) of a label, and the keys of the tables that hold them.
+
+        jobs: of each metric its settings.
+        """
+        files, frames, keys = self.files, [], []
+        rows, selected = scores.read(files.scores), selection.read(files.instances)
+        settings = scores.metadata(files.scores[0])["settings"]
+        subject = subjects.load_subject(files.weights[0], files.arrays, settings, self.device, by_graph=self.by_graph)
+        for training_seed, weights in enumerate(files.weights):
+            names = [name for name in jobs if METRICS[name].paired or not training_seed]
+            if training_seed and names:
+                subject = subject.with_model(weights, self.by_graph)
+            subject = dataclasses.replace(subject, form=subjects.form_for(files.instances, subject, self.device))
+            behind = [weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
+            for name in names:
+                chosen = rows_of(name, rows, training_seed)
+                if METRICS[name].moves_inputs:  # and explains them anew by the samples of the first repeat
+                    chosen = chosen[chosen["repeat"] == 0].reset_index(drop=True)
+                longest = int(np.max([len(row) for row in chosen["scores"]], initial=0))
+                one = _OneMetric(name, jobs[name], label, subject, selected, settings, longest)
+                found, key = self._measure(one, chosen, behind)
+                frames.append(found.assign(metric=name, label=label, training_seed=training_seed))
+                keys.append(key)
+        return pd.concat(frames, ignore_index=True), keys
+
+    def _measure(self, one: "_OneMetric", rows: pd.DataFrame, behind: Sequence[str]) -> tuple[pd.DataFrame, str]:
+        own = self.files.get("own", ()) if METRICS[one.name].reads_all_rows else ()  # a user's function
+        key = digest_of(one.facts([*behind, *own], self.files.arrays))
+        if rows.empty:
+            return measure(one.name, rows, {}), key
+        address_of = one.addresses(rows)
+        folder = Path(self.store, "measurements", key) if self.store else None
+        with Table(folder, STORED) as table:
+            found = table.read(address_of.values())
+            missing = rows[~_map(rows, address_of).isin(found[ADDRESS])]
+            frames, tell = [found.drop(columns=ADDRESS)] if len(found) else [], self.progress(len(missing))
+            for start, part in one.chunks(missing):
+                measured = one.measure(part, lambda n, made, before=start: tell(before + n, made))
+                table.append(measured.assign(**{ADDRESS: _map(measured, address_of)}))
+                frames.append(measured)
+        log.info("%s: %d rows computed, %d found", one.name, len(missing), len(rows) - len(missing))
+        return pd.concat(frames, ignore_index=True), key
+
+
+@dataclass(frozen=True)
+class _OneMetric:
+    """A metric on the scores of one label and training; job: its settings; settings: those of the scores."""
+
+    name: str
+    job: dict
+    label: str
+    subject: Subject
+    selected: pd.DataFrame
+    settings: dict
+    longest: int  # features of the instance that has the most
+
+    def facts(self, files: Sequence[str], arrays: str) -> dict:
+        """Return what defines the measurements beside the scores and the inputs of an instance."""
+        metric = METRICS[self.name]
+        facts = addresses.measurement_facts(self.subject, self.settings, self.job, files)
+        facts["references"] = {
+            name: None if reference.rows is None else digest_array(reference.rows)
+            for name, reference in self.references.items()
+        }
+        if metric.moves_inputs:
+            facts |= {
+                "scores": addresses.row_settings(self.settings),
+                "label": self.label,
+                "arrays": digest_file(arrays),
+            }
+        if metric.shares_axis:
+            facts["longest"] = self.longest
+        return facts
+
+    def addresses(self, rows: pd.DataFrame) -> dict[tuple[int, int], str]:
+        """Return the address of each instance and repeat: of its scores and input, or where it counts of all scores."""
+        whole = METRICS[self.name].reads_all_rows
+        inputs = self.subject.inputs(pick_instances(self.selected, rows))
+        digests = digest_rows(rows, () if whole else ("seconds",))
+        every = digest_of(digests) if whole else ""
+        parts: dict[tuple[int, int], list[str]] = {}
+        for key, of_row, row in zip(_keys(rows), digests, inputs, strict=True):
+            parts.setdefault(key, [every, digest_array(row)]).append(of_row)
+        return {key: digest_of(part) for key, part in parts.items()}
+
+    def chunks(self, rows: pd.DataFrame):
+        """Yield parts of the rows, each with all rows of its instances, with the position of the first row."""
+        if METRICS[self.name].reads_all_rows:
+            if len(rows):
+                yield 0, rows
+            return
+        ids = rows["instance"].unique()
+        step = max(1, CHUNK * len(ids) // max(1, len(rows)))
+        done = 0
+        for start in range(0, len(ids), step):
+            part = rows[rows["instance"].isin(ids[start : start + step])].reset_index(drop=True)
+            yield done, part
+            done += len(part)
+
+    def measure(self, rows: pd.DataFrame, progress: Callable[[int, int], None]) -> pd.DataFrame:
+        """Return the measurements of some rows."""
+        parameters = {key: value for key, value in self.job.get("parameters", {}).items() if key != "references"}
+        given = for_metric(self.subject, self.selected, self.settings, rows)
+        return measure(
+            self.name,
+            rows,
+            {
+                **parameters,
+                **given,
+                "references": self.references,
+                "label": self.label,
+                "progress": progress,
+                "longest": self.longest,
+            },
+        )
+
+    @functools.cached_property
+    def references(self) -> dict:
+        """The baselines that are measured beside the experiment's own, by name."""
+        names = self.job.get("parameters", {}).get("references", ())
+        return {name: references.build(name, self.subject.dataset, self.settings["seed"]) for name in names}
+
+
+def _keys(rows: pd.DataFrame) -> list[tuple[int, int]]:
+    return [*zip(rows["instance"], rows["repeat"], strict=True)]
+
+
+def _map(rows: pd.DataFrame, address_of: dict[tuple[int, int], str]) -> pd.Series:
+    """Return the address of each row."""
+    return pd.Series([address_of[key] for key in _keys(rows)], rows.index, dtype=object)
