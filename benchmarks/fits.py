@@ -15,6 +15,7 @@ import pandas as pd
 
 from shapeline.attribution import subjects
 from shapeline.attribution.rows import explain_rows
+from shapeline.attribution.settings import parse
 from shapeline.datasets.sources import VALIDATION
 from shapeline.metrics import log_odds
 from shapeline.statistics.bounds import intervals
@@ -31,7 +32,8 @@ def areas(subject: subjects.Subject, count: int, order: int, seed: int = 0) -> p
     inputs = dataset.inputs[rows]
     found = {}
     for fit in FITS:
-        settings = {"method": {"method": "c_shapley_regression", "order": order, "fit": fit}, "seed": seed}
+        method = {"method": "c_shapley_regression", "order": order, "fit": fit}
+        settings = parse({"method": method, "features": subject.feature_settings, "seed": seed})
         explained = explain_rows(subject, chosen, settings, fit)
         buckets = subject.buckets(inputs, chosen)
         curves = log_odds.measure(explained, subject.question("log_probability"), inputs, buckets)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import accuracy_games
+from shapeline.game.settings import parse as game_of
 from shapeline.statistics import known_games
 from shapeline.statistics.known_games import Game, Terms, from_tables, from_terms
 
@@ -31,13 +32,13 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     subject = subjects.load_subject(
         paths.model_files(config, entry.model)["weights"],
         paths.prepared(config.models[entry.model].dataset)["arrays"],
-        asked,
+        game_of(asked),
         "cpu",
     )
     selected = scores.read_table(f"{config.results}/{experiment}/instances.parquet")[:instances]
     inputs = subject.inputs(selected)
     [(features, _)] = subject.buckets(inputs, selected)
-    question = subject.question(asked.get("value", "log_probability")).having(features=features)
+    question = subject.question(game_of(asked).value).having(features=features)
     masks = (np.arange(2**features.d)[:, None] >> np.arange(features.d) & 1).astype(bool)
     return question.values(inputs, masks, subjects.targets(selected))
 

@@ -10,8 +10,8 @@ from shapeline.attribution.run import Options, attribute
 from shapeline.designs.design import MAX_D
 from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.methods import design
 from shapeline.methods.registry import METHODS
+from shapeline.methods.settings import parse
 
 SHARED = 100  # instances of a job, which share the making of one design
 FAMILIES = ("coalitions", "hierarchical", "gradients")  # what needs no data; benchmarks/influence.py measures the rest
@@ -33,20 +33,20 @@ def explain(case: Case, settings: dict) -> Explanation:
     """Raises ShapelineError where the method does not fit the case."""
     sampled = METHODS[settings["method"]].sampled
     question = Question(case.model, case.reference, case.features, form=case.form)
-    options = Options([float(BUDGET) if sampled else None], on_error="fail")
-    (explanation,) = attribute(question, case.inputs, case.targets, settings, options)
+    method = parse(settings, [float(BUDGET) if sampled else None])
+    (explanation,) = attribute(question, case.inputs, case.targets, method, Options(on_error="fail"))
     return explanation
 
 
 def design_seconds(case: Case, settings: dict) -> float:
-    """Of making a method's design, which is then kept; those drawn for each instance are made while it is explained."""
+    """Of making a method's design; those drawn for each instance are made while it is explained."""
     method = METHODS[settings["method"]]
     if not method.is_design or method.random is True:
         return 0.0
     budget = float(BUDGET) if method.sampled else None
-    design._kept.cache_clear()
+    parsed = parse(settings, [budget])
     start = time.perf_counter()
-    design.design_of(settings, case.features, budget, 0)
+    parsed.design(case.features, budget, 0, keep=False)
     return time.perf_counter() - start
 
 

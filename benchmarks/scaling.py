@@ -17,7 +17,7 @@ from shapeline.engine.question import Question
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.methods import registry
-from shapeline.methods.design import _build
+from shapeline.methods.settings import parse
 from shapeline.models import architectures
 from shapeline.models.classifier import Classifier
 
@@ -70,11 +70,10 @@ def cost(name: str, d: int, n: int, budget: float) -> dict[str, float]:
         settings["graph"] = "chain"
     start = time.perf_counter()
     if not registry.METHODS[name].is_design:
-        (result,) = run.attribute(question, inputs, targets, settings)
+        (result,) = run.attribute(question, inputs, targets, parse(settings))
         total = time.perf_counter() - start
         return {"design": 0.0, "evaluations": total, "read-out": 0.0, "total": total, "count": result.evaluations[0]}
-    # Not by build, which would keep the designs: the largest take half a gigabyte.
-    design = _build(settings, (d,), budget if registry.METHODS[name].sampled else None, 0, None)
+    design = parse(settings).build((d,), budget if registry.METHODS[name].sampled else None)
     made = time.perf_counter()
     values = question.values(inputs, design.masks, targets)
     evaluated = time.perf_counter()

@@ -13,8 +13,7 @@ import numpy as np
 
 from benchmarks.accuracy_games import game, parser
 from shapeline.designs.gaussian_process import draw_pairs, read_out
-from shapeline.designs.stopping import Foretold, Until
-from shapeline.designs.uncertainty import predicted_error
+from shapeline.designs.stopping import Foretold, Until, predicted_error
 from shapeline.methods.registry import METHODS
 from shapeline.statistics.known_games import Game
 

@@ -8,12 +8,15 @@ import numpy as np
 from shapeline.attribution import rows, run
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.run import Options
+from shapeline.attribution.settings import parse
+from shapeline.designs.design import Design
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.hierarchy import methods
 from shapeline.hierarchy.methods import Growth
+from shapeline.methods import settings as method_settings
 
 
 def values(
@@ -30,12 +33,19 @@ def attribute(
     given = {"features": features, "reference": reference, "budgets": (None,), **more}
     given |= dict(zip(names, asked[4:], strict=False))
     parts = {name: given.pop(name) for name in ("features", "reference", "value") if name in given}
-    return run.attribute(Question(asked[0], form=form, **parts), *asked[1:4], Options(**given))
+    method = method_settings.parse(asked[3], given.pop("budgets"))
+    return run.attribute(Question(asked[0], form=form, **parts), *asked[1:3], method, Options(**given))
 
 
-def explain_rows(subject, share, settings, label, form, on_error="record", inputs=None, **more):
+def explain_rows(subject, share, settings, label, form, on_error="record", inputs=None, stored=None, **more):
     subject = dataclasses.replace(subject, form=form)
-    return rows.explain_rows(subject, share, settings, label, Options(on_error=on_error, **more), inputs)
+    asked = parse({"features": subject.feature_settings, **settings})
+    return rows.explain_rows(subject, share, asked, label, Options(on_error=on_error, **more), inputs, stored)
+
+
+def build(settings: dict, shape: tuple[int, ...], budget: float | None = None, seed: int = 0) -> Design:
+    """The design of a method's settings, as a job makes it."""
+    return method_settings.parse(settings, [budget]).build(shape, budget, seed)
 
 
 def gradients(module):

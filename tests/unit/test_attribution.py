@@ -11,9 +11,11 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 import shapeline
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import rows as rows_module
+from shapeline.attribution import sampling, selection, subjects
+from shapeline.attribution.addresses import score_addresses
 from shapeline.attribution.row_store import Table
-from shapeline.attribution.rows import shard
+from shapeline.attribution.rows import STORED, StoredRows, shard
 from shapeline.attribution.subjects import Subject
 from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.datasets import loading, preparation
@@ -23,7 +25,9 @@ from shapeline.game import features as feature_kinds
 from shapeline.game import references
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
+from shapeline.game.settings import GameSettings
 from shapeline.methods import registry
+from shapeline.methods.settings import parse
 from shapeline.models import architectures, classifier, wrapping
 from tests.unit import questions
 
@@ -99,12 +103,13 @@ def test_the_evaluations_reported_are_the_coalitions_evaluated(method):
 
 
 def test_a_design_is_made_once_for_equal_settings():
-    from shapeline.methods.design import build
+    features = Features("column", (D,), np.arange(D, dtype=np.int32))
 
-    first = build({"method": "kernel_shap"}, (6,), 4, seed=1)
-    assert build({"method": "kernel_shap"}, (6,), 4, seed=1) is first
-    assert build({"method": "kernel_shap"}, (6,), 4, seed=2) is not first
-    assert build({"method": "kernel_shap"}, (6,), 3, seed=1) is not first
+    def made(budget: float, seed: int):
+        return parse({"method": "kernel_shap"}, [budget]).design(features, budget, seed)
+
+    first = made(4, 1)
+    assert made(4, 1) is first and made(4, 2) is not first and made(3, 1) is not first
 
 
 def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance():
@@ -275,6 +280,59 @@ OF_EVERY_FAMILY = {
 }
 
 
+@pytest.mark.parametrize("family", [*OF_EVERY_FAMILY, "snapshots", "spread"])
+def test_rows_that_are_kept_chunk_by_chunk_are_those_of_the_run(pictures, tmp_path, monkeypatch, family):
+    """Whatever the order in which instances are taken, and however far a run came before it was killed."""
+    subject, selected = pictures
+    method = {**OF_EVERY_FAMILY, "snapshots": {"method": "kernel_shap", "snapshots": [3.0]}}.get(family)
+    if family == "spread":
+        fine = feature_kinds.build("pixel", subject.dataset.card)
+        subject = dataclasses.replace(subject, features=fine, feature_settings="pixel")
+        method = {"method": "occlusion", "features": {"kind": "patch", "size": 4}}
+    settings = {"method": method, "budget": 4.0 if method["method"] == "kernel_shap" else None, "seed": 0, "repeats": 2}
+    chunks = []
+    for name, value in (("FLUSH_SECONDS", 0), ("MOMENT", 0)):
+        monkeypatch.setattr(rows_module, name, value)
+    for name in ("CHUNK", "DATA_CHUNK"):
+        monkeypatch.setattr(sampling, name, 3)
+
+    def run(died_after: int | None = None) -> tuple[pd.DataFrame, StoredRows]:
+        with Table(tmp_path, STORED) as table:
+            rows = StoredRows(table, score_addresses(subject, selected, 2))
+            keep = rows.keep
+
+            def kept(*given):
+                if died_after is not None and len(chunks) == died_after:
+                    raise KeyboardInterrupt
+                chunks.append(len(given[1]))
+                keep(*given)
+
+            monkeypatch.setattr(rows, "keep", kept)
+            return questions.explain_rows(
+                subject, selected, settings, "one", forms.Form("plain", 64), stored=rows
+            ), rows
+
+    whole = questions.explain_rows(subject, selected, settings, "one", forms.Form("plain", 64))
+    with pytest.raises(KeyboardInterrupt):
+        run(died_after=4)
+    assert chunks == [3] * 4
+    resumed, rows = run()
+    budgets = len(whole) // 40
+    assert len(rows.found) == 12 * budgets and len(resumed) == len(whole)
+    again, rows = run()
+    assert len(rows.found) == len(whole)
+    order = ["instance", "repeat", "budget"]
+    for other in (resumed, again):
+        mine, theirs = (frame.sort_values(order, ignore_index=True) for frame in (whole, other))
+        assert (
+            mine[[*order, "evaluations", "flag"]]
+            .astype(object)
+            .fillna("")
+            .equals(theirs[[*order, "evaluations", "flag"]].astype(object).fillna(""))
+        )
+        np.testing.assert_allclose(np.stack(mine["scores"]), np.stack(theirs["scores"]), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("method", ["expected_gradients", "deep_lift"])
 def test_a_background_of_ones_own_stands_for_the_reference(pictures, method):
     """The rows are those of the reference of that kind; the ends stay the experiment's game."""
@@ -380,7 +438,7 @@ def test_a_model_of_another_vocabulary_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(subjects.storage, "load", lambda *_: model)
     monkeypatch.setattr(subjects.loading, "load", lambda *_: SimpleNamespace(card=card))
     with pytest.raises(ShapelineError, match=r"w\.safetensors: it was trained on another vocabulary \(aaaa\)"):
-        subjects.load_subject("w.safetensors", "d/arrays.npz", {"features": {"kind": "word"}}, "cpu")
+        subjects.load_subject("w.safetensors", "d/arrays.npz", GameSettings("word"), "cpu")
 
 
 def test_documents_of_unequal_length_come_back_in_the_order_of_the_inputs():

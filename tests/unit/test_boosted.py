@@ -13,6 +13,7 @@ from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.methods import tree_shap
+from shapeline.methods.settings import parse
 from shapeline.models import architectures, classifier, ready, ready_kinds, wrapping
 from tests.unit.test_model_truth import BINARY, LABELS, TARGET, X, check, explain
 
@@ -153,7 +154,7 @@ def test_its_own_file_says_what_the_model_said(package, named, prepared, table, 
     features = Features("column", (6,), np.arange(6, dtype=np.int32))
     question = Question(read, Reference(data.inputs[50:53]), features, "margin")
     scores, _ = tree_shap.tree_shap(question, data.inputs[:4], BINARY[:4], data)
-    (exact,) = attribute(question, data.inputs[:4], BINARY[:4], {"method": "shapley"}, Options([None], 0))
+    (exact,) = attribute(question, data.inputs[:4], BINARY[:4], parse({"method": "shapley"}), Options())
     np.testing.assert_allclose(scores, exact.scores, atol=1e-5)
     again = ready.restored(
         {**classifier.named(read), "task": read.task, "vocabulary_digest": None}, ready.arrays_of(read)

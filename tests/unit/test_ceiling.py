@@ -13,6 +13,7 @@ from shapeline.attribution.run import Options, attribute
 from shapeline.engine.question import Question
 from shapeline.game import features as feature_kinds
 from shapeline.game import references
+from shapeline.methods.settings import parse
 from shapeline.metrics import log_odds
 from shapeline.models import wrapping
 
@@ -33,7 +34,7 @@ def question() -> Question:
 
 
 def explained(question: Question, method: str = "shapley") -> pd.DataFrame:
-    [found] = attribute(question, X, np.zeros(3, int), {"method": method}, Options())
+    [found] = attribute(question, X, np.zeros(3, int), parse({"method": method}), Options())
     return pd.DataFrame(
         {
             "instance": range(3),

@@ -11,8 +11,8 @@ from shapeline.config import counts, derived, mistakes, validation
 from shapeline.designs import lasso
 from shapeline.errors import ShapelineError
 from shapeline.methods import calling, registry
-from shapeline.methods.design import build
 from shapeline.metrics import registry as metrics_registry
+from tests.unit.questions import build
 
 
 def lines(raw: dict) -> list[str]:
@@ -270,7 +270,7 @@ def test_beyond_the_papers_there_are_more_instances_and_repeats(default):
 
 def test_occlusion_is_counted_and_too_many_pixels_are_told(default, root, monkeypatch):
     monkeypatch.chdir(root)
-    monkeypatch.setattr("shapeline.methods.design.build", None)  # its masks are not made to be counted
+    monkeypatch.setattr("shapeline.methods.settings.MethodSettings.build", None)  # its masks are not made to be counted
     assert derived.fixed_cost('{"method": "occlusion"}', (100, 120)) == 12_001
     default["datasets"]["large"] = {"source": "image_folder", "path": "docs/images", "size": [240, 320]}
     default["models"]["large"] = {"dataset": "large", "architecture": "resnet18"}
@@ -364,7 +364,7 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
     if lacking := registry.missing(name):
         pytest.skip(lacking)
     method = registry.METHODS[name]
-    signature = {**inspect.signature(calling.function_of(method.function_for(framework))).parameters}
+    signature = {**inspect.signature(calling.resolve(method.function_for(framework)).function).parameters}
     if name == "lime":
         signature |= inspect.signature(lasso.sparse).parameters
     for key, field in method.parameters.model_fields.items():
@@ -376,7 +376,7 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
 @pytest.mark.parametrize("name", sorted(metrics_registry.METRICS))
 def test_typed_defaults_of_metrics_are_those_of_the_function(name):
     metric = metrics_registry.METRICS[name]
-    signature = inspect.signature(calling.function_of(metric.function)).parameters
+    signature = inspect.signature(calling.resolve(metric.function).function).parameters
     for key, field in metric.parameters.model_fields.items():
         if key not in ("reference", "layers"):  # which name files
             required = field.is_required() and signature[key].default is inspect.Parameter.empty

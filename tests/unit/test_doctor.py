@@ -12,9 +12,9 @@ import yaml
 
 from shapeline.config import mistakes, validation
 from shapeline.errors import ShapelineError
-from shapeline.methods.design import build
 from shapeline.operations import doctor, estimates
 from shapeline.plan import here, paths
+from tests.unit.questions import build
 
 
 @pytest.fixture

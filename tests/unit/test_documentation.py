@@ -23,8 +23,8 @@ import yaml
 from shapeline.config import mistakes, reference, types, validation
 from shapeline.errors import ShapelineError
 from shapeline.methods import calling, registry
-from shapeline.methods.design import build
 from shapeline.metrics import registry as metrics_registry
+from tests.unit.questions import build
 from tests.workflow.conftest import copy_repository
 
 ROOT = Path(__file__).parents[2]
@@ -226,10 +226,10 @@ def test_the_axioms_that_the_cards_name_are_kept():
     masks = (np.arange(2**d)[:, None] >> np.arange(d)) & 1
     numbered = 1 << np.arange(d)
     for name, *told in rows:
-        least = registry.METHODS[name].minimum and calling.function_of(registry.METHODS[name].minimum)(d) / d
+        least = registry.METHODS[name].minimum and calling.resolve(registry.METHODS[name].minimum).function(d) / d
         design = build({"method": name}, (d,), max(4.0, least) if registry.METHODS[name].sampled else None, 1)
 
-        read = registry.METHODS[name].reads_stack and calling.function_of(registry.METHODS[name].reads_stack)
+        read = registry.METHODS[name].reads_stack and calling.resolve(registry.METHODS[name].reads_stack).function
 
         def scores(game, design=design, read=read):
             values = game[design.masks @ numbered]

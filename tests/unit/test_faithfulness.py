@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+from shapeline.attribution.settings import parse
 from shapeline.attribution.subjects import Subject
 from shapeline.datasets import loading
 from shapeline.engine.question import Question
@@ -141,7 +142,7 @@ def bench() -> tuple[Subject, pd.DataFrame]:
 
 def sensitive(method: dict, scores: np.ndarray, **parameters) -> np.ndarray:
     subject, share = bench()
-    settings = {"method": method, "seed": 0, "value": "logit"}
+    settings = parse({"method": method, "seed": 0, "value": "logit"})
     return sensitivity.measure(rows(scores), subject, share, settings, "label", **parameters)["value"].to_numpy()
 
 

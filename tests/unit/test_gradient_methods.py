@@ -206,7 +206,7 @@ def test_a_gap_is_large_against_what_was_gained():
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
 def test_every_complete_method_flags_a_large_gap(digits, framework):
     reference = Reference(RNG.random((1, 1, 8, 8), dtype=np.float32))
-    for settings in ({"method": "integrated_gradients", "steps": 1}, {"method": "expected_gradients", "samples": 1}):
+    for settings in ({"method": "integrated_gradients", "steps": 2}, {"method": "expected_gradients", "samples": 1}):
         asked = digits[framework], IMAGES, TARGETS, settings, PATCHES, reference
         (found,) = questions.attribute(*asked, instances=IDS, on_error="fail")
         assert cells.LARGE_GAP in found.flag, settings["method"]

@@ -15,6 +15,7 @@ from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
+from shapeline.game.settings import parse as game_of
 from shapeline.models import architectures, graph_file, onnx_graph, storage, torch_export
 from shapeline.operations import jobs
 from shapeline.plan import code
@@ -344,9 +345,11 @@ def test_the_subject_of_a_job_is_the_same_by_either(tmp_path, monkeypatch):
     preparation.prepare("breast_cancer", {"seed": 0}, [], "data")
     path = stored(tmp_path)
     settings = {"features": {"kind": "column"}, "seed": 0}
-    one, other = (subjects.load_subject(path, "data/arrays.npz", settings, "cpu", by_graph=by) for by in (True, False))
+    one, other = (
+        subjects.load_subject(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=by) for by in (True, False)
+    )
     assert (one.model.runtime, other.model.runtime) == ("onnx", None)
     for name in ("framework", "architecture", "n_classes", "sizes", "vocabulary_digest", "task"):
         assert getattr(one.model, name) == getattr(other.model, name)
     (tmp_path / "model.onnx").unlink()
-    assert subjects.load_subject(path, "data/arrays.npz", settings, "cpu", by_graph=True).model.runtime is None
+    assert subjects.load_subject(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=True).model.runtime is None

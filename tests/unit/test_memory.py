@@ -21,7 +21,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.game import features as feature_kinds
 from shapeline.game.references import Reference
 from shapeline.gradients import tf_grad_cam, tf_gradients, torch_deep_lift, torch_grad_cam, torch_gradients
-from shapeline.methods import design as methods_design
+from shapeline.methods.settings import MethodSettings
 from shapeline.models import training, wrapping
 from shapeline.models.classifier import Classifier
 from tests.unit import questions
@@ -219,7 +219,7 @@ def test_a_job_that_runs_out_of_memory_ends_with_one_line(tmp_path, error, said)
 
 def test_a_design_is_gone_before_the_next_is_made(monkeypatch):
     """Where one is as large as may be held: of 5,000 features each takes a gigabyte."""
-    made, alive, build = [], [], methods_design._build
+    made, alive, build = [], [], MethodSettings.build
 
     def counted(*given):
         alive.append(sum(one() is not None for one in made))
@@ -228,7 +228,7 @@ def test_a_design_is_gone_before_the_next_is_made(monkeypatch):
         return design
 
     monkeypatch.setattr(draws, "READOUT_BYTES", 1)
-    monkeypatch.setattr(methods_design, "_build", counted)
+    monkeypatch.setattr(MethodSettings, "build", counted)
     inputs = np.random.default_rng(0).normal(size=(5, 9)).astype(np.float32)
     shapeline.explain(lambda rows: 1 / (1 + np.exp(-rows[:, 0])), inputs, "kernel_shap", features="column", seed=8)
     assert len(alive) > 3 and not any(alive), alive

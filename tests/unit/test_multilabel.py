@@ -17,6 +17,7 @@ from shapeline import scores
 from shapeline.attribution import selection, subjects
 from shapeline.attribution.addresses import value_addresses
 from shapeline.attribution.row_store import Table
+from shapeline.attribution.settings import parse
 from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, loading, malaria, preparation, sources
@@ -27,6 +28,7 @@ from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
 from shapeline.game import features
 from shapeline.game.references import Reference
+from shapeline.game.settings import GameSettings
 from shapeline.gradients import torch_deep_lift, torch_gradients
 from shapeline.hierarchy import torch_crops
 from shapeline.metrics import error, loaders, localization, sensitivity
@@ -90,7 +92,7 @@ def trained(prepared, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def subject(prepared, trained):
-    settings = {"features": {"kind": "patch", "size": 4}, "seed": 0, "reference": "mean"}
+    settings = GameSettings({"kind": "patch", "size": 4})
     return subjects.load_subject(str(trained[0]), str(prepared / "arrays.npz"), settings, "cpu")
 
 
@@ -525,9 +527,9 @@ def test_sensitivity_explains_each_label_of_a_picture_anew(subject):
     method = {"method": "occlusion"}
     rows, share = score_rows(subject, method), selection.select(subject, seed=0, count=5)
     settings = {"method": method, "features": {"kind": "patch", "size": 4}, "seed": 0}
-    found = sensitivity.measure(rows, subject, share, settings, "label", samples=2)
+    found = sensitivity.measure(rows, subject, share, parse(settings), "label", samples=2)
     one = share.iloc[[3]].reset_index(drop=True)
-    alone = sensitivity.measure(rows.iloc[[3]], subject, one, settings, "label", samples=2)
+    alone = sensitivity.measure(rows.iloc[[3]], subject, one, parse(settings), "label", samples=2)
     assert len(found) == 10 and found["value"].iloc[3] == pytest.approx(alone["value"].iloc[0], rel=1e-4)
     assert found["value"].nunique() == 10
 

@@ -12,6 +12,7 @@ from shapeline.attribution import selection, subjects
 from shapeline.config import mistakes, validation
 from shapeline.datasets import fits, malaria, preparation, sources
 from shapeline.errors import ShapelineError
+from shapeline.game.settings import parse as game_of
 from shapeline.models import architectures, storage
 from shapeline.plan import paths
 from shapeline.plan.jobs import outputs
@@ -156,7 +157,7 @@ def test_a_network_of_any_size_explains_larger_pictures(tmp_path):
     storage.save(model, weights)
     settings = {"features": {"kind": "patch", "size": 4}, "reference": "mean", "seed": 0}
     cards = (str(tmp_path / "small" / "card.json"), str(tmp_path / "large" / "card.json"))
-    subject = subjects.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), settings, "cpu", cards[0])
+    subject = subjects.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
     assert subject.features.shape == (3, 4) and subject.reference.rows.shape == (1, 1, 12, 16)
     selected = selection.select(subject, 0, count=5)
     expected = np.exp(model.log_probs(subject.dataset.inputs[selected["row"]]).max(1))
@@ -165,7 +166,7 @@ def test_a_network_of_any_size_explains_larger_pictures(tmp_path):
     # The classes' names are the card's, not the weights'.
     (tmp_path / "small" / "card.json").write_text(json.dumps({**trained, "classes": ["b", "a"]}))
     with pytest.raises(ShapelineError, match="their classes: a, b; of the model's data: b, a"):
-        subjects.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), settings, "cpu", cards[0])
+        subjects.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
     with pytest.raises(ShapelineError, match="class 'a' has no record in the training part of 'large'"):
         architectures.for_dataset(any_size, explained)
 

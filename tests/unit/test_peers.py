@@ -327,8 +327,8 @@ def test_nothing_of_a_library_is_imported_by_the_configuration(root):
 
     code = (
         "import sys; from shapeline.config import validation; "
-        "from shapeline.methods.calling import function_of; from shapeline.methods.registry import METHODS; "
-        "[function_of(m.minimum) for m in METHODS.values() if m.family == 'peers' and m.minimum]; "
+        "from shapeline.methods.calling import resolve; from shapeline.methods.registry import METHODS; "
+        "[resolve(m.minimum) for m in METHODS.values() if m.family == 'peers' and m.minimum]; "
         "print({'shap', 'lime', 'torch'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)

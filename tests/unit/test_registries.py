@@ -18,7 +18,7 @@ def test_a_method_draws_by_seed_where_its_entry_says_so(name):
         pytest.skip(lacking)
     method = registry.METHODS[name]
     assert bool(method.random) == (
-        "seed" in inspect.signature(calling.function_of(method.function_for("torch"))).parameters
+        "seed" in inspect.signature(calling.resolve(method.function_for("torch")).function).parameters
     )
 
 

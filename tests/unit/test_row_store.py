@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shapeline.attribution import row_store
-from shapeline.attribution.row_store import ADDRESS, MAX_SEGMENTS, Table, digest_array, digest_rows, log
+from shapeline.attribution.row_store import ADDRESS, MAX_SEGMENTS, Table, digest_array, digest_frame, digest_rows, log
 from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.operations.prune import trim_rows
 
@@ -195,9 +195,12 @@ def test_the_digest_of_a_row_counts_every_cell_but_those_left_out():
     )
     same = frame.assign(seconds=9.0)
     assert digest_rows(frame, ["seconds"]) == digest_rows(same, ["seconds"]) and digest_rows(frame) != digest_rows(same)
+    assert digest_frame(frame, ["seconds"]) == digest_frame(same, ["seconds"]) != digest_frame(frame)
     for column, cells in (("x", [3, 2]), ("scores", [np.ones(2), np.ones(2)]), ("error", ["", "no"])):
-        changed = digest_rows(frame.assign(**{column: cells}))
-        assert changed[0] != digest_rows(frame)[0] and changed[1] == digest_rows(frame)[1]
+        other = frame.assign(**{column: cells})
+        assert digest_rows(other)[0] != digest_rows(frame)[0] and digest_rows(other)[1] == digest_rows(frame)[1]
+        assert digest_frame(other) != digest_frame(frame) == digest_frame(frame.copy())
+    assert digest_frame(frame) != digest_frame(frame.assign(scores=[np.zeros(3), np.ones(1)]))  # cut elsewhere
     assert digest_array(np.zeros(2)) != digest_array(np.zeros((2, 1))) != digest_array(np.zeros(2, np.float32))
 
 

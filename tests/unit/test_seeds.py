@@ -6,7 +6,7 @@ import json
 import pandas as pd
 import pytest
 
-from shapeline.attribution.addresses import row_settings
+from shapeline.attribution.settings import parse
 from shapeline.attribution.variants import Variant, list_variants
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
@@ -55,7 +55,7 @@ def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_
     changed = {path for path, settings in before.items() if after[path] != settings}
     assert changed and all("/scores/" in path for path in changed)
     asked = [attribute_settings(config, "tiny", "exact") for config in (one, whole, few)]
-    assert [row_settings(settings) for settings in asked] == [asked[0]] * 3
+    assert [parse(settings).rows for settings in asked] == [asked[0]] * 3
     assert asked[2] == {**asked[0], "training_seeds": 3, "training_instances": 4}
     count = whole.experiments["tiny"].instances.count
     assert estimates.of_models(loaded(raw, seed_instances=10 * count), "tiny") == 3
@@ -76,8 +76,8 @@ def test_the_instances_of_other_trainings_are_drawn_by_seed_and_more_add_to_fewe
     selected = pd.DataFrame({"instance": [3, 3, 7, 7, 8, 8, 9, 9], "target": [0, 1] * 4})  # two labels a picture
 
     def chosen(number: int, seed: int, share: pd.DataFrame = selected) -> pd.DataFrame:
-        settings = {"training_seeds": 2, "training_instances": number}
-        first, other = list_variants(settings, ["a", "b"], [])
+        settings = {"method": {"method": "shapley"}, "features": "pixel", "training_instances": number}
+        first, other = list_variants(parse(settings), ["a", "b"], [])
         assert first == Variant("a") and first.choose(share, selected, seed) is share
         return other.choose(share, selected, seed)
 
@@ -93,7 +93,8 @@ def test_the_instances_of_other_trainings_are_drawn_by_seed_and_more_add_to_fewe
 def test_randomised_models_are_told_apart_by_how_many_layers_were_drawn(tmp_path):
     for name, drawn in (("full", ["c", "b", "a"]), ("top1", ["c"]), ("top3", ["c", "b", "a"])):
         (tmp_path / name).write_text(json.dumps({"drawn": drawn}))
-    found = list_variants({"randomised": ["full", "top1", "top3"]}, ["f", "1", "3"], [*sorted(tmp_path.iterdir())])
+    settings = parse({"method": {"method": "shapley"}, "features": "pixel", "randomised": ["full", "top1", "top3"]})
+    found = list_variants(settings, ["f", "1", "3"], [*sorted(tmp_path.iterdir())])
     assert found == [Variant("3", randomised_layers=3), Variant("1", randomised_layers=1)]
 
 

@@ -9,17 +9,18 @@ import pytest
 
 import shapeline
 from shapeline import designs
-from shapeline.attribution import run
+from shapeline.attribution import sampling
 from shapeline.attribution.run import Options, attribute
 from shapeline.config import validation
 from shapeline.config.derived import budget_of
 from shapeline.config.scales import SMOKE
 from shapeline.designs import gaussian_process, growing
-from shapeline.designs.stopping import AT_THE_CAP, FAR, LEAST, Foretold, Until
-from shapeline.designs.uncertainty import kernel_shap_uncertainty, predicted_error, settled_places
+from shapeline.designs.stopping import AT_THE_CAP, FAR, LEAST, Foretold, Until, predicted_error, settled_places
+from shapeline.designs.uncertainty import kernel_shap_uncertainty
 from shapeline.errors import ShapelineError
 from shapeline.game import features as feature_kinds
 from shapeline.methods.registry import METHODS
+from shapeline.methods.settings import parse
 from shapeline.metrics import error
 from shapeline.operations import estimates
 from shapeline.plan import settings as plan_settings
@@ -55,9 +56,11 @@ def asked_of(tables, asked=None):
 def explained(method, tables, until, seed=0, places=None, asked=None, **options):
     """The explanation of tables (n, 2^d) by a method until it is good enough."""
     places = np.arange(len(tables)) if places is None else np.asarray(places)
-    options = Options([until], seed, instances=places, **options)
+    options = Options(seed, instances=places, **options)
     question = asked_of(tables, asked)
-    return attribute(question, places[:, None].astype(float), np.zeros(len(places)), {"method": method}, options)[0]
+    return attribute(
+        question, places[:, None].astype(float), np.zeros(len(places)), parse({"method": method}, [until]), options
+    )[0]
 
 
 def tables_of(n, d=D):
@@ -131,7 +134,7 @@ def test_scores_hang_on_nothing_but_the_instance(method, monkeypatch):
     together = explained(method, tables, until)
     backwards = explained(method, tables, until, places=np.arange(9)[::-1])
     alone = explained(method, tables, until, timing="per_instance")
-    monkeypatch.setattr(run, "CHUNK", 2)
+    monkeypatch.setattr(sampling, "CHUNK", 2)
     in_twos = explained(method, tables, until)
     for other in (backwards.at(np.arange(9)[::-1]), alone, in_twos):
         np.testing.assert_allclose(other.scores, together.scores, rtol=0, atol=1e-12 * np.abs(tables).max())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shapeline.attribution import selection, subjects
+from shapeline.attribution.settings import parse
 from shapeline.datasets import loading, preparation, sources, stored
 from shapeline.datasets.stored import Pictures, mapped
 from shapeline.engine import forms
@@ -156,7 +157,7 @@ def test_sensitivity_holds_the_explained_pictures_alone(tmp_path, taken):
         subject = subjects.Subject(architectures.build("digits_cnn", seed=0), data, kinds, zero, settings["features"])
         share = selection.select(subject, seed=0, count=3)
         rows = questions.explain_rows(subject, share, settings, "label", forms.Form())
-        found.append(sensitivity.measure(rows, subject, share, settings, "label", samples=2)["value"])
+        found.append(sensitivity.measure(rows, subject, share, parse(settings), "label", samples=2)["value"])
         if data is lean:
             assert max(taken) == 20
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)

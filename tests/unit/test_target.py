@@ -8,6 +8,7 @@ import pytest
 
 from shapeline.attribution import selection
 from shapeline.attribution.rows import explain_rows
+from shapeline.attribution.settings import parse
 from shapeline.attribution.subjects import Subject
 from shapeline.config.validation import load
 from shapeline.datasets.loading import Dataset
@@ -40,7 +41,7 @@ def subject():
 
 def scores_for(subject, target):
     selected = selection.select(subject, 0, 20, target=target)
-    rows = explain_rows(subject, selected, {"method": {"method": "shapley"}, "seed": 0}, "exact")
+    rows = explain_rows(subject, selected, parse({"method": {"method": "shapley"}, "features": "column"}), "exact")
     return selected, rows.sort_values("instance", ignore_index=True)
 
 

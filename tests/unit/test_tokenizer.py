@@ -14,12 +14,14 @@ from torch import nn
 import shapeline
 from shapeline.attribution import selection, subjects
 from shapeline.attribution.rows import explain_rows
+from shapeline.attribution.settings import parse
 from shapeline.config import validation
 from shapeline.datasets import document_files, fits, loading, preparation, registry, tokenizer
 from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
 from shapeline.game import references
 from shapeline.game.features import Features
+from shapeline.game.settings import parse as game_of
 from shapeline.models import architectures, storage, wrapping
 from shapeline.plan import code, own_files
 from shapeline.plan.settings import prepare_settings
@@ -382,14 +384,16 @@ def test_a_text_model_that_comes_ready_explains_the_documents_it_is_measured_on(
     storage.save(model, tmp_path / "weights.safetensors")
     asked = {"features": {"kind": "word"}, "reference": "pad", "seed": 0, "method": {"method": "shapley"}}
     loaded = subjects.load_subject(
-        str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), asked, "cpu"
+        str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), game_of(asked), "cpu"
     )
     share = rows(data).iloc[[0, 1]].reset_index(drop=True)
-    said = explain_rows(loaded, share, {**asked, "value": "log_odds"}, "exact")
+    said = explain_rows(loaded, share, parse({**asked, "value": "log_odds"}), "exact")
     assert said["status"].tolist() == ["ok", "ok"]
-    twin = explain_rows(subject(data), share, {**asked, "value": "log_odds"}, "exact")
+    twin = explain_rows(subject(data), share, parse({**asked, "value": "log_odds"}), "exact")
     for mine, other in zip(said["scores"], twin["scores"], strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-5)
     own(texts=TEXTS, text=FILE.replace('"gh"', '"xy"'))  # other pieces
     with pytest.raises(ShapelineError, match="another vocabulary"):
-        subjects.load_subject(str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), asked, "cpu")
+        subjects.load_subject(
+            str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), game_of(asked), "cpu"
+        )

@@ -2,14 +2,8 @@ import numpy as np
 import pytest
 
 from shapeline import designs
-from shapeline.designs.uncertainty import (
-    _sampled,
-    _weights,
-    kernel_shap_uncertainty,
-    predicted_error,
-    sample_shapley_uncertainty,
-    settled,
-)
+from shapeline.designs.stopping import predicted_error, settled
+from shapeline.designs.uncertainty import _sampled, _weights, kernel_shap_uncertainty, sample_shapley_uncertainty
 from shapeline.errors import ShapelineError
 
 from . import games

@@ -6,10 +6,11 @@ from shapeline.seeds import digest
 device = jobs.start(snakemake)
 
 from shapeline.attribution import selection, subjects
+from shapeline.game.settings import parse
 
 settings = snakemake.params.settings
 given = snakemake.input
-subject = subjects.load_subject(given.get("weights"), given.arrays, settings, device, *given.trained_on)
+subject = subjects.load_subject(given.get("weights"), given.arrays, parse(settings), device, *given.trained_on)
 target = settings.get("target", "predicted")
 selected = selection.select(subject, settings["seed"], **{"target": target, **settings.get("instances", {})})
 forms = {device: subjects.calibrate(subject, given.get("weights"))} if subject.model else {}

@@ -4,49 +4,42 @@ The execution backend, the batch size, the shard and the number of instances are
 rounding. Files count by their content.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
 
 from shapeline.attribution.row_store import digest_array, digest_file, digest_of
+from shapeline.attribution.settings import AttributionSettings
 from shapeline.attribution.subjects import Subject, targets
-from shapeline.methods.registry import METHODS
 from shapeline.operations.versions import of_job
 
-OF_A_JOB = ("training_seeds", "training_instances", "randomised", "repeats")  # settings that say which rows, not what
 READS_ALL_DATA = ("data", "external")  # families whose scores depend on more than the instance's input
-OF_A_VALUE = ("features", "reference", "value", "seed", "dataset", "precision", "compile")
 
 
-def score_facts(subject: Subject, settings: Mapping, label: str, files: Iterable[str], arrays: str) -> dict:
+def score_facts(subject: Subject, settings: AttributionSettings, label: str, files: Iterable[str], arrays: str) -> dict:
     """Return what defines the scores of one model by one method beside the instance.
 
-    settings: of the attribute job. label: seeds the samples of a random method. files: behind the model and the method.
-    arrays: of the prepared data, which some methods read whole.
+    label: seeds the samples of a random method. files: behind the model and the method. arrays: of the prepared data,
+    which some methods read whole.
     """
-    method = METHODS[settings["method"]["method"]]
-    whole = method.family in READS_ALL_DATA or settings["method"].get("background")
+    method = settings.method
+    whole = method.method.family in READS_ALL_DATA or method.background
     return {
-        **_shared(subject, [*files, *([arrays] if whole else [])], method.package),
-        "settings": row_settings(settings),
-        "label": label if method.is_random(settings["method"]) else None,
+        **_shared(subject, [*files, *([arrays] if whole else [])], method.method.package),
+        "settings": settings.rows,
+        "label": label if method.is_random else None,
     }
 
 
-def row_settings(settings: Mapping) -> dict:
-    """Return the settings of an attribute job that define a row."""
-    return {name: setting for name, setting in settings.items() if name not in OF_A_JOB}
-
-
-def value_facts(subject: Subject, settings: Mapping, files: Iterable[str]) -> dict:
+def value_facts(subject: Subject, settings: AttributionSettings, files: Iterable[str]) -> dict:
     """Return what defines the value of a coalition of an instance; files: behind the model, and the code of a value."""
-    own = settings["method"].get("features")
-    decisive = {name: settings.get(name) for name in OF_A_VALUE} | ({"features": own} if own else {})
-    return {**_shared(subject, files), "settings": decisive}
+    game = dataclasses.asdict(settings.game) | ({"features": own} if (own := settings.method.features) else {})
+    return {**_shared(subject, files), "game": game}
 
 
-def measurement_facts(subject: Subject, settings: Mapping, job: Mapping, files: Iterable[str]) -> dict:
+def measurement_facts(subject: Subject, settings: AttributionSettings, job: Mapping, files: Iterable[str]) -> dict:
     """Return what defines the measurements of one model by a metric that evaluates it, beside the scores.
 
     settings: of the scores; job: of the metric.

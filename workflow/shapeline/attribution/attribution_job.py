@@ -15,6 +15,7 @@ from shapeline.attribution import addresses, subjects, value_store, variants
 from shapeline.attribution.row_store import Table, digest_of
 from shapeline.attribution.rows import STORED, StoredRows, explain_rows, shard
 from shapeline.attribution.run import Options
+from shapeline.attribution.settings import AttributionSettings
 from shapeline.attribution.subjects import Subject
 from shapeline.attribution.value_store import ValueStore
 from shapeline.attribution.variants import Variant
@@ -30,7 +31,7 @@ class AttributionJob:
     store: the folder of the row store, "" without one; values: whether values of coalitions are kept there too.
     """
 
-    settings: dict
+    settings: AttributionSettings
     label: str
     files: Any
     device: str
@@ -44,16 +45,16 @@ class AttributionJob:
         share = shard(selected, index, count)
         weights, cards = ([*self.files.get(key, ())] for key in ("weights", "cards"))
         models = variants.list_variants(self.settings, weights, cards)
-        shares = [model.choose(share, selected, self.settings["seed"]) for model in models]
-        repeats, done = self.settings.get("repeats", 1), 0
+        shares = [model.choose(share, selected, self.settings.game.seed) for model in models]
+        repeats, done = self.settings.repeats, 0
         tell, frames, keys = progress(sum(map(len, shares)) * repeats), [], []
         subject = subjects.load_subject(
-            models[0].weights, self.files.arrays, self.settings, self.device, by_graph=self.by_graph
+            models[0].weights, self.files.arrays, self.settings.game, self.device, by_graph=self.by_graph
         )
         for model, some in zip(models, shares, strict=True):
             if model is not models[0]:
                 subject = subject.with_model(model.weights, self.by_graph)
-            form = subjects.form_for(self.files.instances, subject, self.device, self.settings)
+            form = subjects.form_for(self.files.instances, subject, self.device, self.settings.game)
             subject = dataclasses.replace(subject, form=form)
             options = Options(on_error=on_error, progress=lambda n, made, before=done: tell(before + n, made))
             if len(some):
@@ -78,9 +79,8 @@ class AttributionJob:
             table = Table(self._folder("values", keys[-1]), value_store.SCHEMA, growing=True)
             named = addresses.value_addresses(subject.inputs(share), subjects.targets(share))
             options = dataclasses.replace(options, values=ValueStore(table), addresses=named)
-        repeats = self.settings.get("repeats", 1)
         with Table(self._folder("scores", keys[0]), STORED) as table:
-            stored = StoredRows(table, addresses.score_addresses(subject, share, repeats))
+            stored = StoredRows(table, addresses.score_addresses(subject, share, self.settings.repeats))
             rows = explain_rows(subject, share, self.settings, self.label, options, stored=stored)
         reused, computed = len(stored.found), len(rows) - len(stored.found)
         log.info("rows of %s: %d computed, %d found", model.weights or "the labelled points", computed, reused)

@@ -1,9 +1,11 @@
 """What a method said of some instances: scores, cost, values of both ends, status."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 
 
@@ -34,15 +36,14 @@ class Explanation:
     pairs: np.ndarray | None = None
     pairs_uncertainty: np.ndarray | None = None
 
+    def fail(self, places: Iterable[int], failure: ShapelineError, status: str) -> None:
+        """Note why the instances at these positions have no scores."""
+        for place in places:
+            self.status[place], self.error[place] = status, str(failure)
+
     def at(self, order: np.ndarray) -> "Explanation":
         """The instances at these positions."""
         return Explanation(**{name: _taken(values, order) for name, values in vars(self).items()})
-
-    def put(self, order: np.ndarray, other: "Explanation") -> None:
-        """Take over what another one, `at` these positions of this, says by now."""
-        back = np.argsort(order)
-        for name, values in vars(other).items():
-            setattr(self, name, _taken(values, back))
 
 
 def _taken(values, order: np.ndarray):

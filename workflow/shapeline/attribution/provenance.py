@@ -5,8 +5,8 @@ import subprocess
 from dataclasses import asdict
 
 import shapeline
+from shapeline.attribution.settings import parse
 from shapeline.attribution.subjects import Subject
-from shapeline.methods.registry import METHODS
 from shapeline.operations.versions import imported, version
 from shapeline.seeds import digest
 
@@ -22,22 +22,22 @@ EXCLUDED = {
 
 def provenance(subject: Subject, settings: dict, device: str) -> dict:
     """What a score file says of how it was made; null for what only a model has."""
-    framework = subject.model and subject.model.framework
-    peer = METHODS[settings["method"]["method"]].package
+    asked, framework = parse(settings), subject.model and subject.model.framework
+    peer = asked.method.method.package
     git = shutil.which("git")
     commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
     return {
         "settings": settings,
         "settings_digest": digest(settings),
-        "method": settings["method"]["method"],
+        "method": asked.method.name,
         "parameters": settings["method"],
         "features": _described(subject),
-        "reference": settings.get("reference", "mean") if framework else None,
-        "value": settings.get("value", "log_probability") if framework else None,
-        "seed": settings["seed"],
-        "timing": settings.get("timing", "batch"),
-        "seconds_exclude": EXCLUDED[settings.get("timing", "batch")],
-        "spread_from": settings["method"].get("features"),  # the method's own features, of which each cell has a share
+        "reference": asked.game.reference if framework else None,
+        "value": asked.game.value if framework else None,
+        "seed": asked.game.seed,
+        "timing": asked.timing,
+        "seconds_exclude": EXCLUDED[asked.timing],
+        "spread_from": asked.method.features,  # the method's own features, of which each cell has a share
         "versions": {**({peer: version(peer)} if peer else {}), **imported(), "shapeline": shapeline.__version__},
         "framework": framework,
         "form": asdict(subject.form) if subject.form else None,

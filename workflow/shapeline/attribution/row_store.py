@@ -48,6 +48,20 @@ def digest_array(values: np.ndarray) -> str:
     return hashlib.sha256(f"{values.dtype}{values.shape}".encode() + values.tobytes()).hexdigest()[:32]
 
 
+def digest_frame(rows: pd.DataFrame, without: Sequence[str] = ()) -> str:
+    """Return the digest of a table whose cells are numbers, texts or arrays."""
+    whole = hashlib.sha256()
+    for name in rows.columns.drop([*without]):
+        cells = rows[name].to_numpy()
+        if cells.dtype.hasobject:
+            arrays = [cell for cell in cells if isinstance(cell, np.ndarray)]
+            others = [cell.shape if isinstance(cell, np.ndarray) else cell for cell in cells]
+            whole.update(repr(others).encode())
+            cells = np.concatenate(arrays) if arrays else np.zeros(0)
+        whole.update(f"{name}{cells.dtype}".encode() + cells.tobytes())
+    return whole.hexdigest()[:32]
+
+
 def digest_rows(rows: pd.DataFrame, without: Sequence[str] = ()) -> list[str]:
     """Return the digest of each row of a table whose cells are numbers, texts or arrays."""
     kept = rows.drop(columns=[*without])

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import math
 import time
@@ -15,6 +14,7 @@ import pandas as pd
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table
 from shapeline.attribution.run import Options, attribute, waits, warm_up
+from shapeline.attribution.settings import AttributionSettings
 from shapeline.attribution.subjects import Subject, targets
 from shapeline.designs.stopping import Until
 from shapeline.engine.question import Question
@@ -22,7 +22,7 @@ from shapeline.errors import ShapelineError
 from shapeline.game import features as feature_kinds
 from shapeline.game import references
 from shapeline.game.features import Features
-from shapeline.methods.registry import METHODS
+from shapeline.methods.settings import MethodSettings
 from shapeline.scores import SCHEMA
 from shapeline.seeds import seed_of
 from shapeline.threads import openblas
@@ -64,7 +64,7 @@ def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
 def explain_rows(
     subject: Subject,
     share: pd.DataFrame,
-    settings: dict,
+    settings: AttributionSettings,
     label: str,
     options: Options | None = None,
     inputs: np.ndarray | None = None,
@@ -72,113 +72,131 @@ def explain_rows(
 ) -> pd.DataFrame:
     """Score rows (columns of scores.SCHEMA) of one label on the instances of a shard, every repeat.
 
-    settings: of the attribute job. options: on_error, progress and values; what else they say is taken from subject and
-    settings. Sampled designs are seeded by (seed, label, repeat). A method with features of its own has its scores
-    spread over the experiment's (features.spread). inputs: explained in place of the instances' own. stored: rows that
-    need not be computed.
+    options: on_error, progress, values and addresses; what else they say is taken from subject and settings. Sampled
+    designs are seeded by (seed, label, repeat). A method with features of its own has its scores spread over the
+    experiment's (features.spread). inputs: explained in place of the instances' own. stored: rows that need not be
+    computed.
     """
-    own, repeats = settings["method"].get("features"), settings.get("repeats", 1)
+    method, seed = settings.method, settings.game.seed
     options = _options(subject, settings, options or Options())
-    explained = subject.with_features(own) if own else subject
-    asked = explained.question(settings.get("value", "log_probability"))
+    explained = subject.with_features(method.features) if method.features else subject
+    asked = explained.question(settings.game.value)
     inputs = subject.inputs(share) if inputs is None else inputs
-    missing = stored.find() if stored else np.ones((len(share), repeats), bool)
-    frames = [stored.found] if stored and len(stored.found) else []
-    some = np.flatnonzero(missing.any(axis=1))
-    progress, warm = Progress(options.progress), False
+    missing = stored.find() if stored else np.ones((len(share), settings.repeats), bool)
+    computed: list[pd.DataFrame] = []
+    some, done, made = np.flatnonzero(missing.any(axis=1)), int((~missing).sum()), 0
     for features, places in explained.buckets(inputs[some], share.iloc[some]) if len(some) else ():
-        question = asked.having(features=features)
-        for repeat in range(repeats):
+        shown = subject.features if method.features else None
+        for repeat in range(settings.repeats):
             positions = some[places][missing[some[places], repeat]]
             if not len(positions):
                 continue
-            part = share.iloc[positions].reset_index(drop=True)
-            if not warm:
-                seed = seed_of(settings["seed"], label, "warm-up")
-                warm_options = dataclasses.replace(options, seed=seed)
-                _warm_up(question, inputs[positions[:1]], part[:1], settings["method"], warm_options)
-                warm = True
-            seeded = dataclasses.replace(options, seed=seed_of(settings["seed"], label, repeat))
-            if len(options.addresses):
-                seeded = dataclasses.replace(seeded, addresses=np.asarray(options.addresses, object)[positions])
-            frame = functools.partial(
-                _rows, repeat=repeat, budgets=options.budgets, own=features if own else None, shown=subject.features
+            part = _Part(
+                *(asked.having(features=features), method, inputs[positions], share.iloc[positions], positions, repeat),
+                *(shown, stored),
             )
-            saver = Saver(stored, positions, repeat, part, frame)
-            seeded = dataclasses.replace(
-                seeded, progress=progress.on, save=saver.save, time_limit=settings.get("time_limit")
+            if not computed:
+                part.warm_up(dataclasses.replace(options, seed=seed_of(seed, label, "warm-up")))
+            own = dataclasses.replace(
+                options,
+                seed=seed_of(seed, label, repeat),
+                instances=part.share["instance"].to_numpy(),
+                addresses=np.asarray(options.addresses, object)[positions] if len(options.addresses) else (),
+                progress=options.progress
+                and (lambda n, count, to=(done, made): options.progress(to[0] + n, to[1] + count)),
+                save=part.save,
             )
-            explain = functools.partial(_explain, question, inputs[positions], part, settings["method"])
-            explanations = explain(seeded)
-            if not (options.values or waits(question, options)):  # stored by now, and a server is not ours
-                again = functools.partial(explain, dataclasses.replace(seeded, progress=None, save=None))
-                _settle_seconds(explanations, again, MOMENT * len(part) / missing.sum())
-            frames.append(frame(part, explanations))
-            saver.end(frames[-1])
-            progress.add(len(part), explanations)
-    return pd.concat(frames, ignore_index=True)
+            computed.append(part.explain(own, MOMENT * len(positions) / missing.sum()))
+            done, made = done + len(positions), made + int(computed[-1]["evaluations"].sum())
+    return pd.concat([*([stored.found] if stored else []), *computed], ignore_index=True)
 
 
-@dataclass
-class Progress:
-    """The progress of several runs as one."""
-
-    tell: Callable[[int, int], None] | None
-    done: int = 0
-    made: int = 0
-
-    def on(self, n: int, evaluations: int) -> None:
-        if self.tell:
-            self.tell(self.done + n, self.made + evaluations)
-
-    def add(self, n: int, explanations: list[Explanation]) -> None:
-        self.done += n
-        self.made += sum(int(explanation.evaluations.sum()) for explanation in explanations)
-
-
-@dataclass
-class Saver:
-    """Keeps the rows of a run while it goes on, where it takes long; `frame` makes rows of explanations."""
-
-    stored: StoredRows | None
-    positions: np.ndarray
-    repeat: int
-    part: pd.DataFrame
-    frame: Callable[[pd.DataFrame, list[Explanation]], pd.DataFrame]
-    began: float = field(default_factory=time.monotonic)
-    kept: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
-    waiting: list[tuple[np.ndarray, list[Explanation]]] = field(default_factory=list)
-
-    def save(self, places: np.ndarray, explanations: list[Explanation]) -> None:
-        """Note a chunk, and keep all that are noted every few seconds."""
-        self.waiting.append((places, explanations))
-        if self.stored and time.monotonic() - self.began >= FLUSH_SECONDS:
-            for some, found in self.waiting:
-                self.stored.keep(self.frame(self.part.iloc[some], found), self.positions[some], self.repeat)
-                self.kept = np.concatenate([self.kept, some])
-            self.waiting, self.began = [], time.monotonic()
-
-    def end(self, rows: pd.DataFrame) -> None:
-        """Keep what is not kept yet of all rows."""
-        rest = np.setdiff1d(np.arange(len(self.part)), self.kept)
-        if self.stored and len(rest):
-            chosen = np.isin(np.resize(np.arange(len(self.part)), len(rows)), rest)
-            self.stored.keep(rows[chosen], self.positions[rest], self.repeat)
-
-
-def _options(subject: Subject, settings: dict, options: Options) -> Options:
-    rows = settings["method"].get("background")
-    kind = {"kind": "background", "rows": rows}
-    budget = settings.get("budget")
+def _options(subject: Subject, settings: AttributionSettings, options: Options) -> Options:
+    rows, seed = settings.method.background, settings.game.seed
     return dataclasses.replace(
         options,
-        budgets=[*settings["method"].get("snapshots", ()), Until(**budget) if isinstance(budget, dict) else budget],
         dataset=subject.dataset,
         all_points=subject.model is None,  # nothing was trained on some of them
-        background=references.build(kind, subject.dataset, settings["seed"]) if rows else None,
+        background=references.build({"kind": "background", "rows": rows}, subject.dataset, seed) if rows else None,
         device=subject.device,
-        timing=settings.get("timing", "batch"),
+        timing=settings.timing,
+        time_limit=settings.time_limit,
     )
+
+
+@dataclass
+class _Part:
+    """Instances that share their features, in one repeat.
+
+    positions: of the instances in the shard; shown: the experiment's features, where the method has others.
+    """
+
+    question: Question
+    method: MethodSettings
+    inputs: np.ndarray
+    share: pd.DataFrame
+    positions: np.ndarray
+    repeat: int
+    shown: Features | None
+    stored: StoredRows | None
+    kept: list[np.ndarray] = field(default_factory=list)  # places whose rows are stored
+    waiting: list[tuple[np.ndarray, list[Explanation]]] = field(default_factory=list)
+    since: float = field(default_factory=time.monotonic)
+
+    def explain(self, options: Options, moment: float) -> pd.DataFrame:
+        """Return the rows, whose seconds have settled, and store them."""
+        explanations = self._attribute(options)
+        if not (options.values or waits(self.question, options)):  # stored by now, and a server is not ours
+            again = dataclasses.replace(options, progress=None, save=None)
+            _settle_seconds(explanations, lambda: self._attribute(again), moment)
+        everyone = np.arange(len(self.share))
+        rest = np.setdiff1d(everyone, np.concatenate([*self.kept, everyone[:0]]))
+        self._keep(rest, [explanation.at(rest) for explanation in explanations])
+        return self._rows(everyone, explanations)
+
+    def warm_up(self, options: Options) -> None:
+        """A first call sets up threads and traces, which is not the method's time. What it raises, the method will too.
+
+        Peers are compiled as they run, for seconds that are no instance's.
+        """
+        question = self.question
+        warm_up(question, self.method, options.seed)
+        if question.features.d and question.model:
+            openblas()
+            with contextlib.suppress(ShapelineError):
+                question.values(self.inputs[:1], np.ones((2, question.features.d), bool))
+        if options.timing == "per_instance" or self.method.method.family == "peers":
+            ids = self.share["instance"].to_numpy()[:1]
+            few = dataclasses.replace(options, instances=ids, progress=None, time_limit=None)
+            attribute(question, self.inputs[:1], targets(self.share[:1]), self.method, few)
+
+    def save(self, places: np.ndarray, explanations: list[Explanation]) -> None:
+        """Note a chunk, and store all that are noted every few seconds."""
+        self.waiting.append((places, explanations))
+        if time.monotonic() - self.since >= FLUSH_SECONDS:
+            for some, found in self.waiting:
+                self._keep(some, found)
+            self.kept += [some for some, _ in self.waiting]
+            self.waiting, self.since = [], time.monotonic()
+
+    def _attribute(self, options: Options) -> list[Explanation]:
+        return attribute(self.question, self.inputs, targets(self.share), self.method, options)
+
+    def _keep(self, places: np.ndarray, explanations: list[Explanation]) -> None:
+        if self.stored and len(places):
+            self.stored.keep(self._rows(places, explanations), self.positions[places], self.repeat)
+
+    def _rows(self, places: np.ndarray, explanations: list[Explanation]) -> pd.DataFrame:
+        """Return the rows of instances at these places, one after another for each budget."""
+        frames = []
+        for explanation, budget in zip(explanations, self.method.budgets, strict=True):
+            if self.shown:  # of a cell's equal share there is no uncertainty
+                spread = feature_kinds.spread(explanation.scores, self.question.features, self.shown)
+                nothing = dict.fromkeys(("uncertainty", "pairs", "pairs_uncertainty"))
+                explanation = dataclasses.replace(explanation, scores=spread, **nothing)
+            budget = None if isinstance(budget, Until) else budget
+            frames.append(_rows_at(self.share.iloc[places], explanation, self.repeat, budget))
+        return pd.concat(frames, ignore_index=True)
 
 
 def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Explanation]], moment: float) -> None:
@@ -195,28 +213,6 @@ def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Ex
             return
 
 
-def _explain(
-    question: Question, inputs: np.ndarray, part: pd.DataFrame, method: dict, options: Options
-) -> list[Explanation]:
-    """Explain selected instances, whose inputs these are."""
-    options = dataclasses.replace(options, instances=part["instance"].to_numpy())
-    return attribute(question, inputs, targets(part), method, options)
-
-
-def _warm_up(question: Question, inputs: np.ndarray, part: pd.DataFrame, method: dict, options: Options) -> None:
-    """A first call sets up threads and traces, which is not the method's time. What it raises, the method will too.
-
-    Peers are compiled as they run, for seconds that are no instance's.
-    """
-    warm_up(question, method, options)
-    if question.features.d and question.model:
-        openblas()
-        with contextlib.suppress(ShapelineError):
-            question.values(inputs, np.ones((2, question.features.d), bool))
-    if options.timing == "per_instance" or METHODS[method["method"]].family == "peers":
-        _explain(question, inputs, part, method, dataclasses.replace(options, progress=None))
-
-
 def _known(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndarray | None]:
     """Those of each row, flat; None where the method has none, failed, or cannot tell."""
     if numbers is None:
@@ -226,28 +222,6 @@ def _known(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndar
         row if status == "ok" and np.isfinite(row).all() else None
         for row, status in zip(flat, explanation.status, strict=True)
     ]
-
-
-def _rows(
-    part: pd.DataFrame,
-    explanations: list[Explanation],
-    repeat: int,
-    budgets: list,
-    own: Features | None,
-    shown: Features | None,
-) -> pd.DataFrame:
-    """Rows of explanations, one after another for each budget; own: the method's own features, whose scores are spread
-    over those shown."""
-    frames = []
-    for explanation, budget in zip(explanations, budgets, strict=True):
-        if own:
-            # Of a cell's equal share there are none.
-            spread = feature_kinds.spread(explanation.scores, own, shown)
-            explanation = dataclasses.replace(
-                explanation, scores=spread, uncertainty=None, pairs=None, pairs_uncertainty=None
-            )
-        frames.append(_rows_at(part, explanation, repeat, None if isinstance(budget, Until) else budget))
-    return pd.concat(frames, ignore_index=True)
 
 
 def _rows_at(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from shapeline.game import features as feature_kinds
 from shapeline.game import references
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
+from shapeline.game.settings import GameSettings
 from shapeline.models import graph_file, storage
 from shapeline.models.classifier import Classifier
 
@@ -99,7 +100,7 @@ def targets(selected: pd.DataFrame) -> np.ndarray:
 def load_subject(
     weights: str | None,
     arrays: str,
-    settings: dict,
+    settings: GameSettings,
     device: str,
     trained_on: str | None = None,
     by_graph: bool = False,
@@ -109,7 +110,7 @@ def load_subject(
     settings: features and reference (default mean), seed. trained_on, by_graph: as of `Subject.with_model`.
     """
     dataset = loading.load(Path(arrays).parent)
-    kind = settings["features"]
+    kind = settings.features
     shared = {
         "dataset": dataset,
         "features": None if feature_kinds.varies(kind) else feature_kinds.build(kind, dataset.card),
@@ -121,11 +122,11 @@ def load_subject(
     if not weights:
         return subject
     subject = subject.with_model(weights, by_graph, trained_on)
-    reference = references.build(settings.get("reference", "mean"), dataset, settings["seed"])
+    reference = references.build(settings.reference, dataset, settings.seed)
     return dataclasses.replace(subject, reference=reference)
 
 
-def form_for(path: str, subject: Subject, device: str, settings: dict | None = None) -> Form | None:
+def form_for(path: str, subject: Subject, device: str, settings: GameSettings | None = None) -> Form | None:
     """The form recorded for this kind of device; on another kind it is calibrated now. None without a model.
 
     settings: of the job; their precision and compile ask for another form.
@@ -136,11 +137,10 @@ def form_for(path: str, subject: Subject, device: str, settings: dict | None = N
     form = Form(**recorded) if recorded else calibrate(subject)
     if form.name == "onnx" and subject.model.framework == "tensorflow" and subject.model.runtime is None:
         form = Form("plain", form.batch)  # a job that has TensorFlow runs the network itself
-    precision, compiled = (settings or {}).get("precision", "float32"), (settings or {}).get("compile", False)
-    if precision == "float32" and not compiled:
+    if settings is None or (settings.precision == "float32" and not settings.compile):
         return form
     question = Question(subject.model, subject.reference, subject.features, form=form)
-    return calibration.asked(question, _training_inputs(subject), precision, compiled)
+    return calibration.asked(question, _training_inputs(subject), settings.precision, settings.compile)
 
 
 def calibrate(subject: Subject, weights: str | None = None) -> Form:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from shapeline.attribution.settings import AttributionSettings
 from shapeline.seeds import seed_of
 
 
@@ -34,13 +35,13 @@ class Variant:
         return share[share["instance"].isin(ids[order[: self.n_instances]])].reset_index(drop=True)
 
 
-def list_variants(settings: dict, weights: Sequence[str], cards: Sequence[str]) -> list[Variant]:
+def list_variants(settings: AttributionSettings, weights: Sequence[str], cards: Sequence[str]) -> list[Variant]:
     """Return the models that a job of these settings explains, from the files of their weights and their cards."""
     if not weights:
         return [Variant()]
-    if settings.get("randomised"):
+    if settings.randomised:
         layers = [len(json.loads(Path(card).read_text(encoding="utf-8"))["drawn"]) for card in cards]
         by_layers = dict(zip(layers, weights, strict=True))  # two names may mean the same layers
         return [Variant(file, randomised_layers=count) for count, file in by_layers.items()]
-    some = settings.get("training_instances")
+    some = settings.training_instances
     return [Variant(file, number, n_instances=some if number else None) for number, file in enumerate(weights)]

@@ -38,5 +38,5 @@ def _read() -> dict:
 @functools.cache
 def _code() -> str:
     """A digest of the files that build designs."""
-    files = [*sorted((PACKAGE / "designs").glob("*.py")), PACKAGE / "graphs.py", PACKAGE / "methods/design.py"]
+    files = [*sorted((PACKAGE / "designs").glob("*.py")), PACKAGE / "graphs.py", PACKAGE / "methods/settings.py"]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -97,7 +97,7 @@ def fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
 def _built(settings: str, shape: tuple[int, ...]) -> int:
     """The same by building the design (networkx and scipy are imported only here)."""
     from shapeline.designs.exact import occlusion_count
-    from shapeline.methods.design import build
+    from shapeline.methods.settings import parse
 
     entry = json.loads(settings)
     if entry["method"] == "c_shapley_regression":  # counted, for its fit at 1,000 features takes seconds
@@ -107,4 +107,4 @@ def _built(settings: str, shape: tuple[int, ...]) -> int:
             return 1 + squares + entry.get("constrained", False)
     if entry["method"] == "occlusion":
         return occlusion_count(math.prod(shape))
-    return build(entry, shape).evaluations
+    return parse(entry, [None]).build(shape).evaluations

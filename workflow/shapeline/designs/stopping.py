@@ -1,11 +1,11 @@
-"""When an estimate made in rounds is good enough: by its predicted error, or by its top features being settled."""
+"""When an estimate is good enough: by its predicted error, or by the order of its scores, which are settled."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from shapeline.designs.design import FIRST_ROUND, evaluations
-from shapeline.designs.uncertainty import predicted_error, settled
+from shapeline.errors import ShapelineError
 
 AT_THE_CAP = "stopped at the cap"  # the flag of an explanation that was left before it was good enough
 GROWTH = 1.25  # of the evaluations from a round to the next
@@ -83,3 +83,35 @@ class Foretold:
         self.rounds += 1
         self.spent[rows], self.scores[rows], self.error[rows] = spent, scores, error
         return uncertainty * (np.exp(error - own) * np.sqrt(variance))[:, None]
+
+
+def predicted_error(uncertainty: np.ndarray) -> np.ndarray:
+    """Predicted root mean square error (n,) of explanations whose scores have `uncertainty` (n, d)."""
+    return np.sqrt((np.asarray(uncertainty, dtype=np.float64) ** 2).mean(axis=1))
+
+
+def settled_places(scores: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
+    """How many of the largest scores stand in a settled order (n,): each is told from all below it, at 95 %."""
+    order = np.argsort(-np.asarray(scores, dtype=np.float64), axis=1, kind="stable")
+    ranked, spread = (np.take_along_axis(np.asarray(a, dtype=np.float64), order, axis=1) for a in (scores, uncertainty))
+    d = ranked.shape[1]
+    wide = 1.96 * np.sqrt((spread[:, :, None] ** 2 + spread[:, None, :] ** 2) * d / max(d - 1, 1))
+    apart = ranked[:, :, None] - ranked[:, None, :] > wide
+    return (apart | ~np.triu(np.ones((d, d), bool), 1)).all(axis=2)[:, : d - 1].cumprod(axis=1).sum(axis=1)
+
+
+def settled(scores: np.ndarray, uncertainty: np.ndarray, top: int) -> np.ndarray:
+    """Which features (n, d) bool are settled as inside or outside of the `top` largest scores, at 95 %.
+
+    A feature is settled where the intervals of its differences to all features on the other side leave out 0. Scores
+    add up to a known sum, so their errors oppose each other: a difference has variance (a^2 + b^2) d/(d - 1).
+    """
+    scores, uncertainty = np.asarray(scores, dtype=np.float64), np.asarray(uncertainty, dtype=np.float64)
+    d = scores.shape[1]
+    if not 1 <= top <= d:
+        raise ShapelineError(f"settled: top is {top!r} of {d} features; give a number from 1 to {d}.")
+    inside = scores.argsort(axis=1, kind="stable").argsort(axis=1) >= d - top
+    apart = np.abs(scores[:, :, None] - scores[:, None, :])
+    spread = np.sqrt((uncertainty[:, :, None] ** 2 + uncertainty[:, None, :] ** 2) * d / max(d - 1, 1))
+    same = inside[:, :, None] == inside[:, None, :]
+    return (same | (apart > 1.96 * spread)).all(axis=2)

@@ -1,4 +1,4 @@
-"""How wrong sampled Shapley values are: standard errors from the draws themselves, and which order they settle.
+"""How wrong sampled Shapley values are: standard errors from the samples themselves.
 
 An `uncertainty` is the 95 % half-width of a score's interval over 1.96, NaN where the draw leaves no freedom to tell;
 an `error` is the predicted root mean square error of one explanation over its scores.
@@ -207,35 +207,3 @@ def read_sample_interactions(
 def known(uncertainty: np.ndarray) -> np.ndarray | None:
     """The uncertainty, or None where no draw says anything."""
     return None if np.isnan(uncertainty).all() else uncertainty
-
-
-def predicted_error(uncertainty: np.ndarray) -> np.ndarray:
-    """Predicted root mean square error (n,) of explanations whose scores have `uncertainty` (n, d)."""
-    return np.sqrt((np.asarray(uncertainty, dtype=np.float64) ** 2).mean(axis=1))
-
-
-def settled_places(scores: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
-    """How many of the largest scores stand in a settled order (n,): each is told from all below it, at 95 %."""
-    order = np.argsort(-np.asarray(scores, dtype=np.float64), axis=1, kind="stable")
-    ranked, spread = (np.take_along_axis(np.asarray(a, dtype=np.float64), order, axis=1) for a in (scores, uncertainty))
-    d = ranked.shape[1]
-    wide = 1.96 * np.sqrt((spread[:, :, None] ** 2 + spread[:, None, :] ** 2) * d / max(d - 1, 1))
-    apart = ranked[:, :, None] - ranked[:, None, :] > wide
-    return (apart | ~np.triu(np.ones((d, d), bool), 1)).all(axis=2)[:, : d - 1].cumprod(axis=1).sum(axis=1)
-
-
-def settled(scores: np.ndarray, uncertainty: np.ndarray, top: int) -> np.ndarray:
-    """Which features (n, d) bool are settled as inside or outside of the `top` largest scores, at 95 %.
-
-    A feature is settled where the intervals of its differences to all features on the other side leave out 0. Scores
-    add up to a known sum, so their errors oppose each other: a difference has variance (a^2 + b^2) d/(d - 1).
-    """
-    scores, uncertainty = np.asarray(scores, dtype=np.float64), np.asarray(uncertainty, dtype=np.float64)
-    d = scores.shape[1]
-    if not 1 <= top <= d:
-        raise ShapelineError(f"settled: top is {top!r} of {d} features; give a number from 1 to {d}.")
-    inside = scores.argsort(axis=1, kind="stable").argsort(axis=1) >= d - top
-    apart = np.abs(scores[:, :, None] - scores[:, None, :])
-    spread = np.sqrt((uncertainty[:, :, None] ** 2 + uncertainty[:, None, :] ** 2) * d / max(d - 1, 1))
-    same = inside[:, :, None] == inside[:, None, :]
-    return (same | (apart > 1.96 * spread)).all(axis=2)

@@ -5,27 +5,35 @@ Apart from the registry, whose words decide no number: an edit here runs what it
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from shapeline.datasets.sources import user_function
 
-# Keys of a method entry that say how much to spend, and on what.
-PLANNED = ("budget", "snapshots", "rival_of", "rival", "features", "background")
+
+@dataclass(frozen=True)
+class Call:
+    """A function that a registry names, or a user's, and the names of its arguments."""
+
+    function: Callable
+    names: tuple[str, ...]
+
+    def __call__(self, available: Mapping[str, object]) -> object:
+        """Call the function with those of the available values that it names."""
+        return self.function(**self._named(available))
+
+    def given(self, available: Mapping[str, object]) -> Callable:
+        """Return the function with those of the available values that it names."""
+        return partial(self.function, **self._named(available))
+
+    def _named(self, available: Mapping[str, object]) -> dict[str, object]:
+        return {name: available[name] for name in self.names if name in available}
 
 
-def function_of(reference: str) -> Callable:
-    """The function named by "module:function" or "path/to/file.py:function"."""
+def resolve(reference: str) -> Call:
+    """Return the function named by "module:function" or "path/to/file.py:function"."""
     module, name = reference.rsplit(":", 1)
-    return user_function(reference) if module.endswith(".py") else getattr(importlib.import_module(module), name)
-
-
-def with_settings(function: Callable, settings: dict) -> Callable:
-    """The function, given those of a method's settings that its signature names."""
-    named = inspect.signature(function).parameters
-    return partial(function, **{name: settings[name] for name in named if name in settings})
-
-
-def call(function: Callable, available: dict) -> object:
-    """Call `function` with those of the available values that its signature names."""
-    return function(**{name: available[name] for name in inspect.signature(function).parameters if name in available})
+    is_file = module.endswith(".py")
+    function = user_function(reference) if is_file else getattr(importlib.import_module(module), name)
+    return Call(function, tuple(inspect.signature(function).parameters))

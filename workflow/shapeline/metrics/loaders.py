@@ -6,11 +6,13 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution.selection import read
+from shapeline.attribution.settings import AttributionSettings
 from shapeline.attribution.subjects import Subject, load_subject
 from shapeline.datasets import document_files, regions
+from shapeline.game.settings import parse
 
 
-def for_metric(subject: Subject, selected: pd.DataFrame, settings: dict, rows: pd.DataFrame) -> dict:
+def for_metric(subject: Subject, selected: pd.DataFrame, settings: AttributionSettings, rows: pd.DataFrame) -> dict:
     """What a metric that evaluates the model needs, for score rows that succeeded.
 
     subject: with the model, and how it is run; selected: the instances of the experiment; settings: of the scores,
@@ -19,10 +21,10 @@ def for_metric(subject: Subject, selected: pd.DataFrame, settings: dict, rows: p
     picked = pick_instances(selected, rows)
     inputs = subject.inputs(picked)
     return {
-        "question": subject.question(settings.get("value", "log_probability")),
+        "question": subject.question(settings.game.value),
         "inputs": inputs,
         "buckets": subject.buckets(inputs, picked),
-        "seed": settings["seed"],
+        "seed": settings.game.seed,
         "subject": subject,
         "share": selected,
         "settings": settings,
@@ -43,7 +45,7 @@ def explained(files, rows: pd.DataFrame) -> pd.DataFrame:
 def randomised(files, rows: pd.DataFrame) -> dict:
     """The scores of randomised models, by how many layers were drawn, and of images the features of the score rows;
     files: the job's input."""
-    settings = scores.metadata(files.scores[0])["settings"]
+    settings = parse(scores.metadata(files.scores[0])["settings"])
     subject = load_subject(None, files.arrays, settings, "cpu")
     found = scores.read(files.randomised)
     found = found[found["status"] == "ok"]
@@ -65,12 +67,12 @@ def known_words(files, rows: pd.DataFrame) -> dict:
 def known_pixels(files, rows: pd.DataFrame) -> dict:
     """The pixels that decide the class each score row explains, and the features that scores are of; files: the job's
     input."""
-    settings = scores.metadata(files.scores[0])["settings"]
-    subject = load_subject(None, files.arrays, settings, "cpu")
+    stated = scores.metadata(files.scores[0])["settings"]
+    subject = load_subject(None, files.arrays, parse(stated), "cpu")
     picked = explained(files, rows)
     return {
         "truth": regions.truth(subject.folder, rows["instance"].to_numpy(), rows["target"].to_numpy()),
         "buckets": subject.buckets(subject.inputs(picked), picked),
-        "method": settings["method"],
-        "seed": settings["seed"],
+        "method": stated["method"],
+        "seed": stated["seed"],
     }

@@ -13,7 +13,16 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution import addresses, selection, subjects
-from shapeline.attribution.row_store import ADDRESS, Table, digest_array, digest_file, digest_of, digest_rows
+from shapeline.attribution.row_store import (
+    ADDRESS,
+    Table,
+    digest_array,
+    digest_file,
+    digest_frame,
+    digest_of,
+    digest_rows,
+)
+from shapeline.attribution.settings import AttributionSettings, parse
 from shapeline.attribution.subjects import Subject
 from shapeline.game import references
 from shapeline.metrics.loaders import for_metric, pick_instances
@@ -45,8 +54,10 @@ class ModelMeasurement:
         """
         files, frames, keys = self.files, [], []
         rows, selected = scores.read(files.scores), selection.read(files.instances)
-        settings = scores.metadata(files.scores[0])["settings"]
-        subject = subjects.load_subject(files.weights[0], files.arrays, settings, self.device, by_graph=self.by_graph)
+        settings = parse(scores.metadata(files.scores[0])["settings"])
+        subject = subjects.load_subject(
+            files.weights[0], files.arrays, settings.game, self.device, by_graph=self.by_graph
+        )
         for training_seed, weights in enumerate(files.weights):
             names = [name for name in jobs if METRICS[name].paired or not training_seed]
             if training_seed and names:
@@ -92,7 +103,7 @@ class _OneMetric:
     label: str
     subject: Subject
     selected: pd.DataFrame
-    settings: dict
+    settings: AttributionSettings
     longest: int  # features of the instance that has the most
 
     def facts(self, files: Sequence[str], arrays: str) -> dict:
@@ -105,7 +116,7 @@ class _OneMetric:
         }
         if metric.moves_inputs:
             facts |= {
-                "scores": addresses.row_settings(self.settings),
+                "scores": self.settings.rows,
                 "label": self.label,
                 "arrays": digest_file(arrays),
             }
@@ -117,8 +128,7 @@ class _OneMetric:
         """Return the address of each instance and repeat: of its scores and input, or where it counts of all scores."""
         whole = METRICS[self.name].reads_all_rows
         inputs = self.subject.inputs(pick_instances(self.selected, rows))
-        digests = digest_rows(rows, () if whole else ("seconds",))
-        every = digest_of(digests) if whole else ""
+        digests, every = digest_rows(rows, ("seconds",)), digest_frame(rows) if whole else ""
         parts: dict[tuple[int, int], list[str]] = {}
         for key, of_row, row in zip(_keys(rows), digests, inputs, strict=True):
             parts.setdefault(key, [every, digest_array(row)]).append(of_row)
@@ -159,7 +169,7 @@ class _OneMetric:
     def references(self) -> dict:
         """The baselines that are measured beside the experiment's own, by name."""
         names = self.job.get("parameters", {}).get("references", ())
-        return {name: references.build(name, self.subject.dataset, self.settings["seed"]) for name in names}
+        return {name: references.build(name, self.subject.dataset, self.settings.game.seed) for name in names}
 
 
 def _keys(rows: pd.DataFrame) -> list[tuple[int, int]]:

@@ -21,4 +21,4 @@ def measure(name: str, rows, needs: dict):
     """Measure score rows by the metric of that name; no rows, because every one failed, give no measurements."""
     if rows.empty:
         return rows[["instance", "repeat"]].assign(quantity="", x=0.0, value=0.0)
-    return calling.call(calling.function_of(METRICS[name].function), {**needs, "rows": rows})
+    return calling.resolve(METRICS[name].function)({**needs, "rows": rows})

@@ -30,7 +30,7 @@ def measure(
     frames = []
     for name, file in functions.items():
         try:
-            values = np.asarray(calling.call(calling.function_of(file), available))
+            values = np.asarray(calling.resolve(file)(available))
         except Exception as error:  # whatever the user's own code raises: its traceback says most
             error.add_note(f"metric {name}: {file} failed")
             raise

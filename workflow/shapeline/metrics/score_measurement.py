@@ -9,12 +9,11 @@ from types import SimpleNamespace
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.row_store import ADDRESS, Table, digest_file, digest_of, digest_rows
+from shapeline.attribution.row_store import ADDRESS, Table, digest_file, digest_frame, digest_of
 from shapeline.metrics.needs import STORED, measure, rows_of
 from shapeline.metrics.registry import METRICS
 
 log = logging.getLogger("shapeline")
-Part = tuple[str, int]  # a label and a training seed
 
 
 def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.DataFrame, list[str]]:
@@ -36,45 +35,50 @@ def _measure_all(name: str, job: dict, inputs: Mapping[str, SimpleNamespace], st
     parameters = job.get("parameters", {})
     truth = inputs.get(parameters.get("reference"))
     every = {label: files for label, files in inputs.items() if files is not truth}
-    address_of = {part: _address(name, rows, every[part[0]], truth, part) for part, rows in _parts(name, every)}
-    key = digest_of({"metric": job})
-    frames = []
+    key = digest_of(_facts(name, job, next(iter(inputs.values()))))
     with Table(Path(store, "measurements", key) if store else None, STORED) as table:
+        address_of = {part: _address(name, rows, every[part[0]], truth, part[1]) for part, rows in _parts(name, every)}
         found = table.read(address_of.values())
-        present = set(found[ADDRESS])
-        missing = {part[0] for part, address in address_of.items() if address not in present}
-        for part, rows in _parts(name, {label: every[label] for label in every if label in missing}):
-            if address_of[part] not in present:
+        by_address = dict(iter(found.drop(columns=ADDRESS).groupby(found[ADDRESS])))
+        reused = len(address_of) - len(missing := [part for part, one in address_of.items() if one not in by_address])
+        for part, rows in _parts(name, {label: every[label] for label, _ in missing}):
+            if part in missing:
                 known = None if truth is None else scores.select_training(_read(truth), part[1])
                 measured = measure(name, rows, _gather(name, parameters, every[part[0]], rows, known))
                 table.append(measured.assign(**{ADDRESS: address_of[part]}))
-                frames.append(_named(measured, name, part))
-    by_address = dict(iter(found.drop(columns=ADDRESS).groupby(found[ADDRESS])))
-    parts = [part for part, address in address_of.items() if address in present]
-    frames += [_named(by_address[address_of[part]], name, part) for part in parts]
-    log.info("%s: %d labels computed, %d found", name, len(address_of) - len(parts), len(parts))
+                by_address[address_of[part]] = measured
+    log.info("%s: %d labels computed, %d found", name, len(missing), reused)
+    frames = [
+        by_address[one].assign(metric=name, label=label, training_seed=seed)
+        for (label, seed), one in address_of.items()
+    ]
     return pd.concat([*frames, scores.MEASURED.empty_table().to_pandas()], ignore_index=True), key
 
 
-def _parts(name: str, inputs: Mapping[str, SimpleNamespace]) -> Iterator[tuple[Part, pd.DataFrame]]:
-    """Yield the score rows that a metric measures, of each label and of the trainings that it compares."""
+def _parts(name: str, inputs: Mapping[str, SimpleNamespace]) -> Iterator[tuple[tuple[str, int], pd.DataFrame]]:
+    """Yield the score rows that a metric measures, of each label and of the training seeds that it compares."""
     for label, files in inputs.items():
         rows = _read(files)
         seeds = sorted(rows["training_seed"].unique()) if METRICS[name].paired else [0]
         yield from (((label, int(seed)), rows_of(name, rows, seed)) for seed in seeds)
 
 
-def _address(name: str, rows: pd.DataFrame, files, truth, part: Part) -> str:
-    """Return the address of a label's measurements: of its scores, and of what else the metric reads."""
-    facts = {"rows": digest_rows(rows), "settings": scores.metadata(files.scores[0])["settings"]["seed"]}
-    if truth is not None:
-        facts["truth"] = digest_rows(scores.select_training(_read(truth), part[1]), ("seconds",))
+def _facts(name: str, job: dict, files) -> dict:
+    """Return what defines the measurements of every label beside its scores."""
+    facts = {"metric": job, "seed": scores.metadata(files.scores[0])["settings"]["seed"]}
     if METRICS[name].asks_data:
         prepared = (path for path in sorted(Path(files.arrays).parent.iterdir()) if path.is_file())
         facts["data"] = [digest_file(path) for path in (*prepared, files.instances)]
-        facts["method"] = scores.metadata(files.scores[0])["settings"]["method"]
+    return facts
+
+
+def _address(name: str, rows: pd.DataFrame, files, truth, training_seed: int) -> str:
+    """Return the address of a label's measurements: of its scores, and of the others that the metric reads."""
+    facts = {"rows": digest_frame(rows), "method": scores.metadata(files.scores[0])["settings"]["method"]}
+    if truth is not None:
+        facts["truth"] = digest_frame(scores.select_training(_read(truth), training_seed), ("seconds",))
     if METRICS[name].asks_randomised:
-        facts["randomised"] = digest_rows(scores.read(files.randomised), ("seconds",))
+        facts["randomised"] = digest_frame(scores.read(files.randomised), ("seconds",))
     return digest_of(facts)
 
 
@@ -114,7 +118,3 @@ def _read(files) -> pd.DataFrame:
 @functools.lru_cache(maxsize=2)  # a label, and what is the truth of all
 def _cached(paths: tuple[str, ...]) -> pd.DataFrame:
     return scores.read(paths)
-
-
-def _named(measured: pd.DataFrame, name: str, part: Part) -> pd.DataFrame:
-    return measured.assign(metric=name, label=part[0], training_seed=part[1])

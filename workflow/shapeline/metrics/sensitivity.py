@@ -1,5 +1,6 @@
 """Max-sensitivity: how much an explanation moves when its input moves a little (Yeh et al. 2019)."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution.rows import explain_rows
+from shapeline.attribution.settings import AttributionSettings
 from shapeline.attribution.subjects import Subject
 from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import TRAIN
@@ -18,7 +20,7 @@ def measure(
     rows: pd.DataFrame,
     subject: Subject,
     share: pd.DataFrame,
-    settings: dict,
+    settings: AttributionSettings,
     label: str,
     samples: int = 10,
     radius: float = 0.02,
@@ -42,8 +44,8 @@ def measure(
     rows = rows[rows["repeat"] == rows["repeat"].min()].sort_values("budget").drop_duplicates(keys, keep="last")
     own_keys = [key for key in keys if key in share]
     share = rows[own_keys].merge(share, on=own_keys)
-    own = {key: setting for key, setting in settings.items() if key not in ("repeats", "timing")}
-    own["method"] = {key: setting for key, setting in settings["method"].items() if key != "snapshots"}
+    method = dataclasses.replace(settings.method, budgets=settings.method.budgets[-1:])
+    own = dataclasses.replace(settings, method=method, repeats=1, timing="batch")
     base = scores.matrix(rows)
     size = np.linalg.norm(base, axis=1)
     inputs = subject.inputs(share)
@@ -51,7 +53,7 @@ def measure(
     worst, moved = np.zeros(len(rows)), inputs.copy()
     for sample in range(samples):
         for place, instance in enumerate(share["instance"]):
-            random = np.random.default_rng(seed_of(settings["seed"], "sensitivity", sample, int(instance)))
+            random = np.random.default_rng(seed_of(settings.game.seed, "sensitivity", sample, int(instance)))
             moved[place] = inputs[place] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
         again = rows[keys].merge(explain_rows(subject, share, own, label, inputs=moved), on=keys)
         fine = (again["status"] == "ok").to_numpy()

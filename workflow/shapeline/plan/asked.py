@@ -4,14 +4,7 @@ from shapeline.config.types import Config
 from shapeline.plan import runs
 from shapeline.plan.jobs import attribute_job, measure_jobs
 from shapeline.plan.kept import kept
-from shapeline.plan.settings import measure_settings
 from shapeline.seeds import digest
-
-
-def reference_labels(config: Config, experiment: str, metrics: list[str]) -> list[str]:
-    """Return the labels whose scores are the truth of some of the metrics."""
-    named = [measure_settings(config, experiment, metric).get("parameters", {}).get("reference") for metric in metrics]
-    return list(dict.fromkeys(filter(None, named)))
 
 
 def format_digests(config: Config, experiment: str, labels: list[str]) -> str:

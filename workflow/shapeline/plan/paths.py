@@ -13,7 +13,6 @@ from shapeline.plan.runs import (
     model_metrics,
     score_metrics,
     shards,
-    variants,
 )
 
 
@@ -54,12 +53,6 @@ def measured_files(config: Config, experiment: str) -> list[str]:
 def compared_files(config: Config, experiment: str) -> list[str]:
     """Return the path of the means and intervals of all labels; none where nothing is measured."""
     return [f"{config.results}/{experiment}/metrics/compared.parquet"] * bool(metric_names(config, experiment))
-
-
-def randomised_cards(config: Config, experiment: str) -> list[str]:
-    """The cards of an experiment's randomised models."""
-    model = config.experiments[experiment].model
-    return [model_files(config, f"{model}@{variant}")["card"] for variant in variants(config, experiment)]
 
 
 def model_files(config: Config, model: str) -> dict[str, str]:

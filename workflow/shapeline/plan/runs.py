@@ -78,11 +78,6 @@ def score_metrics(config: Config, experiment: str) -> list[str]:
     return [name for name in metric_names(config, experiment) if not METRICS[name].asks_model]
 
 
-def is_measured(config: Config, experiment: str, metric: str, label: str) -> bool:
-    """An error to a label is not measured on that label itself."""
-    return getattr(getattr(config.experiments[experiment].metrics, metric), "reference", None) != label
-
-
 def shards(config: Config, experiment: str) -> int:
     """Score files a label: from counts only, so that paths are the same on every machine."""
     return shards_of(config, config.experiments[experiment])

@@ -102,15 +102,15 @@ def budget(label: Label) -> Iterator[str]:
 def _too_few(label: Label, asked: list[tuple[str, float]]) -> Iterator[str]:
     """asked: places in the configuration, and the multiples of d that they ask for."""
     entry, d = label.entry, label.d
-    minimum = calling.function_of(label.method.minimum)
+    minimum = calling.resolve(label.method.minimum)
     if d is None:  # that of an instance; the smallest multiple of a large d is that of nearly all
-        least = calling.call(minimum, {**entry.model_dump(), "d": LARGE}) / LARGE
+        least = minimum({**entry.model_dump(), "d": LARGE}) / LARGE
         for place, multiple in asked:
             if multiple < 0.9 * least:
                 enough = math.ceil(10 * least) / 10
                 yield f"{place}: {multiple:g} x d is too few for {entry.method}: set {enough:g} or more"
         return
-    least = calling.call(minimum, {**entry.model_dump(), "d": d})
+    least = minimum({**entry.model_dump(), "d": d})
     for place, multiple in asked:
         count = evaluations(multiple, d)
         if count < least:

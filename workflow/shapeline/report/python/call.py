@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from shapeline.config.limits import MAX_BUDGET
 from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.game.features import Features
-from shapeline.methods.calling import PLANNED
 from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS, stopping_problem
+from shapeline.methods.settings import PLANNED
 from shapeline.report.python.case import Wanted, case_of
 from shapeline.report.python.explanation import Explanation
 

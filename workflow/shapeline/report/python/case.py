@@ -11,7 +11,6 @@ import numpy as np
 
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
-from shapeline.designs.stopping import Until
 from shapeline.engine import calibration
 from shapeline.engine.backends import backend_of
 from shapeline.engine.forms import Form
@@ -24,6 +23,7 @@ from shapeline.game.features import TEXT_KINDS, Features
 from shapeline.game.references import Reference
 from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
+from shapeline.methods.settings import parse
 from shapeline.models import wrapping
 from shapeline.models.classifier import Classifier
 from shapeline.report.python import given as givens
@@ -81,8 +81,9 @@ class Case:
         method = settings["method"]
         self._check_data(method)
         budget = budget if METHODS[method].sampled else None
-        until = Until(**GoodEnough.model_validate(budget).model_dump()) if isinstance(budget, dict) else None
-        options = Options([until or budget], seed_of(self.seed, method, 0), on_error="fail")
+        until = GoodEnough.model_validate(budget).model_dump() if isinstance(budget, dict) else None
+        parsed = parse(settings, [until or budget])
+        options = Options(seed_of(self.seed, method, 0), on_error="fail")
         parts, inputs = [], self.inputs
         with bar(method, len(inputs)) as tell:
             for own, places in self.buckets:
@@ -90,7 +91,7 @@ class Case:
                     options, instances=places, draws=self.draws[places], progress=tell(len(places))
                 )
                 asked = self.question.having(features=own)
-                parts += attribute(asked, inputs[places], self.targets[places], settings, few)
+                parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
         record = parts[0] if len(parts) == 1 else _together(parts, [places for _, places in self.buckets])
         return Explanation(
             **vars(record), about=self._about(settings if budget is None else settings | {"budget": budget})

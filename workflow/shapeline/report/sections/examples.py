@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shapeline.designs.uncertainty import settled_places
+from shapeline.designs.stopping import settled_places
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.colours import signs

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from shapeline.designs.stopping import AT_THE_CAP
-from shapeline.designs.uncertainty import predicted_error
+from shapeline.designs.stopping import AT_THE_CAP, predicted_error
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results, good, scalars, stopping
 from shapeline.report.figures.costs import done_by_evaluations

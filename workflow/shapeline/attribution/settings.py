@@ -1,0 +1,45 @@
+"""The settings of a job that explains, parsed once: the game, the method, and how often and how it is run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shapeline.game import settings as game_settings
+from shapeline.game.settings import GameSettings
+from shapeline.methods import settings as method_settings
+from shapeline.methods.settings import MethodSettings
+
+OF_A_JOB = ("training_seeds", "training_instances", "randomised", "repeats")  # which rows there are, not what they hold
+
+
+@dataclass(frozen=True)
+class AttributionSettings:
+    """What an attribute job is asked.
+
+    training_instances: how many instances the trainings after the first are explained on; randomised: whether the
+    models are randomised ones. rows: the settings that define a row, as they were given.
+    """
+
+    game: GameSettings
+    method: MethodSettings
+    repeats: int
+    timing: str
+    time_limit: float | None
+    training_instances: int | None
+    randomised: bool
+    rows: Mapping[str, Any]
+
+
+def parse(settings: Mapping[str, Any]) -> AttributionSettings:
+    """Return the record of the settings that the plan gives a job, and that a score file states."""
+    method = settings["method"]
+    return AttributionSettings(
+        game_settings.parse(settings),
+        method_settings.parse(method, [*method.get("snapshots", ()), settings.get("budget")]),
+        settings.get("repeats", 1),
+        settings.get("timing", "batch"),
+        settings.get("time_limit"),
+        settings.get("training_instances"),
+        "randomised" in settings,
+        {name: setting for name, setting in settings.items() if name not in OF_A_JOB},
+    )

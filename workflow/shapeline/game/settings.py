@@ -1,0 +1,27 @@
+"""The settings of a game, parsed once: its features, its baseline, and the value of a coalition."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GameSettings:
+    """What is asked of a model.
+
+    features, reference: as the configuration has them; the reference is the baseline that stands for masked features.
+    value: of a coalition; seed: of what the baseline samples; precision, compile: how values are computed.
+    """
+
+    features: Any = None
+    seed: int = 0
+    reference: Any = "mean"
+    value: str = "log_probability"
+    precision: str = "float32"
+    compile: bool = False
+
+
+def parse(settings: Mapping[str, Any]) -> GameSettings:
+    """Return the record of a job's settings, which have more than these."""
+    known = GameSettings.__dataclass_fields__
+    return GameSettings(**{name: setting for name, setting in settings.items() if name in known})
