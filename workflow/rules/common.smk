@@ -19,7 +19,10 @@ from shapeline.operations import (
     work,
 )
 from shapeline.operations.devices import visible_devices
-from shapeline.operations.interpreter import check_workflow_folder, make_interpreter_path_plain
+from shapeline.operations.interpreter import (
+    check_workflow_folder,
+    make_interpreter_path_plain,
+)
 from shapeline.operations.jobs import export_package, release_stale_locks
 
 
@@ -85,10 +88,14 @@ wildcard_constraints:
 
 
 onstart:
-    if not workflow.deployment_settings.deployment_method:  # else each rule has an environment of its own
+    if (
+        not workflow.deployment_settings.deployment_method
+    ):  # else each rule has an environment of its own
         jobs = workflow.dag.needrun_jobs()
         try:
-            check_frameworks(CONFIG, {job.wildcards.get("experiment") for job in jobs})
+            check_frameworks(
+                CONFIG, {job.wildcards.get("experiment") for job in jobs}
+            )
         except ShapelineError as error:
             sys.exit(f"{error}")
     print(
