@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import inspect
 import json
 import os
 import random
@@ -11,14 +10,12 @@ import shutil
 
 import pandas as pd
 import pytest
-from snakemake import common, rules
 
 from shapeline import scores
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.operations import estimates
-from shapeline.plan import code, jobs, paths, records, runs, settings, tracked
-from shapeline.plan import kept as answers
+from shapeline.plan import code, jobs, paths, records, runs, tracked
 from shapeline.seeds import digest
 
 
@@ -98,22 +95,6 @@ def test_precision_and_compilation_are_settings_of_the_scores_alone(default):
     assert changed == {path for path in before if path.startswith("results/digits/scores/")}
     assert "'compile': True" in after["results/digits/scores/exact/0-of-1.parquet"]
     assert "'precision': 'bfloat16'" in after["results/digits/scores/exact/0-of-1.parquet"]
-
-
-def test_what_a_run_asks_of_its_configuration_is_worked_out_once(root, default, monkeypatch):
-    loaded = validation.load(default)
-    asked, whole = [], settings.attribute_settings
-    monkeypatch.setattr(answers, "_OF", [])
-    monkeypatch.setattr(settings, "attribute_settings", lambda *given: asked.append(given[1:]) or whole(*given))
-    jobs.attribute_job(loaded, "digits", "lime")
-    jobs.attribute_job(loaded, "digits", "lime")  # of no run: it may be edited in between
-    assert len(asked) == 2
-    answers.keep_answers(loaded)
-    made = [jobs.attribute_job(loaded, "digits", "lime") for _ in range(3)]
-    assert len(asked) == 3 and made == [jobs.attribute_job(loaded.model_copy(), "digits", "lime")] * 3
-    assert jobs.attribute_job(loaded, "digits", "exact") != made[0]
-    rules = (root / "workflow/rules/common.smk").read_text()
-    assert rules.index("plan.keep_answers(settings)") < rules.index("plan.check_records(settings)")
 
 
 def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, tmp_path, monkeypatch):
@@ -397,21 +378,3 @@ def test_a_budget_too_small_for_any_document_is_told_before_any_job(default):
     default["experiments"]["reviews"]["budget"] = 1
     with pytest.raises(ShapelineError, match=r"reviews\.budget: 1 x d is too few for kernel_shap: set 2"):
         validation.load(default)
-
-
-def test_parameters_of_a_function_are_looked_up_once(monkeypatch):
-    seen = []
-    monkeypatch.setattr(rules, "get_function_params", None)
-    monkeypatch.setattr(
-        common, "get_function_params", lambda one: seen.append(one) or inspect.signature(one).parameters
-    )
-    answers.keep_parameters()
-    answers.keep_parameters()
-
-    def asked(wildcards, input):
-        pass
-
-    for _ in range(3):
-        assert common.get_input_function_aux_params(asked, {"input": 1, "output": 2}) == {"input": 1}
-        assert [*rules.get_function_params(asked)] == ["wildcards", "input"]
-    assert seen == [asked]

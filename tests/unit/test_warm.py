@@ -16,9 +16,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from shapeline import plan
 from shapeline.config.types import Model
 from shapeline.operations import ask, jobs, warm
+from shapeline.plan import code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server needs Linux")
 
@@ -208,7 +208,7 @@ def test_a_training_moves_to_the_server_of_its_libraries(monkeypatch, root, entr
 
     monkeypatch.setattr(jobs, "start", start)
     config = SimpleNamespace(models={"one": Model(dataset="own", **entry)})
-    resources = SimpleNamespace(framework=plan.job_libraries(config, "one"))
+    resources = SimpleNamespace(framework=code.job_libraries(config, "one"))
     job = SimpleNamespace(params=SimpleNamespace(settings=entry), resources=resources)
     with pytest.raises(StopIteration):
         runpy.run_path(str(root / "workflow/scripts/train_model.py"), {"snakemake": job})
@@ -281,7 +281,7 @@ def test_a_folder_of_transformers_has_its_libraries_and_no_network(server):
             "graph": Model(dataset="texts", source="own.onnx"),
         }
     )
-    kinds = [plan.job_libraries(config, name) for name in (*config.models, None)]
+    kinds = [code.job_libraries(config, name) for name in (*config.models, None)]
     assert kinds == ["transformers", "torch", "tensorflow", "skops", "base", "torch"]
     assert {*kinds} <= {*warm.LIBRARIES}
     # What is imported there was told so before: huggingface_hub reads it once.

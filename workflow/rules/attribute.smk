@@ -2,8 +2,8 @@
 rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
-        trained_on=lambda w: plan.trained_on(CONFIG, w.experiment),
-        own=lambda w: plan.own(plan.select_code(CONFIG, w.experiment)),
+        trained_on=lambda w: paths.trained_on(CONFIG, w.experiment),
+        own=lambda w: tracked.own(code.select_code(CONFIG, w.experiment)),
         script=script_file("select_instances"),
     output:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
@@ -13,14 +13,14 @@ rule select_instances:
         f"{RESULTS}/benchmarks/select_instances/{{experiment}}.tsv"
     priority: 1
     conda:
-        lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
-        framework=lambda w: plan.job_libraries(
+        framework=lambda w: code.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
     params:
-        settings=lambda w: plan.select_job(CONFIG, w.experiment),
+        settings=lambda w: jobs.select_job(CONFIG, w.experiment),
     script:
         "../scripts/select_instances.py"
 
@@ -29,7 +29,7 @@ rule attribute:
     input:
         unpack(lambda w: model_inputs(w.experiment, w.label)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        own=lambda w: plan.own(plan.attribute_code(CONFIG, w.experiment, w.label)),
+        own=lambda w: tracked.own(code.attribute_code(CONFIG, w.experiment, w.label)),
         script=script_file("attribute"),
     output:
         scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
@@ -39,20 +39,20 @@ rule attribute:
         f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.tsv"
     priority: 1
     conda:
-        lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: plan.job_libraries(
+        framework=lambda w: code.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
-        values_alone=lambda w: int(plan.values_alone(CONFIG, w.experiment, w.label)),
+        values_alone=lambda w: int(code.values_alone(CONFIG, w.experiment, w.label)),
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
         store=STORE,
         values=lambda w: int(CONFIG.experiments[w.experiment].cache),
     params:
-        settings=lambda w: plan.attribute_job(CONFIG, w.experiment, w.label),
+        settings=lambda w: jobs.attribute_job(CONFIG, w.experiment, w.label),
     script:
         "../scripts/attribute.py"

@@ -3,7 +3,6 @@ import gc
 import os
 import sys
 
-from shapeline import plan
 from shapeline.config.validation import check_frameworks, load
 from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
@@ -24,6 +23,18 @@ from shapeline.operations.interpreter import (
     make_interpreter_path_plain,
 )
 from shapeline.operations.jobs import export_package, release_stale_locks
+from shapeline.plan import (
+    asked,
+    code,
+    here,
+    jobs,
+    own_files,
+    paths,
+    records,
+    runs,
+    settings,
+    tracked,
+)
 
 
 def read_config(raw):
@@ -32,15 +43,14 @@ def read_config(raw):
         if workflow.is_main_process:
             check_workflow_folder(str(workflow.basedir))
             check_files(workflow.configfiles)
-        settings = plan.with_what_is_here(load(raw))
-        plan.keep_answers(settings)
+        loaded = here.with_what_is_here(load(raw))
         if (
             workflow.is_main_process
         ):  # a job on a cluster reads the configuration once more
-            plan.check_records(settings)
+            records.check_records(loaded)
     except ShapelineError as error:
         sys.exit(f"{error}")
-    return settings
+    return loaded
 
 
 # A plan is objects that stay, and little garbage: to look through them time and again was a tenth of a dry run.
@@ -58,7 +68,6 @@ if workflow.is_main_process and release_stale_locks():
 shell.prefix(interrupts.PREFIX)
 if workflow.is_main_process:
     interrupts.catch()
-    plan.keep_parameters()
 
 CONFIG = read_config(config)
 RULES_FOLDER = workflow.current_basedir
@@ -91,16 +100,16 @@ onstart:
     if (
         not workflow.deployment_settings.deployment_method
     ):  # else each rule has an environment of its own
-        jobs = workflow.dag.needrun_jobs()
+        needed = workflow.dag.needrun_jobs()
         try:
             check_frameworks(
-                CONFIG, {job.wildcards.get("experiment") for job in jobs}
+                CONFIG, {job.wildcards.get("experiment") for job in needed}
             )
         except ShapelineError as error:
             sys.exit(f"{error}")
     print(
         work.line(CONFIG, workflow),
-        *plan.not_here(CONFIG),
+        *here.not_here(CONFIG),
         *estimates.memory_lines(CONFIG),
         *made_with.lines(CONFIG),
         sep="\n",
@@ -143,8 +152,8 @@ onerror:
 def all_scores(experiment):
     return [
         file
-        for label in plan.labels(CONFIG, experiment)
-        for file in plan.score_files(CONFIG, experiment, label)
+        for label in runs.labels(CONFIG, experiment)
+        for file in paths.score_files(CONFIG, experiment, label)
     ]
 
 
@@ -163,7 +172,7 @@ def script_file(name):
 
 
 def dataset_files(experiment):
-    files = plan.prepared(plan.dataset_of(CONFIG, experiment))
+    files = paths.prepared(paths.dataset_of(CONFIG, experiment))
     return {"arrays": files["arrays"], "dataset_card": files["card"]}
 
 
@@ -175,43 +184,43 @@ def model_inputs(experiment, label=None):
     return {
         **dataset_files(experiment),
         **(
-            plan.explained_files(CONFIG, experiment, label)
+            paths.explained_files(CONFIG, experiment, label)
             if label
-            else plan.model_files(CONFIG, model)
+            else paths.model_files(CONFIG, model)
         ),
-        "user": plan.user_files(CONFIG, experiment),
-        "reference": plan.reference_file(CONFIG, experiment),
+        "user": own_files.user_files(CONFIG, experiment),
+        "reference": own_files.reference_file(CONFIG, experiment),
     }
 
 
 def training_inputs(model, training_seed):
     """What a model is trained on, whatever the seed."""
-    files = plan.prepared(CONFIG.models[model].dataset)
+    files = paths.prepared(CONFIG.models[model].dataset)
     return {
         **files,
-        "start": plan.start_file(CONFIG, model),
-        "own": plan.own(plan.train_code(CONFIG, model)),
+        "start": paths.start_file(CONFIG, model),
+        "own": tracked.own(code.train_code(CONFIG, model)),
     }
 
 
 def model_card(experiment):
     model = CONFIG.experiments[experiment].model
-    return plan.model_files(CONFIG, model)["card"] if model else []
+    return paths.model_files(CONFIG, model)["card"] if model else []
 
 
-def own_files(experiment, metrics):
+def metric_files(experiment, metrics):
     """The user's files of functions that measure."""
     return [
         file
         for metric in metrics
-        for file in plan.own(plan.measure_code(CONFIG, experiment, metric))
+        for file in tracked.own(code.measure_code(CONFIG, experiment, metric))
     ]
 
 
 def data_inputs(experiment):
     """The data and the instances, where a metric that evaluates no model reads them."""
     if not any(
-        METRICS[metric].asks_data for metric in plan.score_metrics(CONFIG, experiment)
+        METRICS[metric].asks_data for metric in runs.score_metrics(CONFIG, experiment)
     ):
         return {}
     return {
@@ -223,7 +232,7 @@ def data_inputs(experiment):
 def randomised_scores(experiment):
     return [
         file
-        for label in plan.all_labels(CONFIG, experiment)
-        if plan.split_label(label)[1]
-        for file in plan.score_files(CONFIG, experiment, label)
+        for label in runs.all_labels(CONFIG, experiment)
+        if runs.split_label(label)[1]
+        for file in paths.score_files(CONFIG, experiment, label)
     ]

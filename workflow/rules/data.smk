@@ -12,15 +12,15 @@ rule fetch_source:
         mirror=CONFIG.data.mirror or "",
         offline=int(CONFIG.data.offline),
     params:
-        settings=lambda w: plan.fetch_settings(w.source, w.file),
+        settings=lambda w: settings.fetch_settings(w.source, w.file),
     script:
         "../scripts/fetch_source.py"
 
 
 rule prepare_dataset:
     input:
-        raw=lambda w: plan.raw_files(CONFIG, w.dataset),
-        own=lambda w: plan.own(plan.prepare_code(CONFIG, w.dataset)),
+        raw=lambda w: paths.raw_files(CONFIG, w.dataset),
+        own=lambda w: tracked.own(code.prepare_code(CONFIG, w.dataset)),
         script=script_file("prepare_dataset"),
     output:
         arrays="data/prepared/{dataset}/arrays.npz",
@@ -34,6 +34,6 @@ rule prepare_dataset:
         "../../envs/torch.yaml"
     threads: 1
     params:
-        settings=lambda w: plan.prepare_job(CONFIG, w.dataset),
+        settings=lambda w: jobs.prepare_job(CONFIG, w.dataset),
     script:
         "../scripts/prepare_dataset.py"

@@ -2,9 +2,11 @@
 rule measure:
     input:
         unpack(lambda w: model_inputs(w.experiment, w.label)),
-        scores=lambda w: plan.score_files(CONFIG, w.experiment, w.label),
+        scores=lambda w: paths.score_files(CONFIG, w.experiment, w.label),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        own=lambda w: own_files(w.experiment, plan.model_metrics(CONFIG, w.experiment)),
+        own=lambda w: metric_files(
+            w.experiment, runs.model_metrics(CONFIG, w.experiment)
+        ),
         script=script_file("measure"),
     output:
         measured=f"{RESULTS}/{{experiment}}/metrics/measured/{{label}}.parquet",
@@ -14,25 +16,25 @@ rule measure:
         f"{RESULTS}/benchmarks/measure/{{experiment}}/{{label}}.tsv"
     priority: 2
     conda:
-        lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: plan.job_libraries(
+        framework=lambda w: code.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         values_alone=lambda w: int(
-            plan.values_alone(
-                CONFIG, w.experiment, w.label, plan.model_metrics(CONFIG, w.experiment)
+            code.values_alone(
+                CONFIG, w.experiment, w.label, runs.model_metrics(CONFIG, w.experiment)
             )
         ),
         store=STORE,
-        asked=lambda w: plan.format_digests(CONFIG, w.experiment, [w.label]),
+        asked=lambda w: asked.format_digests(CONFIG, w.experiment, [w.label]),
     params:
-        settings=lambda w: plan.measure_jobs(
-            CONFIG, w.experiment, plan.model_metrics(CONFIG, w.experiment)
+        settings=lambda w: jobs.measure_jobs(
+            CONFIG, w.experiment, runs.model_metrics(CONFIG, w.experiment)
         ),
     script:
         "../scripts/measure.py"
@@ -44,7 +46,9 @@ rule measure_scores:
         unpack(lambda w: data_inputs(w.experiment)),
         scores=lambda w: all_scores(w.experiment),
         randomised=lambda w: randomised_scores(w.experiment),
-        own=lambda w: own_files(w.experiment, plan.score_metrics(CONFIG, w.experiment)),
+        own=lambda w: metric_files(
+            w.experiment, runs.score_metrics(CONFIG, w.experiment)
+        ),
         script=script_file("measure_scores"),
     output:
         measured=f"{RESULTS}/{{experiment}}/metrics/measured.parquet",
@@ -54,17 +58,17 @@ rule measure_scores:
         f"{RESULTS}/benchmarks/measure_scores/{{experiment}}.tsv"
     priority: 2
     conda:
-        lambda w: plan.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
         device="cpu",
         store=STORE,
-        asked=lambda w: plan.format_digests(
-            CONFIG, w.experiment, plan.all_labels(CONFIG, w.experiment)
+        asked=lambda w: asked.format_digests(
+            CONFIG, w.experiment, runs.all_labels(CONFIG, w.experiment)
         ),
     params:
-        settings=lambda w: plan.measure_jobs(
-            CONFIG, w.experiment, plan.score_metrics(CONFIG, w.experiment)
+        settings=lambda w: jobs.measure_jobs(
+            CONFIG, w.experiment, runs.score_metrics(CONFIG, w.experiment)
         ),
     script:
         "../scripts/measure_scores.py"
@@ -72,7 +76,7 @@ rule measure_scores:
 
 rule compare:
     input:
-        measured=lambda w: plan.measured_files(CONFIG, w.experiment),
+        measured=lambda w: paths.measured_files(CONFIG, w.experiment),
         script=script_file("compare"),
     output:
         compared=f"{RESULTS}/{{experiment}}/metrics/compared.parquet",
@@ -85,8 +89,8 @@ rule compare:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        asked=lambda w: plan.format_measured_digests(CONFIG, w.experiment),
+        asked=lambda w: asked.format_measured_digests(CONFIG, w.experiment),
     params:
-        settings=lambda w: plan.compare_job(CONFIG, w.experiment),
+        settings=lambda w: jobs.compare_job(CONFIG, w.experiment),
     script:
         "../scripts/compare.py"

@@ -1,8 +1,8 @@
 rule render_report:
     input:
         scores=lambda w: all_scores(w.experiment),
-        metrics=lambda w: plan.compared_files(CONFIG, w.experiment),
-        measured=lambda w: plan.measured_files(CONFIG, w.experiment),
+        metrics=lambda w: paths.compared_files(CONFIG, w.experiment),
+        measured=lambda w: paths.measured_files(CONFIG, w.experiment),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         arrays=lambda w: dataset_files(w.experiment)["arrays"],
         dataset_card=lambda w: dataset_files(w.experiment)["dataset_card"],
@@ -28,11 +28,11 @@ rule render_report:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        asked=lambda w: plan.format_digests(
-            CONFIG, w.experiment, plan.labels(CONFIG, w.experiment)
+        asked=lambda w: asked.format_digests(
+            CONFIG, w.experiment, runs.labels(CONFIG, w.experiment)
         ),
     params:
-        settings=lambda w: plan.report_job(CONFIG, w.experiment),
+        settings=lambda w: jobs.report_job(CONFIG, w.experiment),
     script:
         "../scripts/render_report.py"
 
@@ -57,7 +57,7 @@ rule render_theory:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings=plan.theory_job(CONFIG),
+        settings=jobs.theory_job(CONFIG),
     script:
         "../scripts/render_standalone.py"
 
@@ -75,7 +75,7 @@ rule measure_accuracy:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings=plan.known_games_job(CONFIG),
+        settings=jobs.known_games_job(CONFIG),
     script:
         "../scripts/measure_accuracy.py"
 
@@ -101,14 +101,14 @@ rule render_accuracy:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings=plan.accuracy_job(),
+        settings=jobs.accuracy_job(),
     script:
         "../scripts/render_standalone.py"
 
 
 rule render_index:
     input:
-        pages=[f"{RESULTS}/reports/{name}.html" for name in plan.pages(CONFIG)],
+        pages=[f"{RESULTS}/reports/{name}.html" for name in runs.pages(CONFIG)],
         notebooks=[f"{RESULTS}/reports/{name}.ipynb" for name in CONFIG.run],
         script=script_file("render_index"),
     output:
@@ -126,6 +126,6 @@ rule render_index:
         "../../envs/report.yaml"
     threads: 1
     params:
-        settings=lambda w: plan.index_job(CONFIG),
+        settings=lambda w: jobs.index_job(CONFIG),
     script:
         "../scripts/render_index.py"

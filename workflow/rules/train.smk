@@ -1,7 +1,7 @@
 rule convert_weights:
     input:
-        raw=lambda w: plan.weights_file(CONFIG, w.model),
-        code=plan.sources("shapeline.models.torch_weights"),
+        raw=lambda w: paths.weights_file(CONFIG, w.model),
+        code=tracked.sources("shapeline.models.torch_weights"),
         script=script_file("convert_weights"),
     output:
         start=f"{RESULTS}/models/{{model}}/start.safetensors",
@@ -18,7 +18,7 @@ rule convert_weights:
 
 rule train_model:
     input:
-        unpack(lambda w: training_inputs(*plan.split_training(w.model))),
+        unpack(lambda w: training_inputs(*runs.split_training(w.model))),
         script=script_file("train_model"),
     output:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
@@ -31,15 +31,15 @@ rule train_model:
         model=rf"({'|'.join(CONFIG.models)})(@seed\d+)?",
     priority: 1
     conda:
-        lambda w: plan.environment(CONFIG, plan.split_training(w.model)[0])
+        lambda w: code.environment(CONFIG, runs.split_training(w.model)[0])
     threads: 1  # more would give other weights in a run on more cores
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: plan.job_libraries(CONFIG, plan.split_training(w.model)[0]),
+        framework=lambda w: code.job_libraries(CONFIG, runs.split_training(w.model)[0]),
     params:
-        settings=lambda w: plan.train_job(CONFIG, *plan.split_training(w.model)),
+        settings=lambda w: jobs.train_job(CONFIG, *runs.split_training(w.model)),
     script:
         "../scripts/train_model.py"
 
@@ -47,8 +47,8 @@ rule train_model:
 rule randomise_model:
     input:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
-        arrays=lambda w: plan.prepared(CONFIG.models[w.model].dataset)["arrays"],
-        own=lambda w: plan.own(plan.randomise_code(CONFIG, w.model)),
+        arrays=lambda w: paths.prepared(CONFIG.models[w.model].dataset)["arrays"],
+        own=lambda w: tracked.own(code.randomise_code(CONFIG, w.model)),
         script=script_file("randomise_model"),
     output:
         weights=f"{RESULTS}/models/{{model}}@{{variant}}/weights.safetensors",
@@ -58,9 +58,9 @@ rule randomise_model:
     benchmark:
         f"{RESULTS}/benchmarks/randomise_model/{{model}}@{{variant}}.tsv"
     conda:
-        lambda w: plan.environment(CONFIG, w.model)
+        lambda w: code.environment(CONFIG, w.model)
     threads: 1
     params:
-        settings=lambda w: plan.randomise_job(CONFIG, w.model, w.variant),
+        settings=lambda w: jobs.randomise_job(CONFIG, w.model, w.variant),
     script:
         "../scripts/randomise_model.py"

@@ -3,13 +3,12 @@
 from shapeline.config.types import Config
 from shapeline.plan import runs
 from shapeline.plan.jobs import attribute_job, measure_jobs
-from shapeline.plan.kept import kept
 from shapeline.seeds import digest
 
 
 def format_digests(config: Config, experiment: str, labels: list[str]) -> str:
     """Return `label:digest`, with commas between, of the settings of each label's scores."""
-    return ",".join(f"{label}:{_digest(config, experiment, label)}" for label in dict.fromkeys(labels))
+    return ",".join(f"{label}:{digest(attribute_job(config, experiment, label))}" for label in dict.fromkeys(labels))
 
 
 def format_measured_digests(config: Config, experiment: str) -> str:
@@ -17,8 +16,3 @@ def format_measured_digests(config: Config, experiment: str) -> str:
     kinds = {"model": runs.model_metrics, "scores": runs.score_metrics}
     names = {kind: metrics(config, experiment) for kind, metrics in kinds.items()}
     return ",".join(f"{kind}:{digest(measure_jobs(config, experiment, each))}" for kind, each in names.items())
-
-
-@kept
-def _digest(config: Config, experiment: str, label: str) -> str:
-    return digest(attribute_job(config, experiment, label))

@@ -18,7 +18,6 @@ from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import ready_kinds
-from shapeline.plan.kept import kept
 from shapeline.plan.own_files import cut_by, tokenizer_file, user_file
 from shapeline.plan.runs import labels, split_label
 from shapeline.plan.tracked import PACKAGE, sources, tracked_modules, workflow_root
@@ -188,7 +187,6 @@ def select_code(config: Config, experiment: str) -> list[str]:
     return [*code, *tokenizer_file(config, experiment)]  # whose words stand beside an instance
 
 
-@kept
 def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
     entry = config.experiments[experiment].methods[split_label(label)[0]]
     functions = _functions(config, experiment, label)
@@ -228,7 +226,6 @@ def _functions(config: Config, experiment: str, label: str) -> list[str]:
     return [function for function in named if function]
 
 
-@kept
 def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     """What measures by a metric; what loads data and models only for those that read more than scores."""
     entry = METRICS[metric]

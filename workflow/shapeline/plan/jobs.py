@@ -9,7 +9,6 @@ from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.operations.versions import of_job
 from shapeline.plan import code, settings
-from shapeline.plan.kept import kept
 from shapeline.plan.paths import (
     compared_files,
     datasets_of,
@@ -35,14 +34,12 @@ from shapeline.seeds import digest
 READERS = ("pandas", "pillow", "scikit-learn")  # of tables, pictures and the sets that come with a package
 
 
-@kept
 def prepare_job(config: Config, dataset: str) -> dict:
     files, facts = code.prepare_code(config, dataset), code.prepare_facts(config, dataset)
     job = with_code(settings.prepare_settings(config, dataset), files, facts)
     return _with_versions(config, job, None, *READERS)
 
 
-@kept
 def train_job(config: Config, model: str, number: int = 0) -> dict:
     job = with_code(settings.train_settings(config, model, number), code.train_code(config, model))
     return _with_versions(config, job, model)
@@ -53,13 +50,11 @@ def randomise_job(config: Config, model: str, variant: str) -> dict:
     return _with_versions(config, job, model)
 
 
-@kept
 def select_job(config: Config, experiment: str) -> dict:
     job = with_code(settings.select_settings(config, experiment), code.select_code(config, experiment))
     return _with_versions(config, job, config.experiments[experiment].model)
 
 
-@kept
 def attribute_job(config: Config, experiment: str, label: str) -> dict:
     files, facts = code.attribute_code(config, experiment, label), code.attribute_facts(config, experiment, label)
     job = with_code(settings.attribute_settings(config, experiment, label), files, facts)
@@ -67,7 +62,6 @@ def attribute_job(config: Config, experiment: str, label: str) -> dict:
     return _with_versions(config, job, entry.model, METHODS[entry.methods[split_label(label)[0]].method].package)
 
 
-@kept
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
     files = code.measure_code(config, experiment, metric)
     job = with_code(settings.measure_settings(config, experiment, metric), files, code.measure_facts(metric))
@@ -86,13 +80,11 @@ def _with_versions(config: Config, job: dict, model: str | None, *packages: str 
     return job | {"versions": of_job(framework_of(config.models[model]) if model else None, packages)}
 
 
-@kept
 def compare_job(config: Config, experiment: str) -> dict:
     files = sources(*code.script_modules("compare"))
     return with_code(settings.compare_settings(config, experiment), files)
 
 
-@kept
 def report_job(config: Config, experiment: str) -> dict:
     files, facts = code.report_code(config, experiment), code.report_facts(config, experiment)
     return with_code(settings.report_settings(config, experiment), files, facts)
