@@ -213,23 +213,20 @@ def rules_run(done) -> Counter:
     return Counter(re.findall(r"^(?:local)?rule ([\w-]+):", done.stderr, re.M))
 
 
-COMPUTED = re.compile(r" (?:rows of )?(\S+): (\d+) (?:rows |labels |)computed, (\d+) found$", re.M)
+COMPUTED = re.compile(r" (?:rows of )?(\S+): (\d+) (?:rows )?computed, (\d+) found$", re.M)
 
 
 def computed_rows(checkout, since: float) -> dict[str, list[int]]:
     """How many rows each job since a moment computed and how many it found: by label of scores, by metric and label of
-    measurements that evaluate the model, and by metric, in labels, of the others."""
+    measurements that evaluate the model, and by metric of the others."""
     found = {}
-    for log in (checkout.path / "results/logs").glob("*/tiny/**/*.log"):
-        if log.stat().st_mtime >= since and (rule := log.relative_to(checkout.path).parts[2]) != "measure_scores":
-            label = log.parent.name if rule == "attribute" else log.stem
+    for log in (checkout.path / "results/logs").rglob("*.log"):
+        rule, *_, label = log.relative_to(checkout.path / "results/logs").with_suffix("").parts
+        if log.stat().st_mtime >= since:
             for what, new, old in COMPUTED.findall(log.read_text()):
-                name = label if rule == "attribute" else f"{what} {label}"
-                before = found.get(name, [0, 0])  # of other shards and models
+                name = log.parent.name if rule == "attribute" else f"{what} {label}" if rule == "measure" else what
+                before = found.get(name, [0, 0])  # of other shards, models and labels
                 found[name] = [before[0] + int(new), before[1] + int(old)]
-    log = checkout.path / "results/logs/measure_scores/tiny.log"
-    if log.stat().st_mtime >= since:
-        found |= {what: [int(new), int(old)] for what, new, old in COMPUTED.findall(log.read_text())}
     return found
 
 
@@ -244,7 +241,7 @@ def copied(tiny, tmp_path_factory) -> Checkout:
 def all_rows(labels=LABELS, number: int = 12) -> dict:
     """The rows of labels and all that is measured of them."""
     found = {label: number for label in labels} | {f"log_odds {label}": number for label in labels}
-    return found | {"error": sum(label != "exact" for label in labels), "cost": len(labels)}
+    return found | {"error": 12 * sum(label != "exact" for label in labels), "cost": 12 * len(labels)}
 
 
 ROWS = [
@@ -252,19 +249,20 @@ ROWS = [
     ("new method", changed(**{E_ + "methods__more": {"method": "banzhaf"}}), None, all_rows(["more"])),
     ("removed method", changed(**{E_ + "methods__occlusion": None}), None, {}),
     ("the same method again", changed(**{E_ + "methods__again": {"method": "occlusion"}}), None, {}),
-    ("metric option", changed(**{E_ + "metrics__error__top": 0.5}), None, {"error": 2}),
+    ("metric option", changed(**{E_ + "metrics__error__top": 0.5}), None, {"error": 24}),
     ("option of a metric of the model", changed(**{E_ + "metrics__log_odds": {"fractions": [0.5]}}), None,
      {f"log_odds {label}": 12 for label in LABELS}),
-    ("new metric", changed(**{E_ + "metrics__efficiency": {}}), None, {"efficiency": 3}),
+    ("new metric", changed(**{E_ + "metrics__efficiency": {}}), None, {"efficiency": 36}),
     ("another number of shards", changed(**{E_ + "shards": 3}), None, {}),
     ("one more instance", changed(**{E_ + "instances": {"count": 13}}), None,
-     all_rows(number=1) | {"error": 2, "cost": 3}),
-    ("one more repeat", changed(**{E_ + "repeats": 2}), None, all_rows(["kernel"])),
-    ("one more training", changed(**{E_ + "seeds": 2}), None, all_rows() | {"error": 2, "cost": 0}),
+     all_rows(number=1) | {"error": 26, "cost": 39}),
+    ("one more repeat", changed(**{E_ + "repeats": 2}), None,
+     all_rows(["kernel"]) | {"error": 24, "cost": 24}),
+    ("one more training", changed(**{E_ + "seeds": 2}), None, all_rows() | {"cost": 0}),
     # The scores are the same as before, and so are their measurements; the seconds are not, which some metrics read.
-    ("a design", None, "designs/sampled.py", {"kernel": 12, "error": 1, "cost": 1}),
+    ("a design", None, "designs/sampled.py", {"kernel": 12, "error": 12, "cost": 12}),
     ("the engine", None, "engine/question.py", all_rows()),
-    ("a metric", None, "metrics/error.py", {"error": 2}),
+    ("a metric", None, "metrics/error.py", {"error": 24}),
     ("what loads the model", None, "metrics/loaders.py", {f"log_odds {label}": 12 for label in LABELS}),
     ("the comparison", None, "statistics/comparison.py", {}),
 ]  # fmt: skip

@@ -67,7 +67,8 @@ def write(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
 
 
 def write_measured(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
-    """Write measurements (columns of MEASURED) and the metadata as one file."""
+    """Write measurements (columns of MEASURED) and the metadata as one file, in an order that is that of any run."""
+    rows = rows.sort_values(["metric", "label", "training_seed", "repeat", "instance"], kind="stable")
     table = pa.Table.from_pandas(rows, MEASURED, preserve_index=False)
     write_table(path, table, {"schema_version": VERSION, **metadata})
 

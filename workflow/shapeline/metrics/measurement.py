@@ -2,10 +2,8 @@
 
 import dataclasses
 import functools
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,23 +11,14 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution import addresses, selection, subjects
-from shapeline.attribution.row_store import (
-    ADDRESS,
-    Table,
-    digest_array,
-    digest_file,
-    digest_frame,
-    digest_of,
-    digest_rows,
-)
+from shapeline.attribution.row_store import digest_array, digest_file, digest_frame, digest_of, digest_rows
 from shapeline.attribution.settings import AttributionSettings, parse
 from shapeline.attribution.subjects import Subject
 from shapeline.game import references
 from shapeline.metrics.loaders import for_metric, pick_instances
-from shapeline.metrics.needs import STORED, measure, rows_of
+from shapeline.metrics.needs import measure, measure_missing, open_table, rows_of
 from shapeline.metrics.registry import METRICS
 
-log = logging.getLogger("shapeline")
 CHUNK = 64  # rows that are measured together
 
 
@@ -78,20 +67,15 @@ class ModelMeasurement:
     def _measure(self, one: "_OneMetric", rows: pd.DataFrame, behind: Sequence[str]) -> tuple[pd.DataFrame, str]:
         own = self.files.get("own", ()) if METRICS[one.name].reads_all_rows else ()  # a user's function
         key = digest_of(one.facts([*behind, *own], self.files.arrays))
-        if rows.empty:
-            return measure(one.name, rows, {}), key
-        address_of = one.addresses(rows)
-        folder = Path(self.store, "measurements", key) if self.store else None
-        with Table(folder, STORED) as table:
-            found = table.read(address_of.values())
-            missing = rows[~_map(rows, address_of).isin(found[ADDRESS])]
-            frames, tell = [found.drop(columns=ADDRESS)] if len(found) else [], self.progress(len(missing))
+        address_of = one.addresses(rows) if len(rows) else {}
+
+        def chunks(missing: pd.DataFrame) -> Iterator[pd.DataFrame]:
+            tell = self.progress(len(missing))
             for start, part in one.chunks(missing):
-                measured = one.measure(part, lambda n, made, before=start: tell(before + n, made))
-                table.append(measured.assign(**{ADDRESS: _map(measured, address_of)}))
-                frames.append(measured)
-        log.info("%s: %d rows computed, %d found", one.name, len(missing), len(rows) - len(missing))
-        return pd.concat(frames, ignore_index=True), key
+                yield one.measure(part, lambda n, made, before=start: tell(before + n, made))
+
+        with open_table(self.store, key) as table:
+            return measure_missing(one.name, table, rows, lambda some: _map(some, address_of), chunks), key
 
 
 @dataclass(frozen=True)
@@ -115,11 +99,7 @@ class _OneMetric:
             for name, reference in self.references.items()
         }
         if metric.moves_inputs:
-            facts |= {
-                "scores": self.settings.rows,
-                "label": self.label,
-                "arrays": digest_file(arrays),
-            }
+            facts |= {"scores": self.settings.rows, "label": self.label, "arrays": digest_file(arrays)}
         if metric.shares_axis:
             facts["longest"] = self.longest
         return facts
@@ -134,15 +114,10 @@ class _OneMetric:
             parts.setdefault(key, [every, digest_array(row)]).append(of_row)
         return {key: digest_of(part) for key, part in parts.items()}
 
-    def chunks(self, rows: pd.DataFrame):
+    def chunks(self, rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
         """Yield parts of the rows, each with all rows of its instances, with the position of the first row."""
-        if METRICS[self.name].reads_all_rows:
-            if len(rows):
-                yield 0, rows
-            return
-        ids = rows["instance"].unique()
-        step = max(1, CHUNK * len(ids) // max(1, len(rows)))
-        done = 0
+        ids, done = rows["instance"].unique(), 0
+        step = len(ids) if METRICS[self.name].reads_all_rows else max(1, CHUNK * len(ids) // len(rows))
         for start in range(0, len(ids), step):
             part = rows[rows["instance"].isin(ids[start : start + step])].reset_index(drop=True)
             yield done, part
@@ -150,19 +125,10 @@ class _OneMetric:
 
     def measure(self, rows: pd.DataFrame, progress: Callable[[int, int], None]) -> pd.DataFrame:
         """Return the measurements of some rows."""
-        parameters = {key: value for key, value in self.job.get("parameters", {}).items() if key != "references"}
-        given = for_metric(self.subject, self.selected, self.settings, rows)
+        given = {"references": self.references, "label": self.label, "progress": progress, "longest": self.longest}
+        parameters = self.job.get("parameters", {})
         return measure(
-            self.name,
-            rows,
-            {
-                **parameters,
-                **given,
-                "references": self.references,
-                "label": self.label,
-                "progress": progress,
-                "longest": self.longest,
-            },
+            self.name, rows, parameters | for_metric(self.subject, self.selected, self.settings, rows) | given
         )
 
     @functools.cached_property

@@ -1,19 +1,16 @@
 """Measurements of all methods of an experiment by metrics that evaluate no model; rows of earlier jobs count."""
 
 import functools
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.row_store import ADDRESS, Table, digest_file, digest_frame, digest_of
-from shapeline.metrics.needs import STORED, measure, rows_of
+from shapeline.attribution.row_store import digest_file, digest_frame, digest_of
+from shapeline.metrics.needs import measure, measure_missing, open_table, rows_of
 from shapeline.metrics.registry import METRICS
-
-log = logging.getLogger("shapeline")
 
 
 def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.DataFrame, list[str]]:
@@ -26,41 +23,30 @@ def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.Data
     for path in files.scores:
         by_label.setdefault(Path(path).parent.name, []).append(path)
     inputs = {label: _input_of(files, label, paths) for label, paths in by_label.items()}
-    measured = [_measure_all(name, job, inputs, store) for name, job in jobs.items()]
-    return pd.concat([frame for frame, _ in measured], ignore_index=True), [key for _, key in measured]
+    frames, keys = [scores.MEASURED.empty_table().to_pandas()], []
+    for name, job in jobs.items():
+        keys.append(digest_of(_facts(name, job, files)))
+        truth = inputs.get(job.get("parameters", {}).get("reference"))
+        for label, own in inputs.items():
+            if own is truth:
+                continue
+            with open_table(store, keys[-1]) as table:
+                for seed in sorted(_read(own)["training_seed"].unique()) if METRICS[name].paired else [0]:
+                    measured = _measure(name, job.get("parameters", {}), table, own, truth, seed)
+                    frames.append(measured.assign(metric=name, label=label, training_seed=seed))
+    return pd.concat(frames, ignore_index=True), keys
 
 
-def _measure_all(name: str, job: dict, inputs: Mapping[str, SimpleNamespace], store: str) -> tuple[pd.DataFrame, str]:
-    """Return the measurements of all labels by one metric, and the key of their table."""
-    parameters = job.get("parameters", {})
-    truth = inputs.get(parameters.get("reference"))
-    every = {label: files for label, files in inputs.items() if files is not truth}
-    key = digest_of(_facts(name, job, next(iter(inputs.values()))))
-    with Table(Path(store, "measurements", key) if store else None, STORED) as table:
-        address_of = {part: _address(name, rows, every[part[0]], truth, part[1]) for part, rows in _parts(name, every)}
-        found = table.read(address_of.values())
-        by_address = dict(iter(found.drop(columns=ADDRESS).groupby(found[ADDRESS])))
-        reused = len(address_of) - len(missing := [part for part, one in address_of.items() if one not in by_address])
-        for part, rows in _parts(name, {label: every[label] for label, _ in missing}):
-            if part in missing:
-                known = None if truth is None else scores.select_training(_read(truth), part[1])
-                measured = measure(name, rows, _gather(name, parameters, every[part[0]], rows, known))
-                table.append(measured.assign(**{ADDRESS: address_of[part]}))
-                by_address[address_of[part]] = measured
-    log.info("%s: %d labels computed, %d found", name, len(missing), reused)
-    frames = [
-        by_address[one].assign(metric=name, label=label, training_seed=seed)
-        for (label, seed), one in address_of.items()
-    ]
-    return pd.concat([*frames, scores.MEASURED.empty_table().to_pandas()], ignore_index=True), key
+def _measure(name: str, parameters: dict, table, files, truth, training_seed: int) -> pd.DataFrame:
+    """Return the measurements of a label's scores of one training; truth: the files of the label that is the truth."""
+    rows = rows_of(name, _read(files), training_seed)
+    known = None if truth is None else scores.select_training(_read(truth), training_seed)
+    address = _address(name, rows, files, known)
 
+    def chunks(missing: pd.DataFrame):
+        yield measure(name, missing, _gather(name, parameters, files, missing, known))
 
-def _parts(name: str, inputs: Mapping[str, SimpleNamespace]) -> Iterator[tuple[tuple[str, int], pd.DataFrame]]:
-    """Yield the score rows that a metric measures, of each label and of the training seeds that it compares."""
-    for label, files in inputs.items():
-        rows = _read(files)
-        seeds = sorted(rows["training_seed"].unique()) if METRICS[name].paired else [0]
-        yield from (((label, int(seed)), rows_of(name, rows, seed)) for seed in seeds)
+    return measure_missing(name, table, rows, lambda some: pd.Series(address, some.index, dtype=object), chunks)
 
 
 def _facts(name: str, job: dict, files) -> dict:
@@ -72,11 +58,11 @@ def _facts(name: str, job: dict, files) -> dict:
     return facts
 
 
-def _address(name: str, rows: pd.DataFrame, files, truth, training_seed: int) -> str:
+def _address(name: str, rows: pd.DataFrame, files, truth: pd.DataFrame | None) -> str:
     """Return the address of a label's measurements: of its scores, and of the others that the metric reads."""
     facts = {"rows": digest_frame(rows), "method": scores.metadata(files.scores[0])["settings"]["method"]}
     if truth is not None:
-        facts["truth"] = digest_frame(scores.select_training(_read(truth), training_seed), ("seconds",))
+        facts["truth"] = digest_frame(truth, ("seconds",))
     if METRICS[name].asks_randomised:
         facts["randomised"] = digest_frame(scores.read(files.randomised), ("seconds",))
     return digest_of(facts)
