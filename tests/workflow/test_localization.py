@@ -27,11 +27,12 @@ def test_crosses_become_a_page_on_where_they_are(fresh):
     fresh.configure(TINY)
     fresh.snakemake("crosses", "--cores", "2")
     folder = fresh.path / "results" / "crosses" / "metrics"
+    measured = pd.read_parquet(folder / "measured.parquet")
     for label in LABELS:
-        found = pd.read_parquet(folder / "localization" / f"{label}.parquet")
+        found = measured[(measured["metric"] == "localization") & (measured["label"] == label)]
         ceilings = {"ceiling_touching", "ceiling_best"} & set(found["quantity"])
         assert len(ceilings) == (2 if label == "h_shap" else 0) and set(found.groupby("quantity").size()) == {4}
-        curves = pd.read_parquet(folder / "ablation" / f"{label}.parquet")
+        curves = pd.read_parquet(folder / "measured" / f"{label}.parquet")  # by the metric that evaluates the model
         assert sorted(curves.loc[curves["quantity"] == "probability", "x"].unique()) == [1, 23, 524, 12_000]
         assert np.isfinite(curves.loc[curves["quantity"] == "probability_area", "value"]).all()
     page = (fresh.path / "results" / "reports" / "crosses.html").read_text()
