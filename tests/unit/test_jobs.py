@@ -16,7 +16,7 @@ from snakemake.persistence.file import FilePersistence
 from shapeline import files
 from shapeline.config import mistakes
 from shapeline.errors import ShapelineError
-from shapeline.operations import devices, jobs, locks
+from shapeline.operations import devices, job_logs, jobs, locks
 from shapeline.operations.devices import acquire_device, usable_device, visible_devices
 
 
@@ -262,7 +262,7 @@ FAILING = """
 import sys
 from types import SimpleNamespace
 from shapeline.errors import ShapelineError
-from shapeline.operations import jobs
+from shapeline.operations import job_logs, jobs
 
 job = SimpleNamespace(
     log=[sys.argv[1]], rule="measure", wildcards=["tiny"], input={}, output=[], threads=1, resources={"device": "cpu"}
@@ -276,12 +276,12 @@ raise ShapelineError("results/x: no space left")
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is always full is Linux's")
 def test_a_log_that_cannot_be_written_leaves_the_cause_on_the_terminal(tmp_path):
     for log, told in (("/dev/full", "[measure tiny] error: results/x: no space left\n"), (tmp_path / "log", "")):
-        environment = {**os.environ, jobs.TOLD_BY_SNAKEMAKE: "1"}
+        environment = {**os.environ, job_logs.ERRORS_ARE_REPORTED: "1"}
         ended = subprocess.run(
             [sys.executable, "-c", FAILING, str(log)], env=environment, capture_output=True, text=True
         )
         assert ended.returncode == 1 and ended.stderr == told
-    assert jobs.cause_of([tmp_path / "log"]) == "results/x: no space left"
+    assert job_logs.cause_of([tmp_path / "log"]) == "results/x: no space left"
 
 
 def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch):
@@ -333,7 +333,7 @@ def test_a_crash_leaves_its_place_in_the_log(tmp_path):
     crashing = FAILING[: FAILING.index("raise ")] + "import os\nos.abort()\n"
     ended = subprocess.run([sys.executable, "-c", crashing, str(tmp_path / "log")], capture_output=True, text=True)
     assert ended.returncode == -signal.SIGABRT and "Fatal" not in ended.stderr
-    lines = jobs.last_lines([tmp_path / "log", tmp_path / "none"])
+    lines = job_logs.last_lines([tmp_path / "log", tmp_path / "none"])
     assert len(lines) == 3 and lines[0] == "Fatal Python error: Aborted" and 'File "<string>"' in lines[2]
     (tmp_path / "log").write_text("2026-01-01 10:00:00 1/9 instances\n\n2026-01-01 10:00:01 begun\n")
-    assert jobs.last_lines([tmp_path / "log"]) == ["1/9 instances", "begun"]
+    assert job_logs.last_lines([tmp_path / "log"]) == ["1/9 instances", "begun"]

@@ -8,14 +8,11 @@ from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
 from shapeline.metrics.registry import METRICS
 from shapeline.operations import (
-    estimates,
     interrupts,
     locks,
-    made_with,
     prune,
-    terminal,
+    messages,
     warm,
-    work,
 )
 from shapeline.operations.devices import visible_devices
 from shapeline.operations.interpreter import (
@@ -50,6 +47,7 @@ def read_config(raw):
             records.check_records(loaded)
     except ShapelineError as error:
         sys.exit(f"{error}")
+    messages.TARGETS.update(loaded.experiments)
     return loaded
 
 
@@ -75,11 +73,6 @@ RESULTS = CONFIG.results
 GPU = 0 if CONFIG.device == "cpu" else 1
 # Rows that later jobs find again, whatever becomes of the files of this run.
 STORE = f"{RESULTS}/.rows" if CONFIG.row_store_gb else ""
-TERMINAL = (
-    terminal.attach(workflow, CONFIG, lambda: made_with.lines(CONFIG))
-    if workflow.is_main_process
-    else None
-)
 asked_gpus = workflow.global_resources.get("gpu").value
 if asked_gpus and workflow.is_main_process:
     workflow.register_resource("gpu", asked_gpus * CONFIG.jobs_per_gpu)
@@ -107,46 +100,26 @@ onstart:
             )
         except ShapelineError as error:
             sys.exit(f"{error}")
-    print(
-        work.line(CONFIG, workflow),
-        *here.not_here(CONFIG),
-        *estimates.memory_lines(CONFIG),
-        *made_with.lines(CONFIG),
-        sep="\n",
-        file=sys.stderr,
-    )
+    messages.show_start(CONFIG, asked_gpus and GPU and not visible_devices())
     if workflow.local_exec:
-        # The limit on submissions is for clusters. With it Snakemake looks at the whole queue once a second more for
-        # every job that ended: a third of a core in a run of 300.
-        workflow.scheduler.job_rate_limiter = None
         # A job that takes a GPU hides the others from itself before its libraries are imported.
         if not (GPU and visible_devices()):
             jobs_to_run = len([*workflow.dag.needrun_jobs()])
             shell.prefix(interrupts.PREFIX + warm.start(jobs_to_run))
-    if asked_gpus and GPU and not visible_devices():
-        print(
-            "No GPU is visible on this machine: running on the CPU.",
-            file=sys.stderr,
-        )
 
 
 onsuccess:
     prune.trim_rows(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
-    if TERMINAL:
-        TERMINAL.end(
-            True,
-            f"{RESULTS}/reports/index.html",
-            lambda: made_with.flagged(
-                CONFIG,
-                {job.wildcards.get("experiment") for job in workflow.dag.jobs},
-            ),
-        )
+    messages.show_success(
+        CONFIG,
+        f"{RESULTS}/reports/index.html",
+        {str(file) for job in workflow.dag.jobs for file in job.output},
+        {job.wildcards.get("experiment") for job in workflow.dag.jobs},
+    )
 
 
 onerror:
     prune.trim_rows(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
-    if TERMINAL:
-        TERMINAL.end(False, f"{RESULTS}/reports/index.html", list)
 
 
 def all_scores(experiment):

@@ -5,7 +5,6 @@ import contextlib
 import faulthandler
 import logging
 import os
-import re
 import socket
 import sys
 import threading
@@ -21,13 +20,10 @@ from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.memory import keep_freed_memory, ran_out
 from shapeline.operations import interrupts, warm
 from shapeline.operations.devices import acquire_device, usable_device, visible_devices
+from shapeline.operations.job_logs import CAUSE, ERRORS_ARE_REPORTED
 
 log = logging.getLogger("shapeline")
 CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on it
-CAUSE = "error: "  # how the last lines of a failed job's log begin
-LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
-INSTANCES = re.compile(r"(\d+)/(\d+) instances")
-TOLD_BY_SNAKEMAKE = "SHAPELINE_ERRORS_ARE_TOLD"  # in the environment of a job whose run reads the cause from its log
 
 
 def start(snakemake, libraries: str = "") -> str:
@@ -62,7 +58,7 @@ def start(snakemake, libraries: str = "") -> str:
             to_file.stream.write(f"{CAUSE}{cause}\n")
             to_file.stream.flush()
             in_log = True
-        if in_log and TOLD_BY_SNAKEMAKE in os.environ:
+        if in_log and ERRORS_ARE_REPORTED in os.environ:
             return
         if cause.startswith(f"{kind.__name__}: "):
             sys.__excepthook__(kind, error, trace)
@@ -147,38 +143,6 @@ def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
         log.info("%d/%d instances, %s evaluations/s, %.0f s left", done, total, f"{evaluations / spent:,.0f}", left)
 
     return tell
-
-
-def instances_done(path: str) -> float | None:
-    """The share of its instances that the job with this log says are done."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(-min(400, os.stat(path).st_size), os.SEEK_END)
-            found = INSTANCES.findall(file.read().decode(errors="replace"))
-    except OSError:
-        return None
-    return int(found[-1][0]) / max(int(found[-1][1]), 1) if found else None
-
-
-def cause_of(logs: Iterable[str]) -> str:
-    """What the logs of a failed job end with as its cause, "" where they have none."""
-    for path in logs:
-        with contextlib.suppress(OSError):
-            _, found, cause = Path(path).read_text(encoding="utf-8", errors="replace").rpartition(f"\n{CAUSE}")
-            if found:
-                return cause.strip()
-    return ""
-
-
-def last_lines(logs: Iterable[str], count: int = 3) -> list[str]:
-    """Return the last non-empty lines of a failed job's log without their times, or how a crash of a library begins."""
-    lines: list[str] = []
-    for path in logs:
-        with contextlib.suppress(OSError):
-            text = Path(path).read_text(encoding="utf-8", errors="replace")
-            lines += [LOG_TIME.sub("", line) for line in text.splitlines() if line.strip()]
-    crash = next((place for place, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
-    return lines[-count:] if crash is None else lines[crash : crash + count]
 
 
 def export_package() -> None:
