@@ -19,7 +19,6 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/attribute.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/report.smk"
-include: "workflow/rules/doctor.smk"
 
 
 localrules:
@@ -85,22 +84,6 @@ rule metrics:
 rule report:
     input:
         html=[f"{RESULTS}/reports/{name}.html" for name in CONFIG.run],
-
-
-# Lists what the configuration no longer names, and removes it; `snakemake -n prune` only lists.
-rule prune:
-    log:
-        f"{RESULTS}/logs/prune.log",
-    localrule: True
-    conda:
-        "envs/torch.yaml"
-    params:
-        settings=lambda w: {"files": prune.stale(CONFIG), "results": RESULTS},
-        listing=lambda w: prune.listing(CONFIG),
-    message:
-        "{params.listing}"
-    script:
-        "workflow/scripts/prune.py"
 
 
 # Every experiment is a target too, and `smoke` is one that is always defined.

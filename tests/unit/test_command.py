@@ -135,10 +135,9 @@ def test_the_command_that_is_run_is_printed(root, tmp_path, monkeypatch, capsys)
     done = subprocess.CompletedProcess([], 3)
     monkeypatch.chdir(root / "docs")
     assert command.main(["run", "digits", "--cores", "2", "-n"]) == 3
-    assert command.main(["doctor"]) == 3
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].endswith("&& snakemake digits --cores 2 --dry-run") and " doctor --cores all" in printed[1]
-    ((words,), more), _ = called
+    assert printed[0].endswith("&& snakemake digits --cores 2 --dry-run")
+    [((words,), more)] = called
     assert words == [sys.executable, "-m", "snakemake", "digits", "--cores", "2", "--dry-run"]
     assert more["cwd"] == root
 
@@ -169,7 +168,7 @@ def test_a_repeated_key_is_refused_before_snakemake_reads_the_file(tmp_path, mon
     (tmp_path / "shapeline.yaml").write_text("seed: 1\nrun: [mine]\nseed: 2\n")
     assert command.main(["run"]) == 1
     assert capsys.readouterr().err == (
-        "shapeline: shapeline.yaml: line 3: the key 'seed' is repeated (first in line 1); keep one\n"
+        f"shapeline: {tmp_path}/shapeline.yaml: line 3: the key 'seed' is repeated (first in line 1); keep one\n"
     )
 
 

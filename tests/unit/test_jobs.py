@@ -11,12 +11,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from snakemake.persistence.file import FilePersistence
 
 from shapeline import files
 from shapeline.config import mistakes
 from shapeline.errors import ShapelineError
-from shapeline.operations import devices, job_logs, jobs, locks
+from shapeline.operations import devices, job_logs, jobs
 from shapeline.operations.devices import acquire_device, usable_device, visible_devices
 
 
@@ -209,27 +208,6 @@ def test_who_was_killed_beside_another_is_remembered_until_that_has_ended(tmp_pa
     assert jobs.release_stale_locks(tmp_path) is False
     alive.unlink()
     assert jobs.release_stale_locks(tmp_path) is True and not [*(tmp_path / "locks").iterdir()]
-
-
-def test_a_snakemake_that_ends_leaves_the_locks_of_others(tmp_path, monkeypatch):
-    """Of Snakemake alone the first to end removes all, and a second run of the same files starts."""
-    for name in ("_delete_locks", "cleanup_locks"):
-        monkeypatch.setattr(FilePersistence, name, getattr(FilePersistence, name))
-    monkeypatch.setattr(FilePersistence, "__init__", lambda self: None)
-    running, ending = FilePersistence(), FilePersistence()
-    for place, one in enumerate((running, ending)):
-        one._lockdir, one._lockfile = str(tmp_path), {}
-        for kind in ("input", "output"):
-            one._write_locks(kind, [f"{place}.{kind}"])
-    locks.spare_others()
-    ending.unlock()
-    assert {*ending._read_locks()} == {("input", "0.input"), ("output", "0.output")}
-    ending.unlock()  # and again, as one that has none
-    running.unlock()
-    assert not [*tmp_path.iterdir()]
-    running._write_locks("input", ["left"])
-    ending.cleanup_locks()  # snakemake --unlock
-    assert not tmp_path.exists()
 
 
 @pytest.mark.parametrize(("note", "kept"), [("{host}@{parent}@{born}", True), ("elsewhere@1@1.00", False)])

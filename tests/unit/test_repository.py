@@ -42,7 +42,7 @@ def test_scripts_import_nothing_that_their_environment_lacks(root):
     for file in (root / "Snakefile", *(root / "workflow/rules").glob("*.smk")):
         for rule, environment, script in re.findall(CONDA, file.read_text(), re.M):
             scripts.setdefault(file.parent / environment, {})[rule] = file.parent / script
-    assert {rule for found in scripts.values() for rule in found} >= {"prune", "doctor", "compare", "render_report"}
+    assert {rule for found in scripts.values() for rule in found} >= {"compare", "render_report"}
     for environment, found in scripts.items():
         lacking = sorted({*required} - {*pins(environment.read_text())} - {"pillow"})  # which scikit-image brings
         lines = [WITHOUT.format(lacking)]

@@ -92,6 +92,14 @@ class Checkout:
             raise AssertionError(done.stdout[-3000:] + done.stderr[-6000:])
         return done
 
+    def shapeline(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess:
+        """Run the command `shapeline` with this checkout's package."""
+        words = [sys.executable, "-m", "shapeline.operations.command", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(self.path / "workflow")}
+        done = subprocess.run(words, cwd=self.path, env=environment, capture_output=True, text=True, check=False)
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
     def configure(self, raw: dict) -> None:
         (self.path / "config.yaml").write_text(yaml.safe_dump(raw, sort_keys=False))
 

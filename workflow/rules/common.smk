@@ -9,7 +9,6 @@ from shapeline.errors import ShapelineError
 from shapeline.metrics.registry import METRICS
 from shapeline.operations import (
     interrupts,
-    locks,
     prune,
     messages,
     warm,
@@ -57,7 +56,6 @@ gc.set_threshold(20_000, 10, 10)
 
 export_package()
 make_interpreter_path_plain()
-locks.spare_others()
 if workflow.is_main_process and release_stale_locks():
     print(
         "The last run was killed; its lock is removed and finished files are kept.",

@@ -18,7 +18,7 @@ from shapeline.methods.parameters import Own
 
 NUMBERS = {"int_type": "a whole number", "float_type": "a number"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke", "prune", "doctor")
+TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke")
 RULES = (
     *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "randomise_model"),
     *(

@@ -170,7 +170,7 @@ def _left(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
     for name, (file, _) in known.items():
         if name not in there:
             names.setdefault(file, []).append(name)
-    yield f"{LEFT}What each takes is told by `snakemake doctor --cores 1` with the same file.\n\n"
+    yield f"{LEFT}What each takes is told by `shapeline doctor` with the same file.\n\n"
     for file, some in names.items():
         yield f"- {', '.join(f'`{name}`' for name in some)}: `{command('NAME', file)}`\n"
 
