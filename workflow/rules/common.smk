@@ -8,7 +8,6 @@ from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
 from shapeline.metrics.registry import METRICS
 from shapeline.operations import (
-    interrupts,
     prune,
     messages,
     warm,
@@ -61,9 +60,6 @@ if workflow.is_main_process and release_stale_locks():
         "The last run was killed; its lock is removed and finished files are kept.",
         file=sys.stderr,
     )
-shell.prefix(interrupts.PREFIX)
-if workflow.is_main_process:
-    interrupts.catch()
 
 CONFIG = read_config(config)
 RULES_FOLDER = workflow.current_basedir
@@ -103,7 +99,7 @@ onstart:
         # A job that takes a GPU hides the others from itself before its libraries are imported.
         if not (GPU and visible_devices()):
             jobs_to_run = len([*workflow.dag.needrun_jobs()])
-            shell.prefix(interrupts.PREFIX + warm.start(jobs_to_run))
+            shell.prefix(warm.start(jobs_to_run))
 
 
 onsuccess:

@@ -5,6 +5,7 @@ import contextlib
 import faulthandler
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -18,7 +19,7 @@ import psutil
 from shapeline import files
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.memory import keep_freed_memory, ran_out
-from shapeline.operations import interrupts, warm
+from shapeline.operations import warm
 from shapeline.operations.devices import acquire_device, usable_device, visible_devices
 from shapeline.operations.job_logs import CAUSE, ERRORS_ARE_REPORTED
 
@@ -67,7 +68,7 @@ def start(snakemake, libraries: str = "") -> str:
 
     sys.excepthook = last_words
     files.before_any[:] = [inputs_stayed(snakemake.input)]
-    interrupts.listen()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a fork of the server ignores it until here
     _watch_parents()
     keep_freed_memory()
     # Snakemake sets OMP_NUM_THREADS; TensorFlow asks these instead, and writes to the terminal unless told not to.
