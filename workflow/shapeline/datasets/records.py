@@ -238,7 +238,12 @@ def checked_texts(where: str, records: dict, entry: Source | None, settings: dic
     else:
         tokens = text.tokenize(texts, chosen)
     filled = np.flatnonzero(~tokens.empty)
-    for count, what in ((tokens.empty.sum(), "without a word, left out"), (n_undecodable, "with undecodable bytes")):
+    one_word = 0 if own else sum(len(document.split()) == 1 for document in texts)
+    for count, what in (
+        (tokens.empty.sum(), "without a word, left out"),
+        (n_undecodable, "with undecodable bytes"),
+        (one_word, "without spaces are one word each, and so one feature; languages without spaces need a tokenizer"),
+    ):
         if count:
             log.warning("%s: %d document(s) %s", where, count, what)
     return {

@@ -32,6 +32,7 @@ from shapeline.report.python.given import Given
 from shapeline.report.python.pieces import removal, taken
 from shapeline.report.python.progress import bar
 from shapeline.report.python.targets import chosen_targets, class_names_of
+from shapeline.report.python.texts import ABSENT
 from shapeline.seeds import seed_of
 
 MOST_ROWS = 100  # of a background that is taken as it is
@@ -222,7 +223,7 @@ def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference,
     if given.reference is not None:
         return Reference(given.reference), f"the reference given, {_counted(len(given.reference), 'row')}"
     if given.kind == "text" and given.take is not None:
-        filled = np.full((1, *given.inputs.shape[1:]), givens.ABSENT, np.int32)
+        filled = np.full((1, *given.inputs.shape[1:]), ABSENT, np.int32)
         return Reference(filled), f"the word {reference!r}" if reference else "nothing: the word is deleted"
     whole, rows = "the inputs", given.inputs
     if given.owners is not None:

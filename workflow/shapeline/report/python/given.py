@@ -2,8 +2,7 @@
 
 import dataclasses
 import hashlib
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +12,13 @@ import pandas as pd
 from shapeline import seeds
 from shapeline.datasets import table_file
 from shapeline.errors import ShapelineError, nearest
-from shapeline.game import references
 from shapeline.game.features import Features
 from shapeline.models.classifier import Classifier
 from shapeline.models.estimators import columns_of
 from shapeline.models.pipeline_file import frame
 from shapeline.report.python.pieces import Cutter, pieces
+from shapeline.report.python.texts import encode_words, is_row, list_texts
 
-ABSENT = 1  # the id of a word that is left out or replaced; 0 is padding
-PIECE = re.compile(r"\S+\s*")  # a word with the space behind it, so that all words together are the text
 CHANNELS = (1, 2, 3, 4)
 
 
@@ -110,7 +107,7 @@ def read(
     tokens: whether arrays are token ids. features: one's own, which say what shape one input has. cutter: of texts for
     a model of transformers. Raises ShapelineError that names the argument.
     """
-    inputs, background = _plain(inputs), _plain(background)
+    inputs, background = _plain(inputs), _plain(background, "background")
     if isinstance(inputs, pd.Series):
         inputs = _row_of(inputs, model, background)
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUS":
@@ -125,7 +122,10 @@ def read(
             name = "feature_names" if background is None else "background"
             raise ShapelineError(f"explain: {name}: is of tables and pictures, and inputs are texts; leave it out")
         if cutter is None:
-            return _texts(inputs, reference)
+            ids, words, decode = encode_words(inputs, reference)
+            return Given(
+                "text", ids, words, range(len(ids)), {"kind": "text", "input_shape": [ids.shape[1]]}, take=decode
+            )
         if features is not None:
             raise ShapelineError("explain: features: of texts with a tokenizer they are its words; leave them out")
         ids, owners, words, card = pieces(inputs, cutter)
@@ -135,38 +135,38 @@ def read(
     return _array(model, inputs, (background, _rows_of(reference)), tokens, features, feature_names)
 
 
-def _plain(given: object) -> Any:
+def _plain(given: object, what: str = "inputs") -> Any:
     """A data frame or Series as it is, texts as a list, anything else as an array; None stays."""
     if given is None or isinstance(given, pd.DataFrame):
         return given
     if isinstance(given, pd.Series):
         return given
-    if isinstance(given, str):
-        return [given]
     if hasattr(given, "detach"):  # a torch tensor, wherever it is
         given = given.detach().cpu().numpy()
+    if isinstance(given, Iterator | Set | ValuesView):
+        given = list(given)
+    texts = list_texts(given) if what == "inputs" else None
+    if texts is not None:
+        return texts
     try:
         array = np.asarray(given)
     except ValueError as error:
-        raise ShapelineError(f"explain: inputs: {error}; give rows of one shape, texts, or a data frame") from error
-    if array.ndim == 1 and len(array) and all(isinstance(each, str) for each in array.tolist()):
-        return [str(each) for each in array.tolist()]
-    return array
+        raise ShapelineError(f"explain: {what}: {error}; give rows of one shape, texts, or a data frame") from error
+    # numpy makes texts of the numbers beside texts.
+    return np.array(given, dtype=object) if array.dtype.kind in "US" and not hasattr(given, "__array__") else array
 
 
 def _rows_of(reference: object) -> Any:
     """A reference that is rows; None where it is a kind."""
-    return None if isinstance(reference, str | dict) else _plain(reference)
+    return None if isinstance(reference, str | dict) else _plain(reference, "reference")
 
 
 def _row_of(series: pd.Series, model: object, background: object) -> Any:
     """A Series as one row of a table, where its index names columns, else as texts or one row of numbers."""
     fitted = columns_of(model)
     names = set(background.columns if isinstance(background, pd.DataFrame) else () if fitted is None else fitted)
-    is_row = bool(names) and names <= set(series.index)
-    if not is_row and len(series) and all(isinstance(each, str) for each in series):
-        return list(series)
-    return series.to_frame().T.infer_objects()
+    texts = None if (names and names <= set(series.index)) or is_row(series) else list_texts(series)
+    return series.to_frame().T.infer_objects() if texts is None else texts
 
 
 def _framed(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | None:
@@ -250,34 +250,7 @@ def _coded(name: str, values: pd.Series) -> tuple[np.ndarray, dict]:
     return table_file.coded(f"explain: inputs: the column '{name}'", values, not number)
 
 
-# ------------------------------------------------------------------------------------------------ texts and arrays
-
-
-def _texts(texts: list[str], instead: object) -> Given:
-    """Texts as ids of their words, (n, most words) int32; an absent word is left out with the space behind it.
-
-    instead: a word that stands in its place.
-    """
-    if not isinstance(instead, str | None) or instead in references.KINDS:
-        raise ShapelineError(
-            f"explain: reference: {instead!r} is not of texts; give the word that stands for an absent one, such as "
-            "'[MASK]', or leave it out: then absent words are deleted"
-        )
-    each = [PIECE.findall(text) for text in texts]
-    for place, words in enumerate(each):
-        if not words:
-            raise ShapelineError(f"explain: inputs: the text at position {place} has no words; leave it out")
-    known = {piece: number for number, piece in enumerate(sorted(set().union(*each)), start=ABSENT + 1)}
-    ids = np.zeros((len(each), max(map(len, each))), np.int32)
-    for row, words in zip(ids, each, strict=True):
-        row[: len(words)] = [known[piece] for piece in words]
-    spoken = np.array(["", f"{instead} " if instead else "", *known], dtype=object)
-
-    def take(rows: np.ndarray) -> list[str]:
-        return ["".join(words).strip() for words in spoken[rows]]
-
-    shown = [[piece.strip() for piece in words] for words in each]
-    return Given("text", ids, shown, range(len(texts)), {"kind": "text", "input_shape": [ids.shape[1]]}, take=take)
+# ------------------------------------------------------------------------------------------------------------ arrays
 
 
 def _numbers(what: str, given: Any, dtype: type) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 from shapeline.datasets import fast_tokenizer, tokenizer
 from shapeline.datasets.tokenizer import PAIR, Tokenizer
 from shapeline.errors import ShapelineError
+from shapeline.report.python.texts import check_words
 
 log = logging.getLogger(__name__)
 PIPELINE = ("model", "tokenizer", "task")  # what a pipeline of transformers has
@@ -76,10 +77,7 @@ def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, li
     """
     whole = max(1, *(len(text) for text in texts)) * 8 + 8  # more than any has
     made = tokenizer.tokenize(texts, cutter.tokenizer, cutter.most or whole)
-    if made.empty.any():
-        raise ShapelineError(
-            f"explain: inputs: the text at position {int(made.empty.argmax())} has no words; leave it out"
-        )
+    check_words(made.words)
     for place, (second, words) in enumerate(zip(made.seconds, made.words, strict=True)):
         if second is not None and not 0 < second < len(words):
             raise ShapelineError(
