@@ -23,7 +23,7 @@ from shapeline.gradients import (
     torch_gradients,
 )
 from shapeline.methods import registry
-from shapeline.models import architectures, storage, wrapping
+from shapeline.models import architectures, storage
 from shapeline.models.classifier import Classifier
 from tests.unit import questions, twins
 
@@ -334,15 +334,6 @@ def test_an_error_of_the_networks_own_stays_what_it_is():
 
     with pytest.raises(AssertionError, match="no pictures wanted"):
         torch_grad_cam.grad_cam(Classifier("torch", "net", Wrong(True), 3), IMAGES, TARGETS, PATCHES)
-
-
-@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
-def test_a_network_that_gives_probabilities_is_asked_for_logits(activation):
-    model = wrapping.wrap(twins.keras_of_probabilities(activation))
-    settings, reference = {"method": "saliency"}, Reference(np.zeros((1, 4), np.float32))
-    with pytest.raises(ShapelineError) as caught:
-        questions.attribute(model, ROWS, ZEROS, settings, COLUMNS, reference, on_error="fail")
-    assert "ends in a softmax or a sigmoid; leave it out, so that the network gives logits" in str(caught.value)
 
 
 def test_a_method_of_torch_says_what_to_do_with_a_tensorflow_model(digits):

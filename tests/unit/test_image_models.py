@@ -197,7 +197,7 @@ def test_large_pictures_go_through_in_small_batches(monkeypatch):
     monkeypatch.setattr(torch_models, "PASS_BYTES", {"cpu": 4 * 3 * 24 * 24 * 5})
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2))
     module.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
-    data, model = bright(), wrapping.wrap(module, n_classes=2)
+    data, model = bright(), wrapping.wrap(module, "logits", n_classes=2)
     model.log_probs(data.inputs)
     training.fit(model, data, {"epochs": 1, "batch": 32}, initialise=False)
     assert max(seen) == 32 and seen[:10] == [5] * 9 + [3] and seen[10:] == [32, 5, 3, 5, 3]

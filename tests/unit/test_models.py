@@ -334,19 +334,6 @@ def test_digits_are_learnt_in_seconds(classes, least):
     assert card["test_accuracy"] >= least
 
 
-def test_probabilities_are_not_taken_for_logits():
-    rows = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
-    network = nn.Sequential(nn.Linear(3, 2), nn.Softmax(1))
-    with pytest.raises(ShapelineError, match=r"model 'net': its outputs are probabilities .* return the logits before"):
-        torch_models.log_probs(network, rows, 64, "net")
-    torch_models.log_probs(network[0], rows, 64, "net")
-    torch_models.log_probs(nn.LogSoftmax(1), rows, 64, "net")
-    torch_models.log_probs(nn.Identity(), np.eye(9, dtype=np.float32), 64, "net")  # a network of 0 and 1 made by hand
-    torch_models.log_probs(network, rows[:2], 64, "net")  # of so few rows it may be chance
-    with pytest.raises(ShapelineError, match="its outputs are probabilities"):
-        torch_models.log_probs(network, rows, 4, "net")  # but not of so few a pass
-
-
 class InPlace(nn.Module):
     """It scales its rows in the caller's own memory."""
 

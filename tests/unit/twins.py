@@ -116,11 +116,6 @@ def keras_with_spare(called) -> Classifier:
     return keras_classifier(model)
 
 
-def keras_of_probabilities(activation) -> keras.Model:
-    layers = keras.layers.Input((4,)), keras.layers.Dense(1 if activation == "sigmoid" else 3, activation=activation)
-    return keras.Sequential(layers)
-
-
 def linear(weights, bias) -> tuple[Classifier, Classifier]:
     """weights (classes, inputs), bias (classes,)."""
     one = nn.Linear(weights.shape[1], weights.shape[0])
@@ -131,11 +126,11 @@ def linear(weights, bias) -> tuple[Classifier, Classifier]:
 
 
 def torch_classifier(module) -> Classifier:
-    return Classifier("torch", type(module).__name__, module, CLASSES)
+    return Classifier("torch", type(module).__name__, module, CLASSES, outputs="logits")
 
 
 def keras_classifier(module) -> Classifier:
-    return Classifier("tensorflow", type(module).__name__, module, CLASSES)
+    return Classifier("tensorflow", type(module).__name__, module, CLASSES, outputs="logits")
 
 
 def _array(tensor) -> np.ndarray:

@@ -162,7 +162,7 @@ class Model(Strict):
     source: str | None = Field(
         None,
         pattern=MODEL_FILE,
-        description="path/to/file.py:function that builds a torch module or a Keras model that gives logits; or a "
+        description="path/to/file.py:function that builds a torch module or a Keras model; or a "
         "model that is ready: a scikit-learn pipeline in a .skops file, a .keras or .onnx file, boosted trees of "
         "XGBoost (.json, .ubj), LightGBM (.txt) or CatBoost (.cbm), path/to/folder of a text or picture classifier of "
         "transformers, or with framework: function a path/to/file.py:function of "
@@ -175,6 +175,10 @@ class Model(Strict):
         None,
         description="tensorflow for the architectures of text, torch for the others. function: the source is the model "
         "itself, from rows to probabilities or predictions.",
+    )
+    outputs: Literal["logits", "probabilities"] | None = Field(
+        None,
+        description="What a network of one's own, or the one in a .keras or .onnx file, gives; by default detected.",
     )
     sizes: dict[str, int | float | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
     weights: str | None = Field(

@@ -14,7 +14,6 @@ from shapeline.models.classifier import Classifier
 
 NUMBERS = 1 << 21  # numbers of the rows of one pass, whose gradients are held together
 ROWS = 256
-KERAS = "shapeline.models.keras_models"  # whose `probabilities` stands for a network that ends in a softmax
 GAP = 0.1  # of what F gained, above which a completeness gap is flagged
 LARGE_GAP = "completeness gap above 10 %"
 
@@ -42,11 +41,6 @@ def halving(method: Callable) -> Callable:
 def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
     """Whether the inputs are tokens; ShapelineError where this framework cannot differentiate the model by them."""
     name = model.architecture
-    if isinstance(model.module, functools.partial) and model.module.func.__module__ == KERAS:
-        raise unsupported(
-            f"gradient methods: '{name}' ends in a softmax or a sigmoid; leave it out, so that the network gives "
-            "logits, or choose a method of coalitions"
-        )
     if model.framework != framework:
         raise unsupported(
             f"gradient methods: '{name}' is a {model.framework}, which {framework} cannot differentiate; "

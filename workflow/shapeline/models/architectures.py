@@ -7,7 +7,7 @@ from typing import Any
 from shapeline.datasets import sources
 from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.models import ready
-from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend, not_logits
+from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
 from shapeline.models.ready_kinds import kind_of, suffix_of
 from shapeline.models.registry import ARCHITECTURES
 
@@ -47,7 +47,8 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
     if framework == "torch":
         module.eval()
     task = "regression" if complete.get("classes") == 1 else "classification"
-    return Classifier(framework, architecture, module, complete.get("classes"), complete, task=task)
+    outputs = "logits" if architecture in ARCHITECTURES else None
+    return Classifier(framework, architecture, module, complete.get("classes"), complete, task=task, outputs=outputs)
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
@@ -70,9 +71,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         _check_inputs(architecture, card, accepted, known)
     sizes = {name: size for name, size in known.items() if name in accepted} | settings.get("sizes", {})
     classifier = build(architecture, framework, seed=settings.get("seed", 0), **sizes)
-    gives_logits = framework == "tensorflow" and card.get("task") != "regression"
-    if gives_logits and backend(framework).ends_in_probabilities(classifier.module):
-        raise not_logits(architecture, "it ends in a softmax or a sigmoid")
+    classifier.outputs = settings.get("outputs") or classifier.outputs
     classifier.n_classes = classifier.n_classes or known["classes"]
     classifier.task = card.get("task") or TASK
     classifier.vocabulary_digest = card.get("vocabulary_digest")

@@ -12,6 +12,7 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.memory import halved
 from shapeline.models.frameworks import avoid_triton_crash
+from shapeline.models.outputs import ROWS, are_of_several_labels, detect
 
 TASK = "classification"  # unless something else is said
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
@@ -49,6 +50,7 @@ class Classifier:
     task: str = "classification"
     most_rows: int | None = None  # of a call, once memory ran out: for the rest of the process
     runtime: str | None = None  # "onnx": `module` is the graph of the framework's network, onnx_graph.Graph
+    outputs: str | None = None  # "logits" or "probabilities", what the network gave; None until `settle_outputs`
 
     @property
     def n_parameters(self) -> int:
@@ -94,8 +96,29 @@ class Classifier:
             return self.log_probs(inputs, batch) >= LOG_HALF
         return self.log_probs(inputs, batch).argmax(1)
 
+    def settle_outputs(self, inputs: Any) -> None:
+        """Let the module of a network give logits: where it gives probabilities, as these inputs (n, *input_shape) and
+        the network itself show, or `outputs` states, it becomes one of their logarithms.
+
+        Raises ShapelineError where the outputs may be either.
+        """
+        if self.framework not in FRAMEWORKS or self.runtime or self.task == "regression" or self.outputs == "logits":
+            return
+        made_by = backend(self.framework)
+        if isinstance(self.module, made_by.LogProbabilities) or not len(inputs):
+            return
+        if self.outputs is None:
+            self.outputs = halved(
+                self, ROWS, lambda rows: detect(made_by, self.module, inputs, self.architecture, rows)
+            )
+        if self.outputs == "probabilities":
+            if self.task == TASK and are_of_several_labels(made_by, self.module, inputs):
+                self.task = "multilabel"
+            self.module = made_by.of_probabilities(self.module, self.task, self.architecture)
+
     def _outputs(self, inputs: Any, batch: int) -> np.ndarray:
         """Log-probabilities (n, classes) float64, or predictions (n, 1)."""
+        self.settle_outputs(inputs)
         if self.framework == "function":
             function = function_predictions if self.task == "regression" else function_log_probs
             inputs = np.asarray(inputs)  # integers are token ids, and stay so
@@ -115,7 +138,8 @@ class Classifier:
 
     def check_rows(self, inputs: np.ndarray) -> None:
         """ShapelineError when a torch module changes the rows that it is given; a function is given copies, and
-        neither TensorFlow's tensors nor a graph's rows ever change."""
+        neither TensorFlow's tensors nor a graph's rows ever change. What a network gives is settled on the way."""
+        self.settle_outputs(inputs)
         if self.framework == "torch" and self.runtime is None:
             backend("torch").check_rows(self.module, inputs[:1], self.architecture)
 
@@ -160,11 +184,6 @@ def not_predictions(name: str, rows: int, given: str) -> ShapelineError:
     return ShapelineError(
         f"model '{name}': gave {given} for {rows} rows; a regression model must return one number a row, (rows,)"
     )
-
-
-def not_logits(name: str, reason: str) -> ShapelineError:
-    """The error of a network whose probabilities would be taken for logits."""
-    return ShapelineError(f"model '{name}': {reason}; return the logits before the softmax or sigmoid")
 
 
 def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:

@@ -70,7 +70,7 @@ def _classifier(source: str, model: Any, sizes: dict[str, Any], digest: str | No
         module = TextNetwork(model, sizes["pad"], sizes["order"], sizes.get("separator"))
     else:
         module = PictureNetwork(model, sizes["scale"], sizes["mean"], sizes["deviation"], sizes["order"])
-    return Classifier("torch", source, module.eval(), len(sizes["order"]), sizes, digest)
+    return Classifier("torch", source, module.eval(), len(sizes["order"]), sizes, digest, outputs="logits")
 
 
 def _of_texts(source: str, model: Any, card: dict[str, Any]) -> dict[str, Any]:

@@ -6,29 +6,25 @@ from typing import Any
 from shapeline.models.tensorflow_setup import keras, tf  # isort: skip
 
 from shapeline.errors import ShapelineError
-from shapeline.models.keras_models import ends_in_probabilities
-
-SATURATED = 1e-30  # probabilities below it have the logit of this one
 
 
 class Ready(keras.Model):
-    """The user's model between two small steps: channels moved last where it wants them so, and logits at the end.
+    """The user's model between two small steps: channels moved last where it wants them so, and two logits of one.
 
-    last: "logits", "softmax" or "sigmoid", what the model's outputs are; content: the bytes of its file.
+    stripped: the activation of its last layer, a softmax or a sigmoid, that was left out; content: the bytes of its
+    file.
     """
 
-    def __init__(self, inner: keras.Model, last: str, channels_last: bool, content: bytes):
+    def __init__(self, inner: keras.Model, stripped: str, channels_last: bool, content: bytes):
         super().__init__()
-        self.inner, self.last, self.channels_last, self.content = inner, last, channels_last, content
+        self.inner, self.stripped, self.channels_last, self.content = inner, stripped, channels_last, content
         self.built = True
 
     def call(self, rows: tf.Tensor, training: bool = False) -> tf.Tensor:
         if self.channels_last:
             rows = tf.transpose(rows, [0, 2, 3, 1])
         outputs = self.inner(rows, training=training)
-        if self.last == "softmax":  # of a layer that cannot be left out
-            outputs = tf.math.log(tf.maximum(outputs, SATURATED))
-        if self.last == "sigmoid":  # the logit of the second of two classes
+        if self.stripped == "sigmoid":  # the logit of the second of two classes
             outputs = tf.concat([tf.zeros_like(outputs), outputs], axis=1)
         return outputs
 
@@ -51,14 +47,14 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Rea
     if task == "regression":
         if outputs != 1:
             raise ShapelineError(f"models: {source} gives {outputs} numbers a row; a regression model gives one")
-        return Ready(inner, "logits", channels_last, content)
-    last = _without_last_activation(inner) if ends_in_probabilities(inner) else "logits"
-    if last == "sigmoid" and outputs != 1:
+        return Ready(inner, "", channels_last, content)
+    stripped = "" if known.get("outputs") == "logits" else _without_last_activation(inner)
+    if stripped == "sigmoid" and outputs != 1:
         raise ShapelineError(f"models: {source} ends in {outputs} sigmoids; give one for two classes, or a softmax")
-    classes = 2 if last == "sigmoid" else outputs
+    classes = 2 if outputs == 1 else outputs
     if classes != len(known["classes"]):
         raise ShapelineError(f"models: {source} has {classes} classes and the dataset {len(known['classes'])}")
-    return Ready(inner, last, channels_last, content)
+    return Ready(inner, stripped, channels_last, content)
 
 
 def _channels_last(source: str, inner: keras.Model, shape: tuple[int, ...]) -> bool:
@@ -76,13 +72,10 @@ def _channels_last(source: str, inner: keras.Model, shape: tuple[int, ...]) -> b
 
 
 def _without_last_activation(inner: keras.Model) -> str:
-    """Leave out the softmax or sigmoid at the end, so that the outputs are exact logits; what the outputs are then.
-
-    A softmax that is a layer of its own stays, and is undone by the logarithm.
-    """
+    """Leave out the softmax or sigmoid of the last layer, so that the outputs are exact logits; its name, else ""."""
     last = inner.layers[-1]
     name = getattr(getattr(last, "activation", None), "__name__", "")
-    if not name:
-        return "softmax"
+    if name not in ("softmax", "sigmoid"):
+        return ""
     last.activation = keras.activations.linear
-    return "sigmoid" if name == "sigmoid" else "logits"
+    return name

@@ -6,6 +6,7 @@ processor. Every activation is a layer of its own.
 """
 
 import contextlib
+import functools
 import itertools
 import random
 import weakref
@@ -315,7 +316,8 @@ def checked_logits(logits: Any, rows: int, name: str, task: str = "classificatio
         return logits
     raise ShapelineError(
         f"model '{name}': gave {given} for {rows} rows; it must return logits of shape (rows, classes) "
-        "with two or more classes (for one sigmoid output z return the two logits 0 and z)"
+        "with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a network that "
+        'predicts a number is explained with value="prediction")'
     )
 
 
@@ -328,9 +330,54 @@ def log_probs(module: keras.Model, inputs: Any, batch: int, name: str, task: str
     return np.concatenate(parts)
 
 
-def probabilities(module: keras.Model, inputs: np.ndarray, batch: int = 256) -> np.ndarray:
-    """The outputs of a model that ends in softmax or sigmoid, (n, *input_shape) -> (n, outputs)."""
-    return np.concatenate([rows.numpy()[:kept] for rows, kept in _outputs(module, inputs, batch)])
+class LogProbabilities(keras.Model):
+    """A network of probabilities as one of logits: their logarithms, and of one number those of two classes."""
+
+    def __init__(self, network: keras.Model):
+        super().__init__()
+        self.network, self.built = network, True
+
+    def call(self, rows: tf.Tensor, training: bool = False) -> tf.Tensor:
+        given = self.network(rows, training=training)
+        given = given[:, None] if given.shape.rank == 1 else given
+        if given.shape[1] == 1:
+            return tf.concat([tf.math.log1p(-given), tf.math.log(given)], axis=1)
+        return tf.math.log(given)
+
+
+@functools.lru_cache(maxsize=1)  # what is traced and calibrated for a network serves its next explanation
+def of_probabilities(module: keras.Model, task: str, name: str) -> LogProbabilities:
+    if task == "multilabel":
+        raise ShapelineError(
+            f"model '{name}': its outputs are probabilities of several labels, which do not sum to 1; explain one "
+            "label at a time by a function, as in lambda rows: network.predict(rows, verbose=0)[:, 0]"
+        )
+    return LogProbabilities(module)
+
+
+def outputs(module: keras.Model, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:
+    """What a network gives of inputs (n, *input_shape), (n, k) float64; None where that is of another shape."""
+    parts = [(rows, kept) for rows, kept in _outputs(module, inputs, batch)]
+    if any(not tf.is_tensor(rows) or rows.shape.rank not in (1, 2) or len(rows) < kept for rows, kept in parts):
+        return None
+    return np.concatenate([rows.numpy()[:kept].reshape(kept, -1) for rows, kept in parts]).astype(np.float64)
+
+
+# The last operation of a network by the name of its node in a graph; those that only move numbers are looked through.
+OPERATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
+LINEAR = ("MatMul", "BatchMatMulV2", "Conv2D", "Conv3D", "Einsum")
+MOVES = ("Identity", "Reshape", "Squeeze", "ExpandDims", "Transpose", "Cast", "StridedSlice")
+
+
+def last_operation(module: keras.Model, inputs: np.ndarray) -> str:
+    """ "softmax", "sigmoid" or "linear", by which the outputs of a network are made; "" where it is another."""
+    dtype = np.int32 if np.issubdtype(inputs.dtype, np.integer) else np.float32
+    size = 1 << (len(inputs) - 1).bit_length()
+    given = _step(module, (size, *inputs.shape[1:]), np.dtype(dtype)).get_concrete_function().outputs[0].op
+    while given.type in MOVES:
+        given = given.inputs[0].op
+    added = [each.op.type for each in given.inputs] if given.type in ("AddV2", "BiasAdd") else [given.type]
+    return OPERATIONS.get(given.type, "linear" if set(added) & set(LINEAR) else "")
 
 
 def _outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tuple[tf.Tensor, int]]:
@@ -364,13 +411,6 @@ def _step(module: keras.Model, shape: tuple[int, ...], dtype: np.dtype) -> Calla
 
 
 _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
-def ends_in_probabilities(module: keras.Model) -> bool:
-    """Whether the last layer of a model is, or ends in, a softmax or a sigmoid."""
-    last = module.layers[-1] if module.layers else None
-    activation = getattr(getattr(last, "activation", None), "__name__", "")
-    return isinstance(last, layers.Softmax) or activation in ("softmax", "sigmoid")
 
 
 def state(module: keras.Model) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError, describe_missing, is_installed
+from shapeline.models.outputs import kind_of
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,8 @@ DTYPES = {
     "tensor(int32)": np.int32,
     "tensor(int64)": np.int64,
 }
-PROBES = 16  # made-up rows that tell probabilities from logits
+PROBES = 16  # made-up rows of each scale that tell probabilities from logits
+SCALES = (0.1, 3.0, 1e3, 1e6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +57,8 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Net
     """The network in the bytes of an .onnx file. known: input_shape, classes and columns of the dataset.
 
     Classes are in the dataset's order. Whether outputs are logits is told by rows of noise: probabilities lie between 0
-    and 1 and sum to 1. Raises ShapelineError without ONNX Runtime, for a file that it cannot read, and for other
-    inputs or outputs than the dataset's.
+    and 1 and sum to 1; `outputs` among what is known says so where noise cannot. Raises ShapelineError without ONNX
+    Runtime, for a file that it cannot read, and for other inputs or outputs than the dataset's.
     """
     session = _session(source, content)
     coded = [column["name"] for column in known.get("columns") or () if "values" in column]
@@ -67,8 +69,8 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Net
         )
     dtype, channels_last = _input(source, session, tuple(known["input_shape"]))
     network = Network(content, session, dtype, channels_last, _output(source, session))
-    said = network.outputs(_noise(known, dtype))
-    count = said.shape[1]
+    said = np.concatenate([network.outputs(rows) for rows in _noise(known, dtype)])
+    count, said = said.shape[1], said[np.isfinite(said).all(1)]
     if task == "regression":
         if count != 1:
             raise ShapelineError(f"models: {source} gives {count} numbers a row; a regression model gives one")
@@ -76,9 +78,9 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Net
     classes = 2 if count == 1 else count
     if classes != len(known["classes"]):
         raise ShapelineError(f"models: {source} has {classes} classes and the dataset {len(known['classes'])}")
-    sums = np.allclose(said.sum(1), 1, atol=1e-3) or count == 1
-    last = "" if sums and (said >= 0).all() and (said <= 1).all() else "sigmoid" if count == 1 else "softmax"
-    log.info("%s: its outputs are taken for %s", source, "logits" if last else "probabilities")
+    kind = known.get("outputs") or kind_of(said, source)
+    last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
+    log.info("%s: its outputs are taken for %s", source, kind)
     return Network(content, session, dtype, channels_last, network.output, last)
 
 
@@ -151,8 +153,9 @@ def _output(source: str, session) -> str:
     raise ShapelineError(f"models: {source} gives no numbers ({told}){mended}")
 
 
-def _noise(known: dict[str, Any], dtype: type) -> np.ndarray:
+def _noise(known: dict[str, Any], dtype: type) -> list[np.ndarray]:
+    """Rows of noise at several scales, or of token ids."""
     shape, random = (PROBES, *known["input_shape"]), np.random.default_rng(0)
     if np.issubdtype(dtype, np.integer):
-        return random.integers(0, known.get("vocabulary", 2), shape)
-    return 3 * random.standard_normal(shape)
+        return [random.integers(0, known.get("vocabulary", 2), shape)]
+    return [scale * random.standard_normal(shape) for scale in SCALES]

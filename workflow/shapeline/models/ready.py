@@ -48,6 +48,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         "kind": card["kind"],
         **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),  # of a tokenizer of one's own
         "trusted": sorted(settings.get("trusted", ())),
+        **({"outputs": settings["outputs"]} if settings.get("outputs") else {}),
     }
     classifier = _opened(source, kind, path.read_bytes(), known, card.get("task") or "classification")
     classifier.vocabulary_digest = card.get("vocabulary_digest")  # the documents are cut for it, so they are its own
@@ -65,6 +66,11 @@ def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classif
         return importlib.import_module(READERS[kind]).restored(metadata, arrays)
     classifier = _opened(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
+    if classifier.framework != "function":
+        classifier.outputs = metadata["outputs"]
+    if classifier.framework != "function" and classifier.outputs == "probabilities":
+        made_by = backend(classifier.framework)
+        classifier.module = made_by.of_probabilities(classifier.module, classifier.task, source)
     return classifier
 
 
@@ -72,13 +78,15 @@ def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
     """The ready model's own file, or a folder's weights, as what a file of weights holds."""
     if classifier.framework == "torch":
         return backend("torch").state(classifier.module)
-    return {"file": np.frombuffer(classifier.module.content, np.uint8)}
+    module = getattr(classifier.module, "network", classifier.module)  # where it gives probabilities
+    return {"file": np.frombuffer(module.content, np.uint8)}
 
 
 def _opened(source: str, kind: str, content: bytes, known: dict[str, Any], task: str) -> Classifier:
     module = importlib.import_module(READERS[kind]).opened(source, content, known, task)
     classes = 1 if task == "regression" else len(known["classes"])
-    return Classifier(FRAMEWORKS[kind], source, module, classes, known, task=task)
+    outputs = "logits" if getattr(module, "stripped", False) else known.get("outputs")
+    return Classifier(FRAMEWORKS[kind], source, module, classes, known, task=task, outputs=outputs)
 
 
 def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:

@@ -27,6 +27,8 @@ def save(classifier: Classifier, path: str | Path) -> None:
     }
     if classifier.task != "classification":
         metadata["task"] = classifier.task
+    if classifier.framework in FRAMEWORKS and classifier.outputs != "logits":
+        metadata["outputs"] = classifier.outputs
     if classifier.vocabulary_digest is not None:
         metadata["vocabulary_digest"] = classifier.vocabulary_digest
     arrays = ready.arrays_of(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
@@ -56,6 +58,9 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     classifier.n_classes, classifier.task = metadata["classes"], metadata["task"]
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
     made_by = backend(classifier.framework)
+    classifier.outputs = metadata["outputs"]
+    if classifier.outputs == "probabilities":
+        classifier.module = made_by.of_probabilities(classifier.module, classifier.task, classifier.architecture)
     weights.check_fit(arrays, made_by.state(classifier.module), str(path), classifier.architecture)
     made_by.set_state(classifier.module, arrays)
     return classifier.to(device)

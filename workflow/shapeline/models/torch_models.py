@@ -6,8 +6,10 @@ from_embedding(embed(ids), ids).
 """
 
 import contextlib
+import functools
 import itertools
 import math
+import re
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,7 +20,7 @@ from torch import nn
 
 from shapeline.errors import ShapelineError
 from shapeline.memory import ran_out
-from shapeline.models.classifier import not_logits, not_predictions
+from shapeline.models.classifier import not_predictions
 from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
 
 # Of the inputs of one pass without gradients: what the layers make of them is tens of times that. On a CPU large
@@ -334,19 +336,17 @@ def checked_logits(logits: Any, rows: int, name: str, task: str = "classificatio
         return logits
     raise ShapelineError(
         f"model '{name}': gave {given} for {rows} rows; it must return logits of shape (rows, classes) "
-        "with two or more classes (for one sigmoid output z return the two logits 0 and z)"
+        "with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a network that "
+        'predicts a number is explained with value="prediction")'
     )
 
 
 def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
     """Log-probabilities of the module's logits in float64, (n, *input_shape) -> (n, classes); see `normalised`."""
-    inputs = torch.as_tensor(inputs if torch.is_tensor(inputs) else np.asarray(inputs))
-    # Integers are tokens and stay so; int32 is what every part of the project gives them as.
-    inputs = inputs.float() if inputs.is_floating_point() else inputs.int()
-    device = device_of(module)
+    inputs, device = _given(inputs), device_of(module)
     batch = rows_of_a_pass(inputs, device, batch)
     parts = []
-    with evaluation_mode(module):
+    with evaluation_mode(module), weights_named(module):
         for start in range(0, len(inputs), batch):
             given = inputs[start : start + batch].to(device)
             rows = given.clone()  # never the caller's own memory
@@ -354,10 +354,103 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
             parts.append(logits.to("cpu", torch.float64, copy=True))  # the next call may write to them
             if start == 0:
                 _check_unchanged(module, given, rows, name)
-    logits = torch.cat(parts)
-    if task == "classification" and _are_probabilities(logits):
-        raise not_logits(name, "its outputs are probabilities (none below 0, and 1 together)")
-    return normalised(logits, task).numpy()
+    return normalised(torch.cat(parts), task).numpy()
+
+
+class LogProbabilities(nn.Module):
+    """A network of probabilities as one of logits: their logarithms, of one number those of two classes, and of several
+    labels the log-odds of each."""
+
+    def __init__(self, network: nn.Module, task: str):
+        super().__init__()
+        self.network, self.task = network, task
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        given = self.network(rows)
+        given = given[:, None] if given.ndim == 1 else given
+        if self.task == "multilabel":
+            return torch.log(given) - torch.log1p(-given)
+        if given.shape[1] == 1:
+            return torch.cat([torch.log1p(-given), torch.log(given)], dim=1)
+        return torch.log(given)
+
+
+@functools.lru_cache(maxsize=1)  # what is calibrated for a network serves its next explanation
+def of_probabilities(module: nn.Module, task: str, name: str) -> LogProbabilities:
+    return LogProbabilities(module, task).train(module.training)
+
+
+def outputs(module: nn.Module, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:
+    """What a network gives of inputs (n, *input_shape), (n, k) float64; None where that is of another shape."""
+    parts = []
+    with evaluation_mode(module), weights_named(module):
+        for rows in _given(inputs).split(batch):
+            given = module(rows.to(device_of(module), copy=True))
+            if not isinstance(given, torch.Tensor) or given.ndim not in (1, 2) or len(given) != len(rows):
+                return None
+            parts.append(given.reshape(len(given), -1).to("cpu", torch.float64, copy=True))
+    return torch.cat(parts).numpy()
+
+
+# What autograd calls the last operation of a network; those that only move numbers are looked through.
+OPERATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid", "Hardsigmoid": "sigmoid"}
+OPERATIONS |= dict.fromkeys(("Addmm", "Mm", "Bmm", "Baddbmm", "Convolution"), "linear")
+MOVES = (
+    "View",
+    "UnsafeView",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "T",
+    "Permute",
+    "Slice",
+    "Select",
+    "ToCopy",
+    "Clone",
+)
+
+
+def last_operation(module: nn.Module, inputs: np.ndarray) -> str:
+    """ "softmax", "sigmoid" or "linear", by which the outputs of a network are made; "" where it is another."""
+    leaves = {
+        name: weight.detach().requires_grad_(weight.is_floating_point()) for name, weight in module.named_parameters()
+    }
+    rows = _given(inputs).to(device_of(module))
+    try:
+        with evaluation_mode(module), torch.inference_mode(False), torch.enable_grad():
+            rows = rows.clone().requires_grad_(rows.is_floating_point()).clone()
+            node = torch.func.functional_call(module, leaves, (rows,)).grad_fn
+    except Exception:  # noqa: BLE001 (of a module that was compiled, say; other evidence decides then)
+        return ""
+    while node is not None:
+        operation = re.sub(r"Backward\d*$", "", node.name())
+        if operation not in MOVES:
+            return OPERATIONS.get(operation, "")
+        node = node.next_functions[0][0]
+    return ""
+
+
+def _given(inputs: Any) -> torch.Tensor:
+    """Rows as a network is given them. Integers are tokens and stay so; int32 is what every part of the project gives
+    them as."""
+    inputs = torch.as_tensor(inputs if torch.is_tensor(inputs) else np.asarray(inputs))
+    return inputs.float() if inputs.is_floating_point() else inputs.int()
+
+
+@contextlib.contextmanager
+def weights_named(module: nn.Module) -> Iterator[None]:
+    """A network that fails since its weights are not float32, as rows are, is a ShapelineError that says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        kinds = {weight.dtype for weight in module.parameters() if weight.is_floating_point()} - {torch.float32}
+        if not kinds or ran_out(error):
+            raise
+        kind = str(next(iter(kinds))).removeprefix("torch.")
+        raise ShapelineError(
+            f"model '{type(module).__name__}': its weights are {kind} and rows are float32; give net.float(), or "
+            "copy.deepcopy(net).float() where you need net as it is"
+        ) from error
 
 
 def check_rows(module: nn.Module, rows: np.ndarray, name: str) -> None:
@@ -385,16 +478,6 @@ def _check_unchanged(module: nn.Module, given: torch.Tensor, rows: torch.Tensor,
             "other rows' values too; write x = x - 0.5, or begin its forward with x = x.clone()"
         )
     _LEAVES_ROWS.add(module)
-
-
-def _are_probabilities(outputs: torch.Tensor) -> bool:
-    """Whether outputs (n, classes) are those of a softmax, which taken for logits give other explanations.
-
-    Of a few rows, of equal ones, or of 0 and 1 alone, that may be chance.
-    """
-    if len(outputs) < 8 or (outputs < 0).any() or ((outputs.sum(dim=1) - 1).abs() > 1e-4).any():
-        return False
-    return bool(((outputs > 0) & (outputs < 1)).any() and (outputs != outputs[0]).any())
 
 
 def normalised(logits: torch.Tensor, task: str) -> torch.Tensor:

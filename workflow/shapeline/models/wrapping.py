@@ -1,12 +1,11 @@
 """A model of one's own as a classifier: torch module, Keras model, predict_proba object or function."""
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
+from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier
 from shapeline.models.estimators import classes_of, probabilities_of
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
@@ -15,20 +14,19 @@ KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "
 def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> Classifier:
     """One's own model as a Classifier.
 
-    `kind`: "logits" (an nn.Module or Keras model giving (n, classes) logits), "probabilities" (a Keras model that gives
-    those, which becomes a function), "multilabel" (an nn.Module giving a logit a label), "predict_proba" (an object
-    with that method), "function" (array -> probabilities) or "regression" (a network, an object with `predict` or a
-    function that gives a number an input); None finds it out: a Keras model gives probabilities when its last layer is,
-    or ends in, a softmax or a sigmoid, and an object with `predict` but without classes is of regression. A Classifier
-    is returned as it is. Raises ShapelineError when the model is none of these.
+    `kind`: "logits" (an nn.Module or Keras model giving (n, classes) logits), "probabilities" (one that ends in a
+    softmax or a sigmoid), "multilabel" (an nn.Module giving a logit a label), "predict_proba" (an object with that
+    method), "function" (array -> probabilities) or "regression" (a network, an object with `predict` or a function that
+    gives a number an input); None finds it out: what a network gives is detected when it is first evaluated
+    (models/outputs.py), and an object with `predict` but without classes is of regression. A Classifier is returned as
+    it is. Raises ShapelineError when the model is none of these.
     """
     if isinstance(model, Classifier):
         return model
     framework = _framework_of(model)
+    detected = kind is None
     if kind is None:
-        if framework == "tensorflow" and backend(framework).ends_in_probabilities(model):
-            kind = "probabilities"
-        elif framework:
+        if framework:
             kind = "logits"
         elif hasattr(model, "predict") and not hasattr(model, "predict_proba") and classes_of(model) is None:
             kind = "regression"
@@ -41,17 +39,17 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     function: Callable[..., Any] | None = model
     if kind == "predict_proba":
         function = probabilities_of(model) if hasattr(model, kind) else None
-    taken = {"logits": FRAMEWORKS, "multilabel": ("torch",), "probabilities": ("tensorflow",)}.get(kind, (None,))
+    taken = {"logits": FRAMEWORKS, "multilabel": ("torch",), "probabilities": FRAMEWORKS}.get(kind, (None,))
     if framework not in taken or not callable(function):
         raise ShapelineError(
-            f"models: a {type(model).__name__} cannot be used as '{kind}'; give a torch module (logits), a Keras model "
-            "(logits or probabilities), an object with predict_proba, or a function that returns probabilities"
+            f"models: a {type(model).__name__} cannot be used as '{kind}'; give a torch module or a Keras model (of "
+            "logits or probabilities), an object with predict_proba, or a function that returns probabilities"
         )
     name = getattr(model, "__name__", type(model).__name__)
-    if kind in ("logits", "multilabel"):
-        return Classifier(framework, name, model, n_classes, task="multilabel" if kind == "multilabel" else TASK)
-    if kind == "probabilities":
-        function = functools.partial(backend(framework).probabilities, model)
+    if framework:
+        outputs = None if detected else "probabilities" if kind == "probabilities" else "logits"
+        task = "multilabel" if kind == "multilabel" else TASK
+        return Classifier(framework, name, model, n_classes, task=task, outputs=outputs)
     if n_classes is None and (classes := classes_of(model)) is not None:
         n_classes = len(classes)
     return Classifier("function", name, function, n_classes)

@@ -32,6 +32,7 @@ def explain(
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     tokenizer: object = None,
+    outputs: str | None = None,
     random_state: int | None = None,
     **parameters: object,
 ) -> Explanation:
@@ -55,9 +56,10 @@ def explain(
     each), or a list, one an input.
     seed: of all draws; an instance's own depend on its row too, and on how many equal ones stand before it.
     background: rows that a reference is made from, else the inputs.
-    value: log-probability for networks, probability for functions by default; a regression model is explained with
-    "prediction", which is the default of an object with `predict` alone.
+    value: log-probability for networks of logits, probability for functions and networks of probabilities by default;
+    a regression model is explained with "prediction", which is the default of an object with `predict` alone.
     y: the true classes. feature_names: of an array's columns. class_names: those of the model's `classes_` by default.
+    outputs: "logits" or "probabilities", what a network gives; by default detected.
     tokenizer: the fast tokenizer of a model of transformers, whose inputs are texts; its pipeline has both.
     random_state: the seed, by scikit-learn's name.
     parameters: the method's own.
@@ -67,7 +69,9 @@ def explain(
     """
     settings = checked_settings(method, parameters, budget)
     seed = seed_by(seed, random_state)
-    wanted = Wanted(reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer)
+    wanted = Wanted(
+        reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer, outputs
+    )
     return case_of(model, inputs, wanted).explained(settings, budget)
 
 

@@ -26,6 +26,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.models import wrapping
 from shapeline.models.classifier import Classifier
+from shapeline.models.outputs import KINDS as OUTPUTS
 from shapeline.report.python import given as givens
 from shapeline.report.python.explanation import About, Explanation
 from shapeline.report.python.given import Given
@@ -54,6 +55,7 @@ class Wanted:
     feature_names: Sequence[str] | None = None
     class_names: Sequence[str] | None = None
     tokenizer: object = None
+    outputs: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,15 +137,18 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
         model, inputs, wanted.background, wanted.reference, tokens, settled, wanted.feature_names, cutter
     )
     of_regression = wanted.value == PREDICTION and not hasattr(model, "predict_proba")
-    classifier = given.classifier(wrapping.wrap(model, "regression" if of_regression else None))
-    of_networks = PREDICTION if classifier.task == "regression" else "log_probability"
-    usual = "probability" if of_networks != PREDICTION and classifier.framework == "function" else of_networks
+    if wanted.outputs not in (None, *OUTPUTS):
+        raise ShapelineError(f"explain: outputs is {wanted.outputs!r}; give 'probabilities' or 'logits'")
+    classifier = given.classifier(wrapping.wrap(model, "regression" if of_regression else wanted.outputs))
     chosen = _default_features(given) if wanted.features is None else wanted.features
     everyone = [(settled, np.arange(len(given.inputs)))] if settled else _buckets(chosen, given)
     filled, told = reference_of(wanted.reference, given, wanted.seed)
     classes = class_names_of(model if cutter is None else model.module, wanted.class_names)
     targets, positions = chosen_targets(classifier, given.inputs, wanted.target, classes, wanted.y)
     backend_of(classifier)  # imported now, which is no instance's time
+    of_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
+    usual = "probability" if of_probabilities else "log_probability"
+    usual = PREDICTION if classifier.task == "regression" else usual
     question = Question(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     draws = _row_names(given)[positions]

@@ -87,7 +87,7 @@ def compare(
     """Explain the same inputs by several methods, measure them, and say which to take.
 
     model, inputs: as in `explain`, and so is what else is asked: reference, features, target, background, value, y,
-    feature_names, class_names, tokenizer.
+    feature_names, class_names, tokenizer, outputs.
     methods: names, or label -> a name or {"method": name, ...parameters}; `random` is always measured beside them.
     budget: multiple of d, of sampled methods that give none of their own.
     margin: a share of the way from the best to random, within which the cheapest is recommended.

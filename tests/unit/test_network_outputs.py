@@ -1,0 +1,251 @@
+"""A network that gives probabilities is explained by them, whatever the number of rows, the target and the last layer;
+one whose outputs may be logits too is refused with the argument that decides."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import shapeline
+from shapeline.errors import ShapelineError
+from shapeline.models import architectures, storage, wrapping
+
+X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+BACKGROUND = X[20:26]
+
+
+def shapley(p, row):
+    """Shapley values of p (rows -> (rows,)), averaged over BACKGROUND, by the sum over all coalitions."""
+
+    def value(coalition):
+        rows = BACKGROUND.copy()
+        rows[:, list(coalition)] = row[list(coalition)]
+        return p(rows).mean()
+
+    scores = []
+    for j in range(3):
+        rest = [i for i in range(3) if i != j]
+        each = [(len(S), value((*S, j)) - value(S)) for k in range(3) for S in itertools.combinations(rest, k)]
+        scores.append(sum(gain * math.factorial(k) * math.factorial(2 - k) / 6 for k, gain in each))
+    return np.array(scores)
+
+
+class Own(nn.Module):
+    """The logits of a linear layer through a function of one's own."""
+
+    def __init__(self, outputs, last):
+        super().__init__()
+        self.dense, self.last = nn.Linear(3, outputs), last
+
+    def forward(self, rows):
+        return self.last(self.dense(rows))
+
+
+TORCH = {
+    "softmax": (3, nn.Softmax(1)),
+    "softmax of two": (2, nn.Softmax(1)),
+    "functional": (3, lambda z: torch.softmax(z, -1)),
+    "by hand": (3, lambda z: z.exp() / z.exp().sum(1, keepdim=True)),
+    "exp of log_softmax": (3, lambda z: torch.log_softmax(z, 1).exp()),
+    "chosen columns": (3, lambda z: torch.softmax(z, 1)[:, [0, 1, 2]]),
+    "sigmoid": (1, nn.Sigmoid()),
+    "sigmoid, squeezed": (1, lambda z: torch.sigmoid(z).squeeze(1)),
+    "sigmoid by hand": (1, lambda z: 1 / (1 + (-z).exp())),
+    "both classes": (1, lambda z: torch.cat([1 - torch.sigmoid(z), torch.sigmoid(z)], 1)),
+    "several labels": (3, nn.Sigmoid()),
+}
+
+
+def own_answer(said, target):
+    """P(target) of what a network gives, (n,), (n, 1) or (n, classes)."""
+    said = said.reshape(len(said), -1)
+    return said[:, target] if said.shape[1] > 1 else said[:, 0] if target else 1 - said[:, 0]
+
+
+@pytest.mark.parametrize("last", TORCH)
+@pytest.mark.parametrize(("rows", "target"), [(1, 1), (7, None), (8, 1), (40, None)])
+def test_a_torch_network_is_explained_by_its_own_probabilities(last, rows, target):
+    torch.manual_seed(1)
+    net = Own(*TORCH[last])
+
+    def p(given, of=1):
+        with torch.no_grad():
+            return own_answer(net(torch.from_numpy(given)).double().numpy(), of)
+
+    found = shapeline.explain(net, X[:rows], "shapley", background=BACKGROUND, target=target)
+    assert found.about.value == "probability"  # the usual value of what gives probabilities
+    of = found.target[0]
+    np.testing.assert_allclose(found.value_full, [p(X[[i]], found.target[i])[0] for i in range(rows)], atol=1e-6)
+    np.testing.assert_allclose(found.scores[0], shapley(lambda given: p(given, of), X[0]), atol=1e-6)
+
+
+@pytest.mark.parametrize("last", ["softmax", "layer", "lambda", "subclass", "nested", "sigmoid", "sigmoid lambda"])
+@pytest.mark.parametrize(("rows", "target"), [(1, 1), (9, None)])
+def test_so_is_one_of_keras(last, rows, target):
+    keras = pytest.importorskip("keras")
+    keras.utils.set_random_seed(2)
+    layers, one = keras.layers, last.startswith("sigmoid")
+
+    class Subclass(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.softmax, self.dense = layers.Softmax(), layers.Dense(3)
+
+        def call(self, rows):
+            return self.softmax(self.dense(rows))
+
+    ends = {
+        "softmax": [layers.Dense(3, activation="softmax")],
+        "layer": [layers.Dense(3), layers.Softmax()],
+        "lambda": [layers.Dense(3), layers.Lambda(lambda z: keras.ops.softmax(z))],
+        "nested": [layers.Dense(3), keras.Sequential([layers.Activation("softmax"), layers.Reshape((3,))])],
+        "sigmoid": [layers.Dense(1, activation="sigmoid")],
+        "sigmoid lambda": [layers.Dense(1), layers.Lambda(lambda z: 1 / (1 + keras.ops.exp(-z)))],
+    }
+    net = Subclass() if last == "subclass" else keras.Sequential([layers.Input((3,)), *ends[last]])
+
+    def p(given, of=1):
+        return own_answer(np.asarray(net(given), np.float64), of)
+
+    found = shapeline.explain(net, X[:rows], "shapley", background=BACKGROUND, target=target)
+    np.testing.assert_allclose(found.value_full, [p(X[[i]], found.target[i])[0] for i in range(rows)], atol=1e-6)
+    np.testing.assert_allclose(found.scores[0], shapley(lambda given: p(given, found.target[0]), X[0]), atol=1e-6)
+    if one:
+        assert set(found.target) <= {0, 1}
+
+
+@pytest.mark.parametrize("framework", ["torch", "keras"])
+def test_gradients_of_a_network_of_probabilities_add_up_to_its_log_probability(framework):
+    if framework == "torch":
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3), nn.Softmax(1))
+    else:
+        keras = pytest.importorskip("keras")
+        net = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(3, activation="softmax")])
+    found = shapeline.explain(net, X[:4], "integrated_gradients", "zero", target=2, value="log_probability")
+
+    def p(rows):
+        said = net(torch.from_numpy(rows)).detach().numpy() if framework == "torch" else np.asarray(net(rows))
+        return np.log(said[:, 2].astype(np.float64))
+
+    np.testing.assert_allclose(found.scores.sum(1), p(X[:4]) - p(0 * X[:4]), atol=1e-5)
+
+
+LOGITS = {
+    "linear": lambda z: z,
+    "small": lambda z: 0.3 + 1e-3 * z,
+    "squeezed away": lambda z: z[:, None][:, 0],
+    "log_softmax": lambda z: torch.log_softmax(z, 1),
+    "sum to 1 near 0": lambda z: torch.stack([z[:, 0] / 100 + 0.5, 0.5 - z[:, 0] / 100], 1),
+}
+
+
+@pytest.mark.parametrize("last", LOGITS)
+def test_logits_stay_logits(last):
+    torch.manual_seed(1)
+    net = Own(2, LOGITS[last])
+    found = shapeline.explain(net, X[:2], "occlusion", background=BACKGROUND, target=1)
+    with torch.no_grad():
+        expected = torch.log_softmax(net(torch.from_numpy(X[:2])).double(), 1)[:, 1]
+    assert found.about.value == "log_probability"
+    np.testing.assert_allclose(found.value_full, expected, atol=1e-6)
+
+
+class Constant(nn.Module):
+    def forward(self, rows):
+        return torch.tensor([0.3, 0.7]).expand(len(rows), 2) + 0 * rows[:, :1]
+
+
+@pytest.mark.parametrize("net", [Constant(), Own(2, lambda z: z.clamp(0, 1)), Own(2, lambda z: (z.tanh() + 1) / 2)])
+def test_what_may_be_either_is_refused_and_the_argument_decides(net):
+    for rows in (1, 9):
+        with pytest.raises(ShapelineError) as failure:
+            shapeline.explain(net, X[:rows], "occlusion", background=BACKGROUND)
+        line = str(failure.value)
+        assert 'outputs="probabilities" or outputs="logits"' in line and "\n" not in line
+    with torch.no_grad():
+        said = net(torch.from_numpy(X[:1])).double().numpy()[0]
+    for outputs, expected in (("logits", np.exp(said) / np.exp(said).sum()), ("probabilities", said)):
+        found = shapeline.explain(
+            net, X[:1], "occlusion", background=BACKGROUND, target=1, outputs=outputs, value="probability"
+        )
+        np.testing.assert_allclose(found.value_full, expected[1], atol=1e-6)
+    compared = shapeline.compare(net, X[:5], ["occlusion"], background=BACKGROUND, outputs="logits")
+    assert compared.explanations["occlusion"].about.value == "log_probability"
+
+
+def test_wrong_outputs_are_refused():
+    for model, outputs, said in (
+        (nn.Linear(3, 2), "probs", "outputs is 'probs'; give 'probabilities' or 'logits'"),
+        (lambda rows: rows[:, 0], "logits", "cannot be used as 'logits'"),
+    ):
+        with pytest.raises(ShapelineError, match=said):
+            shapeline.explain(model, X[:2], "occlusion", "zero", outputs=outputs)
+    one = nn.Linear(3, 1)
+    with pytest.raises(ShapelineError, match='explained with value="prediction"'):
+        shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
+def test_networks_of_other_weights_name_what_to_write(kind):
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to(kind)
+    line = rf"its weights are {str(kind)[6:]} and rows are float32; give net\.float\(\)"
+    with pytest.raises(ShapelineError, match=line):
+        shapeline.explain(net, X[:2], "occlusion", "zero")
+    assert np.isfinite(shapeline.explain(net.float(), X[:2], "occlusion", "zero").scores).all()
+
+
+@pytest.mark.parametrize("last", ["nn.Softmax(1)", "nn.Sigmoid()", "nn.Identity()"])
+@pytest.mark.parametrize("given", [None, "stated"])
+def test_a_network_of_ones_own_in_the_workflow(tmp_path, last, given):
+    """Built, evaluated, stored and read again: its probabilities stay those that it gives."""
+    source = tmp_path / "own.py"
+    many = 1 if "Sigmoid" in last else 2
+    source.write_text(
+        f"from torch import nn\n\ndef net(inputs):\n    return nn.Sequential(nn.Linear(inputs, {many}), {last})\n"
+    )
+    outputs = "logits" if "Identity" in last else "probabilities"
+    settings = {"source": f"{source}:net", "seed": 1, **({"outputs": outputs} if given else {})}
+    model = architectures.for_dataset(settings, {"input_shape": [3], "classes": ["no", "yes"]})
+    net = model.module
+    with torch.no_grad():
+        said = net(torch.from_numpy(X)).double()
+    expected = own_answer((said.softmax(1) if outputs == "logits" else said).numpy(), 1)
+    np.testing.assert_allclose(np.exp(model.log_probs(X))[:, 1], expected, atol=1e-6)
+    storage.save(model, tmp_path / "weights")
+    again = storage.load(tmp_path / "weights")
+    assert again.outputs == outputs
+    np.testing.assert_array_equal(again.log_probs(X), model.log_probs(X))
+
+
+def test_a_wrapped_network_is_settled_once():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Softmax(1))
+    model = wrapping.wrap(net)
+    expected = torch.log(net(torch.from_numpy(X))).detach().numpy()
+    np.testing.assert_allclose(model.log_probs(X), expected, atol=1e-5)
+    inner = model.module
+    model.log_probs(X[:1])
+    assert model.module is inner and inner.network is net and model.outputs == "probabilities"
+
+
+def test_a_keras_file_ends_in_a_softmax_that_is_no_last_layer(tmp_path):
+    keras = pytest.importorskip("keras")
+    layers = keras.layers
+    inner = keras.Sequential([layers.Input((3,)), layers.Dense(2, activation="softmax")])
+    for name, own in {
+        "nested": keras.Sequential([layers.Input((3,)), inner]),
+        "one number": keras.Sequential(
+            [layers.Input((3,)), layers.Dense(1, activation="sigmoid"), layers.Reshape((1,))]
+        ),
+    }.items():
+        own.save(tmp_path / "own.keras")
+        card = {"classes": ["a", "b"], "input_shape": [3], "kind": "table", "feature_names": list("abc")}
+        model = architectures.for_dataset({"source": str(tmp_path / "own.keras")}, card)
+        expected = own_answer(np.asarray(own(X), np.float64), 1)
+        np.testing.assert_allclose(np.exp(model.log_probs(X))[:, 1], expected, atol=1e-6, err_msg=name)
+        storage.save(model, tmp_path / "weights")
+        again = storage.load(tmp_path / "weights")
+        np.testing.assert_array_equal(again.log_probs(X), model.log_probs(X))

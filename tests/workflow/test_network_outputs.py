@@ -1,0 +1,73 @@
+"""A network of one's own that ends in a softmax is trained, stored and explained by its own probabilities."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import torch
+
+from shapeline import scores
+from shapeline.datasets import loading
+from shapeline.models import storage
+
+NETWORK = """
+from torch import nn
+
+def net(channels, side):
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, 2), nn.Softmax(1))
+"""
+
+
+def plan(**model) -> dict:
+    model = {"dataset": "digits38", "source": "net.py:net", "training": {"epochs": 2}, **model}
+    experiment = {
+        **{"model": "own", "features": {"kind": "patch", "size": 4}, "reference": "zero", "value": "probability"},
+        **{"instances": {"count": 3}, "methods": {"exact": {"method": "shapley"}}, "metrics": {"cost": {}}},
+    }
+    datasets = {"digits38": {"source": "digits", "classes": [3, 8]}}
+    return {"run": ["one"], "datasets": datasets, "models": {"own": model}, "experiments": {"one": experiment}}
+
+
+def test_a_softmax_in_a_network_is_applied_once(fresh, monkeypatch):
+    monkeypatch.chdir(fresh.path)
+    (fresh.path / "net.py").write_text(NETWORK)
+    fresh.configure(plan())
+    fresh.snakemake("--cores", "1", "results/one/scores/exact/0-of-1.parquet")
+    results = fresh.path / "results"
+    network = storage.load(results / "models/own/weights.safetensors").module.network
+    pictures = loading.load(fresh.path / "data/prepared/digits38").inputs
+    quadrant = np.arange(8)[:, None] // 4 * 2 + np.arange(8) // 4
+    rows, chosen = scores.read(results / "one/scores/exact"), pd.read_parquet(results / "one/instances.parquet")
+    at = chosen.set_index("instance")["row"]
+    assert len(rows) == 3 and (rows["status"] == "ok").all()
+    for _, row in rows.iterrows():
+        picture = np.asarray(pictures[[at[row["instance"]]]], np.float32)
+
+        def value(coalition, picture=picture, target=row["target"]):
+            kept = np.isin(quadrant, coalition)
+            with torch.no_grad():
+                return network(torch.from_numpy(picture * kept))[0, target].item()
+
+        expected = [
+            sum(
+                math.factorial(k) * math.factorial(3 - k) / 24 * (value([*rest, j]) - value(list(rest)))
+                for k in range(4)
+                for rest in itertools.combinations([i for i in range(4) if i != j], k)
+            )
+            for j in range(4)
+        ]
+        np.testing.assert_allclose(np.ravel(row["scores"]), expected, atol=1e-5)
+        assert abs(row["value_full"] - value([0, 1, 2, 3])) < 1e-6
+
+
+def test_outputs_are_stated_in_the_configuration(fresh, monkeypatch):
+    monkeypatch.chdir(fresh.path)
+    (fresh.path / "net.py").write_text(NETWORK.replace("nn.Softmax(1)", "nn.Hardtanh(0, 1)"))
+    wanted = "results/models/own/weights.safetensors"
+    fresh.configure(plan())
+    said = fresh.snakemake("--cores", "1", wanted, check=False)
+    assert said.returncode != 0 and 'outputs="probabilities" or outputs="logits"' in said.stdout + said.stderr
+    fresh.configure(plan(outputs="logits"))
+    fresh.snakemake("--cores", "1", wanted)
+    assert storage.load(fresh.path / wanted).outputs == "logits"
