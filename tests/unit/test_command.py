@@ -72,7 +72,7 @@ def test_a_target_has_no_missing_cells_and_texts_have_classes(tmp_path):
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
     given = starting.configuration(tmp_path / "customers.csv")
-    assert "target: left " in given and "text: note    # of the other columns none is read" in given
+    assert 'target: "left" ' in given and 'text: "note"    # of the other columns none is read' in given
     given = starting.configuration(tmp_path / "customers.csv", target="age")  # 60 numbers: no classes
     assert "source: table_file" in given and "task: regression" in given
 
@@ -80,8 +80,8 @@ def test_a_target_has_no_missing_cells_and_texts_have_classes(tmp_path):
 def test_a_last_column_of_few_words_is_more_likely_than_many_numbers(tmp_path):
     table = pd.DataFrame({"income": np.arange(60.0), "age": range(60), "bought": ["yes", "no"] * 30})
     table.to_csv(tmp_path / "customers.csv", index=False)
-    assert "target: bought    # guessed" in starting.configuration(tmp_path / "customers.csv")
-    assert "target: income\n" in starting.configuration(tmp_path / "customers.csv", target="income")
+    assert 'target: "bought"    # guessed' in starting.configuration(tmp_path / "customers.csv")
+    assert 'target: "income"\n' in starting.configuration(tmp_path / "customers.csv", target="income")
 
 
 def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
@@ -89,7 +89,7 @@ def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
     given = starting.configuration(tmp_path / "customers.csv")
-    assert 'columns: ["age", "year"]    # id counts the rows' in given
+    assert 'columns: ["age", "year"]    # ["id"] counts the rows' in given
     assert yaml.safe_load(given)["datasets"]["mine"]["columns"] == ["age", "year"]
     assert "columns:" not in starting.configuration(tmp_path / "customers.csv", model="mine.skops")  # it has had them
     table[["id", "left"]].to_csv(tmp_path / "alone.csv", index=False)
@@ -109,7 +109,7 @@ def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     assert command.main(["init", "mixed.csv"]) == 0
     assert "save a pipeline for its texts or missing cells (docs/own_data.md), name it there" in capsys.readouterr().out
-    assert "source: mine.skops" in starting.configuration(tmp_path / "mixed.csv", model="mine.skops")
+    assert 'source: "mine.skops"' in starting.configuration(tmp_path / "mixed.csv", model="mine.skops")
 
 
 @pytest.mark.parametrize(

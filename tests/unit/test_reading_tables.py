@@ -163,7 +163,7 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
         ),
         (written().replace(b"-999", b"?"), {}, "set na_values: ['?'] if they stand for missing cells, or list"),
         (written().replace(b"no", b"?"), {"target": "x", "task": "regression", "columns": ["kind"]}, None),
-        (written().replace(b"-999", b"?"), {"target": "x", "task": "regression"}, "('?' in row 2, from 0)"),
+        (written().replace(b"-999", b"?"), {"target": "x", "task": "regression"}, "('?', first in row 2, from 0)"),
         (b"x,y\n1,2,3\n4,5,6\n", {}, "rows have more cells than its header has names, 2; name every column"),
         (b"x,y\n2,3,4,5\n4,5,6,7\n", {}, "rows have more cells than its header has names, 2; name every column"),
         (written(), {"header": ["x", "y"]}, "'header': 2 name(s), and the first line of"),
@@ -181,6 +181,9 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
         (written(), {"header": [1]}, "'header': [1] are no names"),
         (written(), {"na_values": "?"}, "'na_values': '?' is no list"),
         (written(), {"trim": 1}, "'trim': 1 is neither true nor false"),
+        (written(), {"decimal": ";"}, "'decimal': ';' is neither '.' nor ','"),
+        (written(), {"thousands": "x"}, "'thousands': 'x' is none of"),
+        (written(), {"thousands": "."}, "'thousands': '.' is the sign of decimals too"),
     ],
     ids=lambda value: None if isinstance(value, str) else "",
 )
@@ -191,6 +194,131 @@ def test_what_is_wrong_names_the_key_that_mends_it(prepared, content, entry, sai
     with pytest.raises(ShapelineError) as failure:
         prepared(content, **entry)
     assert said in str(failure.value) and "\n" not in str(failure.value), str(failure.value)
+
+
+# ---------------------------------------------------------------------------------------- decimals and thousands
+
+NUMBERS = [0.5, 1234.25, -12.75, 1234567.5, 3.0, 1000.0]
+WRITTEN = {  # (decimal, thousands): the numbers as people write them
+    (",", None): ["0,5", "1234,25", "-12,75", "1234567,5", "3", "1000,0"],
+    (",", "."): ["0,5", "1.234,25", "-12,75", "1.234.567,5", "3", "1.000"],
+    (".", ","): ["0.5", "1,234.25", "-12.75", "1,234,567.5", "3", "1,000"],
+    (",", " "): ["0,5", "1 234,25", "-12,75", "1 234 567,5", "3", "1 000"],
+    (",", "\u00a0"): ["0,5", "1\u00a0234,25", "-12,75", "1\u00a0234\u00a0567,5", "3", "1\u00a0000"],
+    (",", "\u202f"): ["0,5", "1\u202f234,25", "-12,75", "1\u202f234\u202f567,5", "3", "1\u202f000"],
+    (".", "'"): ["0.5", "1'234.25", "-12.75", "1'234'567.5", "3", "1'000"],
+    (".", "\u2019"): ["0.5", "1\u2019234.25", "-12.75", "1\u2019234\u2019567.5", "3", "1\u2019000"],
+}
+
+
+def european(style, separator: str, missing: str = "") -> str:
+    rows = [*WRITTEN[style], missing] * 5
+    cells = [f'"{cell}"' if separator in cell else cell for cell in rows]
+    return f"x{separator}y\n" + "".join(f"{cell}{separator}{'ab'[i % 2]}\n" for i, cell in enumerate(cells))
+
+
+@pytest.mark.parametrize("separator", [";", ",", "\t"])
+@pytest.mark.parametrize("style", WRITTEN)
+def test_numbers_are_read_as_they_are_written(prepared, tmp_path, style, separator):
+    entry = {"separator": separator} | {k: v for k, v in zip(("decimal", "thousands"), style, strict=True) if v}
+    for more in ({}, {"trim": True}):
+        data = prepared(european(style, separator), **entry, **more)
+        np.testing.assert_array_equal(data.inputs[:7, 0], np.array([*NUMBERS, np.nan], np.float32))
+    form = csv_file.detect(tmp_path / "own.csv")
+    assert (form.delimiter, form.decimal, form.thousands) == (separator, *style)
+
+
+@pytest.mark.parametrize("separator", [";", ","])
+@pytest.mark.parametrize("style", WRITTEN)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_numbers_that_are_written_otherwise_are_refused_with_the_keys(prepared, style, separator, task):
+    entry = {"separator": separator}
+    if task == "regression":
+        entry |= {"task": task, "target": "x", "columns": ["y"]}
+    with pytest.raises(ShapelineError) as failure:
+        prepared(european(style, separator), **entry)
+    told = str(failure.value)
+    assert "own.csv, column 'x' holds numbers such as" in told and "\n" not in told
+    for key, sign in zip(("decimal", "thousands"), style, strict=True):
+        assert sign == "." or sign is None or f"{key}: {sign!r}" in told, told
+
+
+def test_keys_that_would_make_other_numbers_are_refused(prepared):
+    """With thousands: '.' pandas reads 0.5 as 5."""
+    for content, entry in (
+        ("x;y\n" + "0.5;a\n1.5;b\n" * 9, {"decimal": ",", "thousands": "."}),
+        ("x;y\n" + "2,5;a\n3,25;b\n" * 9, {"thousands": ","}),
+        ("x;y\n" + "1.2.3;a\n3.2.5;b\n" * 9, {"decimal": ",", "thousands": "."}),
+    ):
+        with pytest.raises(ShapelineError, match="stands not before three digits; correct the keys"):
+            prepared(content, separator=";", **entry)
+    with pytest.raises(ShapelineError, match=r"such as '0\.5'; set decimal: '\.' for the file"):
+        prepared("x;y\n" + "0.5;a\n1.5;b\n" * 9, separator=";", decimal=",")
+
+
+def test_a_decimal_comma_beside_words_and_what_is_no_number(prepared):
+    content = "x;day;net;y\n" + "1,5;01.02.2020;1.2.3;a\nk.A.;02.02.2020;1.2.4;b\n2,5;03.02.2020;2.0.1;a\n" * 6
+    with pytest.raises(ShapelineError, match=r"such as '1,5'; set decimal: ',' for the file"):
+        prepared(content, separator=";")
+    with pytest.raises(ShapelineError, match=r"12 numbers and 6 texts \('k.A.', first in row 1, from 0\); set na_val"):
+        prepared(content, separator=";", decimal=",")
+    data = prepared(content, separator=";", decimal=",", na_values=["k.A."])
+    np.testing.assert_array_equal(data.inputs[:3, 0], np.array([1.5, np.nan, 2.5], np.float32))
+    assert list(data.card["categories"]) == ["day", "net"]
+    assert prepared(content, separator=";", categorical=["x"]).card["categories"]["x"] == ["1,5", "2,5", "k.A."]
+
+
+# -------------------------------------------------------------------------------- words that pandas takes for missing
+
+
+@pytest.mark.parametrize("word", ["None", "NA", "null", "nan", "NULL", "N/A", "n/a", "<NA>", "#N/A", "NaN"])
+@pytest.mark.parametrize("more", [{}, {"trim": True}, {"separator": "tab"}])
+def test_a_word_is_missing_among_numbers_and_kept_among_texts(prepared, word, more):
+    rows = [("1.5", "mild", "low"), (word, word, word), ("", "", "high"), ("4", "bad", "low")] * 4
+    content = "x,kind,y\n" + "".join(",".join(row) + "\n" for row in rows)
+    content = content.replace(",", "\t") if "separator" in more else content
+    data = prepared(content, **more)
+    np.testing.assert_array_equal(data.inputs[:4, 0], np.array([1.5, np.nan, np.nan, 4], np.float32))
+    assert data.card["classes"] == sorted(["high", "low", word])
+    assert data.card["categories"] == {"kind": sorted(["bad", "mild", word])}
+    assert data.card["missing"] == {"x": 8, "kind": 4}  # an empty cell is missing everywhere
+    assert any(f"({'na_values makes them so'}): {word!r} in kind" in note for note in data.card["notes"])
+    with pytest.raises(ShapelineError, match=r"'y' is missing in 4 row\(s\), first in row 1"):
+        prepared(content, **more, na_values=[word])
+    filled = content.replace("\t" if "separator" in more else ",", "|").replace(f"|{word}\n", "|low\n")
+    data = prepared(filled, **more | {"separator": "|"}, na_values=[word])
+    assert data.card["missing"] == {"x": 8, "kind": 8} and not any("words" in note for note in data.card["notes"])
+
+
+def test_classes_of_nothing_but_such_words(prepared):
+    data = prepared("x,y\n" + "1,None\n2,NA\n" * 9)
+    assert data.card["classes"] == ["NA", "None"]
+    np.testing.assert_array_equal(data.labels[:2], [1, 0])
+
+
+def test_a_column_of_missing_cells_alone_stays_so(prepared):
+    with pytest.raises(ShapelineError, match="column 'x' is missing in every row"):
+        prepared("x,z,y\n" + "NA,1,a\nNA,2,b\n" * 9)
+
+
+# ------------------------------------------------------------------------------------------------ digits as texts
+
+
+@pytest.mark.parametrize("codes", [["02116", "90210", "10001"], ["1.5", "2.5", "0.5"], ["1,5", "2,5", "3"], ["7"] * 3])
+@pytest.mark.parametrize("dtype", ["str", "object", "string", "category", "arrow", "large"])
+def test_digits_that_are_texts_in_parquet_are_categories(tmp_path, codes, dtype):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    kind = {"arrow": pa.string(), "large": pa.large_string()}.get(dtype)
+    zips = pd.Series([*codes, None] * 9, dtype=pd.ArrowDtype(kind) if kind else dtype)
+    table = pd.DataFrame({"age": np.arange(36), "zip": zips, "y": ["1", "02", "02", "1"] * 9})
+    table.to_parquet(tmp_path / "own.parquet")
+    entry = {"path": str(tmp_path / "own.parquet"), "target": "y"}
+    for more in ({}, {"categorical": ["zip"]}):
+        card = preparation.prepare("table_file", entry | more, [], tmp_path / "data")
+        assert card["categories"] == {"zip": sorted(set(codes))} and card["classes"] == ["02", "1"]
+        assert card["missing"] == {"zip": 9}
 
 
 def test_numbers_with_texts_among_them_may_be_categories(prepared):

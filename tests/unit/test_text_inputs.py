@@ -128,7 +128,7 @@ def test_a_text_of_hundreds_of_thousands_of_characters_is_one_line():
 
 # ---------------------------------------------------------------------------------------------------- the workflow
 
-TEXTS = ["  good film ", "bad\n\nfilm\n", "no", "\tgood", 'a "quoted" one', "null "] * 10
+TEXTS = ["  good film ", "bad\n\nfilm\n", "None", "\tgood", 'a "quoted" one', "null "] * 10
 TOKENIZER = """
 def tokenizer():
     def encode(text):

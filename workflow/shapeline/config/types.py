@@ -100,10 +100,17 @@ class Dataset(Strict):
         "1, ...; a list: their names, where there is none; a number: so many lines stand above it.",
     )
     na_values: list[str | int | float] | None = Field(
-        None, min_length=1, description="CSV files: what stands for a missing cell, beside pandas' own words."
+        None,
+        min_length=1,
+        description="CSV files: what stands for a missing cell, beside an empty one and, in a column of "
+        "numbers, pandas' own words (NA, null, None, ...).",
     )
     encoding: str = Field("utf-8", description="CSV files: how the text is written, cp1252 say.")
     trim: bool = Field(False, description="CSV files: spaces around cells and names are removed.")
+    decimal: Literal[".", ","] = Field(".", description="CSV files: the sign before decimals.")
+    thousands: str | None = Field(
+        None, description="CSV files: the sign between thousands: a comma, a point, a space or an apostrophe."
+    )
     count: Positive | None = Field(None, description="How many pictures are made, of a source that makes them.")
     size: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = Field(
         None, description="Pictures in files: [height, width] in pixels, to which each is brought."

@@ -1,44 +1,52 @@
-"""A CSV file of one's own, however it is written: separator, header, encoding, words for what is missing, spaces.
+"""A user's CSV file, read by pandas with the options that the dataset's keys give.
 
-The header is read without pandas, for the configuration asks for it; what pandas then reads has the same names.
+The header is read without pandas, because the configuration needs it in every dry run; both give the same names.
 """
 
 import codecs
+import contextlib
 import csv
 import io
+import itertools
 import re
 import unicodedata
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from shapeline.errors import ShapelineError, nearest, on_one_line
+from shapeline.errors import ShapelineError, first_line, nearest, on_one_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SEPARATORS = {"tab": "\t", "spaces": " "}  # by word; spaces are any run of them
-LIKELY = (";", "\t", "|", ":", " ")  # in the place of a comma
+OTHERS = (";", "\t", "|", ":", " ")  # in place of a comma
 ENCODINGS = ("cp1252", "latin-1", "utf-8", "utf-16", "iso8859-15", "gb18030", "shift_jis", "euc_kr", "cp1251")
 NO_FILES = ("idna", "punycode", "raw_unicode_escape", "undefined", "unicode_escape")  # encodings of something else
-LONGEST_LINE = 1 << 22  # characters; of a table of 10,000 columns a tenth of that
-LONGEST_CELL = 1 << 24
-LONGEST_NAME = 1000
+DECIMALS, THOUSANDS = (".", ","), (",", ".", " ", "'", "\u00a0", "\u202f", "\u2019")
+MAX_LINE = 1 << 22  # characters; of a table of 10,000 columns a tenth of that
+MAX_NAME = 1000
+SAMPLED = 1000  # rows or cells from which the form of a file is seen
 HIDDEN = ("Cc", "Cf")  # Unicode's control and format signs
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a file is written. header: True, the first line; False, none, and then columns are called 0, 1, ...; their
-    names, where the file has none; or so many lines stand above it. trim: spaces around cells and names go."""
+    """How a file is written.
+
+    header: True, the first line; False, none, and then columns are called 0, 1, ...; their names, where the file has
+    none; or the number of lines above it. trim: spaces around cells and names are removed.
+    """
 
     separator: str = ","
     header: bool | int | tuple[str, ...] = True
     na_values: tuple[str | int | float, ...] = ()
     encoding: str = "utf-8"
     trim: bool = False
+    decimal: str = "."
+    thousands: str | None = None
 
     @property
     def delimiter(self) -> str:
@@ -55,37 +63,56 @@ KEYS = tuple(field.name for field in fields(Form))  # of a dataset's entry
 
 
 def form_of(settings: dict) -> Form:
-    """The form that the keys of a dataset's entry say; raises ShapelineError."""
+    """Return the form that the keys of a dataset's entry give; raise ShapelineError for a key that is wrong."""
     given = {key: settings[key] for key in KEYS if settings.get(key) is not None}
-    separator, encoding, header = (given.get(key, getattr(PLAIN, key)) for key in ("separator", "encoding", "header"))
+    separator, header, words = (given.get(key, getattr(PLAIN, key)) for key in ("separator", "header", "na_values"))
     printable = isinstance(separator, str) and len(separator) == 1 and (separator == "\t" or " " <= separator < "\x7f")
-    if separator not in SEPARATORS and (not printable or separator == '"' or separator.isalnum()):
-        words = " or ".join(SEPARATORS)
-        raise ShapelineError(f"dataset key 'separator': {separator!r} is no character between cells, nor {words}.")
-    if not _is_encoding(encoding):
-        raise ShapelineError(f"dataset key 'encoding': {encoding!r} is unknown.{nearest(encoding, ENCODINGS)}")
+    decimal, thousands = given.get("decimal", PLAIN.decimal), given.get("thousands")
+    problems = {
+        "separator": separator not in SEPARATORS
+        and (not printable or separator == '"' or separator.isalnum())
+        and f"is no character between cells, nor {' or '.join(SEPARATORS)}",
+        "encoding": not _is_encoding(encoding := given.get("encoding", PLAIN.encoding))
+        and f"is unknown.{nearest(encoding, ENCODINGS)}",
+        "header": _header_problem(header),
+        "na_values": (not isinstance(words, list | tuple) or any(type(word) not in (str, int, float) for word in words))
+        and "is no list of what stands for a missing cell",
+        "trim": not isinstance(given.get("trim", False), bool) and "is neither true nor false",
+        "decimal": decimal not in DECIMALS and "is neither '.' nor ','",
+        "thousands": (thousands is not None and thousands not in THOUSANDS and "is none of ',', '.', ' ' and \"'\"")
+        or (thousands == decimal and "is the sign of decimals too; set decimal to the other"),
+    }
+    for key, problem in problems.items():
+        if problem:
+            raise ShapelineError(f"dataset key '{key}': {given[key]!r} {problem.rstrip('.')}.")
     if isinstance(header, list | tuple):
+        refuse_repeated("dataset key 'header':", header)
         given["header"] = tuple(header)
-        if not header or not all(isinstance(name, str) for name in header):
-            raise ShapelineError(f"dataset key 'header': {header!r} are no names; give a text for each column.")
-        refuse_twice("dataset key 'header':", header)
-    elif type(header) not in (bool, int) or header < 0:
-        raise ShapelineError(f"dataset key 'header': {header!r} is neither true, false, names, nor a number of lines.")
-    words = given.get("na_values", [])
-    if not isinstance(words, list | tuple) or not all(type(word) in (str, int, float) for word in words):
-        raise ShapelineError(f"dataset key 'na_values': {words!r} is no list of what stands for a missing cell.")
-    if not isinstance(given.get("trim", False), bool):
-        raise ShapelineError(f"dataset key 'trim': {given['trim']!r} is neither true nor false.")
     return Form(**given | {"na_values": tuple(words)})
 
 
-def header(path: Path, form: Form = PLAIN) -> list[str]:
-    """The names of the columns, from the beginning of the file alone. Raises ShapelineError."""
+def _header_problem(header: object) -> str | None:
+    if isinstance(header, list | tuple):
+        named = header and all(isinstance(name, str) for name in header)
+        return None if named else "are no names; give a text for each column"
+    number = type(header) in (bool, int) and header >= 0
+    return None if number else "is neither true, false, names, nor a number of lines"
+
+
+def _is_encoding(name: object) -> bool:
     try:
-        with open(path, newline="", encoding=_with_mark(form.encoding)) as stream:
-            row = next(_rows(str(path), stream, form), [])
+        "".encode(name)
+        return codecs.lookup(name).name not in NO_FILES
+    except (LookupError, TypeError, ValueError):
+        return False
+
+
+def header(path: Path, form: Form = PLAIN) -> list[str]:
+    """Return the names of the columns from the beginning of the file; raise ShapelineError."""
+    try:
+        row = next(_rows(path, form), [])
     except (OSError, ValueError, csv.Error) as error:
-        raise unreadable(path, error, form) from error
+        raise _unreadable(path, error, form) from error
     if not row:
         above = f" below {form.above} line(s)" if form.above else ""
         raise ShapelineError(f"{path}: holds no line{above}; it is no table.")
@@ -97,67 +124,124 @@ def header(path: Path, form: Form = PLAIN) -> list[str]:
                 f"dataset key 'header': {len(form.header)} name(s), and the first line of {path} has {len(row)} cells."
             )
         return list(form.header)
-    if broken := [name for name in row if len(f"{name}.".splitlines()) > 1 or "\0" in name or len(name) > LONGEST_NAME]:
+    if broken := [name for name in row if len(f"{name}.".splitlines()) > 1 or "\0" in name or len(name) > MAX_NAME]:
         raise ShapelineError(
             f"{path}: its header has the name '{on_one_line(broken[0])}', which is no text on one line; close its "
             "quote, or rename it."
         )
     names = [name or f"Unnamed: {number}" for number, name in enumerate(row)]  # as pandas calls them
-    refuse_twice(f"{path}: its header", names)
+    refuse_repeated(f"{path}: its header", names)
     return names
 
 
+def _rows(path: Path, form: Form) -> Iterator[list[str]]:
+    """Yield the cells of each line that holds some, from the header on, or from the rows where there is none."""
+    encoding = "utf-8-sig" if codecs.lookup(form.encoding).name == "utf-8" else form.encoding
+    with open(path, newline="", encoding=encoding) as stream:
+        lines = iter(lambda: stream.readline(MAX_LINE), "")
+        for _ in range(form.above):
+            next(lines, "")
+        if form.separator == "spaces":
+            lines = (re.sub(r"[ \t]+", " ", line.strip()) for line in lines)
+        for row in csv.reader(map(_short, lines), delimiter=form.delimiter, skipinitialspace=form.trim):
+            if len(row) > 1 or "".join(row).strip():
+                yield [cell.strip() for cell in row] if form.trim else row
+
+
+def _short(line: str) -> str:
+    if len(line) == MAX_LINE:
+        raise ValueError(f"a line of more than {MAX_LINE:,} characters; it is no table")
+    return line
+
+
 def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
-    """The whole file as pandas reads it, its columns by the names of `header`. Raises ShapelineError."""
+    """Return the whole file, its columns by the names of `header`; raise ShapelineError.
+
+    In a column of texts a cell such as NA or None is kept as it is, in one of numbers it is missing, and an empty cell
+    is missing in both. attrs["words"]: of each column the words kept, which pandas by itself takes for missing.
+    """
     import pandas as pd
 
     names = header(path, form)
+    table = _read(path, form, names)
+    doubtful = [
+        name
+        for name, cells in table.items()
+        if cells.isna().any() and (isinstance(cells.dtype, pd.StringDtype) or cells.isna().all())
+    ]
+    words = {}
+    if doubtful:
+        # dtype=object: texts, as the columns that are read by default are.
+        texts = _read(path, form, names, usecols=doubtful, dtype=str, keep_default_na=False)
+        for name, cells in texts.items():
+            kept = cells[table[name].isna() & cells.notna()]
+            if len(kept) and cells.nunique() > 1:
+                table[name], words[name] = cells, kept.unique().tolist()
+    if form.thousands:
+        _check_groups(path, form, table, names)
+    table.attrs["words"] = words
+    return table
+
+
+def _read(path: Path, form: Form, names: list[str], **more) -> "pd.DataFrame":
+    import pandas as pd
+
     has_header = not (form.header is False or isinstance(form.header, tuple))
-    how = {"header": 0 if has_header else None, "skiprows": form.above, "na_values": list(form.na_values) or None}
-    source, sep = path, r"\s+" if form.separator == "spaces" else form.delimiter
+    # By itself pandas takes the first of too many cells for the row's name and moves the others by a column.
+    how = {"index_col": False, "skiprows": form.above, "encoding": form.encoding, "skipinitialspace": form.trim}
+    how["sep"] = r"\s+" if form.separator == "spaces" else form.delimiter
+    numbers = {"decimal": form.decimal, "thousands": form.thousands, "na_values": ["", *form.na_values]}
+    if (form.thousands or "").isascii():
+        how["low_memory"] = False
+    else:
+        how["engine"] = "python"
+    if "usecols" in more:
+        more["usecols"] = [names.index(name) for name in more["usecols"]]
+    source = path
     try:
-        if form.trim and form.separator != "spaces":
-            source, sep, how["skiprows"] = _trimmed(path, form), ",", 0
-        # By itself pandas takes the first of too many cells for the row's name and moves the others by a column.
-        how |= {"low_memory": False, "index_col": False, "encoding": form.encoding, "sep": sep}
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
-            table = pd.read_csv(source, **how)
+            if form.trim and form.separator != "spaces":
+                cells = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, **how)
+                source = io.StringIO(cells.map(str.strip, na_action="ignore").to_csv(index=False, header=False))
+                how |= {"sep": ",", "skiprows": 0}
+            table = pd.read_csv(source, header=0 if has_header else None, **how, **numbers, **more)
     except pd.errors.ParserWarning as error:
         raise ShapelineError(
             f"{path}: its rows have more cells than its header has names, {len(names)}; name every column in it, or "
             "remove separators at the ends of lines."
         ) from error
     except (OSError, ValueError, csv.Error, OverflowError) as error:
-        raise unreadable(path, error, form) from error
-    if len(names) != table.shape[1]:
+        raise _unreadable(path, error, form) from error
+    chosen = [names[place] for place in more["usecols"]] if "usecols" in more else names
+    if len(chosen) != table.shape[1]:
         raise ShapelineError(f"{path}: its header has {len(names)} names and its rows {table.shape[1]} cells.")
-    table.columns = names
+    table.columns = chosen
     return table
 
 
 def missing_column(names: list[str], name: str) -> str:
-    """Which key mends that a column is not found, or the nearest name."""
+    """Return which key helps where a column is not found, or the nearest name."""
     if name in [known.strip() for known in names]:
         return " There are spaces around that name; set trim: true."
     if len(names) == 1:
-        for separator in LIKELY:
+        for separator in OTHERS:
             if separator in names[0].strip():
                 word = {"\t": "tab", " ": "spaces"}.get(separator, separator)
                 return f" Its first line is one cell; set separator: {word!r}."
-    if any(map(_is_number, names)):
+    if any(re.fullmatch(_pattern(".", None), name.strip()) for name in names):
         return " Its first line holds numbers and looks like data; set header: false, or header: [names]."
     return nearest(name, names)
 
 
-def unreadable(path: Path, error: Exception, form: Form) -> ShapelineError:
-    """What keeps a file from being read, and the key that mends it."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
+def _unreadable(path: Path, error: Exception, form: Form) -> ShapelineError:
+    """Return what keeps a file from being read, and the key that helps."""
+    reason = first_line(error)
     if isinstance(error, UnicodeError):
         place = f", byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
         other = "utf-8" if form.encoding not in ("utf-8", "utf8") else "cp1252"
         return ShapelineError(f"{path}: is not written in {form.encoding}{place}; set encoding: {other}, or its own.")
-    if told := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", reason):
-        expected, line, saw = told.groups()
+    if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", reason):
+        expected, line, saw = found.groups()
         return ShapelineError(
             f"{path}, line {line}: {saw} cells, and the lines above have {expected}; set separator, or header to the "
             "number of lines above it, or put cells that hold the separator in quotes."
@@ -167,80 +251,142 @@ def unreadable(path: Path, error: Exception, form: Form) -> ShapelineError:
     return ShapelineError(f"{path}: cannot be read as a CSV file ({reason}).")
 
 
-def _rows(where: str, stream: TextIO, form: Form) -> Iterator[list[str]]:
-    """The cells of each line that holds some, from the header on, or from the rows where there is none."""
-    lines = _lines(where, stream)
-    for _ in range(form.above):
-        next(lines, "")
-    spaces = form.separator == "spaces"
-    if spaces:
-        lines = (re.sub(r"[ \t]+", " ", line.strip()) for line in lines)
-    for row in csv.reader(lines, delimiter=form.delimiter):
-        if len(row) > 1 or "".join(row).strip():
-            yield [cell.strip() for cell in row] if form.trim else row
+# ------------------------------------------------------------------------------------------- how numbers are written
 
 
-def _lines(where: str, stream: TextIO) -> Iterator[str]:
-    while line := stream.readline(LONGEST_LINE):
-        if len(line) == LONGEST_LINE:
-            raise ShapelineError(f"{where}: a line of more than {LONGEST_LINE:,} characters; it is no table.")
-        yield line
+def _pattern(decimal: str, thousands: str | None) -> str:
+    """Return the expression of a number; groups are of three digits, and of two before the last in India."""
+    group, point = re.escape(thousands or ""), re.escape(decimal)
+    whole = rf"(?:\d{{1,3}}(?:{group}\d{{2,3}})*{group}\d{{3}}|\d+)" if thousands else r"\d+"
+    return rf"\s*[-+]?(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?\s*"
 
 
-def _trimmed(path: Path, form: Form) -> io.StringIO:
-    """The file with commas and without spaces around its cells."""
-    written = io.StringIO()
-    usual = csv.field_size_limit(LONGEST_CELL)
+def number_styles(cells: "pd.Series", form: Form) -> list[tuple[str, str | None]]:
+    """Return the (decimal, thousands) by which most of the texts are numbers, of equal ones the likelier first.
+
+    Empty where half of them are no numbers in any; the form's own alone where no other reads more of them.
+    """
+    texts = cells.dropna().drop_duplicates().head(SAMPLED)
+    own, joined = (form.decimal, form.thousands), "".join(texts[texts.str.contains(r"\d")])
+    styles = [(point, group) for group in (None, *THOUSANDS) for point in DECIMALS if point != group]
+    styles = [
+        (point, group)
+        for point, group in styles
+        if (not group or group in joined) and (point in "." or point in joined or group == ".")
+    ]
+    # 1,234 is a number below two in a file with semicolons, and a thousand in others.
+    semicolons = form.separator == ";"
+    styles.sort(key=lambda style: (style[0] != form.decimal and not semicolons, style == (".", ",") and semicolons))
+    counts = {style: int(texts.str.fullmatch(_pattern(*style)).sum()) for style in [own, *styles]}
+    most = max(counts.values())
+    best = [style for style, count in counts.items() if count == most and 2 * most > len(texts)]
+    return [own] if own in best else best
+
+
+def refuse_numbers(where: str, cells: "pd.Series", form: Form) -> None:
+    """Raise ShapelineError for a column of texts that are numbers, but for how they are written or a few words."""
+    import pandas as pd
+
+    styles = number_styles(cells, form) if isinstance(cells.dtype, pd.StringDtype) else []
+    if not styles:
+        return
+    texts = cells.dropna()
+    odd = texts[~texts.str.fullmatch(_pattern(form.decimal, form.thousands))]
+    if (form.decimal, form.thousands) not in styles:
+        example = odd[odd.str.fullmatch(_pattern(*styles[0]))].iloc[0]
+        keys = " or ".join(_describe_style(style) for style in styles[:2])
+        raise ShapelineError(
+            f"{where} holds numbers such as {example!r}; set {keys} for the file, or list the column under "
+            "'categorical'."
+        )
+    if len(odd):
+        words = list(dict.fromkeys(text.strip()[:40] for text in odd))[:3]
+        raise ShapelineError(
+            f"{where} holds {len(texts) - len(odd):,} numbers and {len(odd):,} texts ({', '.join(map(repr, words))}, "
+            f"first in row {odd.index[0]}, from 0); set na_values: {words} if they stand for missing cells, or list "
+            "the column under 'categorical'."
+        )
+
+
+def _describe_style(style: tuple[str, str | None]) -> str:
+    decimal, thousands = style
+    return f"decimal: {decimal!r}" * (decimal == "," or not thousands) + (
+        f"{' and ' * (decimal == ',')}thousands: {thousands!r}" if thousands else ""
+    )
+
+
+def _check_groups(path: Path, form: Form, table: "pd.DataFrame", names: list[str]) -> None:
+    """Raise ShapelineError where pandas left out a sign of thousands that stands elsewhere, as in 0.5 or 2,5."""
+    numeric = [name for name, cells in table.items() if cells.dtype.kind in "iuf"]
+    for name, cells in _read(path, form, names, usecols=numeric, dtype=str).items() if numeric else ():
+        grouped = cells[cells.str.contains(form.thousands, regex=False, na=False)]
+        odd = grouped[~grouped.str.fullmatch(_pattern(form.decimal, form.thousands))]
+        if len(odd):
+            raise ShapelineError(
+                f"{path}, column '{name}' holds {odd.iloc[0]!r} in row {odd.index[0]} (from 0), where "
+                f"{form.thousands!r} stands not before three digits; correct the keys 'decimal' and 'thousands'."
+            )
+
+
+def detect(path: Path) -> Form:
+    """Return how a file is written, as far as its beginning shows: separator, spaces, and signs in numbers."""
+    import pandas as pd
+
+    form, rows = Form(encoding=_detect_encoding(path)), []
+    for separator in (";", "tab", "|", ",", "spaces"):
+        rows = _beginning(path, replace(form, separator=separator))
+        if len(rows) > 1 and len(rows[0]) > 1 and len({len(row) for row in rows}) == 1:
+            trim = all(cell[:1] == " " for row in rows for cell in row[1:])
+            form = replace(form, separator=separator, trim=trim)
+            break
+    columns = [pd.Series(cells, dtype="str").replace("", None) for cells in zip(*rows[1:], strict=False)]
+    numbers = [cells for cells in columns if number_styles(cells, form)]
+    styles = number_styles(pd.concat(numbers), form) if numbers else []
+    return replace(form, decimal=styles[0][0], thousands=styles[0][1]) if styles else form
+
+
+def _detect_encoding(path: Path) -> str:
+    with open(path, "rb") as stream:
+        if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+    for encoding in ("utf-8", "cp1252"):
+        with open(path, encoding=encoding) as stream, contextlib.suppress(UnicodeError):
+            while stream.read(MAX_LINE):
+                pass
+            return encoding
+    return "latin-1"
+
+
+def _beginning(path: Path, form: Form) -> list[list[str]]:
     try:
-        with open(path, newline="", encoding=_with_mark(form.encoding)) as stream:
-            csv.writer(written, lineterminator="\n").writerows(_rows(str(path), stream, form))
-    finally:
-        csv.field_size_limit(usual)
-    written.seek(0)
-    return written
+        return list(itertools.islice(_rows(path, form), SAMPLED))
+    except (ValueError, csv.Error):
+        return []
 
 
-def _with_mark(encoding: str) -> str:
-    """The encoding that takes a mark at the beginning, as spreadsheets write it."""
-    return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+# ------------------------------------------------------------------------------------------------- names of columns
 
 
-def _is_encoding(name: object) -> bool:
-    try:
-        encoding = codecs.lookup(name)
-    except (LookupError, TypeError, ValueError):
-        return False
-    return encoding._is_text_encoding and encoding.name not in NO_FILES
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def refuse_twice(where: str, names: list[str]) -> None:
-    """ShapelineError where a name is there twice, or two look the same: one would be the target and one a feature."""
+def refuse_repeated(where: str, names: list[str]) -> None:
+    """Raise ShapelineError where two names are equal or look the same: one would be the target, one a feature."""
     alike: dict[str, list[int]] = {}
     for number, name in enumerate(names):
-        alike.setdefault(_looks(str(name)), []).append(number)
+        alike.setdefault(_visible(str(name)), []).append(number)
     twice = [numbers for numbers in alike.values() if len(numbers) > 1]
     if twice:
         name = names[twice[0][0]]
         places = " and ".join(str(number + 1) for number in twice[0])
-        told = ", ".join(repr(names[numbers[0]]) for numbers in twice[1:5])
+        others = ", ".join(repr(names[numbers[0]]) for numbers in twice[1:5])
         hidden = (
             "" if len({names[number] for number in twice[0]}) == 1 else ", but for spaces or signs that nobody sees"
         )
         raise ShapelineError(
             f"{where} names '{on_one_line(name)}' twice or more (columns {places}{hidden})"
-            f"{f', and {told} too' if told else ''}; rename all but one."
+            f"{f', and {others} too' if others else ''}; rename all but one."
         )
 
 
-def _looks(name: str) -> str:
-    """A name without what nobody sees: spaces around it, marks of byte order, joiners, how an accent is written."""
+def _visible(name: str) -> str:
+    """Return a name without spaces around it, marks of byte order and joiners, its accents written in one way."""
     seen = "".join(char for char in unicodedata.normalize("NFC", name) if unicodedata.category(char) not in HIDDEN)
     return seen.strip()

@@ -36,7 +36,12 @@ def is_address(mirror: str) -> bool:
 
 
 def expand(path: str | os.PathLike) -> Path:
-    """A path with ~ and environment variables filled in; a variable that is not set is a ShapelineError."""
+    """A path with ~ and environment variables filled in, but for one that is there as it is written.
+
+    A variable that is not set is a ShapelineError.
+    """
+    if os.path.exists(path):
+        return Path(path)
     text = os.path.expanduser(os.path.expandvars(os.fspath(path)))
     unset = re.search(r"\$(\{\w+\}|\w+)", text)
     if unset:

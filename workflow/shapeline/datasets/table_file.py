@@ -40,13 +40,22 @@ def read(
     class.
     """
     (path,) = paths.values()
-    table = frame(path, csv_file.form_of(form or {}))
+    written = csv_file.form_of(form or {})
+    table = frame(path, written)
     names = chosen(path, list(table), target, columns, categorical)
+    if path.suffix == ".csv":  # in Parquet a number that is a text is meant to be one
+        for name in [*names, target] if task == "regression" else names:
+            if name not in (categorical or ()):
+                csv_file.refuse_numbers(f"{path}, column '{name}'", table[name], written)
     stored = [coded(f"{path}, column '{name}'", table[name], name in (categorical or ())) for name in names]
     inputs = np.stack([values for values, _ in stored], axis=1)
     described = [{"name": name, **what} for name, (_, what) in zip(names, stored, strict=True)]
     missing = {name: int(count) for name, count in zip(names, np.isnan(inputs).sum(0), strict=True) if count}
     notes = [f"cells missing in {', '.join(f'{name} ({count})' for name, count in missing.items())}"] if missing else []
+    words = {name: found for name, found in table.attrs.get("words", {}).items() if name in names}
+    if words:
+        kept = ", ".join(f"{' and '.join(map(repr, found))} in {name}" for name, found in words.items())
+        notes.append(f"words of texts and categories, not missing cells (na_values makes them so): {kept}")
     large = [
         column["name"]
         for column, (values, _) in zip(described, stored, strict=True)
@@ -122,12 +131,12 @@ def header(path: Path, form: Form = PLAIN) -> list[str]:
     except (OSError, ValueError, AttributeError) as error:
         raise _unreadable(path, error) from error
     names = [name for name in schema.names if name not in index]
-    csv_file.refuse_twice(f"{path}: its header", names)
+    csv_file.refuse_repeated(f"{path}: its header", names)
     return names
 
 
 def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
-    """The whole file as pandas reads it by itself, so that a pipeline made from pandas' own reading fits."""
+    """The whole file as pandas reads it, but for words such as NA in columns of texts (csv_file.frame)."""
     _check_suffix(path, form)
     table = csv_file.frame(path, form) if path.suffix == ".csv" else _parquet(path)
     if not len(table):
@@ -144,7 +153,7 @@ def _parquet(path: Path) -> "pd.DataFrame":
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # arrow's own errors are these
         raise _unreadable(path, error) from error
     table = table.rename(columns=str).reset_index(drop=True)
-    csv_file.refuse_twice(f"{path}: its header", list(table))
+    csv_file.refuse_repeated(f"{path}: its header", list(table))
     return table
 
 
@@ -241,8 +250,6 @@ def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarra
                 "'columns'."
             )
         what = {"type": types[kind]}
-        if kind == "string" and not is_category:
-            _refuse_mixed(where, values)
         codes, categories = pd.factorize(values, sort=True)
         categories = categories.tolist()
         if what["type"] == "number" and all(float(category).is_integer() for category in categories):
@@ -256,21 +263,6 @@ def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarra
     ):
         raise ShapelineError(f"{where} has categories that are neither texts nor numbers; write them as texts.")
     return np.where(codes < 0, np.nan, codes), {**what, "values": categories}
-
-
-def _refuse_mixed(where: str, values: "pd.Series") -> None:
-    """ShapelineError for a column of numbers that a few texts among them make one of as many categories."""
-    import pandas as pd
-
-    texts = values[values.notna()]
-    odd = texts[pd.to_numeric(texts, errors="coerce").isna()]
-    if len(odd) < len(texts) / 2:
-        words = list(dict.fromkeys(str(text).strip()[:40] for text in odd))[:3]
-        raise ShapelineError(
-            f"{where} holds {len(texts) - len(odd):,} numbers and {len(odd):,} texts ({', '.join(map(repr, words))}, "
-            f"first in row {odd.index[0]}, from 0); set na_values: {words} if they stand for missing cells, or list "
-            "the column under 'categorical'."
-        )
 
 
 def _check_suffix(path: Path, form: Form) -> None:

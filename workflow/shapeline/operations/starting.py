@@ -1,8 +1,12 @@
 """A small configuration to begin with, made by looking at one's own file or folder."""
 
-import json
+import contextlib
+import math
 from pathlib import Path
 
+import yaml
+
+from shapeline.datasets.csv_file import KEYS, PLAIN, Form
 from shapeline.errors import ShapelineError
 from shapeline.operations import starting_models
 from shapeline.operations.starting_models import PICTURES, Ready
@@ -31,7 +35,7 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
         path = starting_models.data_beside(path, ready.kind)
     elif model and starting_models.is_model(Path(model)):
         ready = starting_models.ready(Path(model))
-    model = f'"{ready.source}"' if ready else model
+    model = _yaml(ready.source) if ready else model and _yaml(model)
     if path.is_dir():
         return _pictures(path, model, ready)
     if path.suffix not in (".csv", ".parquet"):
@@ -43,10 +47,11 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
 
 def _columns(path: Path, target: str | None, model: str | None, ready: Ready | None) -> str:
     """Of a table, or of texts where a column holds sentences."""
-    from shapeline.datasets import table_file
+    from shapeline.datasets import csv_file, table_file
 
-    table = table_file.frame(path)
-    names = list(table)
+    form = csv_file.detect(path) if path.suffix == ".csv" else PLAIN
+    table = table_file.frame(path, form)
+    names, written = list(table), _form(form)
     guessed = target is None
     target = _target(table) if guessed else target
     table_file.named(path, names, "target", target)
@@ -61,7 +66,7 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     if longest is not None and texts[longest] >= LONG and not regression:
         if ready:
             ready.check("text", path, labels)
-        return _texts(path, _said(target, guessed), table, longest, model, ready)
+        return _texts([_path(path), *written], _target_line(target, guessed), table, longest, model, ready)
     if ready:
         ready.check("table", path, labels)
         if ready.sides and ready.sides != (len(names) - 1,):
@@ -76,10 +81,11 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
     how = f"source: {model}" if model else "architecture: mlp" if plain else f"source: {PIPELINE}"
     exact = features.shape[1] < MOST_EXACT
-    chosen = json.dumps(list(features), ensure_ascii=False)
+    words = {name: kept for name, kept in table.attrs.get("words", {}).items() if name in features}
     return _text(
-        ["source: table_file", _path(path), _said(target, guessed)]
-        + [f"columns: {chosen}    # {', '.join(counted)} counts the rows"] * bool(counted)
+        ["source: table_file", _path(path), *written, _target_line(target, guessed)]
+        + [f"columns: {_yaml(list(features))}    # {_yaml(counted)} counts the rows"] * bool(counted)
+        + [f"# na_values: {_yaml(kept)} makes missing cells of words in {_yaml(name)}" for name, kept in words.items()]
         + ["task: regression"] * regression,
         ["# texts or missing cells need a pipeline of yours, saved by skops.io.dump: docs/own_data.md"]
         * (not plain and not model)
@@ -90,13 +96,13 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     )
 
 
-def _texts(path: Path, target: str, table, column: str, model: str | None, ready: Ready | None) -> str:
+def _texts(file: list[str], target: str, table, column: str, model: str | None, ready: Ready | None) -> str:
     length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
     return _text(
         [
             "source: text_file",
-            _path(path),
-            f"text: {column}" + "    # of the other columns none is read" * (table.shape[1] > 2),
+            *file,
+            f"text: {_yaml(column)}" + "    # of the other columns none is read" * (table.shape[1] > 2),
             target,
             *(
                 [f"tokenizer: {model}    # of the model, which says how long a text may be"]
@@ -116,16 +122,27 @@ def _texts(path: Path, target: str, table, column: str, model: str | None, ready
 def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
     from PIL import Image
 
+    from shapeline.datasets import pictures
+
     classes = sorted(folder for folder in path.iterdir() if folder.is_dir())
     files = [file for folder in classes for file in sorted(folder.rglob("*")) if file.suffix.lower() in PICTURES]
     if len(classes) < 2 or not files:
         raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders, one a class")
-    with Image.open(files[0]) as picture:
-        side, grey = max(8, min(LARGEST, *picture.size) // 4 * 4), picture.mode in ("1", "L", "I;16")
-    size = [side, side]
+    by_mode: dict[str, Path] = {}
+    sizes = []
+    for file in files:
+        with contextlib.suppress(OSError), Image.open(file) as picture:  # the run reports one that cannot be read
+            by_mode.setdefault(picture.mode, file)
+            sizes.append(picture.size)
+    side = max(8, min(LARGEST, *(sizes or [(LARGEST,)])[0]) // 4 * 4)
+    # A folder with some grey pictures is read as grey, because the run makes no colours.
+    grey, size = any(mode in pictures.GREY for mode in by_mode), [side, side]
     if ready:
         ready.check("image", path, {folder.name.casefold() for folder in classes})
         grey, size = (ready.sides[0] == 1, list(ready.sides[1:])) if ready.sides else (grey, size)
+    for file in by_mode.values():
+        with contextlib.suppress(pictures.Undecodable):
+            pictures.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb")
     patch = starting_models.patch_of(min(size), ready.patch if ready else None)
     built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
     return _text(
@@ -183,8 +200,20 @@ def _target(table) -> str:
     return whole[-1] if words and table[named].nunique() > FEW else named
 
 
-def _said(target: str, guessed: bool) -> str:
-    return f"target: {target}" + "    # guessed; --target names another" * guessed
+def _target_line(target: str, guessed: bool) -> str:
+    return f"target: {_yaml(target)}" + "    # guessed; --target names another" * guessed
+
+
+def _form(form: Form) -> list[str]:
+    """Return the keys of a CSV file that is written in another way than usual."""
+    values = {key: getattr(form, key) for key in KEYS if getattr(form, key) != getattr(PLAIN, key)}
+    return [f"{key}: {_yaml(value) if isinstance(value, str) else str(value).lower()}" for key, value in values.items()]
+
+
+def _yaml(value: str | list[str]) -> str:
+    """Return texts in quotes, as YAML reads them back whatever they hold."""
+    written = yaml.safe_dump(value, default_style='"', default_flow_style=True, allow_unicode=True, width=math.inf)
+    return written.removesuffix("\n")
 
 
 def _counts_rows(values) -> bool:
@@ -202,4 +231,4 @@ def _is_text(values) -> bool:
 
 def _path(path: Path) -> str:
     """Whole, since paths of a configuration start at the root of the workflow."""
-    return f'path: "{path.resolve()}"'
+    return f"path: {_yaml(str(path.resolve()))}"

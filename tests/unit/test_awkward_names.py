@@ -1,0 +1,210 @@
+"""`shapeline init` writes what the run reads back, whatever columns, classes and files are called."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from PIL import Image
+
+from shapeline.config import validation
+from shapeline.datasets import loading, preparation
+from shapeline.datasets.sources import expand
+from shapeline.errors import ShapelineError
+from shapeline.operations import starting
+
+RNG = np.random.default_rng(0)
+NAMES = [
+    *("grade #final", "yes", "no", "on", "true", "null", "None", "~", "NA", "nan", "1e5", "0x1f", "012"),
+    *("2020", "1_000", "12:30", "2020-01-02", "Outcome: died", "a: b", "- a", "? a", "! a", "&a", "*a"),
+    *("% default", "@a", "`a`", "|", ">", "'", "''", '"', 'say "hi"', "it's", "\\", "a\\nb", "\\u0041"),
+    *("{a}", "{{a}}", "[a]", "{a: 1}", "a, b", "a;b", "#", " lead", "trail ", "  both  ", "\ttab", "$HOME"),
+    *("${HOME}", "$a", "~/a", "<b>", "&amp;", "=1+1", "-", "--", ".", "a.", "\xfcn\xef \u2603"),
+    *("\u53d8\u91cf", "\U0001f600", "\u0627\u0644", "a\xa0b", "e\u0301", "\u200bx", "!!python/none", "<<"),
+    *("long " * 60, "a\x07b", "date", "---", "..."),
+]
+FILES = [name for name in NAMES if "/" not in name and len(name) < 200 and name != "."]
+
+
+def test_there_are_enough_names():
+    assert len(NAMES) == len(set(NAMES)) > 40
+
+
+def read_back(folder, text: str, default: dict, monkeypatch) -> loading.Dataset:
+    """The dataset that a run prepares by a configuration."""
+    from snakemake.common.configfile import load_configfile
+
+    file = folder / "shapeline.yaml"
+    file.write_text(text, encoding="utf-8")
+    given = load_configfile(file)
+    assert given == yaml.safe_load(text)
+    config = validation.load(default | {"datasets": default["datasets"] | given["datasets"]})
+    entry = config.datasets["mine"].model_dump(exclude_unset=True)
+    preparation.prepare(entry["source"], entry, [], folder / "data")
+    return loading.load(folder / "data")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_column_may_have_any_name(name, suffix, tmp_path, default, monkeypatch, root):
+    monkeypatch.chdir(root)
+    table = pd.DataFrame({"a": RNG.normal(size=40), f"{name}2": RNG.normal(size=40), name: ["in", "out"] * 20})
+    file = tmp_path / f"d.{suffix}"
+    table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
+    for target in (None, name):
+        data = read_back(tmp_path, starting.configuration(file, target), default, monkeypatch)
+        assert data.card["classes"] == ["in", "out"] and data.card["feature_names"] == ["a", f"{name}2"]
+    table.insert(0, f"{name}0", np.arange(40))  # counts the rows, so that the others are listed
+    table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
+    data = read_back(tmp_path, starting.configuration(file), default, monkeypatch)
+    assert data.card["classes"] == ["in", "out"] and data.card["feature_names"] == ["a", f"{name}2"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_class_may_have_any_name(name, tmp_path, default, monkeypatch, root):
+    monkeypatch.chdir(root)
+    table = pd.DataFrame({"a": RNG.normal(size=40), "note": ["some words of a text"] * 40, "y": ["other", name] * 20})
+    table.to_csv(tmp_path / "texts.csv", index=False)
+    table.drop(columns="note").to_csv(tmp_path / "table.csv", index=False)
+    for file in ("texts.csv", "table.csv"):
+        data = read_back(tmp_path, starting.configuration(tmp_path / file), default, monkeypatch)
+        assert data.card["classes"] == sorted(["other", name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_column_of_texts_may_have_any_name(name, tmp_path, default, monkeypatch, root):
+    monkeypatch.chdir(root)
+    texts = [f"some {word} of a text" for word in ("words", "signs")] * 20
+    pd.DataFrame({name: texts, "y": ["in", "out"] * 20}).to_csv(tmp_path / "d.csv", index=False)
+    text = starting.configuration(tmp_path / "d.csv")
+    assert yaml.safe_load(text)["datasets"]["mine"]["text"] == name
+    assert len(read_back(tmp_path, text, default, monkeypatch).inputs) == 40
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_and_a_folder_may_have_any_name(name, tmp_path, default, monkeypatch, root):
+    folder = tmp_path / name
+    folder.mkdir()
+    pd.DataFrame({"a": RNG.normal(size=40), "y": ["in", "out"] * 20}).to_csv(folder / f"{name}.csv", index=False)
+    monkeypatch.chdir(folder)
+    text = starting.configuration(type(tmp_path)(f"{name}.csv"))
+    monkeypatch.chdir(root)
+    assert len(read_back(tmp_path, text, default, monkeypatch).inputs) == 40
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_folder_of_pictures_may_have_any_name(name, tmp_path, default, monkeypatch, root):
+    monkeypatch.chdir(root)
+    for kind in (name, "other"):
+        (tmp_path / name / kind).mkdir(parents=True)
+        for number in range(6):
+            picture = Image.fromarray(RNG.integers(0, 255, (8, 8, 3), np.uint8))
+            picture.save(tmp_path / name / kind / f"{name}{number}.png")
+    if name.startswith((".", "\u200b")) or name in ("...",):
+        pytest.skip("a hidden folder is no class")
+    data = read_back(tmp_path, starting.configuration(tmp_path / name), default, monkeypatch)
+    assert data.card["classes"] == sorted([name, "other"])
+
+
+def test_a_path_that_is_there_is_not_expanded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "$NONE.csv").write_text("")
+    assert expand("$NONE.csv").is_file() and expand(str(tmp_path / "$NONE.csv")).is_file()
+    with pytest.raises(ShapelineError, match="the environment variable OTHER_NONE is not set"):
+        expand("$OTHER_NONE.csv")
+    monkeypatch.setenv("OTHER_NONE", "x")
+    assert os.fspath(expand("$OTHER_NONE.csv")) == "x.csv"
+
+
+# -------------------------------------------------------------------------------------------------- pictures in grey
+
+
+def picture(mode: str, alpha: int = 255) -> Image.Image:
+    grey = Image.fromarray(RNG.integers(0, 255, (12, 12), np.uint8))
+    if mode in ("LA", "RGBA"):
+        made = grey.convert(mode)
+        made.putalpha(alpha)
+        return made
+    return Image.fromarray(RNG.integers(0, 1000, (12, 12)).astype(np.uint16)) if mode == "I;16" else grey.convert(mode)
+
+
+@pytest.mark.parametrize(
+    ("modes", "color"),
+    [
+        (("LA",), "grey"),
+        (("L",), "grey"),
+        (("1",), "grey"),
+        (("L", "LA"), "grey"),
+        (("RGB",), "rgb"),
+        (("RGBA",), "rgb"),
+        (("P",), "rgb"),
+        (("RGB", "RGBA"), "rgb"),
+        (("RGB", "LA"), "grey"),
+        (("LA", "RGB"), "grey"),
+        (("RGBA", "L"), "grey"),
+    ],
+)
+def test_a_run_accepts_what_is_written_for_pictures(modes, color, tmp_path, default, monkeypatch, root):
+    monkeypatch.chdir(root)
+    for place in range(12):
+        file = tmp_path / "own" / "ab"[place % 2] / f"{place:02d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        picture(modes[place // 2 % len(modes)]).save(file)
+    text = starting.configuration(tmp_path / "own")
+    assert yaml.safe_load(text)["datasets"]["mine"]["color"] == color
+    data = read_back(tmp_path, text, default, monkeypatch)
+    assert len(data.inputs) == 12 and data.card["input_shape"][0] == (1 if color == "grey" else 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "alpha", "said"), [("LA", 0, "is transparent"), ("RGBA", 9, "is transparent"), ("I;16", 255, "8 bits")]
+)
+def test_pictures_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_path):
+    for place in range(4):
+        file = tmp_path / "own" / "ab"[place % 2] / f"{place}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        picture(mode, alpha).save(file)
+    with pytest.raises(ShapelineError, match=said):
+        starting.configuration(tmp_path / "own")
+
+
+# ------------------------------------------------------------------------------------------ how a CSV file is written
+
+
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        ("a;b;y\n" + "1,5;2;in\n2,5;3;out\n" * 20, {"separator": ";", "decimal": ","}),
+        ("a\tb\ty\n" + "1.5\t2\tin\n2.5\t3\tout\n" * 20, {"separator": "tab"}),
+        ('a,b,y\n"1,500",2,in\n' + '"22,500",3,out\n0.5,4,in\n' * 20, {"thousands": ","}),
+        ('a,b,y\n"1,500",2,in\n' + '"22,500",3,out\n' * 20, {"thousands": ","}),
+        ("a;b;y\n" + "1,500;2;in\n2,500;3;out\n" * 20, {"separator": ";", "decimal": ","}),
+        ("a;b;y\n" + "1.500;2,5;in\n2.500;3;out\n" * 20, {"separator": ";", "decimal": ",", "thousands": "."}),
+        ("a;b;y\n" + "1'500.5;2;in\n2;3;out\n" * 20, {"separator": ";", "thousands": "'"}),
+        ("a, b, y\n" + "1.5, 2, in\n2.5, 3, out\n" * 20, {"trim": True}),
+        ("a,b,y\n" + "1.5,2,in\n2.5,3,out\n" * 20, {}),
+        ("a;b;y\n" + "1,5;2;s\u00fc\u00df\n2,5;3;out\n" * 20, {"separator": ";", "decimal": ",", "encoding": "cp1252"}),
+        ("a,b,y\n" + "1.5,2,in\n2.5,3,out\n" * 20, {"encoding": "utf-16"}),
+        ("a b  y\n" + "1.5  2 in\n2.5 3 out\n" * 20, {"separator": "spaces"}),
+    ],
+)
+def test_how_a_file_is_written_is_detected(content, keys, tmp_path, default, monkeypatch, root):
+    monkeypatch.chdir(root)
+    (tmp_path / "d.csv").write_bytes(content.encode(keys.get("encoding", "utf-8")))
+    text = starting.configuration(tmp_path / "d.csv")
+    entry = yaml.safe_load(text)["datasets"]["mine"]
+    assert {key: entry[key] for key in entry if key not in ("source", "path", "target")} == keys
+    data = read_back(tmp_path, text, default, monkeypatch)
+    assert data.card["feature_names"] == ["a", "b"] and "categories" not in data.card
+    assert "out" in data.card["classes"]
+
+
+def test_words_that_are_kept_are_said(tmp_path, default, monkeypatch, root):
+    monkeypatch.chdir(root)
+    rows = "".join(f"{i},{['NA', 'mild', 'bad'][i % 3]},{['None', 'some'][i % 2]}\n" for i in range(3, 63))
+    (tmp_path / "d.csv").write_text("a,kind,effect\n" + rows)
+    text = starting.configuration(tmp_path / "d.csv", model="own.py:ask")
+    assert '# na_values: ["NA"] makes missing cells of words in "kind"' in text
+    data = read_back(tmp_path, text, default, monkeypatch)
+    assert data.card["classes"] == ["None", "some"] and data.card["categories"] == {"kind": ["NA", "bad", "mild"]}
