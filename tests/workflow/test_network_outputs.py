@@ -71,3 +71,35 @@ def test_outputs_are_stated_in_the_configuration(fresh, monkeypatch):
     fresh.configure(plan(outputs="logits"))
     fresh.snakemake("--cores", "1", wanted)
     assert storage.load(fresh.path / wanted).outputs == "logits"
+
+
+FUNCTIONAL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.flat, self.a, self.b = nn.Flatten(), nn.Linear(inputs, 12), nn.Linear(12, 2)
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(self.flat(x))))
+
+def net(channels, side):
+    return Net(channels * side * side)
+"""
+
+
+def test_a_page_shows_that_deep_lift_does_not_add_up_and_does_not_recommend_it(fresh):
+    (fresh.path / "net.py").write_text(FUNCTIONAL)
+    raw = plan(training={"epochs": 20, "learning_rate": 0.01})
+    methods = {"exact": {"method": "shapley"}, "deep": {"method": "deep_lift"}, "one": {"method": "occlusion"}}
+    raw["experiments"]["one"] |= {"methods": methods, "metrics": {"error": {"reference": "exact"}, "cost": {}}}
+    raw["experiments"]["one"] |= {"instances": {"count": 12}, "value": "log_probability"}
+    fresh.configure(raw)
+    fresh.snakemake("--cores", "2", "one")
+    rows = scores.read(fresh.path / "results/one/scores/deep")
+    gap = scores.matrix(rows).sum(1) - (rows["value_full"] - rows["value_empty"])
+    assert (abs(gap) > 0.02 * abs(rows["value_full"] - rows["value_empty"])).any()
+    page = (fresh.path / "results/reports/one.html").read_text()
+    assert "Never recommended: deep, completeness gap above 1 %" in page and "Take deep" not in page

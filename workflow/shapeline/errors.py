@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 MOST = 100  # names that a hint lists
 LONGEST = 200  # characters of one
+# What deep_lift flags of scores that do not add up, which is never recommended.
+NO_RULE = "completeness gap above 1 %: the network has an operation without a rule"
 # Packages that an installation may lack, by the extra that brings them.
 EXTRAS = {
     "torch": ("torch", "captum", "onnx", "onnxruntime", "safetensors"),

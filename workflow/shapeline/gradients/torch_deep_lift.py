@@ -13,8 +13,17 @@ import torch
 from torch import nn
 
 from shapeline.engine.question import Question
-from shapeline.errors import unsupported
-from shapeline.gradients.cells import check, completeness, halving, nodes, pooled, rows_of_a_pass, starts
+from shapeline.errors import NO_RULE, unsupported
+from shapeline.gradients.cells import (
+    RULE_GAP,
+    check,
+    completeness,
+    halving,
+    nodes,
+    pooled,
+    rows_of_a_pass,
+    starts,
+)
 from shapeline.gradients.torch_passes import differentiable, points, tensor
 from shapeline.models.torch_models import checked_logits
 
@@ -42,10 +51,10 @@ def deep_lift(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tu
 
     inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
     |sum of scores - (F(x) - mean F(x0))| of F = log p_target, or of the prediction of a regression model. The gap is
-    large, and flagged, where a network has a non-linear operation that is no module, or a module that the lists above
-    do not know. Of logits, the multipliers are the mean derivatives of log p_target on the straight line between the
-    two (for two classes, the rescale rule). Raises ShapelineError for a network with a module that has no rule, an LSTM
-    say.
+    above 1 %, and flagged, where a network has a non-linear operation that is no module, or a module that the lists
+    above do not know. Of logits, the multipliers are the mean derivatives of log p_target on the straight line between
+    the two (for two classes, the rescale rule). Raises ShapelineError for a network with a module that has no rule, an
+    LSTM say.
     """
     model = question.model
     tokens = check(model, inputs, "torch")
@@ -75,7 +84,7 @@ def deep_lift(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tu
             np.add.at(of_cells, instance, (moved.sum(-1) if tokens else moved).cpu().numpy() / M)
             np.add.at(gained, instance, difference.cpu().numpy() / M)
     scores = pooled(of_cells, question.features)
-    return scores, 2 * M, completeness(scores, gained)
+    return scores, 2 * M, completeness(scores, gained, RULE_GAP, NO_RULE)
 
 
 def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from shapeline.errors import NO_RULE
 from shapeline.report import experiment
 from shapeline.report.experiment import Results
 from shapeline.report.numbers import counted, number
@@ -64,7 +65,8 @@ class Evidence:
     too: labels at smaller budgets, and the truth that errors are measured against, which has none. truth: its label,
     where it is among them; absent: labels that were measured on too few instances. random: the label at which the span
     of the margin ends. margin: a share of that span; available: instances that there are, without
-    those lost to failures, None where it is not known.
+    those lost to failures, None where it is not known. incomplete: labels whose scores do not add up, since a rule of
+    theirs does not hold for the model; they are never recommended.
     """
 
     question: Criterion
@@ -79,11 +81,12 @@ class Evidence:
     margin: float = MARGIN
     available: int | None = None
     gradients: frozenset[str] = frozenset()
+    incomplete: frozenset[str] = frozenset()
 
     @functools.cached_property
     def candidates(self) -> pd.DataFrame:
         """Values (instances, names) of all that can be taken."""
-        return self.values.join(self.also)
+        return self.values.join(self.also).drop(columns=list(self.incomplete), errors="ignore")
 
     @functools.cached_property
     def _kept(self) -> dict[tuple, Recommendation]:
@@ -122,7 +125,7 @@ class Evidence:
 
     def _recommended(self, names: list[str], costs: pd.Series) -> Recommendation:
         return recommend(
-            self.candidates[names],
+            self.candidates[[name for name in names if name in self.candidates]],
             costs,
             self.margin,
             self.random,
@@ -202,6 +205,7 @@ def evidence(results: Results) -> list[Evidence]:
                 results.settings.get("margin") or MARGIN,
                 _to_be_had(results, measured["instance"].nunique() - len(values)),
                 frozenset(experiment.taking_gradients(results)),
+                frozenset(label for label, frame in results.scores.items() if (frame["flag"] == NO_RULE).any()),
             )
         )
     return answers

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from shapeline.errors import ShapelineError, reported_extras
+from shapeline.errors import NO_RULE, ShapelineError, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
-from shapeline.report.python import drawing, stored
+from shapeline.report.python import drawing, stored, words
 from shapeline.report.python.call import checked_settings, seed_by
 from shapeline.report.python.case import Case, Wanted, case_of
 from shapeline.report.python.explanation import Explanation
@@ -54,7 +54,7 @@ class Comparison:
     def told(self) -> list[str]:
         """The advice and what else is to be known, a sentence each."""
         units = {"error": "", "masking": "nats"}
-        said = "No advice: nothing could be measured."
+        said = "No advice: nothing that could be recommended was measured."
         if self.advice is not None:
             label = self.advice.label
             cost = "" if label is None else f"{self.table['evaluations'][label]:,.6g} evaluations"
@@ -115,13 +115,18 @@ def compare(
             notes.append(f"{label} failed: {failure}")
     if not set(found) - {CONTROL}:
         raise ShapelineError(f"compare: no method works here: {'; '.join(notes)}")
+    notes += [f"{label}, {flag}." for label, each in found.items() for flag in words.flagged(each)]
     exact = _exact(case, notes)
     rows = {label: stored.rows_of(each) for label, each in found.items()}
     measured = _measured(case, rows, exact, notes)
     agreement = _agreement(rows)
     table = _table(found, entries, measured, agreement)
     by, values = _criterion(measured, exact)
-    advice = None if values is None else _advice(values, table, entries, exact, margin, notes)
+    incomplete = [label for label, each in found.items() if NO_RULE in each.flag]
+    notes += [f"{label} is not recommended: its scores do not add up." for label in incomplete]
+    candidates = None if values is None else values.drop(columns=incomplete, errors="ignore")
+    nothing = candidates is None or not set(candidates) - {CONTROL}
+    advice = None if nothing else _advice(candidates, table, exact, margin, notes)
     return Comparison(found, exact, table, agreement, advice, by, values, tuple(notes))
 
 
@@ -213,7 +218,7 @@ def _criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str |
 
 
 def _advice(
-    values: pd.DataFrame, table: pd.DataFrame, entries: Mapping, exact: Explanation | None, margin: float, notes: list
+    values: pd.DataFrame, table: pd.DataFrame, exact: Explanation | None, margin: float, notes: list
 ) -> Recommendation:
     """Of all labels, with a note where one costs as much as the exact values, which then are to be taken."""
     costs = table["evaluations"]

@@ -1,5 +1,7 @@
 """An Explanation in words: one screen of text."""
 
+from collections import Counter
+
 import numpy as np
 
 from shapeline.methods.registry import METHODS
@@ -68,9 +70,17 @@ def facts(explanation) -> dict[str, str]:
     ]
     if failed:
         said["failed"] = f"{len(failed)} of {len(explanation)}: {failed[0]}"
+    if flags := flagged(explanation):
+        said["warning"] = "; ".join(flags)
     if METHODS.get(name_of(explanation)) is not None and METHODS[name_of(explanation)].unsigned:
         said["sign"] = "none: scores are sizes"
     return {name: text for name, text in said.items() if text}
+
+
+def flagged(explanation) -> list[str]:
+    """What a method flags of its explanations, and of how many."""
+    counts = Counter(flag for flag in explanation.flag if flag)
+    return [f"{count} of {len(explanation)}: {flag}" for flag, count in counts.items()]
 
 
 def labelled(explanation, place: int) -> list[str]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
+from shapeline.errors import NO_RULE
 from shapeline.report import styling
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
@@ -314,6 +315,8 @@ def absence(answer: Evidence, results: Results) -> HTML | None:
             f"Left out: {enumerated(list(answer.absent))} {verb} measured on fewer than half of the instances, too few "
             "to decide what the others are compared on."
         )
+    if incomplete := sorted(answer.incomplete & set(answer.values)):
+        told.append(f"Never recommended: {enumerated(incomplete)}, {NO_RULE}, so the scores do not add up.")
     every = results.measured[answer.question.metric]["instance"].nunique()
     if len(answer.values) < every:
         told.append(
