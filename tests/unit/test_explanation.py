@@ -187,7 +187,7 @@ def test_targets_by_name(pipeline):
         ("true", y),
         ("died", ["died"] * 3),
         ({"survived"}, ["survived"] * 3),
-        (0, ["died"] * 3),
+        (np.array(y), y),
     ):
         found = shapeline.explain(pipeline, **settings, target=target, y=y)
         assert found.target_names == expected
@@ -217,7 +217,9 @@ def test_the_draws_of_a_row_are_the_same_for_each_class(pipeline):
         ({"random_state": 3, "seed": 4}, "seed and random_state are the same thing"),
         ({"seed": 0.5}, "seed is a float"),
         ({"feature_names": list("abcde")}, "feature_names: a data frame has its own"),
-        ({"inputs": FRAME.assign(age=pd.Timestamp(0))[:2], "background": None}, "column 'age' holds datetime64 values"),
+        ({"inputs": FRAME.assign(age=pd.Timestamp(0))[:2]}, "background: the column 'age' holds floating values"),
+        ({"target": 0}, "write target='died'"),
+        ({"target": {1}}, "write target='survived'"),
         ({"inputs": ["some text"]}, "background: is of tables and pictures"),
         ({"inputs": ["a b", " "], "background": None}, "the text at position 1 has no words"),
         ({"inputs": ["a b"], "background": None, "reference": "mean"}, "give the word that stands for an absent one"),

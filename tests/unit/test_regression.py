@@ -181,7 +181,7 @@ def test_wrapping():
     assert wrapping.wrap(LinearRegression().fit(X, Y)).task == "regression"
     assert wrapping.wrap(LogisticRegression().fit(ROWS, ROWS[:, 0] > 0)).task == "classification"
     labels = LinearSVC().fit(ROWS, ROWS[:, 0] > 0)  # its predict gives classes, and it has no probabilities
-    for kind, told in ((None, "cannot be used as 'function'"), ("regression", "cannot be used as 'regression'")):
+    for kind, told in ((None, "CalibratedClassifierCV"), ("regression", "model.decision_function")):
         with pytest.raises(ShapelineError, match=told):
             wrapping.wrap(labels, kind=kind)
     with pytest.raises(ShapelineError, match=r"shape \(60, 2\) for 60 rows; a regression model must return one number"):
@@ -257,7 +257,7 @@ def test_a_classifier_has_no_prediction():
     for model in (forest, wrapping.wrap(nn.Linear(4, 2))):
         with pytest.raises(ShapelineError, match="gives classes, so it has no prediction; use value: log_probability"):
             shapeline.explain(model, ROWS, value="prediction", features="column")
-    with pytest.raises(ShapelineError, match="targets run from 1 to 1"):
+    with pytest.raises(ShapelineError, match="target 1: a regression has no classes"):
         shapeline.explain(linear, ROWS, value="prediction", features="column", target=1)
 
 

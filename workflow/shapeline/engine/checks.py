@@ -5,6 +5,10 @@ import numpy as np
 from shapeline.engine.scoring import PREDICTION, VALUES
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.references import Reference
+from shapeline.models.classifier import Classifier
+
+# Of the largest value: by which the full coalition may miss the model's own answer, at the least and at the most.
+FULL_TOLERANCES = (1e-6, 1e-4)
 
 
 def as_array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
@@ -14,6 +18,15 @@ def as_array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
     """
     dtype = dtype or (np.int32 if np.issubdtype(np.asarray(array).dtype, np.integer) else np.float32)
     return np.require(array, dtype, ["C", "W"])
+
+
+def as_cells(model: Classifier, inputs: np.ndarray, reference: Reference) -> np.ndarray:
+    """The inputs as an array of the type that they and the rows of the reference have in common for a function, which
+    is given numbers as they are; as `as_array` for a network."""
+    if model.framework != "function":
+        return as_array(inputs)
+    inputs = np.asarray(inputs)
+    return as_array(inputs, np.result_type(inputs, reference.of(inputs[:1])))
 
 
 def shared_reference(reference: Reference, inputs: np.ndarray) -> Reference:
@@ -68,6 +81,28 @@ def checked_targets(model, inputs, targets) -> np.ndarray:
             f"engine: targets run from {targets.min()} to {targets.max()}; the classes are 0 to {model.n_classes - 1}"
         )
     return targets.astype(np.int64)
+
+
+def is_apart(masked: np.ndarray, own: np.ndarray, allowed: float = 0.0) -> np.ndarray:
+    """Where values of the full coalition are not the model's own answers, beyond how far a batch changes these."""
+    least, most = (tolerance * float(np.abs(own).max(initial=0)) for tolerance in FULL_TOLERANCES)
+    return np.abs(masked - own) > np.clip(10 * allowed, least, most)
+
+
+def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarray, allowed: float = 0.0) -> None:
+    """Stop where what a model says of rows that were put together differs from what it says of the rows themselves.
+
+    masked, own: (n, ...) of the inputs at `places`; allowed: see is_apart.
+    """
+    apart = np.argwhere(is_apart(masked, own, allowed))
+    if len(apart):
+        place = tuple(apart[0])
+        raise ShapelineError(
+            f"engine: model '{name}', instance {{instance}}: it says {own[place]:.6g} of the input and "
+            f"{masked[place]:.6g} of the same cells among masked rows; give a model that answers row by row, from the "
+            "cells alone",
+            int(places[place[0]]),
+        )
 
 
 def check_finite(question, block: np.ndarray, start: int, first: int) -> None:

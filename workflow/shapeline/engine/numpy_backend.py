@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.engine import search
-from shapeline.engine.checks import as_array, check_finite, given_rows, shared_reference
+from shapeline.engine.checks import as_array, as_cells, check_finite, given_rows, shared_reference
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
 from shapeline.engine.scoring import PREDICTION, score
@@ -23,7 +23,7 @@ from shapeline.errors import MethodFailure
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.memory import halved
-from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
+from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
 from shapeline.threads import at_once
 
 MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that are rarely the best
@@ -74,13 +74,13 @@ def values(
     threads = min(threads, len(blocks) * math.ceil(min(chunk, K) / step))
     buffers = queue.SimpleQueue()
     for _ in range(threads):
-        buffers.put(np.empty((a * b * M, size), np.int32))
+        buffers.put(np.empty((a * b * M, size), absent.dtype))
     forward = _forward(model, threads)
     asked = _Asked(question, inputs, masks, absent, _columns(question.features), forward, buffers, b, limit)
     for first in range(0, K, chunk):
         last, shared = min(first + chunk, K), None  # frees those of the chunk before, which are as large
         # Masks that all instances share are expanded to input cells once, not once an instance.
-        shared = _present(masks[None, first:last], asked.columns) if masks.ndim == 2 else None
+        shared = _present(masks[None, first:last], asked.columns, absent.dtype) if masks.ndim == 2 else None
 
         def run(task: tuple[slice, slice], first: int = first, shared: np.ndarray | None = shared) -> np.ndarray:
             block, part = task
@@ -137,7 +137,7 @@ def _by_tiles(
     for first in range(coalitions.start, coalitions.stop, asked.step):
         last = min(first + asked.step, coalitions.stop)
         if shared is None:
-            present = _present(asked.masks[instances, first:last], asked.columns)
+            present = _present(asked.masks[instances, first:last], asked.columns, absent.dtype)
         else:
             present = shared[:, first - coalitions.start : last - coalitions.start]
         if question.reference.given is not None:
@@ -196,8 +196,10 @@ def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Referenc
     threads = _calls(model)
     forward = _forward(model, threads)
     kept = np.random.default_rng(0).random((1, batch, math.prod(inputs.shape[1:]))) < 0.5
-    present, rows, absent = _present(kept, None)[0], _bits(inputs[:1]), _bits(reference.rows[:1])
-    buffers, target = [np.empty(present.shape, np.int32) for _ in range(threads)], np.zeros(1, np.int64)
+    inputs = as_cells(model, inputs[:1], reference)
+    rows, absent = _bits(inputs), _bits(as_array(reference.rows[:1], inputs.dtype))
+    present = _present(kept, None, rows.dtype)[0]
+    buffers, target = [np.empty(present.shape, rows.dtype) for _ in range(threads)], np.zeros(1, np.int64)
     value = PREDICTION if model.task == "regression" else "log_probability"
 
     def tile_of(buffer: np.ndarray) -> None:
@@ -216,8 +218,8 @@ def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Referenc
 
 
 def _bits(rows: np.ndarray) -> np.ndarray:
-    """Rows (n, *input_shape) of float32 or int32 as the bits of their cells, (n, cells) int32."""
-    return rows.view(np.int32).reshape(len(rows), -1)
+    """Rows (n, *input_shape) of numbers as the bits of their cells, (n, cells) of integers as wide."""
+    return rows.view(f"i{rows.itemsize}").reshape(len(rows), -1)
 
 
 def _columns(features: Features) -> np.ndarray | None:
@@ -228,17 +230,18 @@ def _columns(features: Features) -> np.ndarray | None:
     return np.where(cells < 0, features.d, cells)
 
 
-def _present(masks: np.ndarray, columns: np.ndarray | None) -> np.ndarray:
-    """Masks (a, b, d) bool to the bits of cells, (a, b, cells) int32: 0 absent, -1 (all bits set) present."""
-    present = np.negative(masks, dtype=np.int32, casting="unsafe")
+def _present(masks: np.ndarray, columns: np.ndarray | None, width: np.dtype) -> np.ndarray:
+    """Masks (a, b, d) bool to the bits of cells, (a, b, cells) of integers of that width: 0 absent, -1 (all bits set)
+    present."""
+    present = np.negative(masks, dtype=width, casting="unsafe")
     if columns is None:
         return present
-    always = np.full((*masks.shape[:2], 1), -1, np.int32)
+    always = np.full((*masks.shape[:2], 1), -1, width)
     return np.take(np.concatenate([present, always], axis=2), columns, axis=2)
 
 
 def fill(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndarray) -> None:
-    """Write `rows` where present and `absent` where not, broadcast to `out`; all are bits, int32.
+    """Write `rows` where present and `absent` where not, broadcast to `out`; all are bits, integers of one width.
 
     Choosing by bits is exact for any number, NaN included, and takes a seventh of the time of np.where.
     """
@@ -247,11 +250,11 @@ def fill(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndar
 
 
 def _forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """From rows to the network's outputs, or a function's log-probabilities or predictions, (n, outputs); asked by so
-    many threads at the same time."""
+    """From rows to the network's outputs, or a function's probabilities or predictions, (n, outputs); asked by so many
+    threads at the same time."""
     if model.framework != "function":
         return model.module if threads == 1 else model.module.alone
-    function = function_predictions if model.task == "regression" else function_log_probs
+    function = function_predictions if model.task == "regression" else function_probabilities
     return functools.partial(_ask, function, model)
 
 
@@ -275,9 +278,9 @@ def values_of(
     outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, model: Classifier
 ) -> np.ndarray:
     """Outputs (a, b, M, classes) of a tile to values (a, b), as torch_rows.score_on_device."""
-    outputs = outputs.astype(np.float64)
+    outputs = outputs.astype(np.float64, copy=False)
     if model.framework == "function":
-        return score(outputs, targets, full, value, logits=False)
+        return _values_of_function(outputs, targets, full, value)
     if model.task == "multilabel":
         # The sigmoid of a label's logit is the softmax of the two logits 0 and it.
         label = np.take_along_axis(outputs, targets.reshape(-1, 1, 1, 1), 3)
@@ -293,3 +296,13 @@ def values_of(
         if log_probs.shape[2] > 1:
             average = np.logaddexp.reduce(log_probs, axis=2) - math.log(log_probs.shape[2])
     return np.exp(average) if value == "probability" else average
+
+
+def _values_of_function(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
+    """Probabilities or predictions (a, b, M, outputs) of a function to values (a, b), as `values_of`."""
+    if value in ("probability", PREDICTION):  # averaged as they are, in a tenth of the time of their logarithms
+        count = outputs.shape[2]
+        average = (np.ones(count) @ outputs) / count if count > 1 else outputs[:, :, 0]
+        return np.take_along_axis(average, targets.reshape(-1, 1, 1), 2)[..., 0]
+    with np.errstate(divide="ignore"):
+        return score(np.log(outputs), targets, full, value, logits=False)

@@ -14,12 +14,22 @@ from typing import Any
 import numpy as np
 
 from shapeline.engine.backends import WINDOWS, backend_of
-from shapeline.engine.checks import as_array, check_finite, check_question, checked_targets
+from shapeline.engine.checks import (
+    as_array,
+    as_cells,
+    check_finite,
+    check_full,
+    check_question,
+    checked_targets,
+    is_apart,
+)
 from shapeline.engine.forms import Form
 from shapeline.engine.scoring import PREDICTION, score
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.models.classifier import Classifier
+
+SINGLE = 4  # inputs that a function is asked of one by one, to see how far a batch changes its answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +72,10 @@ class Question:
         Raises ShapelineError for shapes and names that do not fit, for a log of P = 0, and for a NaN or infinite output
         (its `.instance` is the position); MethodFailure when one row alone does not fit into memory.
         """
-        inputs, masks = as_array(inputs), as_array(masks, bool)
+        masks = as_array(masks, bool)
         if len(inputs) == 0 or masks.shape[-2] == 0:
             return np.empty((len(inputs), masks.shape[-2]))
+        inputs = as_cells(self.model, inputs, self.reference)
         check_question(self, inputs, masks)
         self.model.check_rows(inputs)
         if targets is not None:
@@ -73,7 +84,38 @@ class Question:
             targets = np.zeros(len(inputs), np.int64)
         question = self if self.form else self.having(form=Form())
         run = _by_windows if question.form.name == "windows" else backend_of(self.model).values
-        return run(question, inputs, masks, targets, progress)
+        values = run(question, inputs, masks, targets, progress)
+        return _with_own(question, inputs, masks, targets, values) if self.model.framework == "function" else values
+
+
+def _with_own(
+    question: Question, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
+) -> np.ndarray:
+    """Values (n, K) whose full coalitions are what a function says of each input itself, in one row.
+
+    Raises ShapelineError where it says something else of the same cells among masked rows.
+    """
+    full = np.broadcast_to(masks.all(axis=-1), values.shape)
+    rows = np.flatnonzero(full.any(axis=1))
+    if not len(rows):
+        return values
+    whole = np.ones((1, masks.shape[-1]), bool)
+
+    def ask(some: np.ndarray) -> np.ndarray:
+        alone = question.having(reference=Reference(inputs[some[:1]]))
+        of_some = None if targets is None else targets[some]
+        return backend_of(question.model).values(alone, inputs[some], whole, of_some, None)[:, 0]
+
+    own = np.zeros(len(values))
+    own[rows] = ask(rows)
+    masked = values[full]
+    each = np.broadcast_to(own[:, None], values.shape)[full]
+    if is_apart(masked, each).any():  # how far a row alone is from one among others is measured where it matters
+        few = rows[:SINGLE]
+        allowed = max(abs(float(ask(few[i : i + 1])[0] - own[few[i]])) for i in range(len(few)))
+        check_full(question.model.architecture, masked, each, np.nonzero(full)[0], allowed)
+    values[full] = each
+    return values
 
 
 def _by_windows(

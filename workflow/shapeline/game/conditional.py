@@ -33,7 +33,7 @@ def build(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -
         )
     if form == "neighbours":
         records = records[rng.permutation(len(records))[: max(MOST_RECORDS, rows)]]
-        return records[:rows].astype(np.float32), Neighbours(records, _scale(records), rows).fill
+        return records[:rows], Neighbours(records, _scale(records), rows).fill
     mean, scale = records.mean(axis=0), _scale(records)
     correlation = ((records - mean) / scale).T @ ((records - mean) / scale) / len(records)
     correlation[np.diag_indices(len(mean))] += RIDGE
@@ -44,7 +44,7 @@ def build(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -
     else:
         draws[:] = 0
     gaussian = Gaussian(mean, scale, correlation, draws @ np.linalg.cholesky(correlation).T)
-    return (mean + scale * gaussian.draws).astype(np.float32), gaussian.fill
+    return mean + scale * gaussian.draws, gaussian.fill
 
 
 def _scale(records: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ class Gaussian:
         """As `build` says: a draw of the whole is moved by what the kept cells differ from it (Matheron's rule), which
         is a draw given these."""
         given = (np.asarray(inputs, np.float64) - self.mean) / self.scale
-        result = np.empty((len(inputs), kept.shape[1], *self.draws.shape), np.float32)
+        result = np.empty((len(inputs), kept.shape[1], *self.draws.shape))
         step = max(1, CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.draws.size))
         apart = given[:, None, None, :] - self.draws  # (n, 1, M, c)
         for start in range(0, kept.shape[1], step):
@@ -89,7 +89,7 @@ class Neighbours:
 
     def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """As `build` says."""
-        result = np.empty((len(inputs), kept.shape[1], self.rows, inputs.shape[1]), np.float32)
+        result = np.empty((len(inputs), kept.shape[1], self.rows, inputs.shape[1]))
         step = max(1, CELLS // len(self.records))
         for number, row in enumerate(np.asarray(inputs, np.float64)):
             squares = ((row - self.records) / self.scale) ** 2

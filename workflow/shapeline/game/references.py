@@ -52,7 +52,7 @@ BEYOND = 10  # a value no image in [0, 1] comes near, noise added or not; one in
 class Reference:
     """What stands for an absent feature: rows that all instances share, or rows made from each instance.
 
-    rows: (M, *input_shape), float32, or the inputs' own integers where these are tokens; None where `own` is given.
+    rows: (M, *input_shape), of the inputs' own type, or real numbers; None where `own` is given.
     M = 1 is plug-in; for M > 1 the model's probability is averaged over the M rows and the log is taken after (Chen et
     al. 2018, section 2.1). own: from inputs (n, *input_shape) to their rows (n, M, *input_shape). given: rows that
     hang on what is present, as `conditional.build` has them; `rows` are then those of the empty coalition.
@@ -117,8 +117,9 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     units of the prepared inputs. Raises ShapelineError.
     """
     kind, chosen = parse(settings)
-    input_shape, tokens = dataset.inputs.shape[1:], np.issubdtype(dataset.inputs.dtype, np.integer)
-    dtype = dataset.inputs.dtype if tokens else np.float32
+    input_shape, tokens = dataset.inputs.shape[1:], _is_tokens(dataset)
+    dtype = dataset.inputs.dtype
+    real = np.result_type(dtype, np.float32) if dtype.kind == "f" else np.dtype(np.float64)
     if tokens and kind not in TOKEN_KINDS:
         raise ShapelineError(f"reference kind '{kind}': the inputs are tokens, which have no mean; use pad.")
     if kind == "zero":
@@ -134,7 +135,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         _check_known("reference key 'id'", np.array(token), dataset.card)
         return Reference(np.full((1, *input_shape), token, dtype))
     if kind == "delete" and len(input_shape) == 3:
-        return Reference(np.full((1, *input_shape), np.nan, np.float32))
+        return Reference(np.full((1, *input_shape), np.nan, real))
     if kind in OF_FOLDERS:
         return Reference(np.full((1, *input_shape), _removed(kind, dataset.card), np.int32))
     if kind == "blur":
@@ -142,7 +143,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
             raise ShapelineError("reference kind 'blur': the inputs are no images; use mean or background.")
         return Reference(None, partial(_blurred, sigma=chosen["sigma"] or min(input_shape[1:]) / 8))
     if kind == "array":
-        rows = _users_rows(chosen["path"], input_shape, dtype, dataset.card.get("scale", 1))
+        rows = _users_rows(chosen["path"], input_shape, dtype if tokens else real, dataset.card.get("scale", 1))
         if tokens:
             _check_known(f"reference {sources.expand(chosen['path'])}", rows, dataset.card)
         return Reference(rows)
@@ -154,7 +155,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         raise ShapelineError(f"reference key 'rows': {n_rows} asked of {len(training)} training record(s).")
     if kind == "background":
         order = np.random.default_rng(seed_of("background", seed)).permutation(training)
-        return Reference(dataset.inputs[np.sort(order[:n_rows])].astype(dtype))
+        return Reference(dataset.inputs[np.sort(order[:n_rows])])
     if dataset.card.get("columns") or dataset.card.get("categorical"):
         return Reference(_usual(dataset.inputs[training], dataset.card)[None])
     # float64: a float32 running sum over 60,000 images loses digits. A few at a time: all may be more than the memory.
@@ -162,7 +163,12 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     mean = total / len(training)
     if kind != "mean_image" and len(input_shape) == 3:
         mean = np.broadcast_to(mean.mean(axis=(1, 2), keepdims=True), input_shape)
-    return Reference(mean[None].astype(np.float32))
+    return Reference(mean[None].astype(real))
+
+
+def _is_tokens(dataset: "Dataset") -> bool:
+    """Whether the inputs are token ids; where the card does not say their kind, whole numbers are."""
+    return dataset.card.get("kind", "text") == "text" and np.issubdtype(dataset.inputs.dtype, np.integer)
 
 
 def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: int) -> Reference:
@@ -173,7 +179,8 @@ def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: i
         raise ShapelineError(f"reference kind 'conditional': column '{name}' holds categories; use background.")
     rng = np.random.default_rng(seed_of("conditional", seed))
     rows, given = conditional.build(chosen["form"], chosen["rows"], dataset.inputs[training], rng)
-    return Reference(rows, given=given)
+    real = np.result_type(dataset.inputs.dtype, np.float32)
+    return Reference(rows.astype(real), given=given)
 
 
 def file_of(settings: dict | str) -> Path | None:
@@ -208,7 +215,7 @@ def _blurred(inputs: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def _usual(rows: np.ndarray, card: dict) -> np.ndarray:
-    """Of each column (n, columns) the mean or, of codes, the most frequent one; missing cells do not count. float32."""
+    """Of each column (n, columns) the mean or, of codes, the most frequent one; missing cells do not count."""
     there = ~np.isnan(rows)
     count = there.sum(axis=0)
     usual = np.where(there, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)
@@ -216,7 +223,7 @@ def _usual(rows: np.ndarray, card: dict) -> np.ndarray:
     for column in card.get("categorical") or ():
         if count[column]:
             usual[column] = np.bincount(rows[there[:, column], column].astype(np.int64)).argmax()
-    return usual.astype(np.float32)
+    return usual.astype(rows.dtype)
 
 
 def _users_rows(path: str | os.PathLike, input_shape: tuple[int, ...], dtype: np.dtype, scale: float) -> np.ndarray:

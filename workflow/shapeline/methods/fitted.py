@@ -9,7 +9,7 @@ import numpy as np
 from shapeline.datasets.table_file import class_name
 from shapeline.engine.question import Question
 from shapeline.errors import unsupported
-from shapeline.models.estimators import classes_of
+from shapeline.models.estimators import classes_of, transformers_of
 from shapeline.models.pipeline_file import Pipeline
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ def opened(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     steps = []
     last = estimator
     while hasattr(last, "steps"):
-        steps += [step for _, step in last.steps[:-1] if step not in (None, "passthrough")]
+        steps += transformers_of(last)
         last = last.steps[-1][1]
 
     def prepare(rows: np.ndarray) -> np.ndarray:
-        made = module.take(rows) if hasattr(module, "take") else np.asarray(rows, np.float64)
+        made = module.take(rows) if hasattr(module, "take") else rows
         for step in steps:
             made = step.transform(made)
         try:

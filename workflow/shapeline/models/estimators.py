@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from shapeline.errors import ShapelineError
+
 LOGISTIC, SOFTMAX = "binary:logistic", ("multi:softprob", "multi:softmax")
 
 
@@ -35,10 +37,71 @@ def probabilities_of(model: Any) -> Callable[[Any], np.ndarray]:
 
     XGBoost's own are in single precision, whose 1 - p has few digits where p is near 1: they are made of its margins.
     """
-    last = model[-1] if hasattr(model, "steps") and hasattr(model, "__getitem__") else model
+    last = model
+    while hasattr(last, "steps") and hasattr(last, "__getitem__"):
+        last = last[-1]
     if hasattr(last, "get_booster") and getattr(last, "objective", None) in (LOGISTIC, *SOFTMAX):
         return MethodType(_of_margins, model)
     return model.predict_proba
+
+
+def behind(model: Any) -> Any:
+    """The object whose bound method a function is, where it is an estimator; else the model itself."""
+    owner = getattr(model, "__self__", None)
+    return owner if hasattr(owner, "get_params") else model
+
+
+def transformers_of(pipeline: Any) -> list:
+    """The steps before the last one that rows go through when it predicts: a sampler is of training alone."""
+    steps = [step for _, step in pipeline.steps[:-1] if step not in (None, "passthrough")]
+    return [step for step in steps if hasattr(step, "transform")]
+
+
+def check_explainable(model: Any) -> None:
+    """ShapelineError, which names what works, for an object whose answers are no probabilities and no predictions."""
+    estimator = behind(model)
+    name, classes = type(estimator).__name__, classes_of(estimator)
+    kind = getattr(model, "__name__", "") if estimator is not model else ""
+    module = type(estimator).__module__.partition(".")[0]
+    if module == "xgboost" and name == "Booster":
+        raise _unexplainable(
+            name,
+            "takes a DMatrix",
+            "the XGBClassifier or XGBRegressor, or lambda rows: model.predict(xgboost.DMatrix(rows))",
+        )
+    if classes is not None and isinstance(classes[0], np.ndarray | list) and kind in ("", "predict_proba"):
+        raise _unexplainable(
+            name,
+            f"gives {len(classes)} labels a row",
+            "one of them, as lambda rows: model.predict_proba(rows)[0], whose class_names are model.classes_[0]",
+        )
+    if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
+        raise _unexplainable(
+            name,
+            f"knows one class, '{classes[0]}', so that there is nothing to explain",
+            "a model that was fitted on rows of two classes or more",
+        )
+    if kind not in ("", "predict") or (hasattr(estimator, "predict_proba") and not kind):
+        return
+    if classes is not None and (kind == "predict" or hasattr(estimator, "predict")):
+        remedy = "model.predict_proba, or the model itself"
+        if not hasattr(estimator, "predict_proba"):
+            remedy = "the model in sklearn's CalibratedClassifierCV"
+            if hasattr(estimator, "decision_function"):
+                own = "lambda rows: model.decision_function(rows)" + ("[:, 0]" if len(classes) > 2 else "")
+                remedy += f", or {own} with value='prediction'"
+        raise _unexplainable(name, "gives labels and no probabilities", remedy)
+    if hasattr(estimator, "fit_predict") and not hasattr(estimator, "predict_proba"):
+        remedy = "lambda rows: model.transform(rows)[:, 0]"
+        for method in ("decision_function", "score_samples"):
+            if hasattr(estimator, method):
+                remedy = f"model.{method}"
+                break
+        raise _unexplainable(name, "gives numbers of groups", f"{remedy} with value='prediction'")
+
+
+def _unexplainable(name: str, what: str, remedy: str) -> ShapelineError:
+    return ShapelineError(f"models: a {name} {what}; give {remedy}")
 
 
 def _of_margins(model: Any, rows: Any) -> np.ndarray:
@@ -46,8 +109,10 @@ def _of_margins(model: Any, rows: Any) -> np.ndarray:
     from scipy.special import expit, softmax
 
     last = model
-    if hasattr(model, "steps"):
-        last, rows = model[-1], model[:-1].transform(rows) if len(model.steps) > 1 else rows
+    while hasattr(last, "steps"):
+        for step in transformers_of(last):
+            rows = step.transform(rows)
+        last = last[-1]
     margins = last.predict(rows, output_margin=True).astype(np.float64)
     if margins.ndim == 1:
         return np.column_stack([expit(-margins), expit(margins)])

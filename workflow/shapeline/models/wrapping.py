@@ -6,7 +6,7 @@ from typing import Any
 
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier
-from shapeline.models.estimators import classes_of, probabilities_of
+from shapeline.models.estimators import behind, check_explainable, classes_of, probabilities_of
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
 
@@ -23,12 +23,14 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     """
     if isinstance(model, Classifier):
         return model
-    framework = _framework_of(model)
+    framework = framework_of(model)
+    if framework is None:
+        check_explainable(model)
     detected = kind is None
     if kind is None:
         if framework:
             kind = "logits"
-        elif hasattr(model, "predict") and not hasattr(model, "predict_proba") and classes_of(model) is None:
+        elif _is_regression(model):
             kind = "regression"
         else:
             kind = "predict_proba" if hasattr(model, "predict_proba") else "function"
@@ -55,6 +57,14 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     return Classifier("function", name, function, n_classes)
 
 
+def _is_regression(model: Any) -> bool:
+    """Whether a model without classes predicts, or is that method of an estimator."""
+    owner = behind(model)
+    if owner is not model:
+        return getattr(model, "__name__", "") == "predict" and classes_of(owner) is None
+    return hasattr(model, "predict") and not hasattr(model, "predict_proba") and classes_of(model) is None
+
+
 def _regression(model: Any, framework: str | None) -> Classifier:
     """One's own regression model as a Classifier; a classifier's `predict`, which gives labels, is none."""
     function = model if framework else getattr(model, "predict", model)
@@ -67,7 +77,7 @@ def _regression(model: Any, framework: str | None) -> Classifier:
     return Classifier(framework or "function", name, function, 1, task="regression")
 
 
-def _framework_of(model: Any) -> str | None:
+def framework_of(model: Any) -> str | None:
     """The framework whose model this is, or None; a framework that was never imported made no model."""
     for framework, package, kind in (("torch", "torch.nn", "Module"), ("tensorflow", "keras", "Model")):
         module = sys.modules.get(package)

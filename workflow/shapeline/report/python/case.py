@@ -13,6 +13,7 @@ from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
 from shapeline.engine import calibration
 from shapeline.engine.backends import backend_of
+from shapeline.engine.checks import check_full
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
 from shapeline.engine.scoring import PREDICTION
@@ -25,14 +26,14 @@ from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.models import wrapping
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
 from shapeline.models.outputs import KINDS as OUTPUTS
 from shapeline.report.python import given as givens
 from shapeline.report.python.explanation import About, Explanation
 from shapeline.report.python.given import Given
 from shapeline.report.python.pieces import removal, taken
 from shapeline.report.python.progress import bar
-from shapeline.report.python.targets import chosen_targets, class_names_of
+from shapeline.report.python.targets import answers_of, chosen_targets, classes_named
 from shapeline.report.python.texts import ABSENT
 from shapeline.seeds import seed_of
 
@@ -143,8 +144,10 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     chosen = _default_features(given) if wanted.features is None else wanted.features
     everyone = [(settled, np.arange(len(given.inputs)))] if settled else _buckets(chosen, given)
     filled, told = reference_of(wanted.reference, given, wanted.seed)
-    classes = class_names_of(model if cutter is None else model.module, wanted.class_names)
-    targets, positions = chosen_targets(classifier, given.inputs, wanted.target, classes, wanted.y)
+    classes = classes_named(model if cutter is None else model.module, wanted.class_names)
+    said = answers_of(classifier, given.inputs)
+    targets, positions = chosen_targets(classifier, said, wanted.target, classes, wanted.y)
+    check_rows(classifier, given, filled, said)
     backend_of(classifier)  # imported now, which is no instance's time
     of_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
     usual = "probability" if of_probabilities else "log_probability"
@@ -152,7 +155,22 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     question = Question(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     draws = _row_names(given)[positions]
-    return Case(given, question, positions, targets, draws, buckets, told, classes, wanted.seed)
+    return Case(given, question, positions, targets, draws, buckets, told, classes.names, wanted.seed)
+
+
+def check_rows(classifier: Classifier, given: Given, reference: Reference, said: np.ndarray) -> None:
+    """ShapelineError where a function fails on rows of the baseline, or says something else of the inputs as they were
+    given than of the same cells put together again."""
+    if classifier.framework != "function" or given.kind == "text":
+        return
+    if reference.rows is not None and not reference.leaves_out:
+        what = "background" if given.background is not None else "reference"
+        answers_of(classifier, reference.rows, what)
+    if given.untouched is not None and isinstance(classifier.module, givens.Taking):
+        regression = classifier.task == "regression"
+        ask = function_predictions if regression else function_probabilities
+        own = ask(classifier.module.ask, given.untouched.copy(), classifier.architecture)
+        check_full(classifier.architecture, said if regression else np.exp(said), own, np.arange(len(own)))
 
 
 def _default_features(given: Given) -> str | dict:
@@ -224,7 +242,7 @@ def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> For
 
 def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference, str]:
     """What stands for an absent feature, and that in words."""
-    tokens = given.inputs.dtype.kind == "i"
+    tokens = given.kind == "text"
     if given.reference is not None:
         return Reference(given.reference), f"the reference given, {_counted(len(given.reference), 'row')}"
     if given.kind == "text" and given.take is not None:

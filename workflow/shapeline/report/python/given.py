@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from shapeline import seeds
-from shapeline.datasets import table_file
+from shapeline.datasets import table
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import Features
+from shapeline.models import wrapping
 from shapeline.models.classifier import Classifier
 from shapeline.models.estimators import columns_of
-from shapeline.models.pipeline_file import frame
 from shapeline.report.python.pieces import Cutter, pieces
 from shapeline.report.python.texts import encode_words, is_row, list_texts
 
@@ -37,11 +37,12 @@ class Taking:
 class Given:
     """Inputs as the engine takes them.
 
-    kind: "table", "image" or "text", or "array" of any other shape. inputs: (n, *input shape) float32, of tokens int32.
+    kind: "table", "image" or "text", or "array" of any other shape. inputs: (n, *input shape), numbers of an array's
+    own type for a function, float32 for a network, cells of a `Table` float64, tokens int32.
     background, reference: rows of the same, where they were given as rows. shown: what was explained: a data frame, an
     array, or the words of each text. instances: what each is called. card: what features and references are made from.
     take: from rows to what a function as the model is given; None: the rows. owners: of texts by a tokenizer, the word
-    of each token.
+    of each token. untouched: the rows of a table in their own container, of the columns that the model takes.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Given:
     reference: np.ndarray | None = None
     take: Callable[[np.ndarray], Any] | None = None
     owners: np.ndarray | None = None
+    untouched: Any = None
 
     @property
     def spoken(self) -> bool:
@@ -60,36 +62,37 @@ class Given:
         return self.kind == "text" and isinstance(self.shown, list)
 
     def digests(self) -> list[str]:
-        """What each input is, whatever else is given with it: codes hang on what other rows hold, and so do words'."""
+        """What each input is, whatever else is given with it: places hang on what other rows hold, so do words'."""
         if self.spoken:
             return [seeds.digest(list(words)) for words in self.shown]
-        named = self.card.get("columns", ())
-        rows = self.inputs.astype(np.float64) if self.card.get("categories") else self.inputs
-        for place, column in enumerate(named):
-            if "values" in column:
-                hashed = [seeds.seed_of(str(value)) % 2**52 for value in column["values"]]
+        with np.errstate(over="ignore"):
+            rows = self.inputs if self.kind == "text" else self.inputs.astype(np.float32)  # enough to seed draws
+        if categories := self.card.get("categories"):
+            rows = rows.astype(np.float64)
+            for name, values in categories.items():
+                place = self.card["feature_names"].index(name)
+                hashed = [seeds.seed_of(str(value)) % 2**52 for value in values]
                 codes = np.where(np.isnan(rows[:, place]), len(hashed), rows[:, place]).astype(int)
                 rows[:, place] = np.array([*hashed, np.nan])[codes]
         return [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in rows]
 
     def classifier(self, wrapped: Classifier) -> Classifier:
         """The model, given what it was made for. Raises ShapelineError for a network that would be given texts."""
+        if self.take is None and self.card.get("categories"):
+            raise ShapelineError(
+                f"explain: inputs: the column '{next(iter(self.card['categories']))}' holds no numbers, and "
+                f"'{wrapped.architecture}' is a network; encode such columns, or give as model a pipeline or function "
+                "that does"
+            )
         if self.take is None:
             return wrapped
         if wrapped.framework == "function":
             return dataclasses.replace(wrapped, module=Taking(wrapped.module, self.take))
-        if self.kind == "text":
-            raise ShapelineError(
-                f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give the "
-                "tokenizer= of a model of transformers, as model a function from a list of texts to probabilities, or "
-                "as inputs token ids with features='word'"
-            )
-        if coded := list(self.card["categories"]):
-            raise ShapelineError(
-                f"explain: inputs: the column '{coded[0]}' holds no numbers, and '{wrapped.architecture}' is a "
-                "network; encode such columns, or give as model a pipeline or function that does"
-            )
-        return wrapped
+        raise ShapelineError(
+            f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give the "
+            "tokenizer= of a model of transformers, as model a function from a list of texts to probabilities, or "
+            "as inputs token ids with features='word'"
+        )
 
 
 def read(
@@ -107,12 +110,12 @@ def read(
     tokens: whether arrays are token ids. features: one's own, which say what shape one input has. cutter: of texts for
     a model of transformers. Raises ShapelineError that names the argument.
     """
-    inputs, background = _plain(inputs), _plain(background, "background")
+    inputs, background = _plain("inputs", inputs), _plain("background", background)
     if isinstance(inputs, pd.Series):
         inputs = _row_of(inputs, model, background)
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUS":
         names = _names(feature_names, inputs.shape[1]) or [f"column {place}" for place in range(inputs.shape[1])]
-        return _table(None, _framed("inputs", inputs, names), background, _rows_of(reference), as_array=True)
+        return _table(None, _framed("inputs", inputs, names), background, _rows_of(reference), inputs.dtype)
     if isinstance(inputs, pd.DataFrame):
         if feature_names is not None:
             raise ShapelineError("explain: feature_names: a data frame has its own; rename its columns")
@@ -135,12 +138,17 @@ def read(
     return _array(model, inputs, (background, _rows_of(reference)), tokens, features, feature_names)
 
 
-def _plain(given: object, what: str = "inputs") -> Any:
-    """A data frame or Series as it is, texts as a list, anything else as an array; None stays."""
-    if given is None or isinstance(given, pd.DataFrame):
+def _plain(what: str, given: object) -> Any:
+    """A data frame or Series as it is, texts as a list, anything else as an array; None stays. what: the argument."""
+    if given is None or isinstance(given, pd.DataFrame | pd.Series):
         return given
-    if isinstance(given, pd.Series):
-        return given
+    if hasattr(given, "toarray"):
+        raise ShapelineError(f"explain: {what}: a {type(given).__name__} is sparse; give {what}.toarray()")
+    if hasattr(given, "weights") and hasattr(given, "data"):  # of shap.kmeans
+        raise ShapelineError(
+            f"explain: {what}: a {type(given).__name__} holds weighted rows, and all rows count alike here; give "
+            "shap.sample(rows, 100), or the rows themselves"
+        )
     if hasattr(given, "detach"):  # a torch tensor, wherever it is
         given = given.detach().cpu().numpy()
     if isinstance(given, Iterator | Set | ValuesView):
@@ -158,15 +166,21 @@ def _plain(given: object, what: str = "inputs") -> Any:
 
 def _rows_of(reference: object) -> Any:
     """A reference that is rows; None where it is a kind."""
-    return None if isinstance(reference, str | dict) else _plain(reference, "reference")
+    return None if isinstance(reference, str | dict) else _plain("reference", reference)
 
 
 def _row_of(series: pd.Series, model: object, background: object) -> Any:
     """A Series as one row of a table, where its index names columns, else as texts or one row of numbers."""
     fitted = columns_of(model)
     names = set(background.columns if isinstance(background, pd.DataFrame) else () if fitted is None else fitted)
-    texts = None if (names and names <= set(series.index)) or is_row(series) else list_texts(series)
-    return series.to_frame().T.infer_objects() if texts is None else texts
+    is_of_table = bool(names) and names <= set(series.index)
+    texts = None if is_of_table or is_row(series) else list_texts(series)
+    if texts is not None:
+        return texts
+    row = series.to_frame().T.infer_objects()
+    if is_of_table and isinstance(background, pd.DataFrame):  # a Series has one type, and lost those of its columns
+        row = row.astype({name: _cast(row[name], background[name].dtype).dtype for name in background if name in row})
+    return row
 
 
 def _framed(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | None:
@@ -176,17 +190,19 @@ def _framed(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | Non
     rows = np.atleast_2d(np.asarray(rows, dtype=object))
     if rows.shape[1:] != (len(names),):
         raise ShapelineError(f"explain: {what}: rows of shape {rows.shape[1:]}; give {len(names)} columns")
-    return pd.DataFrame(rows, columns=list(names)).infer_objects()
+    return pd.DataFrame(rows, columns=list(names))
 
 
 # ------------------------------------------------------------------------------------------------------------ tables
 
 
-def _table(model: object, inputs: pd.DataFrame, background: Any, reference: Any, as_array: bool = False) -> Given:
-    """A data frame as numbers and codes; a model that was fitted on names is given its own columns, and no others."""
-    fitted = columns_of(model)
-    inputs = _columns("inputs", inputs.rename(columns=str), fitted)
-    names = list(inputs)
+def _table(
+    model: object, inputs: pd.DataFrame, background: Any, reference: Any, dtype: np.dtype | None = None
+) -> Given:
+    """A data frame, or an array of objects or texts of that dtype; a model that was fitted on names is given its own
+    columns, and no others."""
+    inputs = _columns("inputs", inputs, _fitted(model, inputs))
+    names = list(map(str, inputs.columns))
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ShapelineError(f"explain: inputs: the column '{twice}' is there twice; rename one")
@@ -194,75 +210,121 @@ def _table(model: object, inputs: pd.DataFrame, background: Any, reference: Any,
         raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more rows and columns")
     rows = {"inputs": inputs}
     for what, given in (("background", background), ("reference", reference)):
-        given = given.to_frame().T if isinstance(given, pd.Series) else _framed(what, given, names)
+        lost = dtype is None and not isinstance(given, pd.DataFrame)  # the types of columns
+        given = given.to_frame().T if isinstance(given, pd.Series) else _framed(what, given, list(inputs.columns))
         if given is not None:
-            rows[what] = _columns(what, given.rename(columns=str), names)
-    every = pd.concat(_of_one_type(list(rows.values())), ignore_index=True)
-    coded = [_coded(name, every[name]) for name in names]
-    described = [{"name": name, **what} for name, (_, what) in zip(names, coded, strict=True)]
-    stored = np.stack([values for values, _ in coded], axis=1).astype(np.float32)
-    parts = dict(zip(rows, np.split(stored, np.cumsum([len(part) for part in rows.values()])[:-1]), strict=True))
-    categories = {column["name"]: column["values"] for column in described if "values" in column}
+            given = _columns(what, given, list(inputs.columns))
+            rows[what] = given.infer_objects() if lost else given
+    rows = _of_one_type(rows)
+    kept, cells = table.of_frames(list(rows.values()), dtype)
+    parts = dict(zip(rows, cells, strict=True))
+    categories = {
+        name: column.categories for name, column in zip(names, kept.columns, strict=True) if not column.is_number
+    }
     card = {
         "kind": "table",
         "input_shape": [len(names)],
         "feature_names": names,
-        "columns": described,
+        "columns": names,
         "categories": categories,
         "categorical": [place for place, name in enumerate(names) if name in categories],
     }
-
-    def take(numbers: np.ndarray) -> Any:
-        if fitted is None and not categories and (as_array or hasattr(model, "predict")):
-            return np.asarray(numbers, np.float64)
-        table = frame(numbers, described)
-        return table.to_numpy(object) if as_array else table
-
-    return Given("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, take=take)
+    take = kept.compose
+    if wrapping.framework_of(model) is not None:
+        take, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
+    own = inputs if dtype is None else inputs.to_numpy(dtype)
+    return Given("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, take=take, untouched=own)
 
 
-def _columns(what: str, table: pd.DataFrame, wanted: Sequence[str] | None) -> pd.DataFrame:
+def _fitted(model: object, table: pd.DataFrame) -> list | None:
+    """The columns that a model was fitted on, by their own labels; None of a model without names."""
+    fitted = columns_of(model)
+    if fitted is None:
+        return None
+    labels = {re.sub(r"\s", "_", str(label)): label for label in table.columns}  # as LightGBM writes them
+    labels |= {str(label): label for label in table.columns}
+    return [labels.get(str(name), name) for name in fitted]
+
+
+def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.DataFrame:
     """The columns that are wanted, in that order; what: the argument."""
     for name in wanted if wanted is not None else ():
         if name not in table:
-            raise ShapelineError(f"explain: {what}: there is no column '{name}'.{nearest(name, table.columns)}")
+            raise ShapelineError(f"explain: {what}: there is no column '{name}'.{nearest(str(name), table.columns)}")
     return table if wanted is None else table[list(wanted)]
 
 
-def _of_one_type(tables: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """The tables with one list of categories a column, where any of them has one."""
-    result = [table.copy() for table in tables]
-    for name in tables[0]:
-        if any(isinstance(table[name].dtype, pd.CategoricalDtype) for table in tables):
-            each = [pd.Categorical(table[name]) for table in tables]
-            if len({part.dtype for part in each}) > 1:
-                both = pd.api.types.union_categoricals(each, ignore_order=True).categories
-                for table, part in zip(result, each, strict=True):
-                    table[name] = part.set_categories(both)
-    return result
+def _of_one_type(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The tables with one type a column: that of the inputs, where the others' cells are of it too."""
+    names, rest = tables["inputs"].columns, [what for what in tables if what != "inputs"]
+    for name in names:
+        for what in rest:
+            ours, theirs = tables["inputs"][name], tables[what][name]
+            if ours.dtype == theirs.dtype:
+                continue
+            ours, theirs = _as_one(what, name, ours, theirs)
+            for each, column in (("inputs", ours), (what, theirs)):
+                tables[each] = tables[each].copy()
+                tables[each].isetitem(tables[each].columns.get_loc(name), column)
+    return tables
 
 
-def _coded(name: str, values: pd.Series) -> tuple[np.ndarray, dict]:
-    """A column as numbers or codes (n,), NaN where missing, and what it was."""
-    if values.isna().all() and not isinstance(values.dtype, pd.CategoricalDtype):
-        return np.full(len(values), np.nan), {"type": "number"}
-    number = pd.api.types.infer_dtype(values, skipna=True) in ("integer", "floating", "mixed-integer-float")
-    return table_file.coded(f"explain: inputs: the column '{name}'", values, not number)
+def _as_one(what: str, name: object, ours: pd.Series, theirs: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """A column of the inputs and of other rows as one type; ShapelineError where one holds numbers and one texts."""
+    if (cast := _cast(theirs, ours.dtype)).dtype == ours.dtype:
+        return ours, cast
+    if (cast := _cast(ours, theirs.dtype)).dtype == theirs.dtype:
+        return cast, theirs
+    if any(isinstance(each.dtype, pd.CategoricalDtype) for each in (ours, theirs)):
+        both = pd.api.types.union_categoricals([pd.Categorical(each) for each in (ours, theirs)], ignore_order=True)
+        return tuple(
+            pd.Series(pd.Categorical(each).set_categories(both.categories), each.index) for each in (ours, theirs)
+        )
+    kinds = [pd.api.types.infer_dtype(each, skipna=True) for each in (ours, theirs)]
+    if pd.api.types.is_numeric_dtype(ours.dtype) != pd.api.types.is_numeric_dtype(theirs.dtype):
+        raise ShapelineError(
+            f"explain: {what}: the column '{name}' holds {kinds[1]} values, first {theirs.iloc[0]!r} in row 0, and the "
+            f"inputs' {kinds[0]} values; give rows of one type"
+        )
+    common = np.promote_types(ours.dtype, theirs.dtype) if all(map(_is_plain, (ours, theirs))) else object
+    return ours.astype(common), theirs.astype(common)
+
+
+def _is_plain(values: pd.Series) -> bool:
+    return isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf"
+
+
+def _cast(values: pd.Series, dtype: Any) -> pd.Series:
+    """A column as another type, where no cell changes; else as it is."""
+    if pd.api.types.is_bool_dtype(dtype) != pd.api.types.is_bool_dtype(values.dtype) and values.dtype != object:
+        return values
+    try:
+        cast, there = values.astype(dtype), values.notna()
+        pairs = zip(cast[there], values[there], strict=True)
+        same = (cast.notna() == there).all() and all(one == other for one, other in pairs)
+    except (TypeError, ValueError, OverflowError):
+        return values
+    return cast if same else values
 
 
 # ------------------------------------------------------------------------------------------------------------ arrays
 
 
-def _numbers(what: str, given: Any, dtype: type) -> np.ndarray:
-    """An argument (what) as a model is given it, copied, so that the caller's stays as it is. Raises ShapelineError
-    where it would be other numbers: infinite, without an imaginary part, or another word's id."""
+def _numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:
+    """An argument (what) as a model is given it, copied, so that the caller's stays as it is.
+
+    dtype: int32 of token ids, float32 for a network, None: its own. Raises ShapelineError where it would be other
+    numbers: infinite, without an imaginary part, or another word's id.
+    """
     try:
         given = np.asarray(given)
         if given.dtype.kind == "c":
             raise TypeError("they are complex")
+        own = given.dtype.kind in "biuf" and given.dtype.itemsize <= 8
         with np.errstate(over="ignore", invalid="ignore"):
-            numbers = np.array(given, dtype=dtype, order="C")
-            same = given == numbers if dtype == np.int32 else np.isfinite(given.astype(float)) == np.isfinite(numbers)
+            numbers = np.array(given, dtype=dtype or (given.dtype.newbyteorder("=") if own else np.float64), order="C")
+            same = np.isfinite(given.astype(float)) == np.isfinite(numbers) if dtype == np.float32 else given == numbers
+            same |= (given != given) & (numbers != numbers)
     except (TypeError, ValueError, OverflowError) as error:
         remedy = "texts or a data frame" if what == "inputs" else "as the inputs are"
         raise ShapelineError(f"explain: {what}: {error}; give numbers, {remedy}") from error
@@ -281,7 +343,8 @@ def _array(
     feature_names: Sequence[str] | None,
 ) -> Given:
     """Numbers: a table or one row of it, pictures or one of them, token ids, or inputs of one's own features' shape."""
-    inputs = _numbers("inputs", inputs, np.int32 if tokens else np.float32)
+    own = None if wrapping.framework_of(model) is None else np.float32
+    inputs = _numbers("inputs", inputs, np.int32 if tokens else own)
     if features is not None:
         one = inputs.shape == features.cells.shape
     else:
@@ -302,24 +365,26 @@ def _array(
         )
     _check_pictures("inputs", inputs)
     kind = "text" if tokens else {1: "table", 3: "image"}.get(len(shape), "array")
-    card: dict = {"input_shape": list(shape)}
+    card: dict = {"input_shape": list(shape), **({} if kind == "array" else {"kind": kind})}
     if kind == "table":
         names = _names(feature_names, shape[0]) or _fitted_names(model, shape[0])
         card |= {"feature_names": names} if names else {}
     elif feature_names is not None:
         raise ShapelineError("explain: feature_names: are of the columns of a table; leave them out")
     background, reference = (
-        _rows_like(what, rows, inputs) for what, rows in zip(("background", "reference"), beside, strict=True)
+        _rows_like(what, rows, inputs, np.int32 if tokens else own)
+        for what, rows in zip(("background", "reference"), beside, strict=True)
     )
     return Given(kind, inputs, inputs, range(len(inputs)), card, background, reference)
 
 
-def _rows_like(what: str, rows: Any, inputs: np.ndarray) -> np.ndarray | None:
-    """Rows of the inputs' shape, (m, *input shape), from one of them or several; what: the argument."""
+def _rows_like(what: str, rows: Any, inputs: np.ndarray, dtype: type | None) -> np.ndarray | None:
+    """Rows of the inputs' shape, (m, *input shape), from one of them or several; what: the argument; dtype: as of
+    `_numbers`."""
     if rows is None:
         return None
     shape = inputs.shape[1:]
-    rows = _numbers(what, rows, inputs.dtype.type)
+    rows = _numbers(what, rows, dtype)
     rows = rows[None] if rows.shape == shape else rows
     if rows.shape[1:] != shape or not len(rows):
         raise ShapelineError(f"explain: the {what} has shape {rows.shape}; one input has shape {shape}")

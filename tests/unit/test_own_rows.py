@@ -1,0 +1,308 @@
+"""A model of one's own is given rows exactly as its user would give them; values are computed again by brute force."""
+
+import datetime
+import decimal
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+from sklearn.svm import LinearSVC
+
+import shapeline
+from shapeline.datasets import table
+from shapeline.errors import ShapelineError
+
+RNG = np.random.default_rng(5)
+N = 24
+KINDS = {
+    "whole numbers": RNG.integers(0, 5, N),
+    "epoch seconds": 1_700_000_000 + RNG.integers(0, 600, N),
+    "nanoseconds": 1_700_000_000_000_000_001 + np.arange(N),
+    "unsigned": np.arange(N).astype(np.uint64) + 2**63,
+    "small": np.arange(N).astype(np.int8),
+    "single": RNG.random(N).astype(np.float32),
+    "coordinates": 52.5 + RNG.random(N) * 1e-9,
+    "missing": np.where(np.arange(N) % 5, RNG.random(N), np.nan),
+    "truth": np.arange(N) % 3 == 0,
+    "nullable": pd.array([None, 1, 2] * 8, dtype="Int64"),
+    "nullable truth": pd.array([None, True, False] * 8, dtype="boolean"),
+    "nullable reals": pd.array([None, 1.5, 2] * 8, dtype="Float64"),
+    "texts": [" padded ", "b", ""] * 8,
+    "objects": pd.Series(["x", "y", None] * 8, dtype=object),
+    "two kinds of missing": pd.Series(["x", np.nan, None] * 8, dtype=object),
+    "true and one": pd.Series([True, 1, 1.0, "1"] * 6, dtype=object),
+    "lists": pd.Series([[1], [2, 3]] * 12, dtype=object),
+    "python's numbers": pd.Series(list(range(N)), dtype=object),
+    "codes": pd.Categorical(["low", "high", None] * 8, ["low", "mid", "high"], ordered=True),
+    "intervals": pd.cut(np.arange(N), 3),
+    "days": pd.date_range("2024-01-01", periods=N),
+    "zone": pd.date_range("2024", periods=N, tz="Europe/Paris"),
+    "durations": pd.to_timedelta(np.arange(N), "h"),
+    "months": pd.period_range("2024-01", periods=N, freq="M"),
+    "dates": pd.Series([datetime.date(2024, 1, 1 + i) for i in range(N)], dtype=object),
+    "decimals": pd.Series([decimal.Decimal(i) / 8 for i in range(N)], dtype=object),
+}
+AMOUNT = RNG.random(N)
+
+
+def brute(value, rows, background, target=None):
+    """Shapley values (n, d) by the sum over all subsets, of rows composed one at a time."""
+    names = list(background)
+    d, scores = len(names), np.zeros((len(rows), len(names)))
+
+    def of(place, kept):
+        masked = background.copy()
+        for name in kept:
+            cell = rows[name].iloc[[place] * len(background)]
+            masked[name] = cell.set_axis(background.index)
+        return np.asarray(value(masked)).mean()
+
+    for place in range(len(rows)):
+        for number, name in enumerate(names):
+            others = [other for other in names if other != name]
+            for size in range(d):
+                weight = math.factorial(size) * math.factorial(d - size - 1) / math.factorial(d)
+                for kept in itertools.combinations(others, size):
+                    scores[place, number] += weight * (of(place, [*kept, name]) - of(place, kept))
+    return scores
+
+
+def same_cells(one, other):
+    assert (one.dtypes == other.dtypes).all() and list(one) == list(other)
+    for name in one:
+        for mine, its in zip(one[name], other[name], strict=True):
+            assert type(mine) is type(its) and (mine is its or mine == its or (mine != mine and its != its))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_masked_row_is_a_background_row_with_kept_cells_exchanged(kind):
+    frame = pd.DataFrame({"amount": AMOUNT, kind: KINDS[kind]})
+    seen = []
+
+    def model(rows):
+        seen.append(rows.copy())
+        return 0.1 + 0.5 * rows["amount"]
+
+    found = shapeline.explain(model, frame[:2], "shapley", background=frame[9:12], target=1)
+    for rows in seen:
+        assert (rows.dtypes == frame.dtypes).all()
+    masked = max(seen, key=len).reset_index(drop=True)
+    assert {repr(value) for value in masked[kind]} <= {repr(value) for value in frame[kind][:12]}
+    np.testing.assert_allclose(found.value_full, model(frame[:2]), rtol=0, atol=0)
+    np.testing.assert_allclose(found.base_values, model(frame[9:12]).mean(), atol=1e-12)
+    np.testing.assert_allclose(found.scores[:, 1], 0, atol=1e-12)
+
+
+def test_every_cell_comes_back_as_it_was():
+    frame = pd.DataFrame({"amount": AMOUNT, **KINDS})
+    kept, (cells,) = table.of_frames([frame])
+    same_cells(kept.compose(cells), frame)
+    order = RNG.permutation(N)
+    same_cells(kept.compose(cells[order]), frame.iloc[order].reset_index(drop=True))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64", "int8", "uint8", "bool", "object", "<U4"])
+def test_an_array_keeps_its_type(dtype):
+    values = RNG.integers(0, 2 if dtype == "bool" else 9, (9, 3)).astype(dtype)
+    types = set()
+
+    def model(rows):
+        types.add(rows.dtype)
+        return 0.5 + 0.1 * (rows[:, 0] == values[0, 0])
+
+    found = shapeline.explain(model, values[:2], "shapley", background=values[3:8], target=1)
+    assert types == {values.dtype}
+    expected = brute(lambda rows: model(rows.to_numpy(dtype)), pd.DataFrame(values[:2]), pd.DataFrame(values[3:8]))
+    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["shapley", "tree_shap"])
+@pytest.mark.parametrize("container", [pd.DataFrame, np.asarray])
+def test_cells_of_many_digits(method, container):
+    seconds = 1_700_000_000 + RNG.integers(0, 600, 300)
+    frame = pd.DataFrame({"seconds": seconds.astype(float), "v": RNG.random(300)})
+    model = HistGradientBoostingClassifier(max_iter=30).fit(container(frame), (seconds % 60 < 30) ^ (frame["v"] > 0.5))
+    few, background = frame[:3], frame[10:20]
+    found = shapeline.explain(model, container(few), method, background=container(background), value="margin", target=1)
+    expected = brute(lambda rows: model.decision_function(container(rows)), few, background)
+    np.testing.assert_allclose(found.scores, expected, atol=1e-9)
+    np.testing.assert_allclose(found.value_full, model.decision_function(container(few)), atol=1e-9)
+
+
+def test_whole_numbers_stay_whole_in_a_pipeline_that_writes_them():
+    frame = pd.DataFrame({"store": RNG.integers(1, 6, 150), "price": RNG.random(150) * 10})
+    codes = make_pipeline(FunctionTransformer(lambda rows: rows.astype(str)), OneHotEncoder(handle_unknown="ignore"))
+    model = make_pipeline(ColumnTransformer([("c", codes, ["store"])], remainder="passthrough"), LogisticRegression())
+    model.fit(frame, frame["store"].isin([2, 4]) ^ (frame["price"] > 5))
+    found = shapeline.explain(model, frame[:3], "shapley", background=frame[:20], target=True)
+    expected = brute(lambda rows: model.predict_proba(rows)[:, 1], frame[:3], frame[:20])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+    assert np.abs(found.scores[:, 0]).min() > 0.01
+    row = shapeline.explain(model, frame.iloc[0], "shapley", background=frame[:20], target=True)  # which floats it
+    np.testing.assert_allclose(row.scores, expected[:1], atol=1e-12)
+    of_mean = shapeline.explain(model, frame[:3], "occlusion", target=True)  # rounded, so that it is a store
+    whole = frame[:3].mean().round()
+    assert of_mean.base_values[0] == pytest.approx(
+        model.predict_proba(pd.DataFrame({"store": [int(whole["store"])], "price": [frame["price"][:3].mean()]}))[0, 1]
+    )
+
+
+class Ratio(BaseEstimator, TransformerMixin):
+    def fit(self, rows, y=None):
+        return self
+
+    def transform(self, rows):
+        return rows.assign(ratio=rows["debt"] / rows["income"])
+
+
+def test_frames_stay_frames():
+    frame = pd.DataFrame({"debt": RNG.random(80) * 100, "income": RNG.random(80) * 500 + 100})
+    y = (frame["debt"] / frame["income"] > 0.2).astype(int)
+    model = Pipeline([("ratio", Ratio()), ("last", LogisticRegression(max_iter=500))]).fit(frame, y)
+    found = shapeline.explain(model, frame[:2], "shapley", background=frame[:9], target=1)
+    expected = brute(lambda rows: model.predict_proba(rows)[:, 1], frame[:2], frame[:9])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+    numbered = frame.set_axis([0, 7], axis=1)
+    found = shapeline.explain(lambda rows: rows[7] / 600, numbered[:2], "shapley", background=numbered[:9], target=1)
+    assert found.feature_names == ("0", "7")
+    np.testing.assert_allclose(found.scores[:, 1], (numbered[7][:2] - numbered[7][:9].mean()) / 600, atol=1e-12)
+    levels = frame.set_axis(pd.MultiIndex.from_tuples([("a", 1), ("a", 2)]), axis=1).set_axis(
+        pd.date_range("2024", periods=80)
+    )
+    dated = shapeline.explain(
+        lambda rows: rows["a", 1] / 100 + 0 * rows.index.month, levels[:2], "shapley", background=levels[:9], target=1
+    )
+    np.testing.assert_allclose(dated.scores[:, 0], (frame["debt"][:2] - frame["debt"][:9].mean()) / 100, atol=1e-12)
+
+
+def test_none_is_not_nan():
+    frame = pd.DataFrame({"a": RNG.random(60), "k": pd.Series(["x", "y", None] * 20, dtype=object)})
+
+    def model(rows):
+        return 0.2 + 0.5 * np.array([value is None for value in rows["k"]])
+
+    found = shapeline.explain(model, frame[2:3], "shapley", background=frame[:20])
+    np.testing.assert_allclose(found.scores, [[0, 0.5 * 14 / 20]], atol=1e-12)
+    fill = make_pipeline(SimpleImputer(missing_values=None, strategy="constant", fill_value="none"), OneHotEncoder())
+    pipe = make_pipeline(ColumnTransformer([("k", fill, ["k"])], remainder="passthrough"), LogisticRegression())
+    pipe.fit(frame, frame["a"] > 0.5)
+    found = shapeline.explain(pipe, frame[2:3], "shapley", background=frame[:20], target=True)
+    expected = brute(lambda rows: pipe.predict_proba(rows)[:, 1], frame[2:3], frame[:20])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("labels", [(1, 2), (0, 1), (-1, 1), (1.0, 2.0), (10, 20, 30), (False, True), ("a", "b")])
+def test_a_label_is_a_label_in_every_argument(labels):
+    X = RNG.normal(size=(120, 3))
+    y = np.array(labels)[(X[:, 0] * 9).astype(int) % len(labels)]
+    model = LogisticRegression().fit(X, y)
+    rows, proba = X[:6], model.predict_proba(X[:6])
+    for place, label in enumerate(labels):
+        for target in (label, [label] * 6, np.array([label] * 6), {label}, str(label).removesuffix(".0")):
+            found = shapeline.explain(model, rows, "shapley", background=X[:9], target=target)
+            np.testing.assert_allclose(found.value_full, proba[:, place], atol=1e-12)
+    said = model.predict(rows)
+    for more in ({"target": said}, {"target": "true", "y": said}, {}):
+        found = shapeline.explain(model, rows, "shapley", background=X[:9], **more)
+        np.testing.assert_allclose(found.value_full, proba.max(axis=1), atol=1e-12)
+
+
+def test_a_position_is_refused_with_the_label_to_write():
+    X = RNG.normal(size=(60, 2))
+    for labels, position, told in ((["cat", "dog"], 1, "write target='dog'"), ([5, 6], 0, "write target='5'")):
+        model = LogisticRegression().fit(X, np.array(labels)[(X[:, 0] > 0).astype(int)])
+        for target in (position, {position}, [position] * 3):
+            with pytest.raises(ShapelineError, match=told):
+                shapeline.explain(model, X[:3], target=target, background=X[:5])
+
+
+@pytest.mark.parametrize("container", [np.asarray, pd.DataFrame])
+@pytest.mark.parametrize("call", ["explain", "compare"])
+def test_a_bad_cell_of_the_background_is_named(container, call):
+    X = RNG.normal(size=(40, 2))
+    model = LogisticRegression().fit(container(X), X[:, 0] > 0)
+    for bad, row in ((np.nan, 4), (np.inf, 7)):
+        background = X[:20].copy()
+        background[row, 1] = bad
+        arguments = [["kernel_shap"]] if call == "compare" else []
+        with pytest.raises(ShapelineError, match=rf"row {row} \(from 0\) of the background: Input X contains"):
+            getattr(shapeline, call)(model, container(X[:3]), *arguments, background=container(background))
+    with pytest.raises(ShapelineError, match=r"row 2 .* of the inputs"):
+        shapeline.explain(model, container(np.where([[0], [0], [1]], np.nan, X[:3])), background=container(X[:20]))
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    named = LogisticRegression().fit(frame, X[:, 0] > 0)
+    with pytest.raises(ShapelineError, match="background: the column 'b' holds string values"):
+        shapeline.explain(named, frame[:2], background=frame[:9].assign(b="x"))
+
+
+class Weighted:
+    """As shap.kmeans gives a background."""
+
+    data, weights = np.zeros((5, 4)), np.ones(5)
+
+
+def several(rows):
+    return np.column_stack([rows[:, 0] > 0, rows[:, 1] > 0]).astype(int)
+
+
+X = RNG.normal(size=(60, 4))
+Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (LinearSVC().fit(X, Y), r"CalibratedClassifierCV, or lambda rows: model.decision_function\(rows\)\[:, 0\]"),
+        (LogisticRegression().fit(X, Y).predict, "gives labels and no probabilities; give model.predict_proba"),
+        (KMeans(2, n_init=1).fit(X), "gives numbers of groups; give lambda rows: model.transform"),
+        (KMeans(2, n_init=1).fit(X).predict, "gives numbers of groups"),
+        (
+            IsolationForest(n_estimators=5).fit(X),
+            "gives numbers of groups; give model.decision_function with value='prediction'",
+        ),
+        (RandomForestClassifier(2).fit(X, ["yes"] * 60), "knows one class, 'yes', so that there is nothing to explain"),
+        (RandomForestClassifier(2).fit(X, several(X)), r"2 labels a row; give one of them, as lambda rows: model"),
+        (MultiOutputClassifier(LogisticRegression()).fit(X, np.c_[Y, Y > 0]), "gives 2 labels a row"),
+        (LinearRegression().fit(X, X[:, :2]), r"lambda rows: model.predict\(rows\)\[:, 0\] of several"),
+    ],
+)
+def test_a_refusal_names_what_works(model, told):
+    with pytest.raises(ShapelineError, match=told):
+        shapeline.explain(model, X[:3], background=X[:9])
+
+
+def test_what_refusals_name_works():
+    vectors, forest = LinearSVC().fit(X, Y), RandomForestClassifier(2).fit(X, several(X))
+    for model, value in (
+        (lambda rows: vectors.decision_function(rows)[:, 0], "prediction"),
+        (IsolationForest(n_estimators=5).fit(X).decision_function, "prediction"),
+        (LinearRegression().fit(X, 9.0 * Y).predict, None),
+        (lambda rows: forest.predict_proba(rows)[0], None),
+    ):
+        found = shapeline.explain(model, X[:3], "shapley", background=X[:9], value=value)
+        np.testing.assert_allclose(found.scores.sum(1), found.value_full - found.base_values, atol=1e-12)
+    with pytest.raises(ShapelineError, match=r"weighted rows, and all rows count alike here; give shap.sample"):
+        shapeline.explain(LogisticRegression().fit(X, Y), X[:3], background=Weighted())
+    from scipy.sparse import csr_array
+
+    with pytest.raises(ShapelineError, match=r"inputs: a csr_array is sparse; give inputs.toarray\(\)"):
+        shapeline.explain(LogisticRegression().fit(X, Y), csr_array(X[:3]), background=X[:9])
+
+
+def test_the_full_coalition_is_the_models_own_answer():
+    def of_batch(rows):  # whose answer hangs on the rows beside
+        return 0.5 + 0.1 * (rows[:, 0] - rows[:, 0].mean())
+
+    with pytest.raises(ShapelineError, match=r"instance 0: it says [\d.]+ of the input and [\d.]+ of the same cells"):
+        shapeline.explain(of_batch, RNG.random((3, 2)), "shapley", background=RNG.random((5, 2)))

@@ -1,0 +1,222 @@
+"""Rows of a table in the container and types that they were given in.
+
+A game exchanges cells by number: a column of numbers holds them as they are, in double precision, and any other column
+the places of its values among those that it has. `Table.compose` makes rows of the user's own container of them, so
+that a model is given what its user would give it: whole numbers, None, dates, categories, in columns of the same type.
+"""
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+EXACT = 1 << 53  # whole numbers beyond it are not all double-precision numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """How the cells of a column are kept. dtype: of the column.
+
+    values: what the places stand for, in order, and last what is missing, where something is; None of numbers.
+    has_missing: whether it is. cast: numbers of an object column, as Python's own.
+    """
+
+    dtype: Any
+    values: Any = None
+    has_missing: bool = False
+    cast: type | None = None
+
+    @property
+    def is_number(self) -> bool:
+        return self.values is None
+
+    @property
+    def categories(self) -> list:
+        """The values without what is missing."""
+        return list(self.values[: len(self.values) - self.has_missing])
+
+    def decode(self, cells: np.ndarray) -> Any:
+        """Return cells (n,) of float64 as an array of the column's type."""
+        if self.values is not None:
+            places = np.where(np.isnan(cells), len(self.values) - 1, cells) if self.has_missing else cells
+            return self.values.take(places.astype(np.intp))
+        if self.cast is not None:
+            return (np.rint(cells).astype(np.int64) if self.cast is int else cells).astype(object)
+        if not isinstance(self.dtype, np.dtype):
+            return pd.array(np.rint(cells) if pd.api.types.is_integer_dtype(self.dtype) else cells, dtype=self.dtype)
+        return as_type(cells, self.dtype)
+
+
+def as_type(cells: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return numbers as another type, to the nearest whole number where that type has no others."""
+    if dtype.kind in "iu":
+        cells = np.rint(cells)
+    return cells.astype(dtype)  # a copy, so that columns adjoin in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """How the rows of a table are kept, column by column.
+
+    names: of a data frame's columns, None of an array, whose type is dtype. index: one label of an index that holds
+    something else than whole numbers, which every composed row has.
+    """
+
+    columns: tuple[Column, ...]
+    names: pd.Index | None = None
+    index: pd.Index | None = None
+    dtype: np.dtype | None = None
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether every column holds numbers."""
+        return all(column.is_number for column in self.columns)
+
+    def compose(self, cells: np.ndarray) -> Any:
+        """Return cells (n, columns) as n rows of the user's container."""
+        cells = np.asarray(cells, np.float64)
+        if self.names is None:
+            rows = np.empty(cells.shape, self.dtype)
+            for place, column in enumerate(self.columns):
+                rows[:, place] = column.decode(cells[:, place])
+            return rows
+        dtype = self.columns[0].dtype
+        index = None if self.index is None else self.index.take(np.zeros(len(cells), np.intp))
+        if isinstance(dtype, np.dtype) and all(each.is_number and each.dtype == dtype for each in self.columns):
+            if dtype.kind != "O":  # one block, which pandas and scikit-learn take without a copy
+                block = cells if dtype == np.float64 else as_type(cells, dtype)
+                return pd.DataFrame(block, columns=self.names, index=index, copy=False)
+        columns = {}
+        for place, column in enumerate(self.columns):
+            values = column.decode(cells[:, place])
+            # pandas makes strings of objects, and dates of others, unless it is told what they are.
+            columns[place] = pd.Series(values, dtype=object, copy=False) if column.dtype == object else values
+        frame = pd.DataFrame(columns, copy=False)
+        frame.columns = self.names
+        return frame if index is None else frame.set_axis(index)
+
+
+def of_frames(parts: Sequence[pd.DataFrame], dtype: np.dtype | None = None) -> tuple[Table, list[np.ndarray]]:
+    """Return how the rows of data frames with the same columns are kept, and the cells of each (n, columns) float64.
+
+    dtype: of the array that the frames stand for; None of data frames. Columns of the frames are of the same type.
+    """
+    whole = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0].reset_index(drop=True)
+    encoded = [encode(whole.iloc[:, place]) for place in range(whole.shape[1])]
+    cells = np.stack([one for one, _ in encoded], axis=1) if encoded else np.empty((len(whole), 0))
+    index = parts[0].index
+    labelled = dtype is None and not pd.api.types.is_integer_dtype(index.dtype) and len(index)
+    names = None if dtype is not None else parts[0].columns
+    table = Table(tuple(column for _, column in encoded), names, index[:1] if labelled else None, dtype)
+    composed = pd.DataFrame(table.compose(cells))
+    for place, (made, column) in enumerate(zip(composed.dtypes, table.columns, strict=True)):
+        if dtype is None and (made != column.dtype or not _is_same(composed.iloc[:, place], whole.iloc[:, place])):
+            raise AssertionError(f"column {place}: {made} for {column.dtype}")
+    return table, np.split(cells, np.cumsum([len(part) for part in parts])[:-1])
+
+
+def encode(values: pd.Series) -> tuple[np.ndarray, Column]:
+    """Return the cells of a column (n,) float64 and how they are kept; every cell comes back as it was.
+
+    NaN is what is missing, where a column has one kind of it.
+    """
+    for make in (_numbers, _places_of_any):
+        try:
+            encoded = make(values)
+        except (TypeError, ValueError, OverflowError):  # of other extensions
+            continue
+        if encoded is not None and _is_same(encoded[1].decode(encoded[0]), values):
+            return encoded
+    return _places(values, np.arange(len(values)), np.zeros(len(values), bool))
+
+
+def _numbers(values: pd.Series) -> tuple[np.ndarray, Column] | None:
+    """A column of numbers that are all double-precision numbers; None of another one."""
+    dtype, cast = values.dtype, None
+    if pd.api.types.is_object_dtype(dtype):
+        types = set(map(type, values))
+        if types not in ({int}, {float}):
+            return None
+        (cast,) = types
+    elif not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
+        return None
+    numbers = values.to_numpy(np.float64, na_value=np.nan)
+    if pd.api.types.is_integer_dtype(dtype) or cast is int:
+        if len(numbers) and np.nanmax(np.abs(numbers), initial=0) >= EXACT:
+            return None
+    return numbers, Column(dtype, cast=cast)
+
+
+def _places_of_any(values: pd.Series) -> tuple[np.ndarray, Column] | None:
+    """A column as the places of its different values, sorted where they have an order."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return _places_of_categories(values)
+    if values.dtype != object:
+        missing = values.isna().to_numpy()
+        try:
+            codes, _ = pd.factorize(values, sort=True)
+        except TypeError:
+            codes, _ = pd.factorize(values)
+        return _places(values, codes, missing)
+    return _places_of_objects(values)
+
+
+def _places_of_categories(values: pd.Series) -> tuple[np.ndarray, Column]:
+    """Every category has a place, whether a row has it or not."""
+    codes, categories = values.cat.codes.to_numpy(), np.arange(len(values.cat.categories))
+    missing = codes < 0
+    known = pd.Categorical.from_codes(np.append(categories, -1) if missing.any() else categories, dtype=values.dtype)
+    return np.where(missing, np.nan, codes), Column(values.dtype, known, bool(missing.any()))
+
+
+def _places_of_objects(values: pd.Series) -> tuple[np.ndarray, Column]:
+    """Objects of another type are other values, True and 1 too; what has no hash is a value of its own."""
+    known: dict = {}
+    codes = np.empty(len(values), np.int64)
+    for row, value in enumerate(values):
+        nan = isinstance(value, float) and math.isnan(value)
+        try:
+            codes[row] = known.setdefault((type(value), None if nan else value), len(known))
+        except TypeError:
+            codes[row] = known.setdefault((type(value), id(value)), len(known))
+    missing = pd.isna(values).to_numpy(bool)
+    if len(np.unique(codes[missing])) > 1:
+        missing[:] = False  # None beside NaN: each is a value
+    ranked, first = np.unique(codes[~missing], return_index=True)
+    objects = values.to_numpy()[~missing][first]
+    with contextlib.suppress(TypeError, ValueError):  # of objects without an order
+        ranked = ranked[sorted(range(len(ranked)), key=objects.__getitem__)]
+    places = np.full(len(known), -1)
+    places[ranked] = np.arange(len(ranked))
+    return _places(values, places[codes], missing)
+
+
+def _places(values: pd.Series, codes: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, Column]:
+    """codes (n,): the place of each row's value, of which the first row that has it gives it."""
+    there = np.flatnonzero(~missing)
+    _, first = np.unique(codes[there], return_index=True)
+    rows = there[first]
+    if missing.any():
+        rows = np.append(rows, np.argmax(missing))
+    pool = values.to_numpy() if isinstance(values.dtype, np.dtype) and values.dtype.kind not in "mM" else values.array
+    return np.where(missing, np.nan, codes), Column(values.dtype, pool.take(rows), bool(missing.any()))
+
+
+def _is_same(made: Any, values: pd.Series) -> bool:
+    """Whether a column came back as it was."""
+    back = pd.Series(made, dtype=values.dtype if values.dtype == object else None).reset_index(drop=True)
+    if back.dtype != values.dtype:
+        return False
+    if back.dtype == object:
+        pairs = zip(back, values, strict=True)
+        return all(one is other or (type(one) is type(other) and _is_equal(one, other)) for one, other in pairs)
+    return back.equals(values.reset_index(drop=True))
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    same = one == other
+    return bool(np.all(same)) or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
