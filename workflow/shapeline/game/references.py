@@ -129,11 +129,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     if kind == "pad":
         if not tokens:
             raise ShapelineError("reference kind 'pad': the inputs are no tokens; use zero or mean.")
-        token = dataset.card.get("absent_id", 0) if chosen["id"] is None else chosen["id"]
-        if token > np.iinfo(dtype).max:
-            raise ShapelineError(f"reference key 'id': {token} does not fit the tokens' type, {dtype}.")
-        _check_known("reference key 'id'", np.array(token), dataset.card)
-        return Reference(np.full((1, *input_shape), token, dtype))
+        return Reference(np.full((1, *input_shape), _padding(chosen["id"], dataset), dtype))
     if kind == "delete" and len(input_shape) == 3:
         return Reference(np.full((1, *input_shape), np.nan, real))
     if kind in OF_FOLDERS:
@@ -164,6 +160,15 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     if kind != "mean_image" and len(input_shape) == 3:
         mean = np.broadcast_to(mean.mean(axis=(1, 2), keepdims=True), input_shape)
     return Reference(mean[None].astype(real))
+
+
+def _padding(token: int | None, dataset: "Dataset") -> int:
+    """The token that stands for an absent one: the one given, or the card's."""
+    token, dtype = dataset.card.get("absent_id", 0) if token is None else token, dataset.inputs.dtype
+    if token > np.iinfo(dtype).max:
+        raise ShapelineError(f"reference key 'id': {token} does not fit the tokens' type, {dtype}.")
+    _check_known("reference key 'id'", np.array(token), dataset.card)
+    return token
 
 
 def _is_tokens(dataset: "Dataset") -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence, Set, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
