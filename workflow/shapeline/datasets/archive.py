@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from shapeline.datasets.limits import CHUNK, HEADERS, USUAL, Limits, Member, Tape
+from shapeline.datasets.limits import USUAL, Limits
 from shapeline.errors import ShapelineError, on_one_line
 
 ZIP = b"PK\x03\x04", b"PK\x05\x06"  # a tar may begin with PK, the name of its first member
 END = 1024  # zero bytes, with which a tar ends
+CHUNK = 1 << 20
+HEADERS = 1 << 20  # bytes that the headers of one member of a tar may take
 DAMAGES = (
     *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError),
     NotImplementedError,  # a way of compression that zipfile does not know
@@ -91,7 +93,7 @@ def _of_folder(folder: Path, wanted: Callable[[str], bool], limits: Limits) -> I
 
 
 def _of_archive(
-    path: Path, tape: Tape, wanted: Callable[[str], bool], limits: Limits
+    path: Path, tape: "Tape", wanted: Callable[[str], bool], limits: Limits
 ) -> Iterator[tuple[str, BinaryIO]]:
     # Members are visited in their order, so that the file is only ever read forwards.
     with tarfile.open(fileobj=tape, mode="r:") as archive:
@@ -119,7 +121,7 @@ def _of_zip(
     limits.refuse_total(path, sum(member.file_size for member in chosen))
     for member in chosen:
         with archive.open(member) as stream:
-            yield member.filename, io.BufferedReader(Member(f"{path}: the member '{member.filename}'", stream, limits))
+            yield member.filename, io.BufferedReader(Pieces(stream))
 
 
 def _refuse(path: Path, name: str, odd: bool) -> None:
@@ -128,3 +130,48 @@ def _refuse(path: Path, name: str, odd: bool) -> None:
         raise ShapelineError(f"{path}: the member '{name}' climbs out of the archive; get it again.")
     if odd:
         raise ShapelineError(f"{path}: the member '{name}' is a link or a device; get it again.")
+
+
+class Tape:
+    """A tar that is only read forwards, within limits.
+
+    left: bytes that may be read before it is set again, so that headers cannot fill the memory.
+    """
+
+    def __init__(self, path: Path, stream: BinaryIO, limits: Limits):
+        self._path, self._stream, self._limits = path, stream, limits
+        self.left = float(HEADERS)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, place: int) -> int:
+        self._limits.refuse_total(self._path, place)
+        return self._stream.seek(place)
+
+    def read(self, size: int) -> bytes:
+        if size > self.left:
+            raise ShapelineError(f"{self._path}: the headers of a member take more than a megabyte; get it again.")
+        content = self._stream.read(size)
+        self.left -= len(content)
+        self._limits.refuse_total(self._path, self._stream.tell())
+        return content
+
+
+class Pieces(io.RawIOBase):
+    """A member of a zip, unpacked in pieces: zipfile by itself unpacks all of it and cuts it to its size then."""
+
+    def __init__(self, stream: BinaryIO):
+        super().__init__()
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        content = self._stream.read(min(len(buffer), CHUNK))
+        buffer[: len(content)] = content
+        return len(content)

@@ -1,14 +1,12 @@
-"""How much a file of another's making may make this process read: a member of an archive, all of it, a picture.
+"""Limits of what is read from a file of others: a member of an archive, all of it, the pixels of a picture.
 
-An archive of a megabyte unpacks to a gigabyte, and a picture of a kilobyte to a hundred million pixels. The limits are
-kept from what the headers say, before anything is read, and while reading, for headers can say less than is there.
+An archive of a megabyte can unpack to a gigabyte, and a picture of a kilobyte to a hundred million pixels. The limits
+are checked by the headers, before anything is read, and while reading, because headers can be wrong.
 """
 
-import io
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO
 
 from shapeline.errors import ShapelineError, nearest
 
@@ -16,8 +14,6 @@ MEGA = 1e6
 MEMBER, PIXELS = 128.0, 50.0  # megabytes, megapixels
 FLOOR, RATIO = 500.0, 50  # megabytes in all, or so many times the archive where that is more
 MOST_PIXELS = 178.0  # that Pillow decodes
-CHUNK = 1 << 20
-HEADERS = 1 << 20  # bytes that the headers of one member of a tar may take
 
 
 @dataclass(frozen=True)
@@ -79,58 +75,3 @@ def of(given: dict | None, **usual: float) -> Limits:
     if ((given or {}).get("pixels") or 0) > MOST_PIXELS:
         raise ShapelineError(f"dataset key 'limits': pixels is {given['pixels']:g}; the most is {MOST_PIXELS:g}.")
     return Limits(**usual | {name: limit for name, limit in (given or {}).items() if limit is not None})
-
-
-class Tape:
-    """A tar that is read forwards within limits; what `tarfile` asks of a file.
-
-    `left`: bytes that may be read before it is set again, so that headers cannot fill the memory.
-    """
-
-    def __init__(self, path: Path, stream: BinaryIO, limits: Limits):
-        self._path, self._stream, self._limits, self._most = path, stream, limits, limits.most(path)
-        self.left = float(HEADERS)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, place: int, whence: int = 0) -> int:
-        if whence == 0:
-            self._limits.refuse_total(self._path, place)
-        return self._stream.seek(place, whence)
-
-    def read(self, size: int | None = -1) -> bytes:
-        most = int(min(self.left, self._most - self._stream.tell())) + 1
-        content = self._stream.read(most if size is None or size < 0 else min(size, most))
-        if len(content) == most:
-            self._limits.refuse_total(self._path, self._stream.tell())
-            raise ShapelineError(f"{self._path}: the headers of a member take more than a megabyte; get it again.")
-        self.left -= len(content)
-        return content
-
-
-class Member(io.RawIOBase):
-    """What is read of one member of a zip, a piece at a time and no more than its header says."""
-
-    def __init__(self, where: str, stream: BinaryIO, limits: Limits):
-        super().__init__()
-        self._where, self._stream, self._limits, self._read = where, stream, limits, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        content = self._stream.read(min(len(buffer), CHUNK))
-        self._read += len(content)
-        self._limits.refuse_member(self._where, self._read)
-        buffer[: len(content)] = content
-        return len(content)
-
-    def readall(self) -> bytes:
-        pieces = []
-        while piece := self.read(CHUNK):
-            pieces.append(piece)
-        return b"".join(pieces)
