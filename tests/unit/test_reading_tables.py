@@ -252,7 +252,7 @@ def test_keys_that_would_make_other_numbers_are_refused(prepared):
     ):
         with pytest.raises(ShapelineError, match="stands not before three digits; correct the keys"):
             prepared(content, separator=";", **entry)
-    with pytest.raises(ShapelineError, match=r"such as '0\.5'; set decimal: '\.' for the file"):
+    with pytest.raises(ShapelineError, match=r"such as '0\.5'; write the numbers of all columns alike"):
         prepared("x;y\n" + "0.5;a\n1.5;b\n" * 9, separator=";", decimal=",")
 
 
@@ -294,6 +294,22 @@ def test_classes_of_nothing_but_such_words(prepared):
     data = prepared("x,y\n" + "1,None\n2,NA\n" * 9)
     assert data.card["classes"] == ["NA", "None"]
     np.testing.assert_array_equal(data.labels[:2], [1, 0])
+
+
+def test_a_word_among_numbered_classes_is_named(prepared):
+    with pytest.raises(ShapelineError, match=r"'y' is missing in 9 row\(s\), first in row 1 .*, as 'None' among"):
+        prepared("x,y\n" + "1,1\n2,None\n3,2\n" * 9)
+
+
+def test_a_word_in_a_column_that_is_otherwise_numeric_is_missing(prepared):
+    """Also where a word of one's own makes texts of its cells."""
+    content = "x,y\n" + "4,a\n?,b\nNA,a\n5,b\n" * 9
+    with pytest.raises(ShapelineError, match=r"18 numbers and 9 texts \('\?', first in row 1, from 0\); set na_values"):
+        prepared(content)
+    data = prepared(content, na_values=["?"])
+    np.testing.assert_array_equal(data.inputs[:4, 0], np.array([4, np.nan, np.nan, 5], np.float32))
+    data = prepared(content.replace("4", '"4,5"').replace("?", "1"), decimal=",")
+    np.testing.assert_array_equal(data.inputs[:4, 0], np.array([4.5, 1, np.nan, 5], np.float32))
 
 
 def test_a_column_of_missing_cells_alone_stays_so(prepared):

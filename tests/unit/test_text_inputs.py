@@ -62,10 +62,13 @@ def test_nothing_but_missing_texts_are_refused_too(given):
 @pytest.mark.parametrize("given", [["good", 5], ["good", ["a", "b"]], pd.Series(["good", 5]), ("good", b"bad")])
 def test_what_is_no_text_is_refused_with_its_position(given):
     assert "explain: inputs: position 1 holds a " in refused(length, given, "shapley", target=1)
-    assert "position 0 holds a bytes and not a text; decode it" in refused(length, [b"good"], "shapley", target=1)
+    for binary in ([b"good"], b"good"):
+        assert "position 0 holds a bytes and not a text; decode it" in refused(length, binary, "shapley", target=1)
 
 
-def test_compare_refuses_a_missing_text():
+def test_a_masked_text_is_missing_and_compare_refuses_it_too():
+    masked = np.ma.array(["good film", "bad"], mask=[False, True])
+    assert "the text at position 1 is missing" in refused(length, masked, "shapley", target=1)
     with pytest.raises(ShapelineError, match="the text at position 0 is missing"):
         shapeline.compare(length, [None, "good film"], ["shapley", "occlusion"], target=1)
 

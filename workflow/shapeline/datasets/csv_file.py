@@ -28,6 +28,7 @@ NO_FILES = ("idna", "punycode", "raw_unicode_escape", "undefined", "unicode_esca
 DECIMALS, THOUSANDS = (".", ","), (",", ".", " ", "'", "\u00a0", "\u202f", "\u2019")
 MAX_LINE = 1 << 22  # characters; of a table of 10,000 columns a tenth of that
 MAX_NAME = 1000
+CATEGORICAL = "list the column under 'categorical'"  # what helps where numbers are meant as names
 SAMPLED = 1000  # rows or cells from which the form of a file is seen
 HIDDEN = ("Cc", "Cf")  # Unicode's control and format signs
 
@@ -175,7 +176,8 @@ def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
         texts = _read(path, form, names, usecols=doubtful, dtype=str, keep_default_na=False)
         for name, cells in texts.items():
             kept = cells[table[name].isna() & cells.notna()]
-            if len(kept) and cells.nunique() > 1:
+            is_number = isinstance(table[name].dtype, pd.StringDtype) and number_styles(table[name], form)
+            if len(kept) and cells.nunique() > 1 and not is_number:
                 table[name], words[name] = cells, kept.unique().tolist()
     if form.thousands:
         _check_groups(path, form, table, names)
@@ -190,7 +192,7 @@ def _read(path: Path, form: Form, names: list[str], **more) -> "pd.DataFrame":
     # By itself pandas takes the first of too many cells for the row's name and moves the others by a column.
     how = {"index_col": False, "skiprows": form.above, "encoding": form.encoding, "skipinitialspace": form.trim}
     how["sep"] = r"\s+" if form.separator == "spaces" else form.delimiter
-    numbers = {"decimal": form.decimal, "thousands": form.thousands, "na_values": ["", *form.na_values]}
+    more = {"decimal": form.decimal, "thousands": form.thousands, "na_values": ["", *form.na_values]} | more
     if (form.thousands or "").isascii():
         how["low_memory"] = False
     else:
@@ -204,7 +206,7 @@ def _read(path: Path, form: Form, names: list[str], **more) -> "pd.DataFrame":
                 cells = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, **how)
                 source = io.StringIO(cells.map(str.strip, na_action="ignore").to_csv(index=False, header=False))
                 how |= {"sep": ",", "skiprows": 0}
-            table = pd.read_csv(source, header=0 if has_header else None, **how, **numbers, **more)
+            table = pd.read_csv(source, header=0 if has_header else None, **how, **more)
     except pd.errors.ParserWarning as error:
         raise ShapelineError(
             f"{path}: its rows have more cells than its header has names, {len(names)}; name every column in it, or "
@@ -217,6 +219,13 @@ def _read(path: Path, form: Form, names: list[str], **more) -> "pd.DataFrame":
         raise ShapelineError(f"{path}: its header has {len(names)} names and its rows {table.shape[1]} cells.")
     table.columns = chosen
     return table
+
+
+def missing_words(path: Path, form: Form, name: str) -> list[str]:
+    """Return the words that stand among the numbers of a column."""
+    texts = {"dtype": str, "keep_default_na": False, "na_values": None}
+    cells = _read(path, form, header(path, form), usecols=[name], **texts)[name]
+    return [word for word in cells.unique() if word and not re.fullmatch(_pattern(form.decimal, form.thousands), word)]
 
 
 def missing_column(names: list[str], name: str) -> str:
@@ -266,7 +275,7 @@ def number_styles(cells: "pd.Series", form: Form) -> list[tuple[str, str | None]
 
     Empty where half of them are no numbers in any; the form's own alone where no other reads more of them.
     """
-    texts = cells.dropna().drop_duplicates().head(SAMPLED)
+    texts = cells.dropna().head(SAMPLED).str.strip()
     own, joined = (form.decimal, form.thousands), "".join(texts[texts.str.contains(r"\d")])
     styles = [(point, group) for group in (None, *THOUSANDS) for point in DECIMALS if point != group]
     styles = [
@@ -283,7 +292,9 @@ def number_styles(cells: "pd.Series", form: Form) -> list[tuple[str, str | None]
     return [own] if own in best else best
 
 
-def refuse_numbers(where: str, cells: "pd.Series", form: Form) -> None:
+def refuse_numbers(
+    where: str, cells: "pd.Series", form: Form, fix: str = "list the column under 'categorical'"
+) -> None:
     """Raise ShapelineError for a column of texts that are numbers, but for how they are written or a few words."""
     import pandas as pd
 
@@ -295,16 +306,14 @@ def refuse_numbers(where: str, cells: "pd.Series", form: Form) -> None:
     if (form.decimal, form.thousands) not in styles:
         example = odd[odd.str.fullmatch(_pattern(*styles[0]))].iloc[0]
         keys = " or ".join(_describe_style(style) for style in styles[:2])
-        raise ShapelineError(
-            f"{where} holds numbers such as {example!r}; set {keys} for the file, or list the column under "
-            "'categorical'."
-        )
+        usual = (form.decimal, form.thousands) == (PLAIN.decimal, PLAIN.thousands)
+        keys = f"set {keys} for the file" if usual else "write the numbers of all columns alike"
+        raise ShapelineError(f"{where} holds numbers such as {example!r}; {keys}, or {fix}.")
     if len(odd):
-        words = list(dict.fromkeys(text.strip()[:40] for text in odd))[:3]
+        words = list(dict.fromkeys(text[:40] for text in odd))[:3]
         raise ShapelineError(
             f"{where} holds {len(texts) - len(odd):,} numbers and {len(odd):,} texts ({', '.join(map(repr, words))}, "
-            f"first in row {odd.index[0]}, from 0); set na_values: {words} if they stand for missing cells, or list "
-            "the column under 'categorical'."
+            f"first in row {odd.index[0]}, from 0); set na_values: {words} if they stand for missing cells, or {fix}."
         )
 
 

@@ -44,9 +44,11 @@ def read(
     table = frame(path, written)
     names = chosen(path, list(table), target, columns, categorical)
     if path.suffix == ".csv":  # in Parquet a number that is a text is meant to be one
-        for name in [*names, target] if task == "regression" else names:
+        for name in names:
             if name not in (categorical or ()):
                 csv_file.refuse_numbers(f"{path}, column '{name}'", table[name], written)
+        if task == "regression":
+            csv_file.refuse_numbers(f"{path}, column '{target}'", table[target], written, "remove the rows")
     stored = [coded(f"{path}, column '{name}'", table[name], name in (categorical or ())) for name in names]
     inputs = np.stack([values for values, _ in stored], axis=1)
     described = [{"name": name, **what} for name, (_, what) in zip(names, stored, strict=True)]
@@ -66,7 +68,7 @@ def read(
     return {
         "inputs": inputs,
         "task": task,
-        **(_numbers if task == "regression" else classes_of)(path, target, table[target]),
+        **(_numbers if task == "regression" else classes_of)(path, target, table[target], written),
         "feature_names": names,
         "categories": {column["name"]: column["values"] for column in described if "values" in column},
         "columns": described,
@@ -163,9 +165,9 @@ def class_name(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def classes_of(path: Path, target: str, values: "pd.Series") -> dict:
+def classes_of(path: Path, target: str, values: "pd.Series", form: Form = PLAIN) -> dict:
     """Labels (n,) and class names of a target column."""
-    _complete(path, target, values)
+    _complete(path, target, values, form)
     kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else "O"
     if kind == "f" and not (values == values.round()).all():
         raise ShapelineError(f"{path}: the target '{target}' holds numbers that are no classes; set task: regression.")
@@ -185,8 +187,8 @@ def classes_of(path: Path, target: str, values: "pd.Series") -> dict:
     return {"labels": labels.astype(np.int64), "class_names": names}
 
 
-def _numbers(path: Path, target: str, values: "pd.Series") -> dict:
-    _complete(path, target, values)
+def _numbers(path: Path, target: str, values: "pd.Series", form: Form) -> dict:
+    _complete(path, target, values, form)
     try:
         return {"labels": values.to_numpy(np.float64)}
     except (TypeError, ValueError) as error:
@@ -215,12 +217,14 @@ def _refuse_spaces(path: Path, target: str, names: list[str]) -> None:
             )
 
 
-def _complete(path: Path, target: str, values: "pd.Series") -> None:
+def _complete(path: Path, target: str, values: "pd.Series", form: Form) -> None:
     if values.isna().any():
         row = int(np.argmax(values.isna()))
+        words = csv_file.missing_words(path, form, target) if path.suffix == ".csv" else []
+        named = f", as {', '.join(map(repr, words[:3]))} among numbers" if words and values.dtype.kind == "f" else ""
         raise ShapelineError(
             f"{path}: the target '{target}' is missing in {int(values.isna().sum())} row(s), first in row {row} "
-            "(from 0); fill or remove them."
+            f"(from 0){named}; fill or remove them{', or rename the word' * bool(named)}."
         )
 
 

@@ -26,7 +26,8 @@ def read(
     Raises ShapelineError for a column that is not there, a document or class that is missing, and for one class.
     """
     (path,) = paths.values()
-    table = table_file.frame(path, csv_file.form_of(form or {}))
+    written = csv_file.form_of(form or {})
+    table = table_file.frame(path, written)
     keys = {"text": text, "target": target} | ({} if text_pair is None else {"text_pair": text_pair})
     for key, name in keys.items():
         table_file.named(path, list(table), key, name)
@@ -34,7 +35,7 @@ def read(
     if text_pair is not None:
         seconds = _texts(path, text_pair, table[text_pair], True)
         documents = [first + PAIR + second for first, second in zip(documents, seconds, strict=True)]
-    return {"texts": documents, **table_file.classes_of(path, target, table[target])}
+    return {"texts": documents, **table_file.classes_of(path, target, table[target], written)}
 
 
 def _texts(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> list[str]:

@@ -19,12 +19,12 @@ MAX_WORDS = 10_000  # per text: every input is as wide as the longest, and a met
 
 def list_texts(given: Any) -> list[str] | None:
     """Return the texts of any container, None where it holds none; raise ShapelineError for a cell that is no text."""
-    if isinstance(given, str):
-        return [given]
+    if isinstance(given, str | bytes):
+        given = [given]
     if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
         return None
     if hasattr(given, "__array__"):
-        array = np.asarray(given)
+        array = np.ma.asarray(given) if np.ma.isMaskedArray(given) else np.asarray(given)
         cells, numeric = array.reshape(-1).tolist(), array.dtype.kind not in "OUST"
     else:
         cells = list(given) if isinstance(given, Iterable) else []
