@@ -3,6 +3,7 @@
 import io
 import logging
 import re
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -25,7 +26,7 @@ class Screen(io.StringIO):
 def shown(monkeypatch, tmp_path):
     """`shown.event(name, text, **fields)` logs as Snakemake does, `shown.lines()` are those of the terminal."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(job_logs.ERRORS_ARE_REPORTED, raising=False)
+    monkeypatch.setenv(job_logs.ERRORS_ARE_REPORTED, "")  # so that the handler's own value is removed afterwards
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     settings = SimpleNamespace(
@@ -54,6 +55,16 @@ def begin(shown, number: int, rule: str, **fields) -> None:
 
 def begin_run(shown, **counts: int) -> None:
     shown.event("run_info", "Job stats:", stats={**counts, "total": sum(counts.values())})
+
+
+def test_the_plugin_is_made_before_the_package_is_on_the_path():
+    """The Snakefile puts the package beside it first on the path, where another copy may be installed."""
+    code = "import sys; from types import SimpleNamespace as S; import snakemake_logger_plugin_shapeline as p; " + (
+        "p.LogHandler(S(quiet=(), verbose=0, debug_dag=0, printshellcmds=0, stdout=0, dryrun=0), None); "
+        "print([name for name in sys.modules if name.partition('.')[0] == 'shapeline'])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert plugin.ERRORS_ARE_REPORTED == job_logs.ERRORS_ARE_REPORTED
 
 
 def test_snakemake_finds_the_plugin():

@@ -44,7 +44,8 @@ def make_environment(folder: Path) -> Path:
     """Make a virtual environment in the folder that has the packages of this one; returns its interpreter."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = (folder / "lib").glob("python*/site-packages")
-    (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
+    # A site directory of its own, so that an editable installation in it counts, too.
+    (site / "packages.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
     (folder / "share").symlink_to(Path(sys.prefix) / "share")  # where nbconvert has its templates
     return folder / "bin/python"
 

@@ -3,8 +3,8 @@
 The profile names it (`logger: shapeline`); any other logger of Snakemake works as well. With options that ask for more
 or less (`--verbose`, `--printshellcmds`, `--debug-dag`, `--quiet rules`) messages are those of Snakemake itself.
 
-Snakemake imports all installed plugins at each start, of other workflows too: the package is imported only when this
-logger is used.
+Snakemake imports all installed plugins at each start, of other workflows too, and makes the logger before it reads the
+Snakefile, which puts the package beside it on the path: the package is imported only when a message needs it.
 """
 
 import logging
@@ -22,6 +22,7 @@ from statistics import fmean
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
+ERRORS_ARE_REPORTED = "SHAPELINE_ERRORS_ARE_REPORTED"  # read by shapeline.operations.job_logs
 CLEAR_LINE = "\r\033[K"
 PLAIN_INTERVAL = 30.0  # seconds between two lines of progress where the output is no terminal
 # Messages without an event that are shown, and errors that repeat what is shown.
@@ -61,8 +62,6 @@ class LogHandler(LogHandlerBase):
         self.stopping = False
         self.closed = threading.Event()
         if not self.as_snakemake:
-            from shapeline.operations.job_logs import ERRORS_ARE_REPORTED
-
             os.environ[ERRORS_ARE_REPORTED] = "1"  # for the jobs, which else print their errors themselves
 
     @property
