@@ -186,8 +186,10 @@ def test_pictures_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_
         ("a,b,y\n" + "1.5,2,in\n2.5,3,out\n" * 20, {}),
         ("a;b;y\n" + "1,5;2;s\u00fc\u00df\n2,5;3;out\n" * 20, {"separator": ";", "decimal": ",", "encoding": "cp1252"}),
         ("a,b,y\n" + "1.5,2,in\n2.5,3,out\n" * 20, {"encoding": "utf-16"}),
+        ("a;b;y\n" + f"1,5;2;{'x' * 400_000}\n2,5;3;out\n" * 2, {"separator": ";", "decimal": ","}),
         ("a b  y\n" + "1.5  2 in\n2.5 3 out\n" * 20, {"separator": "spaces"}),
     ],
+    ids=lambda value: None if isinstance(value, dict) else "",
 )
 def test_how_a_file_is_written_is_detected(content, keys, tmp_path, default, monkeypatch, root):
     monkeypatch.chdir(root)

@@ -3,13 +3,19 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
+import shapeline
 from shapeline.config import derived, validation
 from shapeline.datasets import checks, csv_file, document_files, loading, preparation, table_file
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 from shapeline.methods import external
 from shapeline.plan import settings as job_settings
+from tests.unit import games
 
 # As the UCI repository has its census: no header, spaces after commas, question marks.
 CENSUS = "39, State-gov, 77516, <=50K\n50, ?, 83311, >50K\n38, Private, ?, <=50K \n\n28, Private, 338409, >50K\n" * 5
@@ -400,3 +406,35 @@ def test_what_is_told_beside_scores_is_numbers_too(tmp_path, column, cell, said)
     with pytest.raises(ShapelineError) as failure:
         external.read(np.zeros((1, 2)), np.ones(1, int), [0], own, str(file))
     assert said in str(failure.value)
+
+
+@pytest.mark.parametrize("parquet", [False, True])
+def test_digits_and_words_reach_a_pipeline_of_python_as_they_are(tmp_path, parquet):
+    """Against brute force over the background, by the pipeline itself."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(size=60),
+            "zip": rng.choice(["02116", "90210"], 60),
+            "word": rng.choice(["None", "NA", "null"], 60),
+        }
+    )
+    if parquet:
+        frame.to_parquet(tmp_path / "own.parquet")
+        frame = pd.read_parquet(tmp_path / "own.parquet")
+    classes = np.where(frame["zip"] == "02116", "None", np.where(frame["word"] == "NA", "NA", "null"))
+    encoder = make_column_transformer(("passthrough", ["age"]), (OneHotEncoder(), ["zip", "word"]))
+    pipeline = make_pipeline(encoder, LogisticRegression()).fit(frame, classes)
+    found = shapeline.explain(pipeline, frame[:2], "shapley", background=frame[40:45], target="NA")
+    place = list(pipeline.classes_).index("NA")
+
+    def value(kept):
+        rows = frame[40:45].copy()
+        for column in kept:
+            rows[frame.columns[column]] = frame.iloc[0, column]
+        return pipeline.predict_proba(rows)[:, place].mean()
+
+    np.testing.assert_allclose(found.scores[0], games.shapley(games.of_sets(value, 3)), atol=1e-6)
+    assert found.target_names == ["NA", "NA"]
+    true = shapeline.explain(pipeline, frame[:4], "shapley", background=frame[40:45], target="true", y=classes[:4])
+    assert true.target_names == classes[:4].tolist()

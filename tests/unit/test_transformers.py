@@ -196,3 +196,13 @@ def test_words_end_at_white_space_and_not_at_an_apostrophe():
     offsets = ((0, 3), (3, 4), (4, 5), (6, 9), (9, 10), (11, 12))
     many = SimpleNamespace(special_tokens_mask=(0,) * 6, word_ids=tuple(range(6)), offsets=offsets)
     assert fast_tokenizer.words_of("don't see' x", many) == ([0, 0, 0, 1, 2, 3], ["don't", "see", "'", "x"])
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_text_and_one_of_too_many_pieces_are_refused(model, cut, monkeypatch, missing):
+    for texts in ([TEXTS[0], missing], [(TEXTS[0], TEXTS[1]), (TEXTS[0], missing)]):
+        with pytest.raises(ShapelineError, match="position 1 is "):
+            shapeline.explain(model, texts, "occlusion", tokenizer=cut)
+    monkeypatch.setattr("shapeline.report.python.texts.MAX_WORDS", 8)
+    with pytest.raises(ShapelineError, match=r"the text at position 1 has \d+ tokens and the most is 8; explain parts"):
+        shapeline.explain(model, [TEXTS[1], TEXTS[0]], "occlusion", tokenizer=cut)

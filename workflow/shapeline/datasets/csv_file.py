@@ -137,6 +137,7 @@ def header(path: Path, form: Form = PLAIN) -> list[str]:
 
 def _rows(path: Path, form: Form) -> Iterator[list[str]]:
     """Yield the cells of each line that holds some, from the header on, or from the rows where there is none."""
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     encoding = "utf-8-sig" if codecs.lookup(form.encoding).name == "utf-8" else form.encoding
     with open(path, newline="", encoding=encoding) as stream:
         lines = iter(lambda: stream.readline(MAX_LINE), "")
@@ -203,8 +204,9 @@ def _read(path: Path, form: Form, names: list[str], **more) -> "pd.DataFrame":
     try:
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             if form.trim and form.separator != "spaces":
-                cells = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, **how)
-                source = io.StringIO(cells.map(str.strip, na_action="ignore").to_csv(index=False, header=False))
+                source = io.StringIO()
+                csv.writer(source, lineterminator="\n").writerows(_rows(path, form))
+                source.seek(0)
                 how |= {"sep": ",", "skiprows": 0}
             table = pd.read_csv(source, header=0 if has_header else None, **how, **more)
     except pd.errors.ParserWarning as error:

@@ -77,7 +77,7 @@ def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, li
     """
     whole = max(1, *(len(text) for text in texts)) * 8 + 8  # more than any has
     made = tokenizer.tokenize(texts, cutter.tokenizer, cutter.most or whole)
-    check_words(made.words)
+    check_words(made.words, list(map(len, made.ids)))
     for place, (second, words) in enumerate(zip(made.seconds, made.words, strict=True)):
         if second is not None and not 0 < second < len(words):
             raise ShapelineError(

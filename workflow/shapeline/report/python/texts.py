@@ -84,15 +84,19 @@ def encode_words(texts: list[str], instead: object) -> tuple[np.ndarray, list[li
     return ids, [[word.strip() for word in words] for words in each], decode
 
 
-def check_words(each: list[list[str]]) -> None:
-    """Raise ShapelineError for a text without words, and for one with more than any method can explain."""
+def check_words(each: list[list[str]], tokens: list[int] | None = None) -> None:
+    """Raise ShapelineError for a text without words, and for one with more than any method can explain.
+
+    tokens: of each text, where it has a tokenizer; a long word has many.
+    """
     for place, words in enumerate(each):
         if not words:
             raise ShapelineError(f"explain: inputs: the text at position {place} has no words; leave it out")
-        if len(words) > MAX_WORDS:
+        count, unit = (len(words), "words") if tokens is None else (tokens[place], "tokens")
+        if count > MAX_WORDS:
             raise ShapelineError(
-                f"explain: inputs: the text at position {place} has {len(words):,} words and the most is "
-                f"{MAX_WORDS:,}; explain parts of it"
+                f"explain: inputs: the text at position {place} has {count:,} {unit} and the most is {MAX_WORDS:,}; "
+                "explain parts of it"
             )
 
 
