@@ -5,14 +5,15 @@ import math
 from shapeline.threads import allowed
 
 # Bytes of the buffer of filled rows, and of a chunk of expanded masks. More would not be faster, and a large image
-# times the usual batch would be killed by the system before a framework could refuse it.
-BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
+# times the usual batch would be killed by the system before a framework could refuse it. A function, whose calls cost a
+# millisecond of checks each where it is of scikit-learn's, has large ones of few cells.
+BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "function": 1 << 24}
 MASK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
-LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16}
+LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16, "function": 1 << 16}
 # Of the filled rows of a call that a calibration tries, on a CPU for each thread. There more are no faster, and what a
 # network makes of them, many times as much, is memory that the process keeps: how far a quick machine comes must not
 # decide what a run takes.
-TRIED_BYTES = {"cpu": 1 << 24, "cuda": BUFFER_BYTES["cuda"]}
+TRIED_BYTES = {"cpu": 1 << 24, "cuda": BUFFER_BYTES["cuda"], "function": 1 << 24}
 KEPT_OUTPUTS = 1 << 18  # model outputs kept until they are scored together
 
 

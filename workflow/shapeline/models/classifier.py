@@ -125,7 +125,8 @@ class Classifier:
             def ask(rows: int) -> np.ndarray:
                 # A function may change its rows as it likes.
                 parts = (inputs[i : i + rows].copy() for i in range(0, len(inputs), rows))
-                return np.concatenate([function(self.module, part, self.architecture) for part in parts])
+                # Copies: the next call may change what this one gave.
+                return np.concatenate([function(self.module, part, self.architecture).copy() for part in parts])
         else:
             self.check_tokens(inputs)
 
@@ -171,7 +172,7 @@ def backend(framework: str) -> ModuleType:
 
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """A function's predictions, (n, *input_shape) -> (n, 1) float64; ShapelineError when it gives another shape."""
-    predictions = np.array(function(inputs), dtype=np.float64)  # a copy: the next call may change what this one gave
+    predictions = np.asarray(function(inputs), dtype=np.float64)
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
         raise not_predictions(name, len(inputs), f"shape {predictions.shape}")
     return predictions.reshape(-1, 1)
@@ -198,7 +199,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
     """
     said = function(inputs)
     try:
-        probabilities = np.array(said, dtype=np.float64)  # a copy: the next call may change what this one gave
+        probabilities = np.asarray(said, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ShapelineError(f"model '{name}': gave {type(said).__name__}, no array of numbers ({error})") from error
     shape = probabilities.shape

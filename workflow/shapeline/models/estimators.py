@@ -51,6 +51,11 @@ def behind(model: Any) -> Any:
     return owner if hasattr(owner, "get_params") else model
 
 
+def is_of_columns(function: Any) -> bool:
+    """Whether a function takes numbers column by column: a method of an estimator, or what makes frames of them."""
+    return hasattr(function, "take") or behind(function) is not function
+
+
 def transformers_of(pipeline: Any) -> list:
     """The steps before the last one that rows go through when it predicts: a sampler is of training alone."""
     steps = [step for _, step in pipeline.steps[:-1] if step not in (None, "passthrough")]
@@ -91,12 +96,12 @@ def check_explainable(model: Any) -> None:
                 own = "lambda rows: model.decision_function(rows)" + ("[:, 0]" if len(classes) > 2 else "")
                 remedy += f", or {own} with value='prediction'"
         raise _unexplainable(name, "gives labels and no probabilities", remedy)
-    if hasattr(estimator, "fit_predict") and not hasattr(estimator, "predict_proba"):
-        remedy = "lambda rows: model.transform(rows)[:, 0]"
-        for method in ("decision_function", "score_samples"):
-            if hasattr(estimator, method):
-                remedy = f"model.{method}"
-                break
+    marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
+    if marks and not hasattr(estimator, "predict_proba"):
+        remedy = f"model.{marks[0]}"
+        if marks == ["fit_predict"]:
+            own = "lambda rows: model.transform(rows)[:, 0]"
+            remedy = own if hasattr(estimator, "transform") else "a function that gives a number a row,"
         raise _unexplainable(name, "gives numbers of groups", f"{remedy} with value='prediction'")
 
 

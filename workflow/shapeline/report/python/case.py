@@ -17,6 +17,7 @@ from shapeline.engine.checks import check_full
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
 from shapeline.engine.scoring import PREDICTION
+from shapeline.engine.tiles import LARGEST_BATCH
 from shapeline.errors import ShapelineError
 from shapeline.game import features as feature_kinds
 from shapeline.game import references
@@ -231,7 +232,7 @@ _FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
     """The calibrated form, once per model object and input shape; a function is called in large batches, and a network
     that cuts its own batches in those that it names."""
-    rows = 4096 if model.framework == "function" else calibration.own_rows(model, reference)
+    rows = LARGEST_BATCH["function"] if model.framework == "function" else calibration.own_rows(model, reference)
     if rows:
         return Form("plain", rows)
     kept = _FORMS.setdefault(model.module, {})

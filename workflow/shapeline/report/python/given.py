@@ -114,7 +114,7 @@ def read(
     inputs, background = _plain("inputs", inputs), _plain("background", background)
     if isinstance(inputs, pd.Series):
         inputs = _row_of(inputs, model, background)
-    if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUS":
+    if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSmM":
         names = _names(feature_names, inputs.shape[1]) or [f"column {place}" for place in range(inputs.shape[1])]
         return _table(None, _framed("inputs", inputs, names), background, _rows_of(reference), inputs.dtype)
     if isinstance(inputs, pd.DataFrame):
