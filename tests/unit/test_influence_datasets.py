@@ -279,7 +279,7 @@ def test_compas_and_propublicas_filter(tmp_path, header):
 def test_lines_are_those_of_the_file(tmp_path):
     path = written(tmp_path / "t.csv", b'a,B c\n1,"two\nlines"\n\n x ,y\n')
     table = columns.read(path, ("b_c", "a"))
-    assert table.lines.tolist() == [2, 5] and table.texts["b_c"].tolist() == ["two\nlines", "y"]
+    assert table.texts.index.tolist() == [2, 5] and table.texts["b_c"].tolist() == ["two\nlines", "y"]
     assert failures.failure(table.numbers, "a") == f"{path}, line 5: a is 'x'; expected a number."
     # Of equal names the first: ProPublica's file has two of them twice.
     written(path, b"a,A\n1,2\n")

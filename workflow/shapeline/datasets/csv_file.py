@@ -210,9 +210,10 @@ def _read(path: Path, form: Form, names: list[str], **more) -> "pd.DataFrame":
                 how |= {"sep": ",", "skiprows": 0}
             table = pd.read_csv(source, header=0 if has_header else None, **how, **more)
     except pd.errors.ParserWarning as error:
+        fix = "name every column in it, or remove separators at the ends of lines"
+        fix = next((f"set separator: {sign!r}" for sign in OTHERS[:3] if len(names) == 1 and sign in names[0]), fix)
         raise ShapelineError(
-            f"{path}: its rows have more cells than its header has names, {len(names)}; name every column in it, or "
-            "remove separators at the ends of lines."
+            f"{path}: its rows have more cells than its header has names, {len(names)}; {fix}."
         ) from error
     except (OSError, ValueError, csv.Error, OverflowError) as error:
         raise _unreadable(path, error, form) from error
