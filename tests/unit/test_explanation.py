@@ -163,7 +163,7 @@ def test_features_and_reference_by_kind():
 
     features, told = settled(RNG.random((3, 1, 32, 32)))
     assert features.kind == "pixel" and features.d == 1024 and told == "the mean of the inputs"
-    features, told = settled(RNG.random((3, 224, 200)))
+    features, told = settled(RNG.random((1, 224, 200)))
     assert features.kind == "patch" and features.shape == (16, 15) and told == "the picture, blurred"
     features, told = settled(RNG.random((2, 4)), background=RNG.random((5, 4)))
     assert features.kind == "column" and told == "5 rows of the background"
@@ -236,7 +236,7 @@ def test_a_mistake_names_its_argument(pipeline, arguments, words):
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        (np.zeros((9, 8, 8)), r"give pictures as \(n, channels, height, width\), grey ones as inputs\[:, None\]"),
+        (np.zeros((9, 8, 8)), r"neither so nor with an axis of channels, as inputs\[:, None\] or inputs\[None\]"),
         (np.zeros((9, 8, 8, 3)), r"channels last; give np.moveaxis\(inputs, -1, 1\)"),
         ("some text", "is a network, which takes numbers"),
         (FRAME[:2], "column 'sex' holds no numbers"),
@@ -246,7 +246,7 @@ def test_what_a_network_cannot_take_is_told(inputs, words):
     import torch
 
     with pytest.raises(ShapelineError, match=words):
-        shapeline.explain(torch.nn.Flatten(), inputs, "occlusion")
+        shapeline.explain(torch.nn.Sequential(torch.nn.Conv2d(3, 2, 8), torch.nn.Flatten()), inputs, "occlusion")
 
 
 # --------------------------------------------------------------------------------------------------- what it knows

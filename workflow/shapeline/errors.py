@@ -3,10 +3,12 @@
 import contextlib
 import difflib
 import importlib.util
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 MOST = 100  # names that a hint lists
 LONGEST = 200  # characters of one
+PREFACES = ("in user code:", "Exception encountered when calling")  # of Keras's messages
 # What deep_lift flags of scores that do not add up, which is never recommended.
 NO_RULE = "completeness gap above 1 %: the network has an operation without a rule"
 # Packages that an installation may lack, by the extra that brings them.
@@ -44,8 +46,12 @@ class ShapelineError(Exception):
 
 
 def first_line(error: object) -> str:
-    """What an error of a library says first; its name where it says nothing."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """What an error of a library says first, of Keras below its preface; its name where it says nothing."""
+    lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].startswith(PREFACES):
+        raised = [line.partition(": ")[2] for line in lines if re.match(r"\w*(Error|Exception): ", line)]
+        lines = [line for line in (*raised, *lines) if line and not line.startswith(PREFACES)] or lines
+    return next(iter(lines), type(error).__name__)
 
 
 def is_installed(package: str) -> bool:

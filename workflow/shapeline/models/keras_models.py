@@ -345,7 +345,25 @@ class LogProbabilities(keras.Model):
         return tf.math.log(given)
 
 
+class Arranged(keras.Model):
+    """A network that takes rows (n, channels, height, width), given them as it wants them: order "channels_last" or
+    "without_channels"."""
+
+    def __init__(self, network: keras.Model, order: str):
+        super().__init__()
+        self.network, self.order, self.built, self.__name__ = network, order, True, type(network).__name__
+
+    def call(self, rows: tf.Tensor, training: bool = False) -> tf.Tensor:
+        rows = tf.transpose(rows, [0, 2, 3, 1]) if self.order == "channels_last" else rows[:, 0]
+        return self.network(rows, training=training)
+
+
 @functools.lru_cache(maxsize=1)  # what is traced and calibrated for a network serves its next explanation
+def arranged(module: keras.Model, order: str) -> Arranged:
+    return Arranged(module, order)
+
+
+@functools.lru_cache(maxsize=1)
 def of_probabilities(module: keras.Model, task: str, name: str) -> LogProbabilities:
     if task == "multilabel":
         raise ShapelineError(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from shapeline.errors import ShapelineError, reported_extras
-from shapeline.models import graph_file, ready, weights
+from shapeline.models import axes, graph_file, ready, weights
 from shapeline.models.architectures import build, is_named
 from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
 
@@ -29,6 +29,8 @@ def save(classifier: Classifier, path: str | Path) -> None:
         metadata["task"] = classifier.task
     if classifier.framework in FRAMEWORKS and classifier.outputs != "logits":
         metadata["outputs"] = classifier.outputs
+    if order := axes.order_of(classifier.module):
+        metadata["order"] = order
     if classifier.vocabulary_digest is not None:
         metadata["vocabulary_digest"] = classifier.vocabulary_digest
     arrays = ready.arrays_of(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
@@ -59,6 +61,7 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
     made_by = backend(classifier.framework)
     classifier.outputs = metadata["outputs"]
+    classifier = axes.arranged(classifier, metadata["order"])
     if classifier.outputs == "probabilities":
         classifier.module = made_by.of_probabilities(classifier.module, classifier.task, classifier.architecture)
     weights.check_fit(arrays, made_by.state(classifier.module), str(path), classifier.architecture)

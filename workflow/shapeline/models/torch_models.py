@@ -375,7 +375,24 @@ class LogProbabilities(nn.Module):
         return torch.log(given)
 
 
+class Arranged(nn.Module):
+    """A network that takes rows (n, channels, height, width), given them as it wants them: order "channels_last" or
+    "without_channels"."""
+
+    def __init__(self, network: nn.Module, order: str):
+        super().__init__()
+        self.network, self.order, self.__name__ = network, order, type(network).__name__
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.network(rows.movedim(1, -1) if self.order == "channels_last" else rows[:, 0])
+
+
 @functools.lru_cache(maxsize=1)  # what is calibrated for a network serves its next explanation
+def arranged(module: nn.Module, order: str) -> Arranged:
+    return Arranged(module, order).train(module.training)
+
+
+@functools.lru_cache(maxsize=1)
 def of_probabilities(module: nn.Module, task: str, name: str) -> LogProbabilities:
     return LogProbabilities(module, task).train(module.training)
 

@@ -37,8 +37,8 @@ def write(path: Path, arrays: Arrays, metadata: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Metadata (framework, architecture, classes, sizes, vocabulary_digest, task, outputs), the arrays' digest, and
-    the arrays.
+    """Metadata (framework, architecture, classes, sizes, vocabulary_digest, task, outputs, order), the digest of the
+    arrays, and these.
 
     Raises ShapelineError when the file is missing, not safetensors, or does not say which architecture it holds.
     """
@@ -65,6 +65,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "sizes": json.loads(stored["sizes"]),
         "vocabulary_digest": json.loads(stored.get("vocabulary_digest", "null")),
         "task": json.loads(stored.get("task", '"classification"')),
+        "order": json.loads(stored.get("order", "null")),
         "outputs": json.loads(stored.get("outputs", '"logits"')),
         "digest": stored.get("digest"),  # of the arrays
     }, arrays

@@ -1,5 +1,6 @@
 """A model of one's own as a classifier: torch module, Keras model, predict_proba object or function."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +64,27 @@ def _is_regression(model: Any) -> bool:
     if owner is not model:
         return getattr(model, "__name__", "") == "predict" and classes_of(owner) is None
     return hasattr(model, "predict") and not hasattr(model, "predict_proba") and classes_of(model) is None
+
+
+def check_inputs(model: Any) -> None:
+    """ShapelineError for a network that takes several inputs, with how to write it as a function of one array."""
+    framework, width = framework_of(model), 3
+    if framework == "torch" and inspect.isfunction(getattr(type(model), "forward", None)):
+        arguments = [*inspect.signature(type(model).forward).parameters.values()][1:]
+        count = sum(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in arguments)
+        call = "network(*map(torch.tensor, [{}])).softmax(1).detach().numpy()"
+    elif framework == "tensorflow":
+        shapes = [one.shape[1:] for one in getattr(model, "inputs", None) or ()]
+        count, call = len(shapes), "network.predict([{}], verbose=0)"
+        width = shapes[0][0] if count and len(shapes[0]) == 1 else width
+    else:
+        return
+    if count > 1:
+        parts = f"rows[:, :{width}], rows[:, {width}:]{', ...' * (count > 2)}"
+        raise ShapelineError(
+            f"models: a {type(model).__name__} takes {count} inputs; put their columns side by side in one array, and "
+            f"give a function that splits it, as in lambda rows: {call.format(parts)}"
+        )
 
 
 def _regression(model: Any, framework: str | None) -> Classifier:

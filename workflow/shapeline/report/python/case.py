@@ -135,6 +135,8 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
     tokens = (settled.kind if settled else kind) in TEXT_KINDS
     model, cutter, inputs = taken(model, wanted.tokenizer, inputs)
+    if cutter is None:
+        wrapping.check_inputs(model)
     given = givens.read(
         model, inputs, wanted.background, wanted.reference, tokens, settled, wanted.feature_names, cutter
     )
@@ -179,7 +181,10 @@ def _default_features(given: Given) -> str | dict:
     if given.kind != "image":
         return {"text": "word"}.get(given.kind, "column")
     _, height, width = given.inputs.shape[1:]
-    return "pixel" if height * width <= MOST_PIXELS else {"kind": "patch", "size": -(-max(height, width) // PATCHES)}
+    size = -(-max(height, width) // PATCHES)
+    return (
+        "pixel" if height * width <= MOST_PIXELS else {"kind": "patch", "size": [min(size, height), min(size, width)]}
+    )
 
 
 def _buckets(kind: str | dict, given: Given) -> list[tuple[Features, np.ndarray]]:

@@ -112,7 +112,15 @@ def _overlay(explanation, figures):
         maps.append(np.where(cells < 0, 0.0, surely[cells]))
     names = [f"{explanation.about.instances[place]}: {explanation.target_names[place]}" for place in shown]
     rest = len(explanation) - len(maps)
-    return figures.overlay(explanation.data[: len(maps)], names, maps, explanation.uncertainty is not None, rest)
+    return figures.overlay(_pictures(explanation)[: len(maps)], names, maps, explanation.uncertainty is not None, rest)
+
+
+def _pictures(explanation) -> np.ndarray:
+    """What was explained as (n, channels, height, width), where the channels may be last or missing."""
+    data = np.asarray(explanation.data)
+    if data.ndim == 3:
+        return data[:, None]
+    return data if data.shape[1:] == explanation.about.features[0].cells.shape else np.moveaxis(data, -1, 1)
 
 
 def _pairs(explanation):
@@ -130,7 +138,7 @@ def _pairs(explanation):
     unit = words.VALUES.get(about.value, about.value)
     features = about.features[0]
     if about.kind == "image" and explanation.data is not None and features is not None:
-        image = np.asarray(explanation.data, dtype=float)
+        image = np.asarray(_pictures(explanation), dtype=float)
         image = (image - image.min()) / max(float(image.max() - image.min()), 1e-12)
         return figures.network(image, [title], [features.cells[0]], [own], [both])
     if about.kind == "text":

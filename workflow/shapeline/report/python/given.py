@@ -15,12 +15,12 @@ from shapeline.datasets import table
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import Features
 from shapeline.models import wrapping
+from shapeline.models.axes import arranged
 from shapeline.models.classifier import Classifier
 from shapeline.models.estimators import columns_of
+from shapeline.report.python.layout import Layout, layout_of
 from shapeline.report.python.pieces import Cutter, pieces
 from shapeline.report.python.texts import encode_words, is_row, list_texts
-
-CHANNELS = (1, 2, 3, 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,8 @@ class Given:
     background, reference: rows of the same, where they were given as rows. shown: what was explained: a data frame, an
     array, or the words of each text. instances: what each is called. card: what features and references are made from.
     take: from rows to what a function as the model is given; None: the rows. owners: of texts by a tokenizer, the word
-    of each token. untouched: the rows of a table in their own container, of the columns that the model takes.
+    of each token. untouched: the rows of a table in their own container, of the columns that the model takes. layout:
+    where the channels of an array are.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Given:
     take: Callable[[np.ndarray], Any] | None = None
     owners: np.ndarray | None = None
     untouched: Any = None
+    layout: Layout | None = None
 
     @property
     def spoken(self) -> bool:
@@ -85,10 +87,13 @@ class Given:
                 f"'{wrapped.architecture}' is a network; encode such columns, or give as model a pipeline or function "
                 "that does"
             )
-        if self.take is None:
+        if self.layout is not None and wrapped.framework != "function":
+            return arranged(wrapped, self.layout.order)
+        take = self.take if self.layout is None else self.layout.outward
+        if take is None:
             return wrapped
         if wrapped.framework == "function":
-            return dataclasses.replace(wrapped, module=Taking(wrapped.module, self.take))
+            return dataclasses.replace(wrapped, module=Taking(wrapped.module, take))
         raise ShapelineError(
             f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give the "
             "tokenizer= of a model of transformers, as model a function from a list of texts to probabilities, or "
@@ -160,7 +165,11 @@ def _plain(what: str, given: object) -> Any:
     try:
         array = np.asarray(given)
     except ValueError as error:
-        raise ShapelineError(f"explain: {what}: {error}; give rows of one shape, texts, or a data frame") from error
+        parts = all(hasattr(each, "shape") for each in given)
+        remedy = (
+            "put the inputs of a model side by side in one array, which a function splits" if parts else "give rows"
+        )
+        raise ShapelineError(f"explain: {what}: {error}; {remedy} of one shape, texts, or a data frame") from error
     # numpy makes texts of the numbers beside texts.
     return np.array(given, dtype=object) if array.dtype.kind in "US" and not hasattr(given, "__array__") else array
 
@@ -346,24 +355,17 @@ def _array(
     """Numbers: a table or one row of it, pictures or one of them, token ids, or inputs of one's own features' shape."""
     own = None if wrapping.framework_of(model) is None else np.float32
     inputs = _numbers("inputs", inputs, np.int32 if tokens else own)
-    if features is not None:
-        one = inputs.shape == features.cells.shape
-    else:
-        one = inputs.ndim == 1 or (inputs.ndim == 3 and inputs.shape[0] in CHANNELS)
+    one = inputs.ndim == 1 if features is None else inputs.shape == features.cells.shape
     inputs = inputs[None] if one and inputs.size else inputs
-    if inputs.ndim < 2 or not len(inputs):
+    if inputs.ndim < 2 or not inputs.size:
         raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")
-    if features is None and inputs.ndim == 3:
+    layout = None if features is not None or tokens else layout_of(model, inputs, beside)
+    if layout is None and features is None and inputs.ndim > 2:
         raise ShapelineError(
-            f"explain: inputs have shape {inputs.shape}; give pictures as (n, channels, height, width), grey ones as "
-            "inputs[:, None]"
+            f"explain: inputs have shape {inputs.shape}; give features=, a Features that names the feature of each cell"
         )
+    shown, inputs = inputs, layout.inward(inputs) if layout else inputs
     shape = inputs.shape[1:]
-    if features is None and len(shape) == 3 and shape[0] not in CHANNELS and shape[2] in CHANNELS:
-        raise ShapelineError(
-            f"explain: inputs have shape {inputs.shape}, channels last; give np.moveaxis(inputs, -1, 1), and a model "
-            "that takes channels first"
-        )
     _check_pictures("inputs", inputs)
     kind = "text" if tokens else {1: "table", 3: "image"}.get(len(shape), "array")
     card: dict = {"input_shape": list(shape), **({} if kind == "array" else {"kind": kind})}
@@ -373,22 +375,27 @@ def _array(
     elif feature_names is not None:
         raise ShapelineError("explain: feature_names: are of the columns of a table; leave them out")
     background, reference = (
-        _rows_like(what, rows, inputs, np.int32 if tokens else own)
+        _rows_like(what, rows, inputs, np.int32 if tokens else own, layout)
         for what, rows in zip(("background", "reference"), beside, strict=True)
     )
-    return Given(kind, inputs, inputs, range(len(inputs)), card, background, reference)
+    shown = shown[None] if len(shown) != len(inputs) else shown
+    return Given(kind, inputs, shown, range(len(inputs)), card, background, reference, layout=layout)
 
 
-def _rows_like(what: str, rows: Any, inputs: np.ndarray, dtype: type | None) -> np.ndarray | None:
+def _rows_like(
+    what: str, rows: Any, inputs: np.ndarray, dtype: type | None, layout: Layout | None
+) -> np.ndarray | None:
     """Rows of the inputs' shape, (m, *input shape), from one of them or several; what: the argument; dtype: as of
-    `_numbers`."""
+    `_numbers`; layout: of the inputs."""
     if rows is None:
         return None
     shape = inputs.shape[1:]
-    rows = _numbers(what, rows, dtype)
+    given = rows = _numbers(what, rows, dtype)
+    if layout is not None and 2 <= rows.ndim <= 4:
+        rows = layout.inward(rows)
     rows = rows[None] if rows.shape == shape else rows
     if rows.shape[1:] != shape or not len(rows):
-        raise ShapelineError(f"explain: the {what} has shape {rows.shape}; one input has shape {shape}")
+        raise ShapelineError(f"explain: the {what} has shape {given.shape}; one input has shape {shape}")
     _check_pictures(what, rows)
     return rows
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.datasets.table_file import class_name
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.metrics.origin import TOLERANCE
 from shapeline.models.classifier import Classifier
 from shapeline.models.estimators import behind, classes_of
@@ -134,7 +134,7 @@ def _first_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> int | No
 
 def fails(classifier: Classifier, inputs: np.ndarray, what: str, error: Exception, row: int | None) -> ShapelineError:
     """The error of a model that fails on rows."""
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    reason = first_line(error)
     if isinstance(error, KeyError):
         reason = f"there is no {reason}"
     where = f"{what} of shape {inputs.shape}" if row is None else f"row {row} (from 0) of the {what}"

@@ -1,0 +1,54 @@
+"""The order of the axes in which a model takes pictures, and a network that is given them in this order."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from shapeline.errors import first_line
+from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
+
+COUNTS = (5, 7)  # rows that a model is tried on: it must answer for each, however many there are
+# The rows that a model takes, of rows (n, channels, height, width).
+ORDERS = {
+    "channels_first": lambda rows: rows,
+    "without_channels": lambda rows: rows[:, 0],
+    "channels_last": lambda rows: np.moveaxis(rows, 1, -1),
+}
+
+
+def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:
+    """Return why a model gives no answer for each of some rows in an order; None where it does."""
+    for count in COUNTS:
+        given = np.ascontiguousarray(ORDERS[order](np.resize(rows, (count, *rows.shape[1:]))))
+        try:
+            if classifier.framework == "function":
+                said = np.asarray(classifier.module(given))
+            else:
+                said = backend(classifier.framework).outputs(classifier.module, given)
+        except Exception as error:  # noqa: BLE001 (whatever a model raises, it does not take such rows)
+            return first_line(error)
+        if said is None or said.ndim == 0 or len(said) != count:
+            return f"it does not give an answer for each of {count} rows"
+    return None
+
+
+def arranged(classifier: Classifier, order: str | None) -> Classifier:
+    """Return a network as one of rows (n, channels, height, width)."""
+    if order in (None, "channels_first"):
+        return classifier
+    return replace(classifier, module=backend(classifier.framework).arranged(classifier.module, order))
+
+
+def fitted(classifier: Classifier, shape: tuple[int, ...]) -> Classifier:
+    """Return a network of one's own that takes rows of a dataset's shape, pictures in whatever order it wants them."""
+    if classifier.framework not in FRAMEWORKS or len(shape) != 3:
+        return classifier
+    rows = np.random.default_rng(0).random((1, *shape), dtype=np.float32)
+    orders = [order for order in ORDERS if order != "without_channels" or shape[0] == 1]
+    fitting = (order for order in orders if failure(classifier, rows, order) is None)
+    return arranged(classifier, next(fitting, None))
+
+
+def order_of(module: object) -> str | None:
+    """Return the order of a module that `arranged` made, or of the one in it."""
+    return getattr(module, "order", None) or getattr(getattr(module, "network", None), "order", None)
