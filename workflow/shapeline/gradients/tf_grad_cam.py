@@ -9,6 +9,7 @@ import numpy as np
 from shapeline.engine.question import Question
 from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
 from shapeline.models.classifier import Classifier
+from shapeline.models.keras_models import iterate_layers
 from shapeline.models.tensorflow_setup import keras, tf
 
 
@@ -32,7 +33,7 @@ def grad_cam(
     if hasattr(model.module, "parts"):
         layers = model.module.parts()
     else:
-        layers = {part.name: part for part in model.module._flatten_layers(include_self=False)}
+        layers = {part.name: part for part in iterate_layers(model.module)}
     convolutions = [name for name, part in layers.items() if isinstance(part, keras.layers.Conv2D)]
     layer = checked_layer(model, inputs, layer, layers, convolutions)
     step = _step(model, layer, layers[layer], inputs.shape[1:])

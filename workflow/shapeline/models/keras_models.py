@@ -22,6 +22,20 @@ from shapeline.errors import ShapelineError
 from shapeline.models.classifier import not_predictions
 
 
+def iterate_layers(part: layers.Layer) -> Iterator[layers.Layer]:
+    """Yield all layers inside a model or layer, at any depth, each once."""
+    seen, stack = {id(part)}, [part]
+    while stack:
+        owner = stack.pop()
+        values = [*getattr(owner, "layers", ()), *vars(owner).values()]
+        nested = [item for value in values for item in (value if isinstance(value, list | tuple) else [value])]
+        found = [layer for layer in nested if isinstance(layer, layers.Layer) and id(layer) not in seen]
+        for layer in {id(layer): layer for layer in found}.values():
+            seen.add(id(layer))
+            yield layer
+        stack += found
+
+
 class Flatten(layers.Layer):
     """Flatten maps (n, ..., channels) in torch's order, channels first, so that the dense weights are torch's."""
 

@@ -36,7 +36,7 @@ class Trainer:
         self.classifier, self.inputs, self.labels = classifier, inputs, labels
         self.module = module = classifier.module
         self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression
-        for layer in module._flatten_layers():
+        for layer in keras_models.iterate_layers(module):
             if isinstance(layer, keras_models.Rescale):
                 layer.set_from(labels[:, None])
             elif isinstance(layer, keras_models.Standardize):

@@ -3,6 +3,8 @@
 import contextlib
 import importlib.util
 import io
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -53,10 +55,13 @@ def tracing(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silent():
-    """Without the whole graph on the standard output where an export fails: torch 2.13 turns its log on by mistake."""
-    log = torch._C._jit_onnx_log
-    torch._C._jit_onnx_log = lambda *_: None
+    """Discard the standard output: torch 2.13 writes the whole graph there, from C++, where an export fails."""
+    sys.stdout.flush()
+    output = os.dup(1)
     try:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 1)
         yield
     finally:
-        torch._C._jit_onnx_log = log
+        os.dup2(output, 1)
+        os.close(output)

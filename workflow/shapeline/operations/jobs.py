@@ -1,6 +1,5 @@
 """The plumbing of a job: its log, its progress line, its device, and an end when Snakemake dies."""
 
-import _thread
 import contextlib
 import faulthandler
 import logging
@@ -216,7 +215,7 @@ def _watch_parents() -> None:
         while all(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in above):
             time.sleep(1)
         log.error("Snakemake is gone: stopping")
-        _thread.interrupt_main()  # lets temporary files be removed
+        os.kill(os.getpid(), signal.SIGINT)  # lets temporary files be removed
         time.sleep(5)
         os._exit(1)
 

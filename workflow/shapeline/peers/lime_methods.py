@@ -1,5 +1,7 @@
 """lime's explainers of texts and images; see games for what they are asked about."""
 
+import contextlib
+import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +14,6 @@ from shapeline.peers.games import BATCH, Asked, Game, explained
 Scored = tuple[np.ndarray, np.ndarray]
 ABSENT = "ABSENT"
 
-lime_image.tqdm = iter  # its progress bar, which has no switch, would fill the log
 
 
 def text(
@@ -62,17 +63,18 @@ def image(
         def of_images(images: np.ndarray) -> np.ndarray:
             return game(images[..., 0].reshape(len(images), -1)[:, corners])[:, None]
 
-        explanation = explainer.explain_instance(
-            np.ones((*segments.shape, 3), np.uint8),
-            of_images,
-            labels=(0,),
-            top_labels=None,
-            hide_color=0,
-            num_features=game.d,
-            num_samples=budget,
-            batch_size=BATCH,
-            segmentation_fn=lambda _: segments,
-        )
+        with contextlib.redirect_stderr(io.StringIO()):  # its progress bar has no switch
+            explanation = explainer.explain_instance(
+                np.ones((*segments.shape, 3), np.uint8),
+                of_images,
+                labels=(0,),
+                top_labels=None,
+                hide_color=0,
+                num_features=game.d,
+                num_samples=budget,
+                batch_size=BATCH,
+                segmentation_fn=lambda _: segments,
+            )
         return _scores(explanation.local_exp[0], game.d)
 
     asked = Asked(question, inputs, targets, instances, seed, budget)

@@ -1,24 +1,19 @@
 """Elements of a page: tables, notes, headings, figures."""
 
 import base64
-import functools
 import html
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-import numpy as np
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib import rcParams
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from PIL import Image, ImageChops
+from matplotlib.textpath import TextPath
 
-from shapeline.report import svg
 from shapeline.report.html import HTML
 from shapeline.report.styling import DOTS_PER_INCH, PIXELS_PER_INCH, styled
 
-SEEN = 16  # of 255: what two shades may be apart before anyone sees it
 DIGITS = re.compile(rb"(\.\d\d)\d+")
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
 
@@ -93,65 +88,28 @@ def figure(
 
 
 def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> bytes:
-    """A figure as SVG, without what nobody sees: digits beyond a hundredth of a point, names of groups, indents."""
-    told = {} if numbers is None else {"Description": numbers.to_csv(index=False, float_format="%.6g")}
-    head, metadata, body = svg.written(drawing, {"Date": None, **told}).partition(b"</metadata>")
-    body = re.sub(rb'(?<= d=")[^"]*|(?<= [xy]=")[^"]*', lambda place: DIGITS.sub(rb"\1", place[0]), body)
-    return head + metadata + re.sub(rb'\n +|(?<=<g) id="[^"]*"', lambda part: part[0][:1].strip(b" "), body)
+    """Return a figure as SVG, with coordinates to a hundredth of a point: more digits make pages larger, not finer."""
+    described = {} if numbers is None else {"Description": numbers.to_csv(index=False, float_format="%.6g")}
+    buffer = io.BytesIO()
+    drawing.savefig(buffer, format="svg", metadata={"Date": None, **described})
+    head, metadata, body = buffer.getvalue().partition(b"</metadata>")
+    return head + metadata + re.sub(rb'(?<= d=")[^"]*|(?<= [xy]=")[^"]*', lambda part: DIGITS.sub(rb"\1", part[0]), body)
 
 
 def _pixels(drawing: Figure) -> bytes:
-    """A figure as PNG, without the transparency that `savefig` would keep."""
-    drawing.set_dpi(DOTS_PER_INCH)
-    canvas = FigureCanvasAgg(drawing)
-    canvas.draw()
+    """Return a figure as PNG."""
     buffer = io.BytesIO()
-    # At the highest level a picture takes four times as long to write, for an eighth of its bytes.
-    _of_few_colours(np.asarray(canvas.buffer_rgba())).save(buffer, "png", compress_level=7)
+    drawing.savefig(buffer, format="png", dpi=DOTS_PER_INCH)
     return buffer.getvalue()
 
 
-def _of_few_colours(drawn: np.ndarray) -> Image.Image:
-    """An opaque picture (height, width, 4), of 256 colours where nobody sees it, which halves a page.
-
-    They are chosen among the colours that it has, a thousand as a rule, and not pixel by pixel, of which it has
-    millions: the same ones in a fifth of the time.
-    """
-    colour = drawn.view("<u4")[..., 0] & 0xFFFFFF
-    there = np.zeros(1 << 24, bool)
-    there[colour] = True
-    every = np.flatnonzero(there).astype("<u4")
-    apart = Image.fromarray(every.view(np.uint8).reshape(1, -1, 4)).convert("RGB")
-    # The colours that lie farthest apart: those of small parts too, which the usual choice merges, in half the time.
-    few = apart.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    if max(most for _, most in ImageChops.difference(few.convert("RGB"), apart).getextrema()) > SEEN:
-        return Image.fromarray(drawn).convert("RGB")
-    places, number = np.asarray(few)[0], there.view(np.uint8)
-    number[every] = places
-    picture = Image.fromarray(number[colour])
-    picture.putpalette(few.getpalette()[: 3 * (int(places.max()) + 1)])  # behind it is whatever the memory held
-    return picture
-
-
-@functools.cache
-def _measuring(dpi: float) -> Callable:
-    """What measures texts for a layout, once for all figures."""
-    return functools.cache(RendererAgg(1, 1, dpi).get_text_width_height_descent)
-
-
 def width_of(text: str) -> float:
-    """How wide a line of text is in the current style (inches)."""
-    return _measuring(PIXELS_PER_INCH)(text, FontProperties(), False)[0] / PIXELS_PER_INCH
+    """Return the width of a line of text in the current style (inches)."""
+    return TextPath((0, 0), text, size=rcParams["font.size"]).get_extents().width / 72
 
 
 def lay_out(drawing: Figure) -> None:
-    """Fix the places of a figure's parts; left to `savefig` a layout, one that does nothing too, has it draw twice."""
-    renderer = FigureCanvasAgg(drawing).get_renderer()  # or every look at a text's extent would set up one anew
-    renderer.get_text_width_height_descent = _measuring(renderer.dpi)
+    """Fix the places of a figure's parts."""
     if (engine := drawing.get_layout_engine()) is not None:
         engine.execute(drawing)
         drawing.set_layout_engine(None)
-    for axes in drawing.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if not axis.get_label_text():  # whose place every draw would look for among the names of the ticks
-                axis.set_label_coords(0, 0)
