@@ -1,6 +1,5 @@
 """Figures and tables of a report, on a small invented result folder in the formats of the real one."""
 
-import base64
 import dataclasses
 import io
 import json
@@ -448,14 +447,6 @@ def test_many_curves_leave_room_for_the_bands_that_they_do_not_draw(results):
     assert low <= masking["low"].min() and masking["high"].max() <= high
 
 
-def test_no_draw_looks_for_the_place_of_a_label_or_title_that_needs_none(results, monkeypatch):
-    figure = curve_panels(results.metrics["log_odds"], styling.styles_of(results))
-    asked = []
-    for name in ("_get_tick_boxes_siblings", "get_tightbbox"):
-        monkeypatch.setattr(matplotlib.axis.Axis, name, lambda axis, *_, **__: asked.append(axis) or ([], []))
-    assert elements.figure(figure, "panels") is not None and not asked
-
-
 def test_curve_panels_give_every_label_its_own(results):
     figure = drawn(curve_panels(results.metrics["log_odds"], styling.styles_of(results)))
     panels = [axes for axes in figure.axes if axes.get_visible()]
@@ -656,31 +647,6 @@ def test_intervals_say_what_they_hold_fixed(results):
     repeated = pd.concat([frame.assign(repeat=repeat) for repeat in range(3)])
     more = dataclasses.replace(results, scores={"kernel_shap": repeated})
     assert "the mean over 3 draws of its instance" in common.interval_note(more).data
-
-
-@pytest.mark.parametrize("shades, mode", [(10, "P"), (1 << 24, "RGB")])
-def test_a_picture_of_few_colours_is_stored_as_such_and_looks_the_same(shades, mode):
-    cells = np.random.default_rng(0).integers(0, shades, (80, 80)) * ((1 << 24) // shades)
-    pixels = (cells[..., None] >> np.array([16, 8, 0]) & 255).astype(np.uint8)
-    drawing = Figure(figsize=(2, 2))
-    drawing.add_axes((0, 0, 1, 1)).imshow(pixels, interpolation="nearest")
-    page = elements.figure(drawing, "noise", vector=False).data
-    stored = Image.open(io.BytesIO(base64.b64decode(re.search('base64,([^"]+)', page)[1])))
-    drawing.canvas.draw()
-    drawn = np.asarray(drawing.canvas.buffer_rgba())[..., :3]
-    assert stored.mode == mode and np.abs(np.asarray(stored.convert("RGB"), int) - drawn).max() <= elements.SEEN
-
-
-def test_a_small_picture_of_other_colours_beside_a_large_one_is_stored_in_few_colours():
-    """As a photograph beside many maps of scores; by the colours of most pixels alone it would need all."""
-    up, across = np.mgrid[:400, :400] / 400
-    maps = np.stack([np.ones_like(up), 1 - up, 1 - up], axis=2)
-    maps[:40, :40] = np.stack([across, up, 1 - across], axis=2)[::10, ::10]
-    drawing = Figure(figsize=(2, 2))
-    drawing.add_axes((0, 0, 1, 1)).imshow(maps, interpolation="nearest")
-    page = elements.figure(drawing, "maps", vector=False).data
-    stored = Image.open(io.BytesIO(base64.b64decode(re.search('base64,([^"]+)', page)[1])))
-    assert stored.mode == "P"
 
 
 def test_figures_are_pictures_with_a_description(results):

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shapeline.operations import warm
-from tests.fixtures import warm_server
+from shapeline.fork_server import server as fork_server
+from tests.fixtures import fork_server_program
 
 BIN = Path(sys.executable).parent
 
@@ -56,12 +56,12 @@ atexit.register(note)
 
 
 @functools.cache
-def warm_door() -> str:
-    """Where the server that forks Snakemake and its jobs is asked; started once in each process of tests."""
+def server_folder() -> str:
+    """Return the folder of the sockets of a server that forks Snakemake and its jobs; one per process of tests."""
     folder = tempfile.mkdtemp(prefix="shapeline-")
     # Which ends with this process, when its input does.
-    warm_door.server = warm.server(folder, program=warm_server.__file__, stdout=subprocess.PIPE)
-    assert warm_door.server.stdout.readline() == b"ready\n"
+    server_folder.server = fork_server.launch(folder, program=fork_server_program.__file__, stdout=subprocess.PIPE)
+    assert server_folder.server.stdout.readline() == b"ready\n"
     return folder
 
 
@@ -77,8 +77,10 @@ class Checkout:
         """Run Snakemake; it and its jobs are forks that have their libraries unless `cold`, which starts each anew."""
         cold = cold or sys.platform != "linux"
         environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **options.pop("env", {})}
-        environment |= {warm.DOOR: ""} if cold else {warm.DOOR: warm_door(), "OMP_NUM_THREADS": "1"}
-        words = [] if cold else [*warm.command("snakemake"), sys.executable]
+        environment |= (
+            {fork_server.SOCKETS: ""} if cold else {fork_server.SOCKETS: server_folder(), "OMP_NUM_THREADS": "1"}
+        )
+        words = [] if cold else [*fork_server.command("snakemake"), sys.executable]
         done = subprocess.run(
             [*words, BIN / "snakemake", *arguments],
             cwd=self.path,

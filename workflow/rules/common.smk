@@ -6,11 +6,11 @@ import sys
 from shapeline.config.validation import check_frameworks, load
 from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
+from shapeline.fork_server import server as fork_server
 from shapeline.metrics.registry import METRICS
 from shapeline.operations import (
     prune,
     messages,
-    warm,
 )
 from shapeline.operations.devices import visible_devices
 from shapeline.operations.interpreter import (
@@ -99,7 +99,7 @@ onstart:
         # A job that takes a GPU hides the others from itself before its libraries are imported.
         if not (GPU and visible_devices()):
             jobs_to_run = len([*workflow.dag.needrun_jobs()])
-            shell.prefix(warm.start(jobs_to_run))
+            shell.prefix(fork_server.start(jobs_to_run))
 
 
 onsuccess:

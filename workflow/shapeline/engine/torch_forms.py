@@ -35,7 +35,7 @@ def prepare(model: Classifier, form: Form, rows: np.ndarray) -> Callable[[torch.
     kept = _PREPARED.setdefault(module, {})
     key = (form.name, rows.shape[1:])
     state = tuple(
-        (tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version)
+        (tensor.data_ptr(), 0 if tensor.is_inference() else getattr(tensor, "_version", object()))
         for tensor in (*module.parameters(), *module.buffers())
     )
     if key not in kept or kept[key][0] != state:

@@ -1,5 +1,6 @@
 """The one interface every model is used through, whatever framework made it."""
 
+import contextlib
 import importlib
 import math
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.memory import halved
 from shapeline.models.frameworks import avoid_triton_crash
 from shapeline.models.outputs import ROWS, are_of_several_labels, detect
@@ -106,10 +107,14 @@ class Classifier:
         made_by = backend(self.framework)
         if isinstance(self.module, made_by.LogProbabilities) or not len(inputs):
             return
-        if self.outputs is None:
-            self.outputs = halved(
-                self, ROWS, lambda rows: detect(made_by, self.module, inputs, self.architecture, rows)
-            )
+        # Inputs for which memory runs out fail by themselves later; others show what the network gives.
+        for start in range(len(inputs)) if self.outputs is None else ():
+            shown = inputs[start : start + ROWS]
+            with contextlib.suppress(MethodFailure):
+                self.outputs = halved(
+                    self, ROWS, lambda rows, shown=shown: detect(made_by, self.module, shown, self.architecture, rows)
+                )
+                break
         if self.outputs == "probabilities":
             if self.task == TASK and are_of_several_labels(made_by, self.module, inputs):
                 self.task = "multilabel"

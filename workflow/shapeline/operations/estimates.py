@@ -33,7 +33,7 @@ from shapeline.plan import code, paths, runs
 OWN_RATE = 5_000  # of a model of the user's own: a guess
 BACKWARD = 3  # a gradient takes as long as so many evaluations, and so does a step of training
 POINTS = 3e8  # labelled points x columns that a core goes through in a second
-JOB_SECONDS = {"torch": 1.0, "tensorflow": 1.5}  # start of a job by operations/warm.py, and its data
+JOB_SECONDS = {"torch": 1.0, "tensorflow": 1.5}  # start of a job by fork_server/server.py, and its data
 REPORT_SECONDS = 12.0
 MUCH_MEMORY = 1e9  # bytes of a job's design, from which on they are told
 DENSE = 2.3  # times the bytes of a dense readout that are in use at once, measured at d = 2,500 and 4d

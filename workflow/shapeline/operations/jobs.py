@@ -17,8 +17,8 @@ import psutil
 
 from shapeline import files
 from shapeline.errors import ShapelineError, describe_missing, is_installed
+from shapeline.fork_server import server as fork_server
 from shapeline.memory import keep_freed_memory, ran_out
-from shapeline.operations import warm
 from shapeline.operations.devices import acquire_device, usable_device, visible_devices
 from shapeline.operations.job_logs import CAUSE, ERRORS_ARE_REPORTED
 
@@ -29,9 +29,9 @@ CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on i
 def start(snakemake, libraries: str = "") -> str:
     """Set up log, errors and parent watch for a script; returns the device to use, "cpu" or "cuda".
 
-    libraries: what the script imports, by its name in `warm.LIBRARIES`; by default its model's framework.
+    libraries: what the script imports, by its name in `fork_server.LIBRARIES`; by default its model's framework.
     """
-    warm.move(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
+    fork_server.move(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
     path = Path(snakemake.log[0])
     path.parent.mkdir(parents=True, exist_ok=True)
     name = " ".join([snakemake.rule, *filter(None, map(str, snakemake.wildcards))])

@@ -15,7 +15,6 @@ Scored = tuple[np.ndarray, np.ndarray]
 ABSENT = "ABSENT"
 
 
-
 def text(
     question: Question,
     inputs: np.ndarray,

@@ -110,7 +110,7 @@ def job_framework(config: Config, model: str | None) -> str:
 
 
 def job_libraries(config: Config, model: str | None) -> str:
-    """What those jobs import, by its name in operations/warm.py."""
+    """What those jobs import, by its name in fork_server/server.py."""
     entry = config.models[model] if model else None
     if entry and ready_kinds.kind_of(entry.source, entry.framework) == "folder":
         return "transformers"

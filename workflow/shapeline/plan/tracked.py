@@ -22,7 +22,7 @@ PLACES = tuple((PACKAGE / place).resolve() for place in ("../..", "../../../../s
 # digest has what decides its own numbers. A refusal (fits) stops a job, what a file says of how it was made
 # (provenance) is for people to read, and rows come back from their store as they were.
 UNTRACKED = {
-    *("config", "operations", "plan"),
+    *("config", "fork_server", "operations", "plan"),
     *("errors.py", "files.py", "lazy.py"),
     *("methods/registry.py", "methods/parameters.py", "methods/own.py", "metrics/registry.py"),
     *("datasets/registry.py", "datasets/fits.py", "models/registry.py"),

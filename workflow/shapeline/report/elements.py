@@ -93,7 +93,9 @@ def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> bytes:
     buffer = io.BytesIO()
     drawing.savefig(buffer, format="svg", metadata={"Date": None, **described})
     head, metadata, body = buffer.getvalue().partition(b"</metadata>")
-    return head + metadata + re.sub(rb'(?<= d=")[^"]*|(?<= [xy]=")[^"]*', lambda part: DIGITS.sub(rb"\1", part[0]), body)
+    return (
+        head + metadata + re.sub(rb'(?<= d=")[^"]*|(?<= [xy]=")[^"]*', lambda part: DIGITS.sub(rb"\1", part[0]), body)
+    )
 
 
 def _pixels(drawing: Figure) -> bytes:

@@ -1,5 +1,5 @@
 """What the first page of a process sets up in its libraries (fonts, grammars, templates), done as this is imported: by
-the warm server, once for all pages, a quarter of a second of each."""
+the fork server, once for all pages, a quarter of a second of each."""
 
 import nbformat
 from matplotlib.figure import Figure

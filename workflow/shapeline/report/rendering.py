@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shapeline import files
 from shapeline.errors import ShapelineError
-from shapeline.operations import warm
+from shapeline.fork_server import server as fork_server
 from shapeline.report import colours
 
 KERNEL = "shapeline"
@@ -130,7 +130,7 @@ def _kernel() -> Iterator[tuple[str, dict[str, str]]]:
         launch = Path(folder, "launch.py")
         launch.write_text(LAUNCH, encoding="utf-8")
         description = {
-            "argv": [*warm.command("report"), sys.executable, str(launch), "-f", "{connection_file}"],
+            "argv": [*fork_server.command("report"), sys.executable, str(launch), "-f", "{connection_file}"],
             "display_name": "Shapeline",
             "language": "python",
             "env": {

@@ -1,4 +1,4 @@
-"""Jobs that are forks of a warm server: the same as if each had started by itself."""
+"""Jobs that are forks of the server: the same as if each had started as a process of its own."""
 
 import contextlib
 import json
@@ -17,7 +17,9 @@ import psutil
 import pytest
 
 from shapeline.config.types import Model
-from shapeline.operations import ask, jobs, warm
+from shapeline.fork_server import client
+from shapeline.fork_server import server as fork_server
+from shapeline.operations import jobs
 from shapeline.plan import code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server needs Linux")
@@ -28,7 +30,7 @@ def server():
     folder = tempfile.mkdtemp(prefix="shapeline-")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-        process = warm.server(folder, stdout=subprocess.PIPE)
+        process = fork_server.launch(folder, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     yield folder, process
     process.stdin.close()
@@ -42,8 +44,8 @@ def program(server, tmp_path):
 
     def run(code: str, *words: str, wait: bool = True, python: str = sys.executable, **environment: str):
         file.write_text(code)
-        command = [*warm.command(), python, str(file), *words]
-        told = {**os.environ, "OMP_NUM_THREADS": "1", warm.DOOR: server[0], **environment}
+        command = [*fork_server.command(), python, str(file), *words]
+        told = {**os.environ, "OMP_NUM_THREADS": "1", fork_server.SOCKETS: server[0], **environment}
         options = {"cwd": tmp_path, "env": told, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.run(command, input="said", **options) if wait else subprocess.Popen(command, **options)
 
@@ -57,7 +59,7 @@ PARENT = "import os; print(os.getppid())"
 def own_server():
     """As a run starts one."""
     folder = tempfile.mkdtemp(prefix="shapeline-")
-    process = warm.server(folder, own=True, stdout=subprocess.PIPE)
+    process = fork_server.launch(folder, with_package=True, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     yield folder
     process.stdin.close()
@@ -67,20 +69,20 @@ def own_server():
 @pytest.mark.parametrize("kind", ["", "report"])
 def test_a_run_has_a_server_with_the_package_and_no_other_library_with_it(program, own_server, kind):
     """A score file names the packages that were imported: with one more it would name what its job never used."""
-    root = str(Path(warm.__file__).parents[2])
+    root, modules = str(Path(fork_server.__file__).parents[2]), fork_server.PACKAGE_MODULES[kind or fork_server.BASE]
     code = f"""
 import json, sys
 if sys.argv[1]:
     sys.path.insert(0, {root!r})
-    from shapeline.operations import warm
-    warm.move(sys.argv[1])
-own = [sys.modules[name].__file__ for name in {warm.OWN[kind or warm.BASE]!r} if name in sys.modules]
+    from shapeline.fork_server import server as fork_server
+    fork_server.move(sys.argv[1])
+own = [sys.modules[name].__file__ for name in {modules!r} if name in sys.modules]
 from shapeline.operations.versions import imported
 print(json.dumps([own, [*imported()]]))
 """
-    without, served = (program(code, kind, PYTHONPATH=root, **more) for more in ({}, {warm.DOOR: own_server}))
+    without, served = (program(code, kind, PYTHONPATH=root, **more) for more in ({}, {fork_server.SOCKETS: own_server}))
     own, libraries = json.loads(served.stdout)
-    assert len(own) == len(warm.OWN[kind or warm.BASE]) and all(file.startswith(f"{root}/") for file in own)
+    assert len(own) == len(modules) and all(file.startswith(f"{root}/") for file in own)
     assert json.loads(without.stdout) == [[], libraries]
 
 
@@ -148,7 +150,9 @@ time.sleep(60)
     assert asked.wait(10) == 5
 
 
-@pytest.mark.parametrize("environment", [{warm.DOOR: ""}, {warm.DOOR: "/nowhere"}, {"OMP_NUM_THREADS": "2"}])
+@pytest.mark.parametrize(
+    "environment", [{fork_server.SOCKETS: ""}, {fork_server.SOCKETS: "/nowhere"}, {"OMP_NUM_THREADS": "2"}]
+)
 def test_where_no_server_answers_the_program_runs_by_itself(program, server, environment):
     done = program(PARENT, **environment)
     assert done.returncode == 0 and int(done.stdout) == os.getpid()
@@ -159,26 +163,24 @@ def test_another_interpreter_is_not_the_servers(program, server, tmp_path):
     assert int(program(PARENT, python=str(tmp_path / "python")).stdout) == os.getpid()
 
 
-def test_what_stands_before_a_job_starts_at_once_and_speaks_to_this_server():
-    """Half of its hundredth of a second was `socket` and `json`, and this file compiled anew for each job."""
-    code = f"import sys; before = {{*sys.modules}}; sys.path.insert(0, {os.path.dirname(ask.__file__)!r}); import ask"
-    told = "print(*sorted({*sys.modules} - before))"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"{code}; {told}"], capture_output=True, text=True)
-    assert {"ask", "os", "_socket"} <= {*done.stdout.split()} and not {*done.stdout.split()} & {
-        "socket",
-        "json",
-        "enum",
-    }
-    assert (ask.DOOR, ask.MOST) == (warm.DOOR, warm.MOST)
+def test_the_client_imports_nothing_large():
+    """It runs once per job."""
+    folder = os.path.dirname(client.__file__)
+    code = f"import sys; before = {{*sys.modules}}; sys.path.insert(0, {folder!r}); import client"
+    show = "print(*sorted({*sys.modules} - before))"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"{code}; {show}"], capture_output=True, text=True)
+    modules = {*done.stdout.split()}
+    assert {"client", "os", "socket"} <= modules and not modules & {"json", "subprocess", "typing", "shapeline"}
+    assert (client.SOCKETS, client.MAX_REQUEST_BYTES) == (fork_server.SOCKETS, fork_server.MAX_REQUEST_BYTES)
 
 
 def test_a_job_moves_to_the_server_with_its_libraries(program, server):
     code = f"""
 import sys
-sys.path.insert(0, {str(Path(warm.__file__).parents[2])!r})
-from shapeline.operations import warm
+sys.path.insert(0, {str(Path(fork_server.__file__).parents[2])!r})
+from shapeline.fork_server import server as fork_server
 before = "torch" in sys.modules
-warm.move(sys.argv[1])
+fork_server.move(sys.argv[1])
 print(before, "torch" in sys.modules, "tensorflow" in sys.modules)
 sys.exit(4)
 """
@@ -216,24 +218,24 @@ def test_a_training_moves_to_the_server_of_its_libraries(monkeypatch, root, entr
 
 
 def test_no_server_is_started_for_a_few_jobs(monkeypatch):
-    monkeypatch.delenv(warm.DOOR, raising=False)
-    assert warm.start(warm.FEWEST - 1) == "" and warm.DOOR not in os.environ
-    monkeypatch.setenv(warm.DOOR, "")
-    assert warm.start(1000) == ""
+    monkeypatch.delenv(fork_server.SOCKETS, raising=False)
+    assert fork_server.start(fork_server.MIN_JOBS - 1) == "" and fork_server.SOCKETS not in os.environ
+    monkeypatch.setenv(fork_server.SOCKETS, "")
+    assert fork_server.start(1000) == ""
 
 
 def test_the_server_ends_with_who_started_it(tmp_path):
     code = f"""
 import os, sys, time
-sys.path.insert(0, {str(Path(warm.__file__).parents[2])!r})
-from shapeline.operations import warm
-print(warm.start(100), flush=True)
-print(os.environ[warm.DOOR], warm.start.server.pid, flush=True)
+sys.path.insert(0, {str(Path(fork_server.__file__).parents[2])!r})
+from shapeline.fork_server import server as fork_server
+print(fork_server.start(100), flush=True)
+print(os.environ[fork_server.SOCKETS], fork_server.start.server.pid, flush=True)
 time.sleep(60)
 """
-    environment = {name: value for name, value in os.environ.items() if name != warm.DOOR}
+    environment = {name: value for name, value in os.environ.items() if name != fork_server.SOCKETS}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline().strip() == shlex.join(warm.command())
+    assert process.stdout.readline().strip() == shlex.join(fork_server.command())
     folder, server = process.stdout.readline().split()
     while not os.listdir(folder):
         time.sleep(0.05)
@@ -247,21 +249,22 @@ time.sleep(60)
 
 def test_a_server_that_nobody_asks_ends_and_who_asks_later_has_another(program):
     """TensorFlow's holds 600 MB, all through a run of which a minute needs it."""
-    folder, root = tempfile.mkdtemp(prefix="shapeline-"), str(Path(warm.__file__).parents[2])
-    short = f"import sys; sys.path.insert(0, {root!r}); from shapeline.operations import warm; warm.IDLE = 0.5"
-    words = [sys.executable, "-c", f"{short}; warm.run(**warm.serve({folder!r}, {root!r}))"]
+    folder, root = tempfile.mkdtemp(prefix="shapeline-"), str(Path(fork_server.__file__).parents[2])
+    short = f"import sys; sys.path.insert(0, {root!r}); from shapeline.fork_server import server as fork_server"
+    short += "; fork_server.MAX_IDLE_SECONDS = 0.5"
+    words = [sys.executable, "-c", f"{short}; fork_server.run(**fork_server.serve({folder!r}, {root!r}))"]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     code = f"""
 import os, sys
 sys.path.insert(0, {root!r})
-from shapeline.operations import warm
-warm.move("onnx")
+from shapeline.fork_server import server as fork_server
+fork_server.move("onnx")
 print(os.getppid(), "onnxruntime" in sys.modules)
 """
     pids = []
     for _ in range(2):
-        told = program(code, **{warm.DOOR: folder}).stdout.split()
+        told = program(code, **{fork_server.SOCKETS: folder}).stdout.split()
         assert told[1] == "True"
         pids.append(int(told[0]))
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -283,6 +286,6 @@ def test_a_folder_of_transformers_has_its_libraries_and_no_network(server):
     )
     kinds = [code.job_libraries(config, name) for name in (*config.models, None)]
     assert kinds == ["transformers", "torch", "tensorflow", "skops", "base", "torch"]
-    assert {*kinds} <= {*warm.LIBRARIES}
+    assert {*kinds} <= {*fork_server.LIBRARIES}
     # What is imported there was told so before: huggingface_hub reads it once.
     assert psutil.Process(server[1].pid).environ()["HF_HUB_OFFLINE"] == "1"
