@@ -202,6 +202,12 @@ def test_how_a_file_is_written_is_detected(content, keys, tmp_path, default, mon
     assert "out" in data.card["classes"]
 
 
+def test_a_nullable_column_does_not_count_the_rows(tmp_path):
+    codes = pd.array([1, None] * 20, dtype="Int64")
+    pd.DataFrame({"a": RNG.normal(size=40), "k": codes, "y": ["in", "out"] * 20}).to_parquet(tmp_path / "d.parquet")
+    assert "columns" not in yaml.safe_load(starting.configuration(tmp_path / "d.parquet"))["datasets"]["mine"]
+
+
 def test_words_that_are_kept_are_said(tmp_path, default, monkeypatch, root):
     monkeypatch.chdir(root)
     rows = "".join(f"{i},{['NA', 'mild', 'bad'][i % 3]},{['None', 'some'][i % 2]}\n" for i in range(3, 63))

@@ -218,7 +218,7 @@ def _yaml(value: str | list[str]) -> str:
 
 def _counts_rows(values) -> bool:
     """Whether a column is 0, 1, 2, ... or 1, 2, 3, ...: it says of a row where it stands."""
-    if len(values) <= FEW or values.dtype.kind not in "iu" or values.iloc[0] not in (0, 1):
+    if len(values) <= FEW or values.dtype.kind not in "iu" or values.isna().any() or values.iloc[0] not in (0, 1):
         return False
     return bool((values.diff().iloc[1:] == 1).all())
 

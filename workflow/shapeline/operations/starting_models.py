@@ -46,7 +46,7 @@ def ready(path: Path) -> Ready:
     if path.suffix == ".onnx":
         return _onnx(source, path.read_bytes())
     if not folders.names_folder(source):
-        raise ShapelineError(f"{path}: a folder of a model has no suffix in its name; rename it")
+        raise ShapelineError(f"{source}: a model's folder has no suffix in its name, and its path no colon; rename it")
     kind = folders.kind_of(source)
     folders.check_model(source, kind)
     if kind == "text":
