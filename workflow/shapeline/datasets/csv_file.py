@@ -173,7 +173,7 @@ def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
     ]
     words = {}
     if doubtful:
-        # dtype=object: texts, as the columns that are read by default are.
+        # Read once more, because pandas does not keep the words that it takes for missing.
         texts = _read(path, form, names, usecols=doubtful, dtype=str, keep_default_na=False)
         for name, cells in texts.items():
             kept = cells[table[name].isna() & cells.notna()]

@@ -231,4 +231,7 @@ def _is_text(values) -> bool:
 
 def _path(path: Path) -> str:
     """Whole, since paths of a configuration start at the root of the workflow."""
-    return f"path: {_yaml(str(path.resolve()))}"
+    whole = str(path.resolve())
+    if not whole.isprintable() and whole.encode(errors="replace").decode() != whole:
+        raise ShapelineError(f"{whole!a}: its name is not written in UTF-8; rename it")
+    return f"path: {_yaml(whole)}"
