@@ -20,8 +20,11 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.svm import LinearSVC
 
 import shapeline
-from shapeline.datasets import table
+from shapeline.datasets import loading, preparation, table
 from shapeline.errors import ShapelineError
+from shapeline.game import features, references
+from shapeline.models import architectures, own_rows
+from tests.unit import questions
 
 RNG = np.random.default_rng(5)
 N = 24
@@ -306,3 +309,106 @@ def test_the_full_coalition_is_the_models_own_answer():
 
     with pytest.raises(ShapelineError, match=r"instance 0: it says [\d.]+ of the input and [\d.]+ of the same cells"):
         shapeline.explain(of_batch, RNG.random((3, 2)), "shapley", background=RNG.random((5, 2)))
+
+
+# ------------------------------------------------------------------------------------------------- from the workflow
+
+WRITTEN = {
+    "whole numbers": KINDS["whole numbers"],
+    "epoch seconds": KINDS["epoch seconds"],
+    "coordinates": KINDS["coordinates"],
+    "missing": KINDS["missing"],
+    "truth": KINDS["truth"],
+    "texts": pd.array([" padded ", "b", "c"] * 8, dtype="str"),
+}
+TYPED = {
+    name: values for name, values in KINDS.items() if name not in ("true and one", "two kinds of missing", "intervals")
+}
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """prepare(frame, entry) -> the dataset of a file that holds the frame, with a target."""
+
+    def prepare(frame: pd.DataFrame, suffix: str, **entry) -> loading.Dataset:
+        file = tmp_path / f"own.{suffix}"
+        whole = frame.assign(y=np.arange(len(frame)) % 2)
+        whole.to_csv(file, index=False) if suffix == "csv" else whole.to_parquet(file)
+        settings = {"source": "table_file", "path": str(file), "target": "y", **entry}
+        preparation.prepare("table_file", settings, [], tmp_path / "data")
+        return loading.load(tmp_path / "data")
+
+    return prepare
+
+
+def subject_of(data: loading.Dataset, tmp_path, text: str) -> tuple:
+    (tmp_path / "model.py").write_text(text)
+    model = architectures.for_dataset({"source": f"{tmp_path / 'model.py'}:model", "framework": "function"}, data.card)
+    return own_rows.fit_rows(model, data)
+
+
+@pytest.mark.parametrize(("suffix", "columns"), [("csv", WRITTEN), ("parquet", TYPED)])
+def test_a_prepared_table_keeps_the_types_of_its_file(prepared, tmp_path, suffix, columns):
+    frame = pd.DataFrame({"amount": AMOUNT, **columns})
+    data = prepared(frame, suffix)
+    read = pd.read_csv(tmp_path / "own.csv") if suffix == "csv" else pd.read_parquet(tmp_path / "own.parquet")
+    kept, cells = data.own_rows
+    composed, expected = kept.compose(cells), read.drop(columns="y")
+    assert (composed.dtypes == expected.dtypes).all()
+    if suffix == "csv":
+        same_cells(composed, expected)
+    model, own = subject_of(data, tmp_path, "def model(rows):\n    return 0.1 + 0.5 * rows['amount']\n")
+    reference = references.build({"kind": "background", "rows": 5}, own, 0)
+    columns = features.build("column", own.card)
+    found = questions.attribute(
+        *(
+            model,
+            own.inputs[:2],
+            np.ones(2, int),
+            {"method": "shapley"} if len(frame.T) < 9 else {"method": "occlusion"},
+        ),
+        *(columns, reference, "probability"),
+    )[0]
+    np.testing.assert_allclose(found.value_full, 0.1 + 0.5 * AMOUNT[:2], atol=0)
+    absent = AMOUNT[[int(np.flatnonzero(AMOUNT == row[0])[0]) for row in reference.rows]].mean()
+    np.testing.assert_allclose(found.scores[:, 0], 0.5 * (AMOUNT[:2] - absent), atol=1e-12)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_scores_of_the_workflow_are_those_of_the_users_own_rows(prepared, tmp_path, suffix):
+    frame = pd.DataFrame(
+        {"store": RNG.integers(1, 6, N), "seconds": 1_700_000_000 + RNG.integers(0, 600, N), "amount": AMOUNT}
+    )
+    data = prepared(frame, suffix)
+    text = (
+        "def model(rows):\n"
+        "    store = rows['store'].astype(str).map({'1': 0.1, '2': 0.4, '3': 0.0, '4': 0.3, '5': 0.2}).to_numpy()\n"
+        "    return store + 0.3 * (rows['seconds'] % 60 < 30) * rows['amount']\n"
+    )
+    model, own = subject_of(data, tmp_path, text)
+    reference = references.build({"kind": "background", "rows": 6}, own, 0)
+    background = model.module.take(reference.rows)
+    assert background.dtypes.tolist() == frame.dtypes.tolist()
+    found = questions.attribute(
+        *(model, own.inputs[:3], np.ones(3, int), {"method": "shapley"}, features.build("column", own.card)),
+        *(reference, "probability"),
+    )[0]
+    space: dict = {}
+    exec(text, space)
+    np.testing.assert_allclose(found.scores, brute(space["model"], frame[:3], background), atol=1e-12)
+    assert np.abs(found.scores[:, :2]).max() > 0.01
+    moved = references.build("mean", own, 0)  # rounded to a store, and to a second
+    assert set(model.module.take(moved.rows)["store"]) <= {1, 2, 3, 4, 5}
+
+
+def test_networks_and_points_take_numbers(prepared):
+    data = prepared(pd.DataFrame({"seconds": 1_700_000_000 + np.arange(N), "amount": AMOUNT}), "csv")
+    assert data.inputs.dtype == np.float64 and (data.inputs[:, 0] % 60).max() > 20  # of influence, no digit is lost
+    assert data.as_numbers().inputs.dtype == np.float32
+
+
+def test_a_damaged_table_is_named(prepared, tmp_path):
+    data = prepared(pd.DataFrame({"amount": AMOUNT}), "csv")
+    (tmp_path / "data" / "table.parquet").write_bytes(b"none")
+    with pytest.raises(ShapelineError, match=r"table\.parquet is damaged .*; delete the folder and run again"):
+        data.own_rows  # noqa: B018

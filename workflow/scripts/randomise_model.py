@@ -17,7 +17,7 @@ model = storage.load(snakemake.input.weights, device)
 drawn = randomisation.randomise(model, settings.get("layers"), seed_of(settings["seed"], "randomisation"))
 jobs.log.info("drawn anew: %s", ", ".join(drawn))
 storage.save(model, snakemake.output.weights)
-inputs = loading.load(Path(snakemake.input.arrays).parent).inputs
+inputs = loading.load(Path(snakemake.input.arrays).parent).as_numbers().inputs
 card = {"name": f"{wildcards.model}@{wildcards.variant}", "architecture": model.architecture, "drawn": drawn}
 card["onnx"] = storage.save_graph(model, snakemake.output.weights, inputs)
 with atomic(snakemake.output.card) as path:

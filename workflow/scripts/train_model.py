@@ -10,10 +10,10 @@ device = jobs.start(snakemake, snakemake.resources.framework)
 
 from shapeline.datasets import loading
 from shapeline.files import atomic
-from shapeline.models import architectures, ready, storage, training
+from shapeline.models import architectures, own_rows, ready, storage, training
 
 dataset = loading.load(Path(snakemake.input.arrays).parent)
-model = architectures.for_dataset(settings, dataset.card)
+model, dataset = own_rows.fit_rows(architectures.for_dataset(settings, dataset.card), dataset)
 start = snakemake.input.get("start")
 if start:
     storage.start_from(model, start[0])

@@ -10,6 +10,7 @@ from shapeline.attribution.subjects import Subject
 from shapeline.operations.versions import imported, version
 from shapeline.seeds import digest
 
+OWN_TYPES = "in their own types"  # how a model that is no network was given rows; before, as float32
 # What `seconds` leave out, by timing; both end when the numbers are on the host, so that the device has finished.
 EXCLUDED = {
     "batch": "loading, calibration, cutting superpixels, what else the machine did, one warm-up call of the model and "
@@ -40,6 +41,7 @@ def provenance(subject: Subject, settings: dict, device: str) -> dict:
         "spread_from": asked.method.features,  # the method's own features, of which each cell has a share
         "versions": {**({peer: version(peer)} if peer else {}), **imported(), "shapeline": shapeline.__version__},
         "framework": framework,
+        "rows": OWN_TYPES if framework == "function" else None,
         "form": asdict(subject.form) if subject.form else None,
         "device": device,
         "git_commit": commit or None,

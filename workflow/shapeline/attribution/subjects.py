@@ -24,6 +24,7 @@ from shapeline.game.references import Reference
 from shapeline.game.settings import GameSettings
 from shapeline.models import graph_file, storage
 from shapeline.models.classifier import Classifier
+from shapeline.models.own_rows import fit_rows
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class Subject:
                 f"model {weights}: it was trained on another vocabulary ({read}) than that of "
                 f"{self.folder / 'arrays.npz'} ({made}); remove the weights and train it again"
             )
-        return dataclasses.replace(self, model=model)
+        model, dataset = fit_rows(model, self.dataset)
+        return dataclasses.replace(self, model=model, dataset=dataset)
 
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
         """Inputs (n, *input_shape) of selected instances; a text of one's own, at row -1, becomes its tokens."""
@@ -122,7 +124,7 @@ def load_subject(
     if not weights:
         return subject
     subject = subject.with_model(weights, by_graph, trained_on)
-    reference = references.build(settings.reference, dataset, settings.seed)
+    reference = references.build(settings.reference, subject.dataset, settings.seed)
     return dataclasses.replace(subject, reference=reference)
 
 

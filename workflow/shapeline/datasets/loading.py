@@ -1,10 +1,14 @@
 """A prepared dataset in memory."""
 
+import hashlib
+import io
 import json
 import os
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,16 +16,23 @@ from shapeline.datasets.sources import PARTS
 from shapeline.datasets.stored import Pictures, mapped
 from shapeline.errors import ShapelineError, nearest
 
+if TYPE_CHECKING:
+    from shapeline.datasets.table import Table
+
+TABLE = "table.parquet"  # the rows of a user's table in their own types
+AGAIN = "delete the folder and run again"
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A prepared dataset in memory.
 
-    inputs: (n, *input_shape) float32, images in [0, 1] once their rows are taken (see Pictures); of texts int32 token
-    ids, right-padded with 0, or the tokenizer's pad. labels: (n,) int64, of a regression float64, of several labels a
-    record (n, labels) uint8, 1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test; ids: (n,) int64,
-    position in the source; card: the dictionary of card.json. owners: of texts with a tokenizer of one's own
-    (n, length) int32, of each token the word that it is part of, -1 of padding and special ones.
+    inputs: (n, *input_shape) float32, of tables float64, images in [0, 1] once their rows are taken (see Pictures); of
+    texts int32 token ids, right-padded with 0, or the tokenizer's pad. labels: (n,) int64, of a regression float64, of
+    several labels a record (n, labels) uint8, 1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test;
+    ids: (n,) int64, position in the source; card: the dictionary of card.json. owners: of texts with a tokenizer of
+    one's own (n, length) int32, of each token the word that it is part of, -1 of padding and special ones. folder: that
+    it was read from.
     """
 
     inputs: np.ndarray | Pictures
@@ -30,6 +41,17 @@ class Dataset:
     ids: np.ndarray
     card: dict
     owners: np.ndarray | None = None
+    folder: Path | None = None
+
+    @property
+    def own_rows(self) -> "tuple[Table, np.ndarray] | None":
+        """How the rows of a user's table are kept in their own types, and the cells (n, columns) of all; None of other
+        data. Raises ShapelineError."""
+        if self.folder is None or "table_digest" not in self.card:
+            return None
+        columns = self.card.get("columns") or ()
+        numbers = [each["name"] for each in columns if "values" in each and each["type"] in ("integer", "number")]
+        return _own_rows(self.folder, self.card["table_digest"], tuple(numbers))
 
     def part(self, name: str) -> "Dataset":
         """The records of one part: "train", "validation" or "test"."""
@@ -45,6 +67,36 @@ class Dataset:
             None if self.owners is None else self.owners[rows],
         )
 
+    def as_given(self) -> "Dataset":
+        """The same with the cells of rows in their own types as inputs, for a model that is given such rows."""
+        kept, cells = self.own_rows
+        names = [str(name) for name in kept.names]
+        places = [place for place, column in enumerate(kept.columns) if not column.is_number]
+        told = {names[place]: list(map(str, kept.columns[place].categories)) for place in places}
+        card = {**self.card, "categorical": places, "categories": told}
+        return replace(self, inputs=cells, card=card)
+
+    def as_numbers(self) -> "Dataset":
+        """The same for a network, which takes float32."""
+        return replace(self, inputs=self.inputs.astype(np.float32)) if self.card["kind"] == "table" else self
+
+
+@lru_cache(maxsize=1)
+def _own_rows(folder: Path, digest: str, categorical: tuple[str, ...]) -> "tuple[Table, np.ndarray]":
+    import pandas as pd
+
+    from shapeline.datasets import table
+
+    try:
+        content = (folder / TABLE).read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError("its checksum is another")
+        frame = pd.read_parquet(io.BytesIO(content))
+    except (OSError, ValueError) as error:
+        raise ShapelineError(f"prepared dataset {folder}: {TABLE} is damaged ({error}); {AGAIN}.") from error
+    kept, (cells,) = table.of_frames([frame], categorical=categorical)
+    return kept, cells
+
 
 def load(folder: str | os.PathLike) -> Dataset:
     """Read what prepare() wrote; inputs come back as float32, divided by the card's scale, texts as int32 ids.
@@ -52,7 +104,7 @@ def load(folder: str | os.PathLike) -> Dataset:
     Raises ShapelineError when the folder is missing, damaged or holds files that do not belong together.
     """
     folder = Path(folder)
-    again = "delete the folder and run again"
+    again = AGAIN
     try:
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
         # Opened here because np.load leaves its own file open when the archive is damaged.
@@ -72,7 +124,7 @@ def load(folder: str | os.PathLike) -> Dataset:
     if kind == "image":
         inputs = Pictures(inputs, scale)
     else:
-        inputs = inputs.astype(np.int32 if kind == "text" else np.float32)
+        inputs = inputs.astype(np.int32 if kind == "text" else np.float64)
         if scale != 1:
-            inputs /= np.float32(scale)
-    return Dataset(inputs, labels, split, ids, card, owners)
+            inputs /= scale
+    return Dataset(inputs, labels, split, ids, card, owners, folder)

@@ -10,17 +10,22 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shapeline.datasets import folders, regions, text, tokenizer
 from shapeline.datasets.checks import check, chosen_classes, refuse_classes, refuse_text_settings
+from shapeline.datasets.loading import TABLE
 from shapeline.datasets.records import checked, checked_texts, read_official, read_own
 from shapeline.datasets.registry import Source, of_task, source_named
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION, is_own
 from shapeline.errors import ShapelineError
 from shapeline.files import may_appear
 from shapeline.seeds import digest, seed_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 VALIDATION_FRACTION = 0.1
 TEST_FRACTION = 0.3
@@ -30,8 +35,9 @@ RARE = 4  # records with the same labels, of which too few could be in every par
 def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike], folder: str | os.PathLike) -> dict:
     """Read a source, choose its classes, split it, and write arrays.npz and card.json into `folder`.
 
-    Of a text also documents.parquet: id, text, and where they are known the decisive words; its vocabulary is that of
-    the training part of the chosen classes. Where the reader says where in a picture its class is, also truth.npz.
+    Of a table of one's own also table.parquet, its rows with their own types. Of a text also documents.parquet: id,
+    text, and where they are known the decisive words; its vocabulary is that of the training part of the chosen
+    classes. Where the reader says where in a picture its class is, also truth.npz.
 
     source: a name of SOURCES or path/to/file.py:function. raw_files: the official files, in any order, verified by
     checksum (ignored where settings["path"] names a local copy, which is not). Returns the card. The same arguments
@@ -68,7 +74,8 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
         "settings": dict(settings),
         **described,
     }
-    _write(Path(folder), arrays, card, documents, marked)
+    frame = content.get("frame")
+    _write(Path(folder), arrays, card, documents, marked, None if frame is None else frame.iloc[kept])
     return card
 
 
@@ -306,14 +313,22 @@ def _rows(split: np.ndarray) -> dict[str, int]:
 
 
 def _write(
-    folder: Path, arrays: dict[str, np.ndarray], card: dict, documents: dict | None = None, marked: dict | None = None
+    folder: Path,
+    arrays: dict[str, np.ndarray],
+    card: dict,
+    documents: dict | None = None,
+    marked: dict | None = None,
+    frame: "pd.DataFrame | None" = None,
 ) -> None:
-    """Write all files under temporary names and rename them, so that a killed job leaves nothing half-written."""
+    """Write all files under temporary names and rename them, so that a killed job leaves nothing half-written.
+
+    frame: the rows of a table with the types of the user's own file.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     array_file, card_file, document_file = folder / "arrays.npz", folder / "card.json", folder / "documents.parquet"
-    truth_file = folder / regions.FILE
-    array_part, card_part, document_part, truth_part = (
-        file.with_name(file.name + ".part") for file in (array_file, card_file, document_file, truth_file)
+    truth_file, table_file = folder / regions.FILE, folder / TABLE
+    array_part, card_part, document_part, truth_part, table_part = (
+        file.with_name(file.name + ".part") for file in (array_file, card_file, document_file, truth_file, table_file)
     )
     try:
         with open(array_part, "wb") as stream:
@@ -326,13 +341,19 @@ def _write(
         if marked is not None:
             with open(truth_part, "wb") as stream:
                 np.savez(stream, **marked)
+        if frame is not None:
+            frame.reset_index(drop=True).to_parquet(table_part)
+            card["table_digest"] = hashlib.sha256(table_part.read_bytes()).hexdigest()
         card_part.write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         may_appear()
         # Without the old card, a kill between the renames can never pair it with the new arrays.
         card_file.unlink(missing_ok=True)
         document_file.unlink(missing_ok=True)
         truth_file.unlink(missing_ok=True)
+        table_file.unlink(missing_ok=True)
         os.replace(array_part, array_file)
+        if frame is not None:
+            os.replace(table_part, table_file)
         if marked is not None:
             os.replace(truth_part, truth_file)
         if documents is not None:
@@ -341,5 +362,5 @@ def _write(
     except OSError as error:
         raise ShapelineError(f"prepared dataset {folder}: cannot be written ({error.strerror or error}).") from error
     finally:
-        for part in (array_part, card_part, document_part, truth_part):
+        for part in (array_part, card_part, document_part, truth_part, table_part):
             part.unlink(missing_ok=True)

@@ -160,6 +160,7 @@ def checked(where: str, records: dict, entry: Source | None) -> dict:
         "categorical": [feature_names.index(name) for name in categories],
         "categories": categories,
         "columns": records.get("columns"),
+        "frame": records.get("frame", records["inputs"] if hasattr(records["inputs"], "iloc") else None),
         "missing": missing,
     }
 
@@ -281,7 +282,7 @@ def _decisive(where: str, decisive: Iterable | None, tokens: text.Tokens) -> lis
 
 
 def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, names: list[str], missing: bool) -> tuple:
-    """The inputs as uint8 (images) or float32, their scale, and how many records leave [0, 1] (images).
+    """The inputs as uint8 or float32 (images) or float64, their scale, and how many records leave [0, 1] (images).
 
     missing: whether cells may be NaN, which then is what is missing.
     """
@@ -291,7 +292,7 @@ def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, name
         raise ShapelineError(f"{where}: images of type {inputs.dtype}; return uint8 (0 to 255), or give their 'scale'.")
     else:
         scale = 1 if scale is None else scale
-        inputs = inputs.astype(np.float32)
+        inputs = inputs.astype(np.float64 if kind == "table" else np.float32)
         bad = np.argwhere(np.isinf(inputs) if missing else ~np.isfinite(inputs))
         if len(bad):
             record, *cell = bad[0].tolist()

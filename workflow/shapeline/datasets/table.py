@@ -7,7 +7,7 @@ that a model is given what its user would give it: whole numbers, None, dates, c
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,13 +100,16 @@ class Table:
         return frame if index is None else frame.set_axis(index)
 
 
-def of_frames(parts: Sequence[pd.DataFrame], dtype: np.dtype | None = None) -> tuple[Table, list[np.ndarray]]:
+def of_frames(
+    parts: Sequence[pd.DataFrame], dtype: np.dtype | None = None, categorical: Collection[str] = ()
+) -> tuple[Table, list[np.ndarray]]:
     """Return how the rows of data frames with the same columns are kept, and the cells of each (n, columns) float64.
 
-    dtype: of the array that the frames stand for; None of data frames. Columns of the frames are of the same type.
+    dtype: of the array that the frames stand for; None of data frames. categorical: columns of numbers that are
+    categories all the same. Columns of the frames are of the same type.
     """
     whole = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0].reset_index(drop=True)
-    encoded = [encode(whole.iloc[:, place]) for place in range(whole.shape[1])]
+    encoded = [encode(whole.iloc[:, place], name in categorical) for place, name in enumerate(whole.columns)]
     cells = np.stack([one for one, _ in encoded], axis=1) if encoded else np.empty((len(whole), 0))
     index = parts[0].index
     labelled = dtype is None and not pd.api.types.is_integer_dtype(index.dtype) and len(index)
@@ -119,12 +122,12 @@ def of_frames(parts: Sequence[pd.DataFrame], dtype: np.dtype | None = None) -> t
     return table, np.split(cells, np.cumsum([len(part) for part in parts])[:-1])
 
 
-def encode(values: pd.Series) -> tuple[np.ndarray, Column]:
+def encode(values: pd.Series, is_category: bool = False) -> tuple[np.ndarray, Column]:
     """Return the cells of a column (n,) float64 and how they are kept; every cell comes back as it was.
 
-    NaN is what is missing, where a column has one kind of it.
+    NaN is what is missing, where a column has one kind of it. is_category: whether numbers are categories.
     """
-    for make in (_numbers, _places_of_any):
+    for make in (_numbers, _places_of_any)[is_category:]:
         try:
             encoded = make(values)
         except (TypeError, ValueError, OverflowError):  # of other extensions

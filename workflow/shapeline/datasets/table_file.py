@@ -64,9 +64,10 @@ def read(
         if np.nanmax(abs(values)) > LARGEST_EXACT
     ]
     if large:
-        notes.append(f"numbers above {LARGEST_EXACT:,} are kept to 7 digits: {', '.join(large)}")
+        notes.append(f"a network takes numbers above {LARGEST_EXACT:,} to 7 digits: {', '.join(large)}")
     return {
         "inputs": inputs,
+        "frame": table[names],
         "task": task,
         **(_numbers if task == "regression" else classes_of)(path, target, table[target], written),
         "feature_names": names,
@@ -231,9 +232,11 @@ def _complete(path: Path, target: str, values: "pd.Series", form: Form) -> None:
 def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarray, dict]:
     """A column as numbers or codes (n,) float64, NaN where missing, and what the card says of it.
 
-    where: how a message begins. Raises ShapelineError for infinite numbers, and what is neither number nor category.
+    where: how a message begins. Raises ShapelineError for infinite numbers, and a column without any cell.
     """
     import pandas as pd
+
+    from shapeline.datasets.table import encode
 
     if values.isna().all():
         raise ShapelineError(f"{where} is missing in every row; leave it out of 'columns'.")
@@ -248,11 +251,10 @@ def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarra
                 raise ShapelineError(f"{where} is infinite in row {int(np.argmax(np.isinf(numbers)))} (from 0).")
             return numbers, {"type": "number"}
         types = {"string": "text", "boolean": "boolean", "integer": "integer", "floating": "number"}
-        if kind not in types:
-            raise ShapelineError(
-                f"{where} holds {kind} values; give numbers, texts, true and false, or categories, or leave it out of "
-                "'columns'."
-            )
+        if kind not in types:  # dates, decimals and others, whose own values are in the table beside
+            codes, kept = encode(values)
+            names = [str(value) for value in kept.categories] if kept.values is not None else None
+            return codes, {"type": kind} | ({} if names is None else {"values": names})
         what = {"type": types[kind]}
         codes, categories = pd.factorize(values, sort=True)
         categories = categories.tolist()
@@ -265,7 +267,7 @@ def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarra
         isinstance(category, str | bool | int) or (isinstance(category, float) and math.isfinite(category))
         for category in categories
     ):
-        raise ShapelineError(f"{where} has categories that are neither texts nor numbers; write them as texts.")
+        categories = [str(category) for category in categories]  # intervals and others, as above
     return np.where(codes < 0, np.nan, codes), {**what, "values": categories}
 
 

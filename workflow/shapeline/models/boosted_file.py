@@ -12,7 +12,7 @@ import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError
-from shapeline.models.estimators import columns_of, probabilities_of
+from shapeline.models.estimators import columns_of, fitted_columns, probabilities_of
 from shapeline.models.pipeline_file import Pipeline, check_columns
 from shapeline.models.ready_kinds import BOOSTED, not_installed
 
@@ -133,7 +133,8 @@ def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
     if named is not None and hasattr(estimator, "get_cat_feature_indices"):
         return
     for column in columns:
-        if "values" in column if named is None else column["name"] in named and column["type"] in ("text", "category"):
+        known = named is None or column["name"] in fitted_columns(estimator, [each["name"] for each in columns])
+        if known and ("values" in column if named is None else column["type"] in ("text", "category")):
             raise ShapelineError(
                 f"models: {source} takes numbers and column '{column['name']}' holds categories; encode it in the "
                 "file, or save a pipeline that does with skops"

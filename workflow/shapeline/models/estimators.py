@@ -1,5 +1,6 @@
 """What an object that predicts tells of itself, by the interface of scikit-learn, XGBoost, LightGBM or CatBoost."""
 
+import re
 from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any
@@ -24,6 +25,18 @@ def columns_of(model: Any) -> Sequence[str] | None:
         names = model.feature_names_
         return None if names is None or list(names) == [str(place) for place in range(len(names))] else names
     return names
+
+
+def fitted_columns(model: Any, labels: Sequence) -> list | None:
+    """The columns that a model was fitted on by the labels of a data frame; None of a model without names.
+
+    A name without such a column stays as it is. LightGBM writes _ for a space.
+    """
+    fitted = columns_of(model)
+    if fitted is None:
+        return None
+    known = {re.sub(r"\s", "_", str(label)): label for label in labels} | {str(label): label for label in labels}
+    return [known.get(str(name), name) for name in fitted]
 
 
 def width_of(model: Any) -> int | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,12 +10,16 @@ from shapeline.datasets.sources import user_function
 from shapeline.errors import ShapelineError
 from shapeline.models.pipeline_file import frame
 
+if TYPE_CHECKING:
+    from shapeline.datasets.table import Table
+
 
 @dataclass(frozen=True, eq=False)
 class Function:
     """The user's function of rows (n, *input shape), or of a data frame where the dataset's file has typed columns.
 
-    content: the bytes of its file; columns: those of a table_file; classes: how many there are, None of a regression.
+    content: the bytes of its file; columns: those of a table_file; classes: how many there are, None of a regression;
+    table: how the dataset keeps rows in their own types.
     """
 
     content: bytes
@@ -23,9 +27,16 @@ class Function:
     columns: list[dict] | None
     classes: int | None
     ask: Callable[[Any], Any]
+    table: "Table | None" = None
+
+    def take(self, rows: np.ndarray) -> Any:
+        """Rows (n, *input shape) as the function is given them."""
+        if self.table is not None:
+            return self.table.compose(rows)
+        return rows if self.columns is None else frame(rows, self.columns)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        said = np.asarray(self.ask(rows if self.columns is None else frame(rows, self.columns)))
+        said = np.asarray(self.ask(self.take(rows)))
         classes = said.shape[1] if said.ndim == 2 and said.shape[1] > 1 else 2
         if self.classes is not None and classes != self.classes:
             raise ShapelineError(

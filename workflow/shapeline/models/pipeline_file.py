@@ -12,10 +12,12 @@ import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, nearest
-from shapeline.models.estimators import classes_of, columns_of, probabilities_of, width_of
+from shapeline.models.estimators import classes_of, columns_of, fitted_columns, probabilities_of, width_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from shapeline.datasets.table import Table
 
 # Of scikit-learn's and numpy's own, what skops does not trust by itself; they hold numbers and no code.
 TRUSTED = (
@@ -37,7 +39,7 @@ class Pipeline:
     """A function from rows (n, columns), NaN where missing, to probabilities (n, classes) or predictions (n,).
 
     content: the bytes of its file; order: of each class of the dataset the estimator's number, None where the names are
-    the same.
+    the same; table: how the dataset keeps rows in their own types, None where it has numbers and codes alone.
     """
 
     content: bytes
@@ -45,14 +47,18 @@ class Pipeline:
     estimator: Any
     ask: Callable[[Any], np.ndarray]
     order: list[int] | None = None
+    table: "Table | None" = None
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         return self.ask(self.take(rows))
 
     def take(self, rows: np.ndarray) -> Any:
         """Rows (n, columns) as the estimator was given them when it was fitted."""
-        needed = columns_of(self.estimator)
-        return np.asarray(rows, np.float64) if needed is None else frame(rows, self.columns)[list(needed)]
+        if columns_of(self.estimator) is None:
+            return np.asarray(rows, np.float64)
+        composed = frame(rows, self.columns) if self.table is None else self.table.compose(rows)
+        needed = fitted_columns(self.estimator, composed.columns)
+        return composed if needed == list(composed.columns) else composed[needed]
 
 
 def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
@@ -128,7 +134,7 @@ def _loaded(source: str, content: bytes, trusted: list[str]) -> Any:
 
 def check_columns(source: str, estimator: Any, names: list[str]) -> None:
     """ShapelineError where the dataset, of columns of these names, lacks some that the estimator takes."""
-    needed = columns_of(estimator)
+    needed = fitted_columns(estimator, names)
     if needed is None:
         if (count := width_of(estimator)) not in (None, len(names)):
             raise ShapelineError(

@@ -23,10 +23,18 @@ def lines(config: Config) -> list[str]:
             for label in runs.all_labels(config, experiment)
             for path in paths.score_files(config, experiment, label)
         }
-        said = {}
+        said, rows_of = {}, {}
         for path in filter(os.path.exists, files):
             with contextlib.suppress(ShapelineError):  # of a damaged file, which the job that reads it names
-                said[path] = scores.metadata(path).get("versions", {})
+                told_by = scores.metadata(path)
+                said[path] = told_by.get("versions", {})
+                rows_of[path] = told_by.get("framework"), told_by.get("rows")
+        encoded = [files[path] for path, (framework, rows) in rows_of.items() if framework == "function" and not rows]
+        if encoded:
+            told.append(
+                f"{experiment}: scores of {', '.join(dict.fromkeys(encoded))} were computed from rows encoded as "
+                "float32; they are computed again from rows in their own types"
+            )
         apart = differing(said)
         labels: dict[tuple, list[str]] = {}
         for path, packages in apart.items():

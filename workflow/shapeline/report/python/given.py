@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence, Set, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from shapeline.game.features import Features
 from shapeline.models import wrapping
 from shapeline.models.axes import arranged
 from shapeline.models.classifier import Classifier
-from shapeline.models.estimators import columns_of
+from shapeline.models.estimators import columns_of, fitted_columns
 from shapeline.report.python.layout import Layout, layout_of
 from shapeline.report.python.pieces import Cutter, pieces
 from shapeline.report.python.texts import encode_words, is_row, list_texts
@@ -211,7 +210,7 @@ def _table(
 ) -> Given:
     """A data frame, or an array of objects or texts of that dtype; a model that was fitted on names is given its own
     columns, and no others."""
-    inputs = _columns("inputs", inputs, _fitted(model, inputs))
+    inputs = _columns("inputs", inputs, fitted_columns(model, inputs.columns))
     names = list(map(str, inputs.columns))
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -244,16 +243,6 @@ def _table(
         take, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
     own = inputs if dtype is None else inputs.to_numpy(dtype)
     return Given("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, take=take, untouched=own)
-
-
-def _fitted(model: object, table: pd.DataFrame) -> list | None:
-    """The columns that a model was fitted on, by their own labels; None of a model without names."""
-    fitted = columns_of(model)
-    if fitted is None:
-        return None
-    labels = {re.sub(r"\s", "_", str(label)): label for label in table.columns}  # as LightGBM writes them
-    labels |= {str(label): label for label in table.columns}
-    return [labels.get(str(name), name) for name in fitted]
 
 
 def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.DataFrame:
