@@ -112,7 +112,7 @@ def test_a_model_of_arrays_is_given_arrays_and_one_of_frames_frames():
     assert all(isinstance(rows, pd.DataFrame) and list(rows) == ["a", "b", "c"] for rows in seen)
     arrays = LogisticRegression().fit(table.to_numpy(), [0, 1] * 3)
     found = shapeline.explain(arrays, table, "occlusion")
-    assert found.feature_names == ("a", "b", "c")  # and no warning of scikit-learn's that the names are new
+    assert found.feature_names == ("a", "b", "c")
     objects = np.array([["x", 1.0], ["y", 2.0], ["x", 3.0]], dtype=object)
     words = shapeline.explain(
         lambda rows: 0.2 + 0.5 * (rows[:, 0] == "x"), objects, "occlusion", background=objects[1:2]
