@@ -113,6 +113,35 @@ def test_a_text_reaches_the_model_as_it_was_given(text, instead):
     assert found.of(0)[0] == tuple(words)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        pd.Series(["a good film", "bad"], name="review", index=[4, 7]),
+        pd.Series(["a good film", "bad"], dtype=object),
+        pd.Series(["a good film", "bad"], dtype="string"),
+        pd.Index(["a good film", "bad"]),
+        pd.array(["a good film", "bad"], dtype="string"),
+        np.array(["a good film", "bad"]),
+        np.array(["a good film", "bad"], dtype=object),
+        ("a good film", "bad"),
+        ["a good film", "bad"],
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_the_model_gets_texts_in_the_container_of_its_user(given):
+    def model(texts):
+        assert type(texts) is type(given)
+        if hasattr(given, "dtype"):
+            assert texts.dtype.kind == given.dtype.kind and (given.dtype.kind == "U" or texts.dtype == given.dtype)
+        if isinstance(given, pd.Series):
+            assert texts.name == given.name
+            return (texts.str.len() / 100).to_numpy(float)
+        return np.array([len(text) / 100 for text in texts])
+
+    found = shapeline.explain(model, given, "shapley", target=1)
+    np.testing.assert_allclose(found.value_full, [0.11, 0.03], atol=1e-7)
+
+
 def test_a_text_without_spaces_is_said_to_be_one_word(caplog):
     caplog.set_level(logging.WARNING)
     shapeline.explain(length, ["a good film", "\u3053\u306e\u6620\u753b\u306f\u9762\u767d\u3044"], "shapley", target=1)

@@ -115,6 +115,7 @@ def read(
     tokens: whether arrays are token ids. features: one's own, which say what shape one input has. cutter: of texts for
     a model of transformers. Raises ShapelineError that names the argument.
     """
+    like = inputs
     inputs, background = _plain("inputs", inputs), _plain("background", background)
     if isinstance(inputs, pd.Series):
         inputs = _row_of(inputs, model, background)
@@ -130,7 +131,7 @@ def read(
             name = "feature_names" if background is None else "background"
             raise ShapelineError(f"explain: {name}: is of tables and pictures, and inputs are texts; leave it out")
         if cutter is None:
-            ids, words, decode = encode_words(inputs, reference)
+            ids, words, decode = encode_words(inputs, reference, like)
             return Given(
                 "text", ids, words, range(len(ids)), {"kind": "text", "input_shape": [ids.shape[1]]}, take=decode
             )

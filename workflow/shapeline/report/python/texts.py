@@ -50,11 +50,23 @@ def is_row(series: pd.Series) -> bool:
     return bool(others) and not (has_text and pd.api.types.is_integer_dtype(series.index.dtype))
 
 
-def encode_words(texts: list[str], instead: object) -> tuple[np.ndarray, list[list[str]], Callable]:
+def pack_texts(texts: list[str], like: Any) -> Any:
+    """Return texts in the container in which others were given, a list where that is none of numpy or pandas."""
+    if isinstance(like, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
+        dtype = object if isinstance(like.dtype, pd.CategoricalDtype) else like.dtype
+        if isinstance(like, pd.Series):
+            return pd.Series(texts, dtype=dtype, name=like.name)
+        return pd.Index(texts, dtype=dtype) if isinstance(like, pd.Index) else pd.array(texts, dtype=dtype)
+    if isinstance(like, np.ndarray) and like.ndim:
+        return np.array(texts, dtype=str if like.dtype.kind == "U" else like.dtype)
+    return tuple(texts) if isinstance(like, tuple) else texts
+
+
+def encode_words(texts: list[str], instead: object, like: Any) -> tuple[np.ndarray, list[list[str]], Callable]:
     """Return texts as ids of their words, (n, most words) int32, the words, and the function from ids to texts.
 
     A masked word is left out with the space behind it, the last one with the space before it; instead: a word that
-    replaces it.
+    replaces it. like: the texts as they were given, in whose container the model gets masked ones.
     """
     if not isinstance(instead, str | None) or instead in references.KINDS:
         raise ShapelineError(
@@ -76,10 +88,10 @@ def encode_words(texts: list[str], instead: object) -> tuple[np.ndarray, list[li
         row[: len(words)] = [known[word] for word in words]
     pieces = np.array(["", f"{instead} " if instead else "", *known], dtype=object)
 
-    def decode(rows: np.ndarray) -> list[str]:
+    def decode(rows: np.ndarray) -> Any:
         last = rows[np.arange(len(rows)), (rows != 0).sum(1) - 1] == ABSENT
         joined = map("".join, pieces[rows])
-        return [text.rstrip() if cut else text for text, cut in zip(joined, last, strict=True)]
+        return pack_texts([text.rstrip() if cut else text for text, cut in zip(joined, last, strict=True)], like)
 
     return ids, [[word.strip() for word in words] for words in each], decode
 
