@@ -13,6 +13,9 @@ sys.path.insert(0, str(workflow.current_basedir.join("workflow").get_path_or_uri
 configfile: "config.yaml"
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"

@@ -27,7 +27,8 @@ def test_the_archive_of_a_run_has_every_page_under_its_label(tiny):
     for name, page in pages.items():
         assert page == (tiny.path / "results/reports" / name).read_text()
     labels = dict(re.findall(r'"results/reports/(\w+)\.html": \{[^{}]*"labels": \{"page": "([^"]*)"\}', opened))
-    assert labels == {"index": "which method to trust", "theory": "the papers' statements", "tiny": "tiny"}
+    assert labels == {"index": "recommended methods", "theory": "statements of the papers", "tiny": "tiny"}
+    assert "This run explains tiny." in opened and "Recommendation, explanations, comparison" in opened
     for category in ("Overview", "Theory", "Experiments"):
         assert f'"{category}": ' in opened
 

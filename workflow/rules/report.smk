@@ -14,6 +14,7 @@ rule render_report:
     output:
         html=report(
             f"{RESULTS}/reports/{{experiment}}.html",
+            caption="../report/experiment.rst",
             category="Experiments",
             labels={"page": "{experiment}"},
         ),
@@ -44,8 +45,9 @@ rule render_theory:
     output:
         html=report(
             f"{RESULTS}/reports/theory.html",
+            caption="../report/theory.rst",
             category="Theory",
-            labels={"page": "the papers' statements"},
+            labels={"page": "statements of the papers"},
         ),
         notebook=f"{RESULTS}/reports/theory.ipynb",
         parts=directory(f"{RESULTS}/reports/theory_files"),
@@ -88,6 +90,7 @@ rule render_accuracy:
     output:
         html=report(
             f"{RESULTS}/reports/accuracy.html",
+            caption="../report/accuracy.rst",
             category="Accuracy",
             labels={"page": "estimators on known games"},
         ),
@@ -114,8 +117,9 @@ rule render_index:
     output:
         html=report(
             f"{RESULTS}/reports/index.html",
+            caption="../report/index.rst",
             category="Overview",
-            labels={"page": "which method to trust"},
+            labels={"page": "recommended methods"},
         ),
         parts=directory(f"{RESULTS}/reports/index_files"),
     log:
