@@ -113,6 +113,18 @@ def test_what_may_be_either_is_refused_whatever_the_number(n):
         shapeline.explain(nn.Linear(7, 2), RNG.normal(size=(n, 4, 4)), "occlusion")
 
 
+def test_series_are_filled_by_the_mean_of_each_cell():
+    torch.manual_seed(0)
+    net, S = Series(2), RNG.normal(size=(6, 3, 2)).astype(np.float32) * [1, 100]
+    S = S.astype(np.float32)
+    for reference in (None, "mean"):
+        found = shapeline.explain(net, S, "shapley", reference, target=1, value="probability")
+        np.testing.assert_allclose(found.scores[0], brute_force(of_torch(net), S[0], S.mean(0)[None]), atol=1e-5)
+        assert found.about.reference == "the mean of the inputs" if reference is None else "mean of the inputs"
+    with pytest.raises(ShapelineError, match="the mean of a single input is the input itself; give background"):
+        shapeline.explain(net, S[:1], "occlusion")
+
+
 def test_long_series_have_windows_of_time():
     net, S = Series(3), RNG.normal(size=(2, 1000, 3)).astype(np.float32)
     found = shapeline.explain(net, S, "occlusion", "zero")

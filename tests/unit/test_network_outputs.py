@@ -173,6 +173,8 @@ def test_what_may_be_either_is_refused_and_the_argument_decides(net):
             net, X[:1], "occlusion", background=BACKGROUND, target=1, outputs=outputs, value="probability"
         )
         np.testing.assert_allclose(found.value_full, expected[1], atol=1e-6)
+    wrapped = shapeline.explain(wrapping.wrap(net), X[:1], "occlusion", background=BACKGROUND, outputs="logits")
+    np.testing.assert_allclose(wrapped.value_full, (said - np.log(np.exp(said).sum())).max(), atol=1e-6)
     compared = shapeline.compare(net, X[:5], ["occlusion"], background=BACKGROUND, outputs="logits")
     assert compared.explanations["occlusion"].about.value == "log_probability"
 

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 
 from shapeline import scores
@@ -103,3 +104,22 @@ def test_a_page_shows_that_deep_lift_does_not_add_up_and_does_not_recommend_it(f
     assert (abs(gap) > 0.02 * abs(rows["value_full"] - rows["value_empty"])).any()
     page = (fresh.path / "results/reports/one.html").read_text()
     assert "Never recommended: deep, completeness gap above 1 %" in page and "Take deep" not in page
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_a_network_reports_columns_of_more_than_seven_digits(fresh, network):
+    random = np.random.default_rng(0)
+    seconds = 1_700_000_000 + random.integers(0, 600, 120)
+    table = pd.DataFrame({"seconds": seconds, "v": random.random(120), "late": np.where(seconds % 600 > 300, "y", "n")})
+    table.to_csv(fresh.path / "times.csv", index=False)
+    (fresh.path / "rule.py").write_text("def late(rows):\n    return 1.0 * (rows['seconds'] % 600 > 300)\n")
+    own = {"architecture": "mlp", "training": {"epochs": 1}}
+    model = own if network else {"source": "rule.py:late", "framework": "function"}
+    datasets = {"times": {"source": "table_file", "path": "times.csv", "target": "late"}}
+    raw = plan() | {"datasets": datasets, "models": {"own": {"dataset": "times", **model}}}
+    raw["experiments"]["one"] |= {"features": {"kind": "column"}, "reference": "mean"}
+    fresh.configure(raw)
+    done = fresh.snakemake("--cores", "1", "results/models/own/weights.safetensors")
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "float32" in line]
+    assert len(lines) == network
+    assert not network or "dataset 'times': column 'seconds': a network takes float32, of 7 digits, so 17" in lines[0]

@@ -10,10 +10,13 @@ device = jobs.start(snakemake, snakemake.resources.framework)
 
 from shapeline.datasets import loading
 from shapeline.files import atomic
-from shapeline.models import architectures, own_rows, ready, storage, training
+from shapeline.models import architectures, own_rows, precision, ready, storage, training
 
 dataset = loading.load(Path(snakemake.input.arrays).parent)
-model, dataset = own_rows.fit_rows(architectures.for_dataset(settings, dataset.card), dataset)
+model = architectures.for_dataset(settings, dataset.card)
+if model.framework != "function" and dataset.card["kind"] == "table":
+    precision.report_lost_digits(f"dataset '{dataset.card['name']}'", dataset.inputs, dataset.card["feature_names"])
+model, dataset = own_rows.fit_rows(model, dataset)
 start = snakemake.input.get("start")
 if start:
     storage.start_from(model, start[0])

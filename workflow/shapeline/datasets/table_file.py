@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".parquet")
 FEW = 20  # values of a column of whole numbers that look like classes
-LARGEST_EXACT = 1 << 24  # whole numbers above it lose digits as float32
 
 
 def read(
@@ -58,13 +57,6 @@ def read(
     if words:
         kept = ", ".join(f"{' and '.join(map(repr, found))} in {name}" for name, found in words.items())
         notes.append(f"words of texts and categories, not missing cells (na_values makes them so): {kept}")
-    large = [
-        column["name"]
-        for column, (values, _) in zip(described, stored, strict=True)
-        if np.nanmax(abs(values)) > LARGEST_EXACT
-    ]
-    if large:
-        notes.append(f"a network takes numbers above {LARGEST_EXACT:,} to 7 digits: {', '.join(large)}")
     return {
         "inputs": inputs,
         "frame": table[names],

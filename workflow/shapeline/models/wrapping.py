@@ -8,6 +8,7 @@ from typing import Any
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier
 from shapeline.models.estimators import behind, check_explainable, classes_of, probabilities_of
+from shapeline.models.outputs import KINDS as OUTPUTS
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
 
@@ -23,6 +24,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     it is. Raises ShapelineError when the model is none of these.
     """
     if isinstance(model, Classifier):
+        model.outputs = model.outputs or (kind if kind in OUTPUTS else None)
         return model
     framework = framework_of(model)
     if framework is None:

@@ -266,7 +266,7 @@ def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference,
         reference = {"kind": "background", "rows": count}
         of = "" if count == len(rows) else f" of {len(rows):,} (drawn by seed {seed})"
         told = f"{_counted(count, 'row')}{of} of the background"
-    elif reference is None and not tokens and len(rows) == 1 and given.kind == "image":
+    elif reference is None and not tokens and len(rows) == 1 and given.kind == "image" and not given.is_series:
         reference, told = "blur", "the picture, blurred"
     elif reference is None:
         reference = "pad" if tokens else "mean"
@@ -281,6 +281,7 @@ def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference,
     if isinstance(told, str | dict) and told is not None and told == reference:
         told = f"{kind} of {whole}" if kind != "pad" else "padding"
         told += f", {_counted(chosen['rows'], 'row')}" if "rows" in chosen else ""
+    reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series
     return references.build(reference, data, seed), told
 
 

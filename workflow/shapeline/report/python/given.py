@@ -17,6 +17,7 @@ from shapeline.models import wrapping
 from shapeline.models.axes import arranged
 from shapeline.models.classifier import Classifier
 from shapeline.models.estimators import columns_of, fitted_columns
+from shapeline.models.precision import report_lost_digits
 from shapeline.report.python.layout import Layout, layout_of
 from shapeline.report.python.pieces import Cutter, pieces
 from shapeline.report.python.texts import encode_words, is_row, list_texts
@@ -62,6 +63,17 @@ class Given:
     def spoken(self) -> bool:
         """Whether texts were given, whose features are their own words."""
         return self.kind == "text" and isinstance(self.shown, list)
+
+    @property
+    def has_no_channels(self) -> bool:
+        """Whether the model takes inputs of two axes, (height, width) or (time, channels)."""
+        return self.layout is not None and self.layout.order == "without_channels"
+
+    @property
+    def is_series(self) -> bool:
+        """Whether these are too narrow for pictures."""
+        shortest, longest = sorted(self.inputs.shape[-2:])
+        return self.has_no_channels and (shortest < 8 or longest > 4 * shortest)
 
     def digests(self) -> list[str]:
         """What each input is, whatever else is given with it: places hang on what other rows hold, so do words'."""
@@ -241,6 +253,7 @@ def _table(
     }
     take = kept.compose
     if wrapping.framework_of(model) is not None:
+        report_lost_digits("explain: inputs", np.concatenate(cells), names)
         take, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
     own = inputs if dtype is None else inputs.to_numpy(dtype)
     return Given("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, take=take, untouched=own)
@@ -344,6 +357,9 @@ def _array(
 ) -> Given:
     """Numbers: a table or one row of it, pictures or one of them, token ids, or inputs of one's own features' shape."""
     own = None if wrapping.framework_of(model) is None else np.float32
+    if own is not None and not tokens:
+        alike = [inputs, *(rows for rows in beside if rows is not None and rows.shape[1:] == inputs.shape[1:])]
+        report_lost_digits("explain: inputs", np.atleast_2d(np.concatenate(alike)), feature_names or ())
     inputs = _numbers("inputs", inputs, np.int32 if tokens else own)
     one = inputs.ndim == 1 if features is None else inputs.shape == features.cells.shape
     inputs = inputs[None] if one and inputs.size else inputs
