@@ -438,3 +438,32 @@ def test_digits_and_words_reach_a_pipeline_of_python_as_they_are(tmp_path, parqu
     assert found.target_names == ["NA", "NA"]
     true = shapeline.explain(pipeline, frame[:4], "shapley", background=frame[40:45], target="true", y=classes[:4])
     assert true.target_names == classes[:4].tolist()
+
+
+@pytest.mark.parametrize("missing", ["None", "np.nan", "pd.NA"])
+@pytest.mark.parametrize("container", ["list", "pd.Series", "np.array"])
+def test_a_missing_label_is_no_class(tmp_path, missing, container):
+    if (missing, container) == ("np.nan", "np.array"):
+        pytest.skip("numpy has made the word nan of it before anyone else sees it")
+    body = f"    return {{'inputs': np.ones((30, 2)), 'labels': {container}(['x', 'None', {missing}] * 10)}}\n"
+    (tmp_path / "own.py").write_text("import numpy as np\nimport pandas as pd\n\ndef read():\n" + body)
+    with pytest.raises(ShapelineError, match=r"own.py:read: record 2 has no label; leave the record out"):
+        preparation.prepare(f"{tmp_path}/own.py:read", {}, [], tmp_path / "data")
+    (tmp_path / "own.py").write_text((tmp_path / "own.py").read_text().replace(f", {missing}]", ", 'NA']"))
+    assert preparation.prepare(f"{tmp_path}/own.py:read", {}, [], tmp_path / "data")["classes"] == ["NA", "None", "x"]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_a_missing_class_of_python_is_refused(missing):
+    inputs = np.random.default_rng(0).normal(size=(20, 2))
+    model = LogisticRegression().fit(inputs, np.where(inputs[:, 0] > 0, "None", "nan"))
+    for more in ({"target": "true", "y": ["None", missing]}, {"target": ["nan", missing]}):
+        with pytest.raises(ShapelineError, match="has a missing class"):
+            shapeline.explain(model, inputs[:2], "shapley", background=inputs, **more)
+
+
+def test_digits_that_are_texts_are_no_numbers_of_a_function(tmp_path):
+    body = "    return {'inputs': pd.DataFrame({'zip': ['02116', '90210'] * 9, 'a': 1.0}), 'labels': [0, 1] * 9}\n"
+    (tmp_path / "own.py").write_text("import pandas as pd\n\ndef read():\n" + body)
+    with pytest.raises(ShapelineError, match=r"they hold texts; give codes 0, 1, 2, \.\.\. and say in 'categories'"):
+        preparation.prepare(f"{tmp_path}/own.py:read", {}, [], tmp_path / "data")

@@ -170,6 +170,8 @@ def _inputs(where: str, records: dict, entry: Source | None) -> tuple[np.ndarray
     try:
         inputs = np.asarray(records["inputs"])
         if inputs.dtype.kind not in "buif":
+            if any(isinstance(cell, str | bytes) for cell in inputs.flat):
+                raise TypeError("they hold texts; give codes 0, 1, 2, ... and say in 'categories' what they stand for")
             inputs = inputs.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ShapelineError(f"{where}: inputs are not an array of numbers ({error}).") from error
@@ -332,7 +334,7 @@ def _targets(where: str, records: dict) -> np.ndarray:
 
 def _labels(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
     """Labels as class indices (n,) int64, and the names of the classes."""
-    labels = np.asarray(labels)
+    given, labels = labels, np.asarray(labels)
     if labels.ndim != 1:
         hint = ' Labels that go together, (n, labels), need "task": "multilabel".' if labels.ndim == 2 else ""
         raise ShapelineError(f"{where}: labels of shape {labels.shape}; they must be one per record, (n,).{hint}")
@@ -342,6 +344,11 @@ def _labels(where: str, labels: object, class_names: Iterable | None, entry: Sou
     if names is not None and len(set(names)) != len(names):
         raise ShapelineError(f"{where}: class_names must differ from each other.")
     if labels.dtype.kind in "OUST":
+        import pandas as pd
+
+        missing = pd.isna(np.array(list(given), dtype=object))  # an array of texts has the word nan in its place
+        if missing.any():
+            raise ShapelineError(f"{where}: record {int(np.argmax(missing))} has no label; leave the record out.")
         texts = [str(label) for label in labels]
         names = sorted(set(texts)) if names is None else names
         index = {name: position for position, name in enumerate(names)}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, nearest
@@ -30,6 +31,8 @@ class Classes:
 
         what: the argument; count: of the classes. Raises ShapelineError that says what to write.
         """
+        if pd.api.types.is_scalar(value) and pd.isna(value):
+            raise ShapelineError(f"explain: {what} has a missing class ({value}); give the class of each input")
         known = class_name(value)
         is_number = isinstance(value, int | np.integer | float | np.floating) and not isinstance(value, bool)
         for called in (self.labels, self.names) if is_number else (self.names, self.labels):
