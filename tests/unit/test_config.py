@@ -170,7 +170,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.cancer.methods.l", {"method": "l_shapley"}, ["needs features on a graph", "graph: chain"]),
         ("experiments.cancer.methods.r", {"method": "c_shapley_regression"}, ["needs features on a graph"]),
         ("device", "gpu", ["device: unknown value 'gpu'", "cpu"]),
-        ("experiments.digits.instances.label", 3, ["digits.instances.label", "write '3' for the class so named"]),
+        ("experiments.digits.instances.label", 11, ["digits.instances.label", "11 is not one of them"]),
         ("data.mirror", "${NOT_SET}/m", ["data.mirror: path '${NOT_SET}/m'", "NOT_SET is not set"]),
         ("data.offline", "yes", ["data.offline", "valid boolean"]),
     ],

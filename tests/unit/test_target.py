@@ -88,8 +88,8 @@ def configuration(data=None, network=None, **changes):
     }
 
 
-@pytest.mark.parametrize("target", ["predicted", "true", "8", 0])
-def test_a_class_by_name_or_index_is_accepted(target):
+@pytest.mark.parametrize("target", ["predicted", "true", "8", 8])
+def test_a_class_by_its_label_is_accepted(target):
     assert load(configuration(target=target)).experiments["e"].target == target
 
 
@@ -97,7 +97,7 @@ def test_a_class_by_name_or_index_is_accepted(target):
     ("changes", "told"),
     [
         ({"target": "9"}, r"experiments.e.target: .*'9' is not one of them"),
-        ({"target": 3}, r"experiments.e.target: .*write '3'"),
+        ({"target": 1}, r"experiments.e.target: .*for the class at that position write 8"),
         ({"target": 0, "value": "expected_log_probability"}, "expected_log_probability is of all classes together"),
         ({"target": 0, "model": None, "dataset": "d", "methods": {"mim": {"method": "mim"}}}, "without a model"),
     ],

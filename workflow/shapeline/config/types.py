@@ -362,7 +362,7 @@ class Experiment(Strict):
     )
     target: int | str = Field(
         "predicted",
-        description="The class whose value is explained: predicted, true, or one for all instances, by index or name, "
+        description="The class whose value is explained: predicted, true, or one for all instances, by name, "
         "so that scores keep their sign from one to the next.",
     )
     instances: Instances = Field(Instances(), description="Which instances are explained.")

@@ -182,10 +182,10 @@ def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> li
     """
     names = list(names)
     if classes is None:
-        classes = list(range(len(names)))
+        classes = names
     chosen = []
     for item in classes:
-        index = class_index(f"classes of source '{where}'", item, names)
+        index = class_index(f"classes of source '{where}'", item, names, by_place=True)
         if index in chosen:
             raise ShapelineError(f"classes of source '{where}': '{names[index]}' is listed twice.")
         chosen.append(index)
@@ -194,12 +194,14 @@ def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> li
     return chosen
 
 
-def class_index(where: str, item: int | str, names: list[str]) -> int:
-    """The place among the classes of one that is given by index or name; another is a ShapelineError."""
-    if isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(names):
+def class_index(where: str, item: int | str, names: list[str], by_place: bool = False) -> int:
+    """The place among the classes of one that is given by its name, or by index where the names are no numbers or
+    by_place; another is a ShapelineError."""
+    if str(item) in names:
+        return names.index(str(item))
+    is_place = isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(names)
+    if is_place and (by_place or not all(name.lstrip("-").isdigit() for name in names)):
         return int(item)
-    if isinstance(item, str) and item in names:
-        return names.index(item)
-    if str(item) in names:  # YAML's 3 is an index and its '3' a name
-        raise ShapelineError(f"{where}: a number is an index and {item} is none; write '{item}' for the class so named")
-    raise ShapelineError(f"{where}: {item!r} is not one of them.{nearest(item, names)}")
+    if is_place:
+        raise ShapelineError(f"{where}: {item} is not one of them; for the class at that position write {names[item]}")
+    raise ShapelineError(f"{where}: {item!r} is not one of them.{nearest(str(item), names)}")

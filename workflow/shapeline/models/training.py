@@ -143,6 +143,8 @@ def fit(
     """
     chosen = settings_for(classifier.architecture, settings)
     labels, splits = _labels_and_parts(classifier, dataset, chosen)
+    if dataset.inputs.dtype == np.float64:
+        dataset = dataset.as_numbers()
     classifier.check_tokens(dataset.inputs)
     start = time.perf_counter()
     classifier.to(device)
