@@ -80,8 +80,8 @@ def test_h_shap_finds_what_decides_and_says_what_it_cost(sides):
     alone = exploration.h_shap(lambda masks: (masks & decisive).any(axis=(1, 2)) * 0.8 + 0.1, sides, 1)
     assert found.evaluations[0] == found.evaluations[1] == alone.evaluations
     assert found.extra[0]["visited_nodes"] == alone.visited_nodes
-    # Each evaluation is a row of the model, but for an instance's two ends, which every score file states anew.
-    assert inner.rows == found.evaluations.sum() + 2 * len(inputs) + 1  # and one to count classes
+    # Each evaluation is a row of the model, but for two ends, which every score file states anew, and the input itself.
+    assert inner.rows == found.evaluations.sum() + 3 * len(inputs) + 1  # and one to count classes
 
 
 @pytest.mark.parametrize("value", ["probability", "log_probability", "logit", "expected_log_probability"])
