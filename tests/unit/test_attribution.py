@@ -532,3 +532,42 @@ def test_scores_say_how_wrong_they_are(method, known):
     everything = shapeline.explain(model, rows, method, budget=32, **asked)
     assert everything.uncertainty.max() < 1e-5 * np.abs(exact).max()
     np.testing.assert_allclose(everything.scores, exact, atol=1e-5 * np.abs(exact).max())
+
+
+def test_the_default_method_is_exact_where_all_coalitions_are_few():
+    """256 of them or the budget's; else gp_shapley, and kernel_shap where that has too many to read out."""
+
+    def explained(d: int, **spend):
+        rows, weights = RNG.normal(size=(2, d)), np.linspace(-1, 1, d)
+        return shapeline.explain(
+            lambda x: x @ weights, rows, reference="zero", value="prediction", **spend
+        ), rows * weights
+
+    for d, spend, method, evaluations in (
+        (8, {}, "shapley", 256),
+        (9, {}, "gp_shapley", 36),
+        (9, {"budget": 60}, "shapley", 512),
+        (9, {"evaluations": 40}, "gp_shapley", 40),
+        (9, {"evaluations": 512}, "shapley", 512),
+        (8, {"evaluations": 20}, "shapley", 256),
+        (9, {"budget": {"error": 0.1}}, "gp_shapley", 36),
+        (30, {"evaluations": 2**14 + 2}, "kernel_shap", 2**14 + 2),
+    ):
+        found, exact = explained(d, **spend)
+        assert found.about.method["method"] == method and f"by {method}" in repr(found)
+        assert found.evaluations.tolist() == [evaluations] * 2, spend
+        assert found.scores == pytest.approx(exact, abs=1e-6)
+
+
+def test_evaluations_are_a_budget_of_another_unit():
+    by_count = shapeline.explain(linear(), X, "kernel_shap", reference="zero", features="column", evaluations=24)
+    by_budget = shapeline.explain(linear(), X, "kernel_shap", reference="zero", features="column", budget=4)
+    assert (by_count.scores == by_budget.scores).all() and by_count.about.method["evaluations"] == 24
+    for spend in (
+        {"evaluations": 24, "budget": 4},
+        {"evaluations": 0},
+        {"evaluations": 2.5},
+        {"evaluations": {"top": 1}},
+    ):
+        with pytest.raises(ShapelineError, match=r"explain: (budget and )?evaluations .*; give"):
+            shapeline.explain(linear(), X, reference="zero", features="column", **spend)

@@ -79,7 +79,7 @@ def test_a_frame_with_texts_categories_and_missing_cells_is_explained_exactly(pi
 def test_one_row_is_what_it_is_among_others(pipeline, explained):
     """Whatever the codes of categories are: a sampled method draws by what a row holds."""
     for one in (FRAME[3:4], FRAME.iloc[3]):
-        alone = shapeline.explain(pipeline, one, background=FRAME[:30], budget=6)
+        alone = shapeline.explain(pipeline, one, "kernel_shap", background=FRAME[:30], budget=6)
         np.testing.assert_allclose(alone.scores[0], explained.scores[3], atol=1e-9)
 
 
@@ -426,7 +426,7 @@ def test_a_bar_only_where_a_person_looks_on(monkeypatch, capsys):
     shapeline.explain(opinion, ["great film"] * 3, "occlusion")
     assert capsys.readouterr().err == ""
     told = []
-    monkeypatch.setattr(progress, "_looked_at", lambda: True)
+    monkeypatch.setattr(progress, "is_watched", lambda: True)
     monkeypatch.setattr(progress, "AFTER", 0.0)
     monkeypatch.setattr(progress.tqdm, "update", lambda self, n: told.append(n))
     shapeline.explain(opinion, ["great film", "bad"], "occlusion")

@@ -5,6 +5,7 @@ import importlib
 __version__ = "0.1.0"
 CALLS = {
     "explain": "shapeline.report.python.call",
+    "shapley_values": "shapeline.report.python.game_call",
     "compare": "shapeline.report.python.comparison",
     "Explanation": "shapeline.report.python.explanation",
     "compare_folders": "shapeline.statistics.folders",

@@ -16,6 +16,7 @@ class Rounds:
     places (n,): of its instances. asks: of each round, from some places to what they are asked, which includes what
     they were asked before. until: what has to hold. falls: power of the evaluations with which errors fall, where a
     round's prediction is not to be taken alone. least: rounds before an explanation may stop that is not certain.
+    together: none stops before all may.
     """
 
     places: np.ndarray
@@ -23,6 +24,7 @@ class Rounds:
     until: Until
     falls: float | None = None
     least: int = 1
+    together: bool = False
     several = False  # budgets
 
     def explain(
@@ -53,6 +55,8 @@ class Rounds:
             met = self.until.met(answer.scores, answer.uncertainty, full[left] - empty[left])
             if number < min(self.least, len(self.asks)) and met.any():
                 met &= ~answer.uncertainty.any(axis=1)
+            if self.together:
+                met &= met.all()
             for row in left[met]:
                 said["flag"][row] = None
             left = left[~met]

@@ -48,6 +48,7 @@ class Options:
     dataset: whose training part the methods of labelled points read; all_points: all of it.
     background: reference of a method that makes scores itself, in place of the question's.
     device: of what is computed beside the model.
+    outputs: the instances are outputs of one game, explained together by one sample and one estimator.
     timing: "per_instance" explains and times one instance after another.
     time_limit: seconds after which an instance has failed, all budgets together; then too they are explained one after
     another, and in the main thread.
@@ -65,6 +66,7 @@ class Options:
     all_points: bool = False
     background: Reference | None = None
     device: str = "cpu"
+    outputs: bool = False
     timing: str = "batch"
     time_limit: float | None = None
 
@@ -123,7 +125,7 @@ def attribute(
     designs, designed, spend = _designs(method, question, options, results)
     if not designed:
         return results
-    sampling = sample(method, question.features, designs, inputs, options.seed, draws)
+    sampling = sample(method, question.features, designs, inputs, options.seed, draws, options.outputs)
     spent = np.full(len(inputs), began.since(waits(question, options)) / max(len(inputs), 1))
     instances = inputs, targets, ids, draws
     scorer = (None, {}) if designs else _scorer(method, question, options, spend)

@@ -36,12 +36,13 @@ def sample(
     inputs: np.ndarray,
     seed: int,
     named: np.ndarray,
+    outputs: bool = False,
 ) -> Sampling:
     """Return the sampling of a method on instances.
 
     designs: of each budget the multiple of d, and its design, or its size where each instance has one of its own; none
     of a method that makes scores itself. inputs, named: of the instances, (n, *input shape), and what seeds their
-    samples.
+    samples. outputs: the instances are outputs of one game, of one name, which are taken together.
     """
     masks = sum(design.evaluations for _, design in designs) + 2
     most = DATA_CHUNK if method.method.measure else CHUNK
@@ -58,7 +59,8 @@ def sample(
             own = number if drawn.orders is None else seed_of(seed, "pool", number)
             return [method.design(features, spend, own, keep=False) for spend in spends]
 
-        return Drawn(d, drawn, make, method.read, method.read_stack).asked
+        stack = method.read_outputs if outputs else method.read_stack
+        return Drawn(d, drawn, make, method.read, stack).asked
 
     asks = ask([spend for spend, _ in designs])
     if until := method.until:
@@ -66,9 +68,10 @@ def sample(
         masks, rounds = spent[-1], [ask([count / d]) for count in spent]
 
         def asks(places: np.ndarray) -> Rounds:
-            return Rounds(places, rounds, until, method.method.falls, method.method.rounds)
+            return Rounds(places, rounds, until, method.method.falls, method.method.rounds, outputs)
 
     # Masks of each instance, and designs for some of them; rounds and budgets hold theirs each.
     whole_pool = method.method.exchangeable and len(designs) == 1 and not until
     sizes += [most, CHUNK_VALUES // masks, CHUNK_BYTES // (masks * d), at_a_time(d, masks, whole_pool) or most]
+    sizes = [len(inputs)] if outputs else sizes
     return Sampling(asks, np.argsort(drawn.numbers.astype(object), kind="stable"), max(1, min(sizes)))

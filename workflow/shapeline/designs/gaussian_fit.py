@@ -4,6 +4,7 @@ All is stacked over instances: rows (n, m, d) of +-1 for m pairs, N first; odd (
 1; noise (n, m) the variance of what a pair lacks, else 0. Covariances are relative to a coalition's prior variance.
 """
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -32,27 +33,32 @@ LEARNED = 0.5  # criterion that each learned relevance has to earn
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What a block of instances has shown. rest (n, m, d): weights of the pairs where the prior says nothing."""
+    """What a block of instances has shown. rest (n, m, d): weights of the pairs where the prior says nothing; outputs
+    (n, q, m): odd parts of further values, which are read out by the estimator that `odd` chooses."""
 
     rows: np.ndarray
     odd: np.ndarray
     noise: np.ndarray
     rest: np.ndarray
+    outputs: np.ndarray
 
     @classmethod
-    def of(cls, rows: np.ndarray, odd: np.ndarray, noise: np.ndarray) -> "Data":
+    def of(cls, rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, outputs: np.ndarray | None = None) -> "Data":
         """Data with the weights of the rest worked out."""
-        return cls(rows, odd, noise, rest_weights(rows))
+        n, m, _ = rows.shape
+        return cls(rows, odd, noise, rest_weights(rows), np.empty((n, 0, m)) if outputs is None else outputs)
 
     def only(self, pairs: np.ndarray) -> "Data":
         """The same for some of the pairs."""
-        return Data(self.rows[:, pairs], self.odd[:, pairs], self.noise[:, pairs], self.rest[:, pairs])
+        return Data(
+            *(part[:, pairs] for part in (self.rows, self.odd, self.noise, self.rest)), self.outputs[..., pairs]
+        )
 
     def ordered(self, order: np.ndarray) -> "Data":
         """The same with each instance's pairs in its own order (n, m)."""
         odd, noise = (np.take_along_axis(part, order, axis=1) for part in (self.odd, self.noise))
         rows, rest = (np.take_along_axis(part, order[:, :, None], axis=1) for part in (self.rows, self.rest))
-        return Data(rows, odd, noise, rest)
+        return Data(rows, odd, noise, rest, np.take_along_axis(self.outputs, order[:, None], axis=2))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -79,11 +85,23 @@ class Extra:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """criterion (n,): -2 log likelihood and penalties; scores, variance (n, d) of the posterior."""
+    """criterion (n,): -2 log likelihood and penalties; scores, variance (n, d) of the posterior; the same (n, q, d) of
+    the further outputs."""
 
     criterion: np.ndarray
     scores: np.ndarray
     variance: np.ndarray
+    other_scores: np.ndarray
+    other_variance: np.ndarray
+
+    def penalised(self, penalty: float) -> "Fit":
+        """The same with a larger criterion."""
+        return dataclasses.replace(self, criterion=self.criterion + penalty)
+
+    def widened(self, factor: np.ndarray) -> "Fit":
+        """The same with variances times a factor (n,)."""
+        wider, others = self.variance * factor[:, None], self.other_variance * factor[:, None, None]
+        return dataclasses.replace(self, variance=wider, other_variance=others)
 
 
 def with_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
@@ -122,13 +140,14 @@ def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras:
 def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fit:
     """Mean and variance of the scores under correlations `matrix`, covariances `cross` and prior variances."""
     m, d = data.shape[1:]
-    odd, seen, log_determinant = whitened(
-        with_rest(matrix, data, rest), data.odd, cross + rest[:, None, None] * data.rest
-    )
+    right = np.concatenate([cross + rest[:, None, None] * data.rest, data.outputs.swapaxes(1, 2)], axis=2)
+    odd, seen, log_determinant = whitened(with_rest(matrix, data, rest), data.odd, right)
+    seen, outputs = seen[:, :d], seen[:, d:]
     scale = (odd**2).sum(axis=1) / m + 1e-300
     scores = (seen @ odd[..., None])[..., 0]
-    spread = prior + rest[:, None] * rest_variance(d) - (seen**2).sum(axis=2)
-    return Fit(m * np.log(scale) + log_determinant + penalty, scores, np.maximum(spread, 0) * scale[:, None])
+    spread = np.maximum(prior + rest[:, None] * rest_variance(d) - (seen**2).sum(axis=2), 0)
+    of_outputs = outputs @ seen.swapaxes(1, 2), spread[:, None] * (outputs**2).mean(axis=2, keepdims=True)
+    return Fit(m * np.log(scale) + log_determinant + penalty, scores, spread * scale[:, None], *of_outputs)
 
 
 def whitened(matrix: np.ndarray, odd: np.ndarray, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -158,9 +177,16 @@ def mixture(fitted: list[Fit]) -> Fit:
     value = np.array([fit.criterion for fit in fitted])
     weight = np.exp(-0.5 * (value - value.min(axis=0)))
     weight = (weight / weight.sum(axis=0))[..., None]
-    scores = sum(w * fit.scores for w, fit in zip(weight, fitted, strict=True))
-    spread = sum(w * (fit.variance + (fit.scores - scores) ** 2) for w, fit in zip(weight, fitted, strict=True))
-    return Fit(value.min(axis=0), scores, spread)
+    own = _mean(weight, [(fit.scores, fit.variance) for fit in fitted])
+    others = _mean(weight[..., None], [(fit.other_scores, fit.other_variance) for fit in fitted])
+    return Fit(value.min(axis=0), *own, *others)
+
+
+def _mean(weight: np.ndarray, fitted: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of scores and variances by `weight`, with the disagreement of the scores in the variances."""
+    scores = sum(w * own for w, (own, _) in zip(weight, fitted, strict=True))
+    spread = sum(w * (variance + (own - scores) ** 2) for w, (own, variance) in zip(weight, fitted, strict=True))
+    return scores, spread
 
 
 def even_relevance(d: int, reach: float) -> float:

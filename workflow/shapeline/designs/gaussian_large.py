@@ -30,12 +30,12 @@ def explain_large(data: Data) -> Fit:
 
 
 def _posterior(data: Data, instance: int, relevance: np.ndarray, rest: np.ndarray, spread: bool):
-    """Scores (1, d) and, where `spread`, their variances (1, d), by one Cholesky factor."""
+    """Scores (1, d) and, where `spread`, their variances (1, d) and the outputs' (1, q, d), by one Cholesky factor."""
     from scipy.linalg import cholesky, solve_triangular
 
     own_part = slice(instance, instance + 1)
     rows, odd = data.rows[own_part], data.odd[instance]
-    own = Data(rows, data.odd[own_part], data.noise[own_part], data.rest[own_part])
+    own = Data(rows, data.odd[own_part], data.noise[own_part], data.rest[own_part], data.outputs[own_part])
     matrix = with_rest(correlation(rows, relevance), own, rest)[0]
     factor = cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
     cross = score_covariance(rows, relevance)[0] + rest[0] * data.rest[instance]
@@ -43,7 +43,10 @@ def _posterior(data: Data, instance: int, relevance: np.ndarray, rest: np.ndarra
     weight = solve_triangular(factor, white, lower=True, trans=1, check_finite=False)
     scores = (weight @ cross)[None]
     if not spread:
-        return scores, None
+        return scores, None, None, None
     seen = solve_triangular(factor, cross, lower=True, check_finite=False, overwrite_b=True)
     left = score_variance(relevance) + rest[0] * rest_variance(rows.shape[2]) - (seen**2).sum(axis=0)
-    return scores, np.maximum(left, 0) * (white @ white / len(odd))
+    left = np.maximum(left, 0)
+    outputs = solve_triangular(factor, own.outputs[0].T, lower=True, check_finite=False)
+    of_outputs = (outputs.T @ seen)[None], (left * (outputs**2).mean(axis=0)[:, None])[None]
+    return scores, left * (white @ white / len(odd)), *of_outputs

@@ -99,10 +99,54 @@ def _scores(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndar
     m, d = rows.shape[1:]
     if d <= 31 and m == 2 ** (d - 1) and not noise.any():
         return (odd[:, None, :] @ rest_weights(rows))[:, 0], np.zeros((len(rows), d))
+    fit = _fit(rows, odd, noise)
+    return with_linear(rows, odd, rough, fit.scores, fit.variance)
+
+
+def _fit(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, outputs: np.ndarray | None = None) -> Fit:
+    """The posterior of odd parts (n, m) of scale 1 whose variances are `noise`; outputs: see Data."""
     # Relative to a coalition's variance, as all covariances are.
     noise = noise / np.maximum((odd**2).mean(axis=1, keepdims=True), 1e-300)
-    fit = (explain_large if m > MANY else explain)(Data.of(rows, odd, noise))
-    return with_linear(rows, odd, rough, fit)
+    return (explain_large if rows.shape[1] > MANY else explain)(Data.of(rows, odd, noise, outputs))
+
+
+def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores and their uncertainty (q, d) of q outputs, by one estimator; None where the pairs are too few to tell.
+
+    masks: (1, K, d) of all outputs; values: (q, K). The sum of the outputs chooses the estimator, so that scores add up
+    to the scores of the sum; where the sum is linear, as that of probabilities is, the least linear output does.
+    """
+    pairs = find_pairs(masks[:1])
+    total = values.sum(axis=0, keepdims=True)
+    every = np.concatenate([total, values])
+    _, m, d = pairs.rows.shape
+    copies = (np.repeat(part, len(every), axis=0) for part in (pairs.rows, pairs.first, pairs.second))
+    odd, noise = Pairs(*copies, pairs.lone).odd(every)
+    rows = pairs.rows
+    if d <= 31 and m == 2 ** (d - 1):
+        scores, spread = odd[1:] @ rest_weights(rows)[0], np.zeros((len(values), d))
+    else:
+        with one_thread(m**2 * (d + len(values))):
+            scores, spread = _by_one(rows, odd, noise, 16 * np.finfo(float).eps * np.abs(every).max(axis=1))
+    scores = scores + (2 * odd[1:, :1] - scores.sum(axis=1, keepdims=True)) / d
+    return scores, known(np.sqrt(spread))
+
+
+def _by_one(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and variances (q, d) of the outputs odd[1:], the first being their sum; rough (1 + q,): their rounding."""
+    size = np.abs(odd).max(axis=1, keepdims=True)
+    size = np.where(size > 0, size, 1.0)
+    rough = rough[:, None] / size
+    left = _linear(rows, odd / size)[1] if rows.shape[1] >= rows.shape[2] else np.ones(len(odd))
+    bent = left[:, None] > 1e-10 + rough
+    choosing = 0 if bent[0] or not bent.any() else int(np.argmax(left * size[:, 0]))
+    one = slice(choosing, choosing + 1)
+    outputs = odd[None, 1:] / size[1:]
+    fit = _fit(rows, odd[one] / size[one], noise[one] / size[one] ** 2, outputs)
+    scores, variance = with_linear(
+        rows, outputs[0], rough[1:, 0], fit.other_scores[0], fit.other_variance[0], together=True
+    )
+    return scores * size[1:], variance * size[1:] ** 2
 
 
 def explain(data: Data) -> Fit:
@@ -113,11 +157,11 @@ def explain(data: Data) -> Fit:
     fitted = _fitted(data, even, few)
     scores = mixture(fitted).scores
     sized = over_reaches(data, lambda reach: relevance_of(scores, reach))
-    fitted += [Fit(fit.criterion + LEARNED * d, fit.scores, fit.variance) for fit in _fitted(data, sized, few)]
+    fitted += [fit.penalised(LEARNED * d) for fit in _fitted(data, sized, few)]
     if few:
         return mixture(fitted)
     found = mixture(fitted + learned(data, *best_of(sized), fitted[-1].scores))
-    return Fit(found.criterion, found.scores, found.variance * held_out(data, *best_of(even))[:, None])
+    return found.widened(held_out(data, *best_of(even)))
 
 
 def _fitted(data: Data, reaches: list, few: bool) -> list[Fit]:
@@ -134,29 +178,40 @@ def learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndar
     for more in sorted({more for more, _ in NEARBY}):
         rests = [rest * factor for near, factor in NEARBY if near == more]
         fitted += fits(data, np.clip(relevance * more, LEAST, MOST), rests, [None, *extras])
-    return [Fit(fit.criterion + LEARNED * data.shape[2], fit.scores, fit.variance) for fit in fitted]
+    return [fit.penalised(LEARNED * data.shape[2]) for fit in fitted]
 
 
-def with_linear(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
-    """The fit's scores and variances, or the linear game's and 0 where one meets all the values to rounding.
+def with_linear(
+    rows: np.ndarray, odd: np.ndarray, rough: np.ndarray, scores: np.ndarray, variance: np.ndarray, together=False
+) -> tuple[np.ndarray, np.ndarray]:
+    """A fit's scores and variances, or the linear game's and 0 where one meets all the values to rounding.
 
     Where the pairs are few the likelihood cannot tell bends from noise: the linear fit, which is the mean of the
     marginal contributions at both ends, then has a share in the scores; and the variances are NaN, for what such pairs
-    say of their own error held 57 to 93 % of the scores on seven games.
+    say of their own error held 57 to 93 % of the scores on seven games. together: of outputs of one draw, whose scores
+    are linear only where all are.
     """
     _, m, d = rows.shape
     if m < d:
-        return fit.scores, np.full(fit.scores.shape, np.nan)
+        return scores, np.full(scores.shape, np.nan)
+    slope, left = _linear(rows, odd)
+    exact = left <= 1e-10 + rough
+    if together:
+        exact &= exact.all()
+    exact[exact] = np.linalg.matrix_rank(rows[:1] if together else rows[exact]) == d
+    few = m <= FEW * d
+    share = np.where(exact, 1.0, LINEAR_SHARE if few else 0.0)[:, None]
+    scores = scores + share * (2 * slope - scores)
+    return scores, np.where(exact[:, None], 0.0, np.nan if few else variance)
+
+
+def _linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes (n, d) of the linear fits of odd parts (n, m), and the largest deviations (n,); one set of rows or n."""
+    _, m, d = rows.shape
     normal = rows.swapaxes(1, 2) @ rows
     normal[:, np.arange(d), np.arange(d)] += 1e-12 * m  # keeps it regular; no more than rounding where it is
     slope = np.linalg.solve(normal, rows.swapaxes(1, 2) @ odd[..., None])
-    left = np.abs((rows @ slope)[..., 0] - odd).max(axis=1)
-    exact = left <= 1e-10 + rough
-    exact[exact] = np.linalg.matrix_rank(rows[exact]) == d
-    few = m <= FEW * d
-    share = np.where(exact, 1.0, LINEAR_SHARE if few else 0.0)[:, None]
-    scores = fit.scores + share * (2 * slope[..., 0] - fit.scores)
-    return scores, np.where(exact[:, None], 0.0, np.nan if few else fit.variance)
+    return slope[..., 0], np.abs((rows @ slope)[..., 0] - odd).max(axis=1)
 
 
 def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:

@@ -85,6 +85,7 @@ class Method:
     largest: int | None = None  # evaluations that can be read out
     reads: str | None = None  # "module:function" from a design and values to scores and their uncertainty
     reads_stack: str | None = None  # the same from masks and values of each instance
+    reads_outputs: str | None = None  # the same of the outputs of one game, by one estimator
     holds: Literal["coalitions", "permutations"] | None = None  # what a budget buys, distinct; None: unknown
     exact: bool = False  # enumerates 2^d coalitions
     pairs: int | None = None  # features of which it scores the pairs too, at most; scores add up with these alone
@@ -222,6 +223,7 @@ METHODS = Registry(
             exchangeable=True,
             holds="coalitions",
             reads_stack="shapeline.designs.gaussian_process:read_stack",
+            reads_outputs="shapeline.designs.gaussian_process:read_outputs",
         ),
         "leverage_shap": Method(
             "coalitions",

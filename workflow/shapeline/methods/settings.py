@@ -132,6 +132,11 @@ class MethodSettings:
         return self.method.reads_stack and calling.resolve(self.method.reads_stack).given(self.arguments)
 
     @functools.cached_property
+    def read_outputs(self) -> Callable | None:
+        """The same of the outputs of one game, by one estimator for all."""
+        return self.method.reads_outputs and calling.resolve(self.method.reads_outputs).given(self.arguments)
+
+    @functools.cached_property
     def _build(self) -> calling.Call:
         return calling.resolve(self.method.grows if self.until else self.method.function)
 

@@ -6,6 +6,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from shapeline.config.limits import MAX_BUDGET
+from shapeline.designs.design import MAX_D, whole
 from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.game.features import Features
 from shapeline.methods.parameters import GoodEnough
@@ -14,15 +15,19 @@ from shapeline.methods.settings import PLANNED
 from shapeline.report.python.case import Wanted, case_of
 from shapeline.report.python.explanation import Explanation
 
+AUTO = "auto"
+BUDGET = 4  # a multiple of d
+ALWAYS_EXACT = 256  # coalitions
+
 
 @reported_extras("explain")
 def explain(
     model: object,
     inputs: object,
-    method: str = "kernel_shap",
+    method: str = AUTO,
     reference: object = None,
     features: str | dict | Features | None = None,
-    budget: float | dict = 4,
+    budget: float | dict | None = None,
     target: object = None,
     seed: int = 0,
     background: object = None,
@@ -34,6 +39,7 @@ def explain(
     tokenizer: object = None,
     outputs: str | None = None,
     random_state: int | None = None,
+    evaluations: int | None = None,
     **parameters: object,
 ) -> Explanation:
     """Explain what a model makes of its inputs, in one call.
@@ -42,7 +48,8 @@ def explain(
     frame is given data frames, a function as well where the inputs are one; of texts it takes a list of them.
     inputs: a data frame or one row of it (a Series), an array (n, columns) or (n, channels, height, width) or one row
     or picture of it, a text or several.
-    method: a name of the registry, or path/to/file.py:function.
+    method: a name of the registry, or path/to/file.py:function. "auto" is exact where all 2^d coalitions are within the
+    budget, or at most 256, and else gp_shapley.
     reference: what stands for an absent feature: a kind as in the configuration ("zero", "mean", {"kind": "background",
     "rows": 16}, "blur", "pad", ...), one row of the inputs' kind or several to average over, or for texts a word.
     By default the background's rows, at most 100 of them drawn by seed (each evaluation then is so many rows of the
@@ -50,8 +57,8 @@ def explain(
     ("delete"; with a tokenizer also "mask", "pad", which is not attended to, or one of its tokens).
     features: "pixel", "column", "word" (texts, or token ids, 0 is padding), "superpixel", {"kind": "patch", "size": 2}
     or a Features. By default columns, words, pixels of pictures of up to 1,024 and 16 x 16 patches of larger ones.
-    budget: multiple of d, for sampled methods; or until it is good enough: {"error": 0.05}, {"error": "5%"} or
-    {"top": 5}, with "at_most" beside it.
+    budget: multiple of d, for sampled methods, 4 by default; or until it is good enough: {"error": 0.05},
+    {"error": "5%"} or {"top": 5}, with "at_most" beside it.
     target: "predicted" (default), "true" (of y), "each" (a row each), a class by name or number, a set of them (a row
     each), or a list, one an input.
     seed: of all draws; an instance's own depend on its row too, and on how many equal ones stand before it.
@@ -61,31 +68,60 @@ def explain(
     y: the true classes. feature_names: of an array's columns. class_names: those of the model's `classes_` by default.
     outputs: "logits" or "probabilities", what a network gives; by default detected.
     tokenizer: the fast tokenizer of a model of transformers, whose inputs are texts; its pipeline has both.
-    random_state: the seed, by scikit-learn's name.
+    random_state: the seed, by scikit-learn's name. evaluations: in place of the budget, a number for each input.
     parameters: the method's own.
 
     Returns an Explanation; where d differs by instance, `scores` is (n, largest d), NaN beyond an instance's own
     features.
     """
-    settings = checked_settings(method, parameters, budget)
+    spend = check_spending("explain", budget, evaluations)
+    settings = checked_settings("gp_shapley" if method == AUTO else method, parameters, spend)
     seed = seed_by(seed, random_state)
     wanted = Wanted(
         reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer, outputs
     )
-    return case_of(model, inputs, wanted).explained(settings, budget)
+    case = case_of(model, inputs, wanted)
+    if method == AUTO:
+        largest = max((own.d for own, _ in case.buckets), default=1)
+        spent = spent_on(largest, spend, evaluations)
+        settings = checked_settings(automatic(largest, spent, max(spent, ALWAYS_EXACT)), parameters, spend)
+    return case.explained(settings, spend, evaluations)
 
 
-def seed_by(seed: int, random_state: int | None) -> int:
+def check_spending(where: str, budget: float | dict | None, evaluations: object) -> float | dict:
+    """The budget, that of `evaluations` left to them. Raises ShapelineError where both are given."""
+    if evaluations is None:
+        return BUDGET if budget is None else budget
+    if budget is not None:
+        raise ShapelineError(f"{where}: budget and evaluations say the same; give one of them")
+    whole(where, "evaluations", evaluations, 1)
+    return BUDGET
+
+
+def automatic(d: int, spent: float, exact: float) -> str:
+    """The method for d features: exact where all coalitions are at most so many, else gp_shapley, and kernel_shap where
+    that cannot read out as many as are spent."""
+    if d <= MAX_D and 2**d <= exact:
+        return "shapley"
+    return "gp_shapley" if spent <= METHODS["gp_shapley"].largest else "kernel_shap"
+
+
+def spent_on(d: int, budget: float | dict, evaluations: int | None) -> float:
+    """The evaluations that may be spent on d features; 0 of a budget that ends when it is good enough."""
+    return evaluations or (0 if isinstance(budget, dict) else budget * d)
+
+
+def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
     """The seed, by either name."""
     if random_state is not None and seed != 0:
-        raise ShapelineError("explain: seed and random_state are the same thing; give one of them")
+        raise ShapelineError(f"{where}: seed and random_state are the same thing; give one of them")
     seed = seed if random_state is None else random_state
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise ShapelineError(f"explain: seed is a {type(seed).__name__}; give a whole number")
+        raise ShapelineError(f"{where}: seed is a {type(seed).__name__}; give a whole number")
     return int(seed)
 
 
-def checked_settings(method: str, parameters: dict, budget: float | dict) -> dict:
+def checked_settings(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
     """The settings of a method that a call names. Raises ShapelineError."""
     if method not in METHODS:
         raise ShapelineError(f"unknown method '{method}'.{nearest(method, METHODS)}")
@@ -93,7 +129,7 @@ def checked_settings(method: str, parameters: dict, budget: float | dict) -> dic
         if key in parameters:
             raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
     if isinstance(budget, dict):
-        _check_good_enough(method, budget)
+        _check_good_enough(method, budget, where)
     elif isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget <= MAX_BUDGET:
         raise ShapelineError(
             f"{method}: budget is {budget!r}; give a number above 0 and at most {MAX_BUDGET:g}, evaluations as a "
@@ -114,7 +150,7 @@ def checked_settings(method: str, parameters: dict, budget: float | dict) -> dic
     return settings
 
 
-def _check_good_enough(method: str, budget: dict) -> None:
+def _check_good_enough(method: str, budget: dict, where: str) -> None:
     try:
         problem = stopping_problem(method, GoodEnough.model_validate(budget))
     except ValidationError as failure:
@@ -123,4 +159,4 @@ def _check_good_enough(method: str, budget: dict) -> None:
             '{"top": 5}, with "at_most" beside it'
         )
     if problem:
-        raise ShapelineError(f"explain: {problem}")
+        raise ShapelineError(f"{where}: {problem}")

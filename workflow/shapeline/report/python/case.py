@@ -81,13 +81,15 @@ class Case:
         """The input of each explanation."""
         return self.given.inputs[self.positions]
 
-    def explained(self, settings: dict, budget: float | dict) -> Explanation:
-        """What a method says: settings, its name and parameters. Raises ShapelineError where it fails."""
+    def explained(self, settings: dict, budget: float | dict, evaluations: int | None = None) -> Explanation:
+        """What a method says: settings, its name and parameters; evaluations: of an instance, in place of the budget.
+        Raises ShapelineError where it fails."""
         method = settings["method"]
         self._check_data(method)
         budget = budget if METHODS[method].sampled else None
         until = GoodEnough.model_validate(budget).model_dump() if isinstance(budget, dict) else None
-        parsed = parse(settings, [until or budget])
+        if not METHODS[method].sampled:
+            evaluations = None
         options = Options(seed_of(self.seed, method, 0), on_error="fail")
         parts, inputs = [], self.inputs
         with bar(method, len(inputs)) as tell:
@@ -96,11 +98,12 @@ class Case:
                     options, instances=places, draws=self.draws[places], progress=tell(len(places))
                 )
                 asked = self.question.having(features=own)
+                each = budget if evaluations is None or not own.d else evaluations / own.d
+                parsed = parse(settings, [until or each])
                 parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
         record = parts[0] if len(parts) == 1 else _together(parts, [places for _, places in self.buckets])
-        return Explanation(
-            **vars(record), about=self._about(settings if budget is None else settings | {"budget": budget})
-        )
+        told = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
+        return Explanation(**vars(record), about=self._about(settings | told))
 
     def _check_data(self, method: str) -> None:
         """Refuses inputs that the method does not explain."""

@@ -12,7 +12,7 @@ AFTER = 2.0  # seconds; shorter calls show none
 @contextlib.contextmanager
 def bar(label: str, count: int) -> Iterator[Callable[[int], Callable[[int, int], None] | None]]:
     """A bar over so many explanations; for each group of them, by its size, the progress that an attribution tells."""
-    if not _looked_at():
+    if not is_watched():
         yield lambda size: None
         return
     done = 0
@@ -31,7 +31,7 @@ def bar(label: str, count: int) -> Iterator[Callable[[int], Callable[[int, int],
         yield tell
 
 
-def _looked_at() -> bool:
-    """Whether messages go to a terminal or to a notebook's cell."""
+def is_watched() -> bool:
+    """Return whether messages go to a terminal or to a notebook's cell."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return sys.stderr.isatty() or type(shell).__name__ == "ZMQInteractiveShell"

@@ -9,12 +9,14 @@ from shapeline.methods.registry import METHODS
 MOST = 12  # features or instances that are named
 TOP = 4  # features of each of several instances that have their own
 WIDE = 24  # letters of a feature's value
+GAME, ONE = "game", "value"  # the value that is a set function's, and the name of its only output
 VALUES = {
     "log_probability": "log-probability",
     "expected_log_probability": "expected log-probability",
     "log_odds": "log-odds",
     "margin": "log-odds, averaged over the reference rows",
     "prediction": "the model's prediction",
+    GAME: "value of the coalition",
 }
 
 
@@ -45,7 +47,8 @@ def headline(explanation) -> str:
     kinds = {features.kind for features in explanation.about.features if features is not None}
     kind = next(iter(kinds)).replace("_", " ") if len(kinds) == 1 else "feature"
     plural = "" if each == "1" else "es" if kind.endswith("ch") else "s"
-    return f"Explanation by {name_of(explanation)} of {n:,} instance{'' if n == 1 else 's'}, {each} {kind}{plural}"
+    noun = "output" if explanation.about.value == GAME else "instance"
+    return f"Explanation by {name_of(explanation)} of {n:,} {noun}{'' if n == 1 else 's'}, {each} {kind}{plural}"
 
 
 def name_of(explanation) -> str:
@@ -58,12 +61,15 @@ def facts(explanation) -> dict[str, str]:
     of = sorted(set(explanation.target_names))
     listed = f"{', '.join(of[:3])}{', ...' if len(of) > 3 else ''}"
     targets = f" of {listed}" if len(of) == 1 else f" of the class explained: {listed}"
-    targets = "" if about.value == "prediction" else targets
+    if about.value == GAME:
+        targets = f": {listed}"
+    targets = "" if about.value == "prediction" or about.classes == (ONE,) else targets
+    each = "" if about.value == GAME else " an instance"
     asked = f", each of {about.rows} rows" if about.rows > 1 and cost["evaluations"] else ""
     said = {
         "value": f"{VALUES.get(about.value, about.value)}{targets}",
         "absent": about.reference,
-        "cost": f"{cost['evaluations']:,.6g} evaluations an instance{asked}; {cost['seconds']:.2g} s together",
+        "cost": f"{cost['evaluations']:,.6g} evaluations{each}{asked}; {cost['seconds']:.2g} s together",
     }
     failed = [
         error or status for error, status in zip(explanation.error, explanation.status, strict=True) if status != "ok"
@@ -101,7 +107,8 @@ def _short_value(value: object) -> str:
 def ends(explanation, place: int) -> str:
     """The values of the model on the whole input, and where all is absent."""
     full, empty = explanation.value_full[place], explanation.value_empty[place]
-    return f"{explanation.target_names[place]}: {full:.4g}, and {empty:.4g} where all is absent"
+    absent = "of no players" if explanation.about.value == GAME else "where all is absent"
+    return f"{explanation.target_names[place]}: {full:.4g}, and {empty:.4g} {absent}"
 
 
 def _one(explanation) -> list[str]:

@@ -1,0 +1,287 @@
+"""`shapeline.shapley_values`: any set function, by all designs, counted, vector-valued, interrupted, in parallel."""
+
+import collections
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import shapeline
+from shapeline.errors import ShapelineError
+from shapeline.methods.registry import METHODS
+from tests.unit.value_tables import masks_of
+
+DESIGNS = sorted(name for name, method in METHODS.items() if method.is_design)
+
+
+def table_game(n: int, outputs: int | None = None, seed: int = 0):
+    """A game of random values."""
+    table = np.random.default_rng(seed).normal(size=(2**n,) if outputs is None else (2**n, outputs))
+    return lambda masks: table[masks @ (1 << np.arange(n))]
+
+
+def smooth_game(n: int, outputs: int, seed: int = 0):
+    weights = np.random.default_rng(seed).normal(size=(n, outputs))
+    return lambda masks: np.tanh(masks @ weights / 2) + (masks[:, :1] & masks[:, 1:2])
+
+
+def by_definition(game, n: int) -> np.ndarray:
+    """Shapley values (n, ...) by the sum over all coalitions without a player."""
+    values = np.asarray(game(masks_of(n)))
+    scores = []
+    for i in range(n):
+        without = [r for r in range(2**n) if not r >> i & 1]
+        sizes = [r.bit_count() for r in without]
+        weight = [math.factorial(s) * math.factorial(n - s - 1) / math.factorial(n) for s in sizes]
+        scores.append(np.tensordot(weight, values[[r | 1 << i for r in without]] - values[without], 1))
+    return np.array(scores)
+
+
+class Counted:
+    """A game that counts how often it is asked about each coalition, and stops after so many."""
+
+    def __init__(self, game, most: float = math.inf):
+        self.game, self.most, self.asked = game, most, collections.Counter()
+
+    def __call__(self, masks):
+        for mask in masks:
+            if self.asked.total() >= self.most:
+                raise KeyboardInterrupt
+            self.asked[mask.tobytes()] += 1
+        return self.game(masks)
+
+
+@pytest.mark.parametrize("n", range(1, 11))
+def test_auto_is_exact_where_it_may_evaluate_all(n):
+    game = Counted(table_game(n))
+    found = shapeline.shapley_values(game, n, evaluations=2**n)
+    assert found.scores[0] == pytest.approx(by_definition(game.game, n), abs=1e-12)
+    assert found.about.method["method"] == "shapley" and found.evaluations[0] == 2**n == game.asked.total()
+
+
+def test_auto_samples_where_all_are_too_many():
+    found = shapeline.shapley_values(table_game(8), 8, evaluations=40)
+    assert found.about.method["method"] == "gp_shapley" and found.evaluations[0] == 40
+    assert shapeline.shapley_values(table_game(8), 8).about.method["method"] == "shapley"
+    assert shapeline.shapley_values(table_game(9), 9).evaluations[0] == 36
+    many = shapeline.shapley_values(lambda masks: masks.sum(axis=1), 30, evaluations=2**14 + 2)
+    assert many.about.method["method"] == "kernel_shap"
+
+
+@pytest.mark.parametrize("method", DESIGNS)
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_every_design_counts_what_it_evaluates(method, outputs):
+    if outputs and method == "gp_interactions":
+        pytest.skip("of one output")
+    n, game = 6, Counted(smooth_game(6, outputs or 1))
+    graph = {"graph": "chain"} if "graph" in METHODS[method].parameters.model_fields else {}
+    found = shapeline.shapley_values(game, n, 40, method, seed=3, **graph)
+    assert found.scores.shape == (outputs or 1, n) and np.isfinite(found.scores).all()
+    assert set(game.asked.values()) == {1} and (found.evaluations == game.asked.total()).all()
+    if METHODS[method].sampled:
+        assert game.asked.total() <= 40
+
+
+@pytest.mark.parametrize(
+    "method", sorted(name for name in DESIGNS if METHODS[name].is_efficient({}) and name != "unbiased_kernel_shap")
+)
+def test_additive_games_are_exact(method):
+    weights = np.arange(1.0, 8.0)
+    graph = {"graph": "complete"} if method == "myerson" else {}
+    found = shapeline.shapley_values(lambda masks: masks @ weights - 2, 7, 60, method, **graph)
+    assert found.scores[0] == pytest.approx(weights) and found.value_empty[0] == -2
+
+
+@pytest.mark.parametrize("evaluations", [24, 40, 90, 300, 1500])
+def test_scores_of_outputs_add_up_and_their_intervals_are_their_own(evaluations):
+    n, game = 11, smooth_game(11, 4)
+    scaled = Counted(lambda masks: game(masks) * [1, 1e-3, 10, 1])
+    found = shapeline.shapley_values(scaled, n, evaluations, "gp_shapley", seed=5)
+    total = shapeline.shapley_values(lambda masks: scaled.game(masks).sum(axis=1), n, evaluations, "gp_shapley", seed=5)
+    assert set(scaled.asked.values()) == {1}
+    assert found.scores.sum(axis=0) == pytest.approx(total.scores[0], abs=1e-9)
+    exact = by_definition(scaled.game, n).T
+    error = np.sqrt(np.mean((found.scores - exact) ** 2, axis=1))
+    if evaluations > 3 * n:
+        assert found.uncertainty.shape == (4, n)
+        predicted = np.sqrt(np.mean(found.uncertainty**2, axis=1))
+        assert (predicted / error > 0.3).all() and (predicted / error < 6).all()
+    assert (error < 0.5 * np.abs(exact).max(axis=1)).all()
+
+
+def test_outputs_with_a_constant_sum_are_explained():
+    """Probabilities sum to 1, which chooses nothing: the least linear output does."""
+    n, game = 10, smooth_game(10, 3)
+
+    def softmax(masks):
+        return np.exp(game(masks)) / np.exp(game(masks)).sum(axis=1, keepdims=True)
+
+    found, exact = shapeline.shapley_values(softmax, n, 120), by_definition(softmax, n).T
+    assert found.scores.sum(axis=0) == pytest.approx(0, abs=1e-12)
+    assert np.abs(found.scores - exact).max() < 0.05 * np.abs(exact).max()
+    assert (found.uncertainty > 0).all()
+    linear = shapeline.shapley_values(lambda masks: masks @ np.eye(10)[:, :3] * [1, 2, 3], n, 60)
+    assert linear.scores == pytest.approx(np.eye(10)[:3] * [[1], [2], [3]], abs=1e-9) and not linear.uncertainty.any()
+
+
+def test_an_error_target_ends_all_outputs_together():
+    n, game = 12, smooth_game(12, 3)
+    found = shapeline.shapley_values(game, n, budget={"error": 0.02})
+    assert len(set(found.evaluations)) == 1 and found.evaluations[0] < 2**n and found.flag == [None] * 3
+    assert (np.sqrt(np.mean(found.uncertainty**2, axis=1)) <= 0.02).all()
+    assert (np.sqrt(np.mean((found.scores - by_definition(game, n).T) ** 2, axis=1)) < 0.04).all()
+    assert shapeline.shapley_values(game, n, budget={"error": 1e-9, "at_most": 5}).evaluations[0] == 60
+
+
+def test_interactions_add_up():
+    n, game = 7, table_game(7)
+    found = shapeline.shapley_values(game, n, method="shapley_interactions")
+    both = found.interactions()
+    assert len(both) == 21 and {"first", "second", "score"} <= set(both)
+    ends = game(masks_of(n)[[0, -1]])
+    assert found.scores.sum() + found.pairs.sum() == pytest.approx(ends[1] - ends[0])
+
+
+def test_an_interrupted_run_evaluates_each_coalition_once(tmp_path):
+    n, file = 9, tmp_path / "new" / "values.parquet"
+    game = Counted(table_game(n, 2), most=25)
+    with pytest.raises(KeyboardInterrupt):
+        shapeline.shapley_values(game, n, 60, cache=file, batch=1)
+    assert len(pd.read_parquet(file)) == 25
+    game.most = math.inf
+    found = shapeline.shapley_values(game, n, 60, cache=file)
+    whole = shapeline.shapley_values(game.game, n, 60)
+    assert set(game.asked.values()) == {1} and game.asked.total() == 60 == found.evaluations[0]
+    assert found.extra[0] == {"reused": 25}
+    assert (found.scores == whole.scores).all() and (found.uncertainty == whole.uncertainty).all()
+    assert [path.name for path in file.parent.iterdir()] == ["values.parquet"]
+    stored = pd.read_parquet(file)
+    masks = np.array([[digit == "1" for digit in text] for text in stored["coalition"]])
+    assert np.array(stored["value"].to_list()) == pytest.approx(game.game(masks))
+
+
+def test_a_slow_evaluation_is_stored_before_the_next_begins(tmp_path):
+    import time
+
+    def slow(masks):
+        assert len(masks) == 1
+        time.sleep(0.6)
+        return [1.0]
+
+    shapeline.shapley_values(slow, 2, cache=tmp_path / "values.parquet")
+
+
+def test_a_cache_of_another_game_is_refused(tmp_path):
+    file = tmp_path / "values.parquet"
+    shapeline.shapley_values(table_game(5), 5, 20, cache=file, identity="first")
+    for arguments, words in {
+        (("n_players", 6),): "holds a game of 5 players and this one has 6; name another file",
+        (("identity", "second"),): "another game ('first', not 'second'); name another file",
+    }.items():
+        given = {"n_players": 5} | dict(arguments)
+        with pytest.raises(ShapelineError, match=re.escape(words)):
+            shapeline.shapley_values(table_game(given["n_players"]), evaluations=20, cache=file, **given)
+    with pytest.raises(ShapelineError, match="1 values a coalition before and 2 now"):
+        shapeline.shapley_values(table_game(5, 2), 5, 30, cache=file, seed=2)
+    file.write_text("no table")
+    with pytest.raises(ShapelineError, match=r"is no file of values .*; remove it or name another"):
+        shapeline.shapley_values(table_game(5), 5, 20, cache=file)
+
+
+def test_processes_and_batches_change_nothing(tmp_path):
+    weights = np.random.default_rng(1).normal(size=(10, 2))
+    alone = shapeline.shapley_values(lambda masks: np.tanh(masks @ weights), 10, 70)
+    for settings in ({"n_jobs": 2}, {"n_jobs": 2, "cache": tmp_path / "a.parquet"}, {"batch": 7}, {"batch": 10**6}):
+        other = shapeline.shapley_values(lambda masks: np.tanh(masks @ weights), 10, 70, **settings)
+        assert np.abs(other.scores - alone.scores).max() < 1e-12, settings
+
+
+def test_failing_evaluations_are_tried_again_and_then_reported(tmp_path):
+    game, tried = table_game(9), collections.Counter()
+
+    def flaky(masks):
+        tried[masks.tobytes()] += 1
+        if tried[masks.tobytes()] < 3:
+            raise OSError("connection lost")
+        return game(masks)
+
+    exact = shapeline.shapley_values(game, 9, 40)
+    assert (shapeline.shapley_values(flaky, 9, 40, retries=2).scores == exact.scores).all()
+
+    def bad(masks):
+        return np.where(masks.sum(axis=1) == 1, np.nan, game(masks))
+
+    with pytest.raises(ShapelineError, match=r"coalition \{player \d\}: the value is nan"):
+        shapeline.shapley_values(bad, 9, 40)
+    found = shapeline.shapley_values(bad, 9, 40, on_error="record", cache=tmp_path / "values.parquet")
+    assert found.status == ["evaluation failed"] and np.isnan(found.scores).all()
+    assert found.error[0].startswith("9 of 40 evaluations failed; the first: coalition {player ")
+    assert len(pd.read_parquet(tmp_path / "values.parquet")) == 31 and "9 of 40" in repr(found)
+
+
+def test_a_game_says_what_it_is():
+    game = table_game(4, 2)
+
+    class Game:
+        n_players, player_names, output_names = 4, ["a", "b", "c", "d"], ["accuracy", "recall"]
+
+        def __call__(self, masks):
+            return game(masks)
+
+    found = shapeline.shapley_values(Game())
+    assert found.feature_names == ("a", "b", "c", "d") and found.target_names == ["accuracy", "recall"]
+    assert "2 outputs, 4 players" in repr(found) and "shapley" in repr(found)
+    assert found[:, "b"].scores.shape == (2, 1) and len(found.to_frame()) == 8
+    with pytest.raises(ShapelineError, match="n_players is 5 and the game has 4"):
+        shapeline.shapley_values(Game(), 5)
+
+
+def test_progress_counts_evaluations():
+    told = []
+    shapeline.shapley_values(table_game(9), 9, 40, progress=lambda *now: told.append(now), batch=19)
+    assert told == [(2, 0), (21, 19), (40, 0)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"game": 3}, "game is a int; give a function"),
+        ({"n_players": None}, "n_players is missing"),
+        ({"n_players": 0}, "n_players is 0; give a whole number of at least 1"),
+        ({"n_players": True}, "n_players is True"),
+        ({"n_players": 2.5}, "n_players is 2.5"),
+        ({"n_players": 40, "method": "shapley"}, "2^40 coalitions and at most d = 20"),
+        ({"game": lambda masks: 1.0}, "returned float64 of shape () for masks of 2 coalitions; return (2,)"),
+        ({"game": lambda masks: [1.0]}, "returned float64 of shape (1,)"),
+        ({"game": lambda masks: None}, "returned object of shape ()"),
+        ({"game": lambda masks: [[1], [1, 2]]}, "returned list for masks of 2"),
+        ({"game": lambda masks: ["a", "b"]}, "returned <U1"),
+        ({"game": lambda masks: 1 / 0}, "coalition of no players: ZeroDivisionError: division by zero"),
+        ({"game": lambda masks: np.full(len(masks), np.inf)}, "the value is inf; the game must give every coalition"),
+        ({"evaluations": 2}, "evaluations is 2 and gp_shapley needs 4 for 9 players; raise it"),
+        ({"evaluations": 40, "method": "sample_interactions"}, "evaluations is 40 and sample_interactions needs"),
+        ({"evaluations": 0}, "evaluations is 0; give a whole number of at least 1"),
+        ({"evaluations": 4.5}, "evaluations is 4.5"),
+        ({"evaluations": 40, "budget": 4}, "budget and evaluations say the same; give one of them"),
+        ({"player_names": "abcdefghi"}, "player_names is 'abcdefghi'; give a list of 9 names"),
+        ({"player_names": ["a"] * 9}, "player_names has 'a' twice"),
+        ({"player_names": ["a", "b"]}, "player_names has 2 names for 9 players"),
+        ({"output_names": ["a", "b"]}, "output_names has 2 names for 1 outputs"),
+        ({"method": "kernelshap"}, "Did you mean 'kernel_shap'?"),
+        ({"method": "saliency"}, "saliency needs a model and its inputs; use one of"),
+        ({"method": "kernel_shap", "size": 3}, "there is no parameter 'size'"),
+        ({"n_jobs": 0}, "n_jobs is 0"),
+        ({"retries": -1}, "retries is -1"),
+        ({"batch": 0}, "batch is 0"),
+        ({"on_error": "skip"}, "on_error is 'skip'"),
+        ({"method": "lime", "budget": {"error": 1}}, "lime cannot stop when good enough"),
+        ({"seed": 1, "random_state": 2}, "seed and random_state are the same thing"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, words):
+    given = {"game": lambda masks: masks.sum(axis=1), "n_players": 9} | arguments
+    with pytest.raises(ShapelineError, match=re.escape(words)) as raised:
+        shapeline.shapley_values(**given)
+    assert "\n" not in str(raised.value)

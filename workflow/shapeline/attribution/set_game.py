@@ -1,0 +1,206 @@
+"""The values of a set function, in the place of a model's: each coalition evaluated once, in parallel and resumable."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from shapeline.attribution.value_file import WHERE, ValueFile
+from shapeline.errors import MethodFailure, ShapelineError, first_line
+from shapeline.game.features import Features
+
+SECONDS = 1.0  # that one call of a game may take before it is given no more coalitions than that
+MOST_AT_ONCE = 2**14  # coalitions of one call
+ROUND = 8  # calls of each process between two looks at how long they take
+NAMED = 6  # players of a coalition that a message names
+FAILED = "evaluation failed"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a game is evaluated. n_jobs: processes; batch: coalitions of one call, as many as take a second by default;
+    identity: of the game in `cache`; on_error: "fail" or "record"."""
+
+    n_jobs: int = 1
+    batch: int | None = None
+    retries: int = 0
+    on_error: str = "fail"
+    cache: Path | None = None
+    identity: str | None = None
+
+
+class Values:
+    """v(S) of a game, (K, outputs) of coalitions (K, n): none is evaluated twice, and none that is in the cache.
+
+    progress: called with the coalitions evaluated and those left.
+    """
+
+    def __init__(self, game: Callable, players: Sequence[str], how: Evaluation, progress: Callable | None = None):
+        self.game, self.players, self.how, self.progress = game, tuple(players), how, progress
+        self._known, self._table, self._failed = pd.Index([], dtype=object), None, {}
+        self._used = pd.Index([], dtype=object)
+        self.file = ValueFile(how.cache, len(players), how.identity) if how.cache else None
+        if self.file:
+            self._known, self._table = self.file.read()
+        self._before = self._known
+
+    @property
+    def evaluations(self) -> int:
+        """Number of distinct coalitions whose values were wanted."""
+        return len(self._used)
+
+    @property
+    def reused(self) -> int:
+        """Number of these that the cache held."""
+        return len(self._used.intersection(self._before))
+
+    def of(self, masks: np.ndarray) -> np.ndarray:
+        """Return the values (K, outputs) of coalitions (K, n).
+
+        Raises ShapelineError that names the coalition where an evaluation fails for good; MethodFailure after the
+        others where failures are recorded.
+        """
+        keys = pd.Index(_keys_of(masks), dtype=object)
+        wanted = keys.unique()
+        self._used = self._used.union(wanted, sort=False)
+        missing = wanted.difference(self._known, sort=False).difference(list(self._failed), sort=False)
+        if len(missing):
+            self._evaluate(masks[pd.Series(np.arange(len(keys)), keys).groupby(level=0).first()[missing].to_numpy()])
+        failed = [self._failed[key] for key in self._failed if key in wanted]
+        if failed:
+            raise MethodFailure(FAILED, f"{len(failed)} of {len(wanted)} evaluations failed; the first: {failed[0]}")
+        return self._table[self._known.get_indexer(keys)]
+
+    def _evaluate(self, masks: np.ndarray) -> None:
+        """Evaluate coalitions, and keep the values of each call as soon as it ends."""
+        done, jobs = 0, self.how.n_jobs
+        size = self.how.batch or (1 if self.file or jobs > 1 else min(64, len(masks)))
+        with _calls(jobs, self.game, self.how.retries) as call:
+            while done < len(masks):
+                began = time.monotonic()
+                some = masks[done : done + (size * jobs * ROUND if jobs > 1 else size)]
+                parts = [some[start : start + size] for start in range(0, len(some), size)]
+                for part, (values, failure) in zip(parts, call(parts), strict=True):
+                    if failure and len(part) > 1:  # one by one, to find out which of them fail
+                        each = [part[place : place + 1] for place in range(len(part))]
+                        for one, answer in zip(each, call(each), strict=True):
+                            self._keep(one, *answer)
+                    else:
+                        self._keep(part, values, failure)
+                    done += len(part)
+                    if self.progress:
+                        self.progress(len(self._known) - len(self._before), len(masks) - done)
+                took = (time.monotonic() - began) / max(1, len(parts) / jobs)
+                if self.how.batch is None:
+                    size = int(np.clip(size * min(2.0, SECONDS / max(took, 1e-9)), 1, MOST_AT_ONCE))
+
+    def _keep(self, masks: np.ndarray, values: np.ndarray | None, failure: str | None) -> None:
+        """Hold the values of coalitions, or why they have none."""
+        if failure:
+            told = f"coalition {self._name(masks[0])}: {failure}"
+            if self.how.on_error == "fail":
+                raise ShapelineError(f"{WHERE}: {told}; the game must give every coalition a finite value")
+            self._failed |= dict.fromkeys(_keys_of(masks), told)
+            return
+        if self._table is not None and len(self._table) and values.shape[1] != self._table.shape[1]:
+            held, given = self._table.shape[1], values.shape[1]
+            raise ShapelineError(
+                f"{WHERE}: the game gave {held} values a coalition before and {given} now; give as many"
+            )
+        keys = pd.Index(_keys_of(masks), dtype=object)
+        self._known = self._known.append(keys)
+        self._table = values if self._table is None else np.concatenate([self._table, values])
+        if self.file:
+            self.file.write(self._known, self._table)
+
+    def _name(self, mask: np.ndarray) -> str:
+        """Return a coalition by the names of its players."""
+        there = np.flatnonzero(mask)
+        if len(there) in (0, len(mask)):
+            return "of all players" if len(there) else "of no players"
+        shown = ", ".join(self.players[place] for place in there[:NAMED])
+        return f"{{{shown}{', ...' if len(there) > NAMED else ''}}}"
+
+
+@dataclass(frozen=True, eq=False)
+class SetQuestion:
+    """A game as the question of an attribution: its outputs stand in the place of the instances."""
+
+    evaluate: Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), to (K, outputs)
+    features: Features
+    value: str = "game"
+    model: ClassVar[SimpleNamespace] = SimpleNamespace(framework="function", check_rows=lambda inputs: None)
+
+    def values(self, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None = None) -> np.ndarray:
+        """Return the values (m, K) of the outputs numbered `inputs` (m,); masks: (K, d), or (m, K, d) all the same."""
+        return self.evaluate(masks if masks.ndim == 2 else masks[0])[:, inputs].T
+
+
+@contextlib.contextmanager
+def _calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[Sequence[np.ndarray]], Iterable]]:
+    """Yield a function from parts of the coalitions to what `_call` returns of each, in their order."""
+    if jobs == 1:
+        yield lambda parts: (_call(game, part, retries) for part in parts)
+        return
+    from joblib import Parallel, delayed
+
+    with Parallel(jobs, return_as="generator") as parallel:
+        yield lambda parts: parallel(delayed(_call)(game, part, retries) for part in parts)
+
+
+def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray | None, str | None]:
+    """Return the values (K, outputs) of coalitions, and None; or None and why there are none, after all retries."""
+    failure = None
+    for _ in range(1 + retries):
+        try:
+            values = game(masks.copy())
+        except Exception as error:  # noqa: BLE001 (a game raises what it likes)
+            failure = first_line(error) if isinstance(error, ShapelineError) else describe(error)
+            continue
+        values = _as_columns(values, len(masks))
+        if np.isfinite(values).all():
+            return values, None
+        failure = f"the value is {values[~np.isfinite(values)][0]}"
+    return None, failure
+
+
+def describe(error: Exception) -> str:
+    """Return the kind of an error and what it says first."""
+    return f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__
+
+
+def _as_columns(values: object, count: int) -> np.ndarray:
+    """Return what a game gave as (K, outputs) float64. Raises ShapelineError where it is not (K,) or (K, outputs)."""
+    try:
+        array = np.asarray(values)
+        fits = array.dtype.kind in "biuf" and array.ndim in (1, 2) and len(array) == count and array.size > 0
+    except (ValueError, TypeError):  # rows of different lengths
+        array, fits = None, False
+    if not fits:
+        given = type(values).__name__ if array is None else f"{array.dtype} of shape {array.shape}"
+        raise ShapelineError(
+            f"{WHERE}: the game returned {given} for masks of {count} coalition{'' if count == 1 else 's'}; return "
+            f"({count},) or ({count}, outputs) numbers, as in lambda masks: [v(mask) for mask in masks]"
+        )
+    return array.reshape(count, -1).astype(np.float64)
+
+
+def _keys_of(masks: np.ndarray) -> list[str]:
+    """Return each coalition as a text of 0 and 1."""
+    digits = np.ascontiguousarray(masks, np.uint8) + ord("0")
+    return digits.view(f"S{masks.shape[1]}").ravel().astype(str).tolist()
+
+
+def number_of_jobs(n_jobs: object) -> int:
+    """Return how many processes evaluate; by joblib's rule for numbers below 0. Raises ShapelineError."""
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+        raise ShapelineError(f"{WHERE}: n_jobs is {n_jobs!r}; give a whole number other than 0, -1 for all processors")
+    from joblib import effective_n_jobs
+
+    return 1 if n_jobs == 1 else effective_n_jobs(int(n_jobs))
