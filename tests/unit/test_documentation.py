@@ -203,7 +203,7 @@ def test_every_method_has_a_card():
     found = cards("methods.md")
     assert set(found) == set(registry.METHODS)
     for name, card in found.items():
-        for part in ("Formula", "Cost", "Keeps", "Fails when", "Source"):
+        for part in ("Formula", "Cost", "Properties", "Limitations", "Source"):
             assert f"- **{part}** " in card, (name, part)
 
 
