@@ -251,3 +251,48 @@ def test_a_keras_file_ends_in_a_softmax_that_is_no_last_layer(tmp_path):
         storage.save(model, tmp_path / "weights")
         again = storage.load(tmp_path / "weights")
         np.testing.assert_array_equal(again.log_probs(X), model.log_probs(X))
+
+
+class Coupled(nn.Module):
+    """What it says of a row hangs on the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(3, 2)
+
+    def forward(self, rows):
+        return self.dense(rows - rows.mean(0))
+
+
+def test_a_network_whose_rows_hang_on_each_other_is_refused():
+    with pytest.raises(ShapelineError, match=r"it says .* of the input and .* of the same cells among masked rows"):
+        shapeline.explain(Coupled(), X[:5], "shapley", background=BACKGROUND)
+
+
+def test_several_labels_and_classes_do_not_mix_in_the_workflow(tmp_path):
+    source = tmp_path / "own.py"
+    source.write_text(
+        "from torch import nn\n\ndef net(inputs):\n    return nn.Sequential(nn.Linear(inputs, 2), nn.Sigmoid())\n\n"
+        "class Two(nn.Module):\n    def forward(self, x, y):\n        return x\n\ndef two():\n    return Two()\n"
+    )
+    card = {"input_shape": [3], "classes": ["no", "yes"]}
+    model = architectures.for_dataset({"source": f"{source}:net", "seed": 1}, card)
+    with pytest.raises(ShapelineError, match="several labels, which do not sum to 1, and the dataset has a class each"):
+        model.log_probs(X)
+    with pytest.raises(ShapelineError, match="a Two takes 2 inputs"):
+        architectures.for_dataset({"source": f"{source}:two", "seed": 1}, card)
+
+
+def test_a_keras_file_whose_last_layer_is_not_its_output(tmp_path):
+    keras = pytest.importorskip("keras")
+    given, other = keras.Input((3,)), keras.Input((3,))
+    dense = keras.layers.Dense(1, activation="sigmoid")(given)
+    card = {"classes": ["a", "b"], "input_shape": [3], "kind": "table", "feature_names": list("abc")}
+    for own in (keras.Model(given, 1 - dense), keras.Model(given, keras.ops.squeeze(dense, -1))):
+        own.save(tmp_path / "own.keras")
+        model = architectures.for_dataset({"source": str(tmp_path / "own.keras")}, card)
+        expected = own_answer(np.asarray(own(X), np.float64), 1)
+        np.testing.assert_allclose(np.exp(model.log_probs(X))[:, 1], expected, atol=1e-6)
+    keras.Model([given, other], keras.layers.Dense(2)(given + other)).save(tmp_path / "two.keras")
+    with pytest.raises(ShapelineError, match="takes 2 inputs, and the dataset's rows are one"):
+        architectures.for_dataset({"source": str(tmp_path / "two.keras")}, card)

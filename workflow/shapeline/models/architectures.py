@@ -6,7 +6,7 @@ from typing import Any
 
 from shapeline.datasets import sources
 from shapeline.errors import ShapelineError, nearest, reported_extras
-from shapeline.models import axes, ready
+from shapeline.models import axes, ready, wrapping
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
 from shapeline.models.ready_kinds import kind_of, suffix_of
 from shapeline.models.registry import ARCHITECTURES
@@ -73,6 +73,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     classifier = build(architecture, framework, seed=settings.get("seed", 0), **sizes)
     classifier.outputs = settings.get("outputs") or classifier.outputs
     if architecture not in ARCHITECTURES:
+        wrapping.check_inputs(classifier.module)
         classifier = axes.fitted(classifier, tuple(card["input_shape"]))
     classifier.n_classes = classifier.n_classes or known["classes"]
     classifier.task = card.get("task") or TASK

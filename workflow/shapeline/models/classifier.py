@@ -117,6 +117,11 @@ class Classifier:
                 break
         if self.outputs == "probabilities":
             if self.task == TASK and are_of_several_labels(made_by, self.module, inputs):
+                if self.n_classes is not None:  # of a dataset
+                    raise ShapelineError(
+                        f"model '{self.architecture}': its outputs are probabilities of several labels, which do not "
+                        "sum to 1, and the dataset has a class each; end the network in a softmax, or give its logits"
+                    )
                 self.task = "multilabel"
             self.module = made_by.of_probabilities(self.module, self.task, self.architecture)
 

@@ -42,8 +42,13 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Rea
         except (ValueError, TypeError, KeyError, OSError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ShapelineError(f"models: {source} cannot be read as a Keras file in safe mode ({reason})") from error
+    if len(inner.inputs) > 1:
+        raise ShapelineError(
+            f"models: {source} takes {len(inner.inputs)} inputs, and the dataset's rows are one; give a function that "
+            "splits them and calls it, with framework: function"
+        )
     channels_last = _channels_last(source, inner, tuple(known["input_shape"]))
-    outputs = inner.output_shape[-1]
+    outputs = inner.output_shape[-1] if len(inner.output_shape) > 1 else 1
     if task == "regression":
         if outputs != 1:
             raise ShapelineError(f"models: {source} gives {outputs} numbers a row; a regression model gives one")
@@ -75,7 +80,8 @@ def _without_last_activation(inner: keras.Model) -> str:
     """Leave out the softmax or sigmoid of the last layer, so that the outputs are exact logits; its name, else ""."""
     last = inner.layers[-1]
     name = getattr(getattr(last, "activation", None), "__name__", "")
-    if name not in ("softmax", "sigmoid"):
+    # What stands behind the layer, such as 1 - p, is no layer itself.
+    if name not in ("softmax", "sigmoid") or last.output is not inner.outputs[0]:
         return ""
     last.activation = keras.activations.linear
     return name

@@ -38,6 +38,7 @@ from shapeline.report.python.targets import answers_of, chosen_targets, classes_
 from shapeline.report.python.texts import ABSENT
 from shapeline.seeds import seed_of
 
+UNEQUAL = 1e-3  # by which a network may differ between batches and forms, relative above 1
 MOST_ROWS = 100  # of a background that is taken as it is
 MOST_PIXELS = 1024  # of pictures that are explained pixel by pixel; larger ones by patches,
 PATCHES = 16  # so many along the longer side
@@ -64,7 +65,7 @@ class Wanted:
 class Case:
     """A question on the inputs of a person. positions: the input of each explanation, (m,), of which several classes
     may be explained; targets, draws: (m,) class, and what seeds its draws. buckets: features, and the explanations that
-    have them. reference: in words; classes: names."""
+    have them. reference: in words; classes: names. said: (n, classes) what the model says of the inputs themselves."""
 
     given: Given
     question: Question
@@ -75,6 +76,7 @@ class Case:
     reference: str
     classes: tuple[str, ...]
     seed: int
+    said: np.ndarray
 
     @property
     def inputs(self) -> np.ndarray:
@@ -102,8 +104,26 @@ class Case:
                 parsed = parse(settings, [until or each])
                 parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
         record = parts[0] if len(parts) == 1 else _together(parts, [places for _, places in self.buckets])
+        self._check_whole(record)
         told = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
         return Explanation(**vars(record), about=self._about(settings | told))
+
+    def _check_whole(self, record: Record) -> None:
+        """ShapelineError where a network says something else of an input among masked rows than of the inputs alone; a
+        function is checked at every call."""
+        value = self.question.value
+        if self.question.model.framework == "function" or value not in ("log_probability", "probability", PREDICTION):
+            return
+        own = self.said[self.positions, self.targets]
+        own = np.exp(own) if value == "probability" else own
+        apart = np.abs(record.value_full - own) > UNEQUAL * (1 + np.abs(own))  # NaN of what failed is not
+        if apart.any():
+            place = int(np.argmax(apart))
+            raise ShapelineError(
+                f"explain: model '{self.question.model.architecture}', input {self.positions[place]}: it says "
+                f"{own[place]:.6g} of the input and {record.value_full[place]:.6g} of the same cells among masked "
+                "rows; give a model that answers row by row"
+            )
 
     def _check_data(self, method: str) -> None:
         """Refuses inputs that the method does not explain."""
@@ -161,7 +181,7 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     question = Question(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     draws = _row_names(given)[positions]
-    return Case(given, question, positions, targets, draws, buckets, told, classes.names, wanted.seed)
+    return Case(given, question, positions, targets, draws, buckets, told, classes.names, wanted.seed, said)
 
 
 def check_rows(classifier: Classifier, given: Given, reference: Reference, said: np.ndarray) -> None:
