@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from shapeline.methods.registry import METHODS
 from shapeline.plan.inputs import as_inputs
 
 
@@ -37,3 +38,9 @@ def test_a_name_with_braces_is_reached_by_a_link_that_shows_its_changes(in_folde
 
 def test_a_missing_file_keeps_its_name():
     assert as_inputs(["{a}/none.csv"]) == ["{a}/none.csv"]
+
+
+def test_a_method_of_ones_own_may_have_braces_in_its_path(in_folder):
+    (in_folder / "{n}.py").write_text("def halves(d, budget, rng): ...\n")
+    assert METHODS["{n}.py:halves"].function_for("torch") == "{n}.py:halves"
+    assert METHODS["occlusion"].function_for("tensorflow").count("{") == 0

@@ -15,6 +15,7 @@ from shapeline.config import validation
 from shapeline.datasets import folders, loading, preparation
 from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
+from shapeline.game.settings import parse as game_of
 from shapeline.models import architectures, randomisation, ready, storage, torch_models
 from shapeline.plan import code, own_files
 from tests.fixtures import builders, text_files, transformer
@@ -94,7 +95,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(prepared, place, remova
     storage.save(model, tmp_path / "weights.safetensors")
     settings = {"features": {"kind": "word"}, "reference": removal, "seed": 0}
     subject = subjects.load_subject(
-        str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), settings, "cpu"
+        str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), game_of(settings), "cpu"
     )
     form = subjects.calibrate(subject)
     assert (form.name, form.batch) == ("plain", 1024) and form.rate > 0  # more rows to sort by length than a pass has

@@ -122,7 +122,7 @@ class Method:
 
     def function_for(self, framework: str | None) -> str:
         """ "module:function" for a model of this framework."""
-        return self.function.format(framework="tf" if framework == "tensorflow" else "torch")
+        return self.function.replace("{framework}", "tf" if framework == "tensorflow" else "torch")
 
     def is_efficient(self, parameters: dict[str, Any]) -> bool:
         """Whether scores by these parameters add up to v(all) - v(none)."""

@@ -24,6 +24,7 @@ class TextNetwork(nn.Module):
     """
 
     rows_a_call = ROWS
+    names_ids = True  # classes_ are the names of the numbers 0, 1, ..., by which transformers tells classes apart
 
     def __init__(self, model: nn.Module, pad: int, order: list[int] | None = None, separator: int | None = None):
         super().__init__()

@@ -69,6 +69,8 @@ def classes_named(model: object, class_names: Sequence[str] | None) -> Classes:
     """The names given, and those of a model that knows its classes."""
     known = classes_of(behind(model))
     labels = () if known is None else tuple(map(class_name, known))
+    if getattr(behind(model), "names_ids", False):  # of transformers, whose labels are the numbers themselves
+        return Classes(labels if class_names is None else tuple(map(class_name, class_names)))
     return Classes(labels if class_names is None else tuple(map(class_name, class_names)), labels)
 
 
