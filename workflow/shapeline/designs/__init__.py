@@ -29,6 +29,8 @@ __getattr__, __dir__ = names_from(
         "lime_minimum": "surrogate",
         "lime_weights": "surrogate",
         "symmetric_least_squares": "surrogate",
+        "context_cite": "ablations",
+        "context_cite_minimum": "ablations",
         "leverage_shap": "leverage",
         "leverage_shap_minimum": "leverage",
         "unbiased_kernel_shap": "unbiased",

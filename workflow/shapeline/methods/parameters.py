@@ -157,6 +157,11 @@ class Lime(Sampled):
     selection: Literal["lasso", "forward"] = Field("lasso", description="How the features kept are chosen.")
 
 
+class ContextCite(Sampled):
+    keep_probability: float = Field(0.5, gt=0, lt=1, description="Probability that an ablation keeps a feature.")
+    alpha: float = Field(0.01, ge=0, description="Penalty of the lasso, in the unit of the values.")
+
+
 class LimeInput(Sampled):
     sigma: float = Field(
         0.5, gt=0, description="Width of the kernel, as a share of the distance to the fully masked input."

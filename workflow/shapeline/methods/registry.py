@@ -19,6 +19,7 @@ from shapeline.methods.own import OWN_TAKES, own_arguments
 from shapeline.methods.parameters import (
     AugmentedMim,
     BetaShapley,
+    ContextCite,
     CShapley,
     CShapleyRegression,
     DataLime,
@@ -311,6 +312,14 @@ METHODS = Registry(
             random=True,
             exchangeable=True,
             holds="coalitions",
+        ),
+        "context_cite": Method(
+            "coalitions",
+            "shapeline.designs.ablations:context_cite",
+            ContextCite,
+            minimum="shapeline.designs.ablations:context_cite_minimum",
+            random=True,
+            exchangeable=True,
         ),
         "lime_input": Method(
             "coalitions",
