@@ -7,6 +7,7 @@ CALLS = {
     "explain": "shapeline.report.python.call",
     "shapley_values": "shapeline.report.python.game_call",
     "compare": "shapeline.report.python.comparison",
+    "explain_generation": "shapeline.report.python.generation",
     "Explanation": "shapeline.report.python.explanation",
     "compare_folders": "shapeline.statistics.folders",
 }

@@ -15,6 +15,7 @@ from shapeline.datasets.sources import FOLDER, expand
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 
 HEADS = {"text": "ForSequenceClassification", "image": "ForImageClassification"}  # by the kind of a dataset
+GENERATORS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 # Models of pictures that give each patch its place before anything else, and read the class from a token of its own:
 # those whose patches can be left out.
 LEAVING_OUT = ("vit", "deit", "vit_msn")
@@ -72,6 +73,22 @@ def check_model(source: str, kind: str) -> None:
         )
     if kind == "image":
         normalisation(source)
+    _check_weights(folder)
+
+
+def check_generator(source: str) -> None:
+    """ShapelineError where a folder holds no causal or sequence-to-sequence model that can be read."""
+    made = _made(source)
+    if not any(name.endswith(GENERATORS) for name in made):
+        raise ShapelineError(
+            f"{expand(source)} holds {made[0]}, which generates no text; give a model that ends in ForCausalLM, "
+            "LMHeadModel or ForConditionalGeneration"
+        )
+    _check_weights(expand(source))
+
+
+def _check_weights(folder: Path) -> None:
+    """ShapelineError where a folder has no weights that can be read without a pickle."""
     if not any((folder / name).is_file() for name in (WEIGHTS, INDEX)):
         pickled = next((name for name in PICKLES if (folder / name).is_file()), None)
         has = f"only pickled weights ({pickled}), which are never read" if pickled else "no weights"

@@ -1,0 +1,73 @@
+"""ContextCite's estimator against a lasso by scikit-learn's own pipeline, and the measures of prompt scores by hand."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Lasso
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import shapeline
+from shapeline import designs
+from shapeline.errors import ShapelineError
+from shapeline.generation import measures
+
+
+def test_scores_are_the_slopes_of_the_lasso_on_random_ablations():
+    design = designs.context_cite(6, 40, seed=3, alpha=0.1)
+    values = np.random.default_rng(0).standard_normal((2, 40)) + design.masks @ [3.0, 0, 0, -1, 0, 0.02]
+    for own, scores in zip(values, design.attribute(values), strict=True):
+        scaler, lasso = StandardScaler(), Lasso(0.1)
+        make_pipeline(scaler, lasso).fit(design.masks.astype(float), own)
+        np.testing.assert_allclose(scores, lasso.coef_ / scaler.scale_, atol=1e-10)
+    assert 0.3 < design.masks.mean() < 0.7 and design.evaluations == 40
+    with pytest.raises(ShapelineError, match="the minimum is 2"):
+        designs.context_cite(4, 1)
+
+
+def either(prompts):
+    """Two parts of which either suffices, one that adds, one without effect."""
+    return [3.0 * ("a" in one or "b" in one) + 1.0 * ("c" in one) for one in prompts]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return shapeline.explain_generation(either, "a b c d", features="word", evaluations=16)
+
+
+def test_explained_by_the_estimator_of_context_cite():
+    cited = shapeline.explain_generation(either, "a b c d", features="word", evaluations=64, method="context_cite")
+    alone = shapeline.explain_generation(either, "a b c d", features="word", method="leave_one_out")
+    assert cited.method == "context_cite" and cited.scores[2] == pytest.approx(1, abs=0.2)
+    assert (cited.scores[:2] > 0.5).all() and alone.scores[:2] == pytest.approx([0, 0])
+
+
+def test_measures_by_hand(found):
+    game = found.game
+    np.testing.assert_allclose(measures.exact_values(game), [1.5, 1.5, 1, 0], atol=1e-12)
+    np.testing.assert_allclose(found.scores, [1.5, 1.5, 1, 0], atol=1e-12)
+    assert measures.rmse([1.5, 1.5, 1, 1], measures.exact_values(game)) == pytest.approx(0.5)
+    assert measures.top_k_drop(game, found.scores, 1) == 0
+    assert measures.top_k_drop(game, found.scores, 2) == 3
+    np.testing.assert_allclose(measures.curve(game, found.scores), [4, 4, 1, 0, 0])
+    np.testing.assert_allclose(measures.curve(game, found.scores, "insertion"), [0, 3, 3, 4, 4])
+    assert measures.citation(found.scores, [0, 1]) == (1, 1)
+    assert measures.citation(found.scores, [0], k=4) == (pytest.approx(1 / 3), 1)
+    assert measures.citation([0, 0, 0, 0], [1]) == (0, 0)
+
+
+def test_datamodeling_score_is_the_rank_correlation(found):
+    linear = shapeline.explain_generation(lambda ones: [len(one) * 1.0 for one in ones], "aaa b cc", features="word")
+    assert measures.datamodeling_score(linear.game, [3, 1, 2]) > 0.9
+    assert measures.datamodeling_score(linear.game, [-3, -1, -2]) < -0.9
+    assert 0.5 < measures.datamodeling_score(found.game, found.scores) < 1
+    assert np.isnan(measures.datamodeling_score(found.game, [0, 0, 0, 0]))
+
+
+def test_bad_input_is_one_line(found):
+    with pytest.raises(ShapelineError, match="support is"):
+        measures.citation(found.scores, [7])
+    with pytest.raises(ShapelineError, match="'deletion' or 'insertion'"):
+        measures.curve(found.game, found.scores, "removal")
+    long = shapeline.explain_generation(either, "a " * 13, features="word", method="leave_one_out")
+    with pytest.raises(ShapelineError, match="at most 12"):
+        measures.exact_values(long.game)

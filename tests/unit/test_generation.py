@@ -1,0 +1,480 @@
+"""Explanations of generated answers: values by an independent loop over single prompts, and bad input in one line."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import shapeline
+from shapeline.errors import ShapelineError
+from shapeline.generation import batches, prefix_cache
+from shapeline.generation.language_models import LanguageModel
+from shapeline.generation.prompts import Content
+from shapeline.generation.spans import split_text
+from tests.fixtures import language_model
+from tests.unit import games
+
+pytest.importorskip("transformers", reason="language models need the extra shapeline[text]")
+pytest.importorskip("tokenizers")
+SENTENCES = [
+    "The Amber Tower stands in the harbour.",
+    "It was designed by Mara Velling.",
+    "The ferry runs every hour.",
+    "Tickets cost four crowns.",
+]
+CONTEXT, QUESTION, ANSWER = " ".join(SENTENCES), "Who designed the tower?", "Mara Velling designed it."
+
+
+@pytest.fixture(scope="module")
+def cut():
+    return language_model.tokenizer()
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return language_model.tokenizer(chat=False)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return language_model.llama()
+
+
+def subsets(d):
+    return [kept for size in range(d + 1) for kept in itertools.combinations(range(d), size)]
+
+
+def log_probabilities(model, ids, answer):
+    """Of the answer's tokens, by a plain pass of one row for each token."""
+    found = []
+    for place, token in enumerate(answer):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([[*ids, *answer[:place]]])).logits[0, -1].double()
+        found.append(torch.log_softmax(logits, 0)[token].item())
+    return found
+
+
+def chat_text(content):
+    return f"<|start|>user\n{content}<|end|>\n<|start|>assistant\n"
+
+
+def by_hand(model, cut, prompts, answer):
+    """Values (T,) of every coalition of a chat about a context, by prompt."""
+    ids = cut(answer, add_special_tokens=False)["input_ids"]
+    return {
+        kept: np.array(log_probabilities(model, cut(text, add_special_tokens=False)["input_ids"], ids))
+        for kept, text in prompts.items()
+    }
+
+
+def shapley_of(values, d):
+    return games.shapley(games.of_sets(lambda kept: values[tuple(kept)], d))
+
+
+@pytest.fixture(scope="module")
+def exact(model, cut):
+    """Values by hand of the four sentences deleted from the context."""
+    prompts = {
+        kept: chat_text(
+            "Context:\n" + " ".join(SENTENCES[place] for place in kept) + f"\n\nQuestion: {QUESTION}"
+            if kept
+            else f"Context:\n\nQuestion: {QUESTION}"
+        )
+        for kept in subsets(4)
+    }
+    return by_hand(model, cut, prompts, ANSWER)
+
+
+def explain(model, cut, **named):
+    given = {"context": CONTEXT, "target": ANSWER, "prompt": QUESTION, **named}
+    return shapeline.explain_generation(model, tokenizer=cut, **given)
+
+
+@pytest.mark.parametrize("reuse", [True, False, None])
+def test_exact_values_of_sentences_are_those_by_hand(model, cut, exact, reuse):
+    found = explain(model, cut, reuse=reuse)
+    assert found.method == "shapley" and found.evaluations == 16 and found.parts == tuple(SENTENCES)
+    expected = shapley_of({kept: values.sum() for kept, values in exact.items()}, 4)
+    np.testing.assert_allclose(found.scores, expected, atol=1e-4)
+    assert (found.standard_error == 0).all()
+    assert found.value_full == pytest.approx(exact[0, 1, 2, 3].sum(), abs=1e-4)
+    assert found.value_empty == pytest.approx(exact[()].sum(), abs=1e-4)
+    for token in range(len(found.answer_tokens)):
+        by_token = shapley_of({kept: values[token] for kept, values in exact.items()}, 4)
+        np.testing.assert_allclose(found.tokens[:, token], by_token, atol=1e-4)
+    assert "".join(found.answer_tokens) == ANSWER == found.answer
+
+
+def test_prompts_without_a_template_and_placeholders(model, plain):
+    found = explain(model, plain, removal="placeholder", placeholder="[...]", features="word", context="the tall tower")
+    words = ["the", "tall", "tower"]
+    prompts = {
+        kept: "Context:\n"
+        + " ".join(word if place in kept else "[...]" for place, word in enumerate(words))
+        + f"\n\nQuestion: {QUESTION}\nAnswer:"
+        for kept in subsets(3)
+    }
+    values = {kept: one.sum() for kept, one in by_hand(model, plain, prompts, ANSWER).items()}
+    np.testing.assert_allclose(found.scores, shapley_of(values, 3), atol=1e-4)
+
+
+def test_parts_of_a_prompt_by_characters_whatever_the_pieces(model, plain):
+    """Removed by characters: pieces of the tokenizer span the borders of these parts."""
+    text, spans = "The ferry runs every hour.", [(4, 7), (7, 9), (10, 14)]
+    pieces = plain(text, return_offsets_mapping=True)["offset_mapping"]
+    assert any(start < 7 < end for start, end in pieces) or any(start < 14 < end for start, end in pieces)
+    found = shapeline.explain_generation(model, text, plain, features=spans, target=" Yes.")
+    assert found.parts == ("fer", "ry", "runs")
+    prompts = {
+        (): "The every hour.",
+        (0,): "The fer every hour.",
+        (1,): "The ry every hour.",
+        (2,): "The runs every hour.",
+        (0, 1): "The ferry every hour.",
+        (0, 2): "The fer runs every hour.",
+        (1, 2): "The ry runs every hour.",
+        (0, 1, 2): text,
+    }
+    values = {kept: one.sum() for kept, one in by_hand(model, plain, prompts, " Yes.").items()}
+    np.testing.assert_allclose(found.scores, shapley_of(values, 3), atol=1e-4)
+
+
+def test_masked_parts_are_not_attended_to(model, cut):
+    found = explain(model, cut, removal="mask", features="passage", context=SENTENCES[:3])
+    text = chat_text("Context:\n" + "\n\n".join(SENTENCES[:3]) + f"\n\nQuestion: {QUESTION}")
+    encoded = cut(text, add_special_tokens=False, return_offsets_mapping=True)
+    answer = cut(ANSWER, add_special_tokens=False)["input_ids"]
+    owners = []
+    for start, end in encoded["offset_mapping"]:
+        first = start + len(text[start:end]) - len(text[start:end].lstrip())
+        inside = [text.find(one) <= first < min(end, text.find(one) + len(one)) for one in SENTENCES[:3]]
+        owners.append(inside.index(True) if any(inside) else -1)
+    ids = torch.tensor([encoded["input_ids"] + answer[:-1]])
+    values = {}
+    for kept in subsets(3):
+        attended = [int(own < 0 or own in kept) for own in owners] + [1] * (len(answer) - 1)
+        positions = torch.arange(ids.shape[1])[None]
+        with torch.no_grad():
+            logits = model(input_ids=ids, attention_mask=torch.tensor([attended]), position_ids=positions).logits[0]
+        scores = torch.log_softmax(logits[-len(answer) :].double(), -1)
+        values[kept] = sum(scores[place, token].item() for place, token in enumerate(answer))
+    np.testing.assert_allclose(found.scores, shapley_of(values, 3), atol=1e-4)
+
+
+def test_sequence_to_sequence_models():
+    model, cut = language_model.t5(), language_model.tokenizer(chat=False)
+    found = explain(model, cut, context=SENTENCES[:3], features="passage")
+    answer, values = cut(ANSWER)["input_ids"], {}
+    for kept in subsets(3):
+        inside = "\n\n".join(SENTENCES[place] for place in kept)
+        text = (
+            f"Context:\n{inside}\n\nQuestion: {QUESTION}\nAnswer:"
+            if kept
+            else f"Context:\n\nQuestion: {QUESTION}\nAnswer:"
+        )
+        with torch.no_grad():
+            logits = model(
+                input_ids=torch.tensor([cut(text)["input_ids"]]), decoder_input_ids=torch.tensor([[3, *answer[:-1]]])
+            ).logits[0]
+        scores = torch.log_softmax(logits.double(), -1)
+        values[kept] = sum(scores[place, token].item() for place, token in enumerate(answer))
+    np.testing.assert_allclose(found.scores, shapley_of(values, 3), atol=1e-4)
+    own = explain(model, cut, context=SENTENCES[:3], target=None, max_tokens=5)
+    assert own.is_own_answer and 1 <= len(own.answer_tokens) <= 5
+
+
+def test_the_models_own_answer_is_greedy_and_shown(model, cut):
+    found = explain(model, cut, target=None, max_tokens=4)
+    ids = cut(chat_text(f"Context:\n{CONTEXT}\n\nQuestion: {QUESTION}"), add_special_tokens=False)["input_ids"]
+    said = []
+    for _ in range(4):
+        with torch.no_grad():
+            said.append(int(model(input_ids=torch.tensor([ids + said])).logits[0, -1].argmax()))
+    assert found.answer == cut.decode(said) and found.is_own_answer
+    assert "the model's own" in repr(found)
+
+
+def test_messages_before_the_question_are_parts(model, cut):
+    chat = [
+        {"role": "system", "content": "Answer briefly."},
+        {"role": "user", "content": SENTENCES[0]},
+        {"role": "assistant", "content": SENTENCES[1]},
+        {"role": "user", "content": QUESTION},
+    ]
+    found = shapeline.explain_generation(model, chat, cut, features="message", target=ANSWER)
+    assert found.parts == (SENTENCES[0], SENTENCES[1])
+
+    def text(kept):
+        shown = [one for place, one in enumerate(chat) if place in (0, 3) or place - 1 in kept]
+        return "".join(f"<|start|>{one['role']}\n{one['content']}<|end|>\n" for one in shown) + "<|start|>assistant\n"
+
+    values = by_hand(model, cut, {kept: text(kept) for kept in subsets(2)}, ANSWER)
+    expected = shapley_of({kept: one.sum() for kept, one in values.items()}, 2)
+    np.testing.assert_allclose(found.scores, expected, atol=1e-4)
+    words = shapeline.explain_generation(model, chat, cut, features="word", target=ANSWER)
+    assert len(words) == sum(len(one.split()) for one in SENTENCES[:2])
+
+
+def test_means_tokens_and_contrasts(model, cut, exact):
+    whole, mean, token = (explain(model, cut, value=value) for value in ("sum", "mean", "token"))
+    np.testing.assert_allclose(mean.scores * len(whole.answer_tokens), whole.scores, atol=1e-9)
+    np.testing.assert_allclose(token.scores, whole.tokens, atol=1e-9)
+    other = "The ferry."
+    found, against = explain(model, cut, contrast=other), explain(model, cut, target=other)
+    np.testing.assert_allclose(found.scores, whole.scores - against.scores, atol=1e-4)
+    np.testing.assert_allclose(found.tokens.sum(axis=1), found.scores, atol=1e-9)
+    assert found.answer_tokens[-1].startswith("-")
+
+
+@pytest.mark.parametrize("method", ["gp_shapley", "kernel_shap", "leave_one_out", "sample_shapley", "lime", "random"])
+def test_tokens_add_up_to_the_scores_by_every_method(model, cut, method):
+    found = explain(model, cut, context=CONTEXT + " " + CONTEXT, evaluations=30, method=method)
+    assert len(found) == 8  # equal sentences are parts of their own
+    np.testing.assert_allclose(found.tokens.sum(axis=1), found.scores, atol=1e-9)
+    assert found.evaluations <= 30
+    if found.standard_error is not None:
+        assert found.standard_error.shape == (8,)
+
+
+def test_leave_one_out_is_the_difference(model, cut, exact):
+    found = explain(model, cut, method="leave_one_out")
+    whole = exact[0, 1, 2, 3].sum()
+    expected = [whole - exact[tuple(place for place in range(4) if place != out)].sum() for out in range(4)]
+    np.testing.assert_allclose(found.scores, expected, atol=1e-4)
+
+
+def test_a_function_of_prompts():
+    weights = {"red": 2.0, "green": -1.0, "blue": 0.5}
+    asked = []
+
+    def function(prompts):
+        asked.extend(prompts)
+        return [[sum(weights[word] for word in weights if word in text), float("red" in text)] for text in prompts]
+
+    found = shapeline.explain_generation(function, "red green blue", features="word")
+    np.testing.assert_allclose(found.scores, [3.0, -1.0, 0.5], atol=1e-12)
+    np.testing.assert_allclose(found.tokens[:, 1], [1, 0, 0], atol=1e-12)
+    assert "red green blue" in asked and "red blue" in asked
+    single = shapeline.explain_generation(
+        lambda prompts: [float("red" in one) for one in prompts], "red", features="word"
+    )
+    np.testing.assert_allclose(single.scores, [1.0])
+
+
+def test_lists_of_prompts_and_folders(tmp_path, model, cut):
+    model.save_pretrained(tmp_path / "model")
+    cut.save_pretrained(tmp_path / "model")
+    both = shapeline.explain_generation(
+        tmp_path / "model", [QUESTION, "Where?"], context=[CONTEXT, SENTENCES], features="sentence", target=ANSWER
+    )
+    alone = explain(model, cut)
+    np.testing.assert_allclose(both[0].scores, alone.scores, atol=1e-5)
+    assert len(both) == 2 and both[1].parts == tuple(SENTENCES)
+
+
+def test_what_is_shown(model, cut):
+    found = explain(model, cut, context=CONTEXT + " A.", evaluations=20)
+    assert "5 parts by gp_shapley, 20 evaluations" in repr(found) and ANSWER in repr(found)
+    assert list(found.to_frame().columns) == ["part", "score", "half"] and found.tokens_frame().shape[0] == 5
+    assert all(hasattr(found.plot(kind), "savefig") for kind in (None, "bars", "tokens"))
+    assert SENTENCES[0] in found._repr_html_()
+    assert found.top(1) == [found.parts[int(found.scores.argmax())]]
+
+
+def rows_of(model, count, seed=0):
+    """Prompts that share prefixes, with answers."""
+    random = np.random.default_rng(seed)
+    blocks = [random.integers(5, 350, size=size).tolist() for size in (9, 1, 14, 5, 8)]
+    kept = [random.random(5) < 0.6 for _ in range(count)]
+    prompts = [[1, 2, *itertools.chain(*(b for b, k in zip(blocks, one, strict=True) if k)), 7] for one in kept]
+    return [batches.Row(prompt, [8, 9, 10] if place % 3 else [8, 11]) for place, prompt in enumerate(prompts)]
+
+
+def test_shared_prefixes_give_the_values_of_single_prompts(model):
+    taken, rows = LanguageModel.of(model), rows_of(model, 24)
+    found = prefix_cache.score(taken, rows)
+    for row, values in zip(rows, found, strict=True):
+        np.testing.assert_allclose(values, log_probabilities(model, row.ids, row.answer), atol=1e-4)
+
+
+def test_a_trie_holds_each_shared_token_once(model):
+    rows = rows_of(model, 24)
+    nodes = prefix_cache.build_trie(rows)
+    sequences = [[*row.ids, *row.answer[:-1]] for row in rows]
+    prefixes = {
+        tuple(one[: place + 1]) for one, row in zip(sequences, rows, strict=True) for place in range(len(row.ids) - 1)
+    }
+    tails = sum(len(row.answer) for row in rows)
+    assert len(prefixes) + tails == sum(node.length for node in nodes)
+    assert sorted(node.row for node in nodes if node.row is not None) == list(range(24))
+
+
+def test_reuse_is_chosen_by_counting(model):
+    taken = LanguageModel.of(model)
+    shared = [batches.Row([*range(5, 200), place], [3]) for place in range(200, 230)]
+    apart = [batches.Row([place, *range(5, 200)], [3]) for place in range(200, 230)]
+    assert prefix_cache.pays(taken, shared) and not prefix_cache.pays(taken, apart)
+
+
+def test_less_memory_gives_the_same(model, cut, exact, monkeypatch):
+    original, sizes = batches.last_logits, []
+
+    def short_of_memory(taken, keep, **given):
+        sizes.append(len(given["input_ids"]))
+        if sizes[-1] > 2:
+            raise RuntimeError("DefaultCPUAllocator: not enough memory")
+        return original(taken, keep, **given)
+
+    monkeypatch.setattr(batches, "last_logits", short_of_memory)
+    for reuse in (True, False):
+        found = explain(model, cut, reuse=reuse)
+        expected = shapley_of({kept: values.sum() for kept, values in exact.items()}, 4)
+        np.testing.assert_allclose(found.scores, expected, atol=1e-4)
+    assert max(sizes) > 2 and sizes[-1] <= 2
+
+
+def test_models_without_positions_are_not_padded(cut):
+    from transformers import BloomConfig, BloomForCausalLM
+
+    torch.manual_seed(0)
+    bloom = BloomForCausalLM(
+        BloomConfig(vocab_size=360, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3)
+    ).eval()
+    found = explain(bloom, cut, context=SENTENCES[:2], features="passage")
+    prompts = {
+        kept: chat_text(
+            "Context:\n"
+            + "\n\n".join(SENTENCES[place] for place in kept)
+            + "\n\n" * bool(kept)
+            + "\n" * (not kept)
+            + f"Question: {QUESTION}"
+        )
+        for kept in subsets(2)
+    }
+    values = by_hand(bloom, cut, prompts, ANSWER)
+    np.testing.assert_allclose(found.scores, shapley_of({k: v.sum() for k, v in values.items()}, 2), atol=1e-4)
+
+
+def refused(match, *given, **named):
+    with pytest.raises(ShapelineError, match=match) as failure:
+        shapeline.explain_generation(*given, **named)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_prompt_that_does_not_fit_is_refused(cut):
+    small = language_model.llama(window=90)
+    encoded = cut(chat_text(f"Context:\n{CONTEXT}\n\nQuestion: {QUESTION}"), add_special_tokens=False)["input_ids"]
+    answer = cut(ANSWER, add_special_tokens=False)["input_ids"]
+    small = language_model.llama(window=len(encoded) + len(answer) - 2)  # one token too few
+    refused(r"part 4 of 4 would be cut \(from 'Tickets", small, QUESTION, cut, CONTEXT, target=ANSWER)
+    fits = language_model.llama(window=len(encoded) + len(answer) - 1)
+    assert explain(fits, cut).parts == tuple(SENTENCES)
+    refused("shorten the question", language_model.llama(window=10), QUESTION, cut, CONTEXT, target=ANSWER)
+    tight = language_model.llama(window=len(encoded) + 1)
+    own = explain(tight, cut, target=None)
+    assert 1 <= len(own.answer_tokens) <= 2
+
+
+@pytest.mark.parametrize(
+    "named, match",
+    [
+        ({"context": ""}, "context is empty"),
+        ({"context": []}, "context is empty"),
+        ({"context": ["a", " "]}, "empty passage"),
+        ({"context": 3}, "give a text or a list of texts"),
+        ({"prompt": ""}, "not empty"),
+        ({"target": ""}, "not empty"),
+        ({"features": "sentances"}, "Did you mean 'sentence'"),
+        ({"features": "message"}, "list of messages"),
+        ({"features": [(0, 5), (3, 8)]}, "overlaps"),
+        ({"features": 7}, "pairs of characters"),
+        ({"removal": "drop"}, "removal is 'drop'"),
+        ({"value": "total"}, "value is 'total'"),
+        ({"evaluations": 0}, "at least 1"),
+        ({"method": "kernel_shapp"}, "Did you mean 'kernel_shap'"),
+        ({"method": "saliency"}, "makes no coalitions"),
+        ({"method": "kernel_shap", "evaluations": 3}, "the minimum for d = 4"),
+        ({"context": "A <|end|> here. And more."}, "special token"),
+        ({"prompt": "What <|start|>system is?"}, "special token"),
+        ({"target": "No<|end|>"}, "special token"),
+        ({"template": "{question}"}, "needs {context}"),
+        ({"prompt": [{"role": "user"}]}, "message 1"),
+    ],
+)
+def test_bad_input_is_one_line(model, cut, named, match):
+    refused(match, model, **{"tokenizer": cut, "prompt": QUESTION, "context": CONTEXT, "target": ANSWER, **named})
+
+
+def test_bad_models_are_one_line(tmp_path, model, cut):
+    refused("no tokenizer", model, QUESTION, context=CONTEXT)
+    refused("give a causal", object(), QUESTION, cut)
+    refused("there is no folder 'gpt2'", "gpt2", QUESTION, cut)
+    (tmp_path / "config.json").write_text('{"architectures": ["BertForSequenceClassification"]}')
+    refused("generates no text", tmp_path, QUESTION, cut)
+    (tmp_path / "config.json").write_text('{"architectures": ["X"], "auto_map": {"AutoModel": "x.py"}}')
+    refused("code of its own", tmp_path, QUESTION, cut)
+    refused("for 1 prompts", lambda prompts: [1.0, 2.0, 3.0], "a b", features="word")
+    refused("the log-probability nan", lambda prompts: [np.nan for _ in prompts], "a b", features="word")
+
+
+def test_an_answer_that_cannot_be_is_one_line(cut):
+    barred = language_model.llama()
+    number = cut(ANSWER, add_special_tokens=False)["input_ids"][1]
+    original = barred.forward
+
+    class Barred(type(barred)):
+        def forward(self, input_ids=None, position_ids=None, attention_mask=None, past_key_values=None, **more):
+            said = super().forward(input_ids, attention_mask, position_ids, past_key_values, **more)
+            said.logits[..., number] = -torch.inf
+            return said
+
+    barred.__class__ = Barred
+    assert original is not None
+    refused("token 2 of the answer, .* has probability 0", barred, QUESTION, cut, CONTEXT, target=ANSWER)
+
+
+def test_one_part(model, cut):
+    found = explain(model, cut, context=SENTENCES[0])
+    assert found.scores == pytest.approx(found.value_full - found.value_empty)
+
+
+def test_a_prompt_all_of_which_is_removed(model, plain):
+    found = shapeline.explain_generation(model, "Tell me.", plain, features="word", target=" Yes")
+    ids = plain(" Yes", add_special_tokens=False)["input_ids"]
+    assert found.value_empty == pytest.approx(sum(log_probabilities(model, [plain.eos_token_id], ids)), abs=1e-4)
+
+
+def test_the_example_of_the_documentation_runs(root, tmp_path, monkeypatch, model, cut):
+    """Blocks marked "by tests/unit/test_generation.py", with this model in the place of theirs."""
+    monkeypatch.chdir(tmp_path)
+    model.save_pretrained("models/smollm2")
+    cut.save_pretrained("models/smollm2")
+    text = (root / "docs/language_models.md").read_text()
+    [code] = re.findall(r"<!-- not run: by tests/unit/test_generation.py -->\n```python\n(.*?)```", text, re.S)
+    names = {}
+    exec(compile(code, "language_models.md", "exec"), names)
+    assert names["e"].evaluations == 32 and len(names["e"]) == 8
+
+
+TEXT = 'Dr. A. B. Cole came, e.g. at 3.5 p.m. He left! "Why?" she asked. Это так. 天気です。はい。\n\nEnd: no stop'
+
+
+def test_splitting():
+    parts = [TEXT[start:end] for start, end in split_text(TEXT, "sentence", "here")]
+    assert "".join(parts).replace(" ", "") == "".join(TEXT.split())
+    assert parts[-1] == "End: no stop" and "天気です。" in parts and "はい。" in parts
+    assert parts[0] == "Dr. A. B. Cole came, e.g. at 3.5 p.m. He left!"
+    assert [TEXT[a:b] for a, b in split_text(TEXT, "passage", "here")] == [one.strip() for one in TEXT.split("\n\n")]
+    assert [TEXT[a:b] for a, b in split_text(TEXT, "word", "here")] == TEXT.split()
+
+
+def test_removed_parts_leave_the_widest_gap():
+    text = "Q:\n\nOne. Two.\n\nThree. End\n"
+    content = Content.of(text, split_text(text, "sentence", "here")[1:4])
+    assert content.render(np.array([1, 1, 1], bool)) == text
+    assert content.render(np.array([1, 0, 1], bool)) == "Q:\n\nOne.\n\nThree. End\n"
+    assert content.render(np.array([0, 0, 0], bool)) == "Q:\n\nEnd\n"
+    assert content.render(np.array([0, 0, 1], bool)) == "Q:\n\nThree. End\n"
+    assert content.render(np.array([0, 1, 0], bool), "_") == "Q:\n\n_ Two.\n\n_ End\n"

@@ -1,0 +1,107 @@
+"""Scores of a prompt's parts by a method of the registry, and of each answer token from the same evaluations."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.attribution.asked import Together, together
+from shapeline.designs.design import Design
+from shapeline.errors import ShapelineError
+from shapeline.generation.game import PromptGame
+from shapeline.generation.prompts import WHERE
+from shapeline.methods.controls import random
+from shapeline.methods.settings import MethodSettings, parse
+
+VALUES = ("sum", "mean", "token")
+ALIASES = {"leave_one_out": "occlusion", "exact": "shapley"}
+
+
+# From values of the answer (K,) and of its tokens (T, K) to scores (d,) and (T, d), each with standard errors or None.
+Reader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Scores (d,), or (d, T) of each token; standard_error of their shape or None; tokens (d, T); values of both ends;
+    the coalitions evaluated and their values; seconds."""
+
+    method: str
+    scores: np.ndarray
+    standard_error: np.ndarray | None
+    tokens: np.ndarray
+    value_full: float
+    value_empty: float
+    masks: np.ndarray
+    values: np.ndarray
+    evaluations: int
+    seconds: float
+
+
+def estimate(game: PromptGame, settings: dict, evaluations: int, value: str = "sum", seed: int = 0) -> Estimate:
+    """Return the scores of a method. settings: {"method": name, ...its parameters}; value: one of VALUES."""
+    began = time.perf_counter()
+    read, count, masks = _plan(settings, game.d, evaluations, seed)
+    by_token = game.values(masks.masks) * game.signs
+    if value == "mean":
+        by_token = by_token / max(np.sum(game.signs > 0), 1)
+    total = by_token.sum(axis=1)
+    scores, error, tokens, spread = read(total[:count], by_token[:count].T)
+    if value == "token":
+        scores = tokens = tokens.T
+        error = None if spread is None else spread.T
+    else:
+        tokens = reconcile(scores, tokens, by_token)
+    ends = float(total[masks.full]), float(total[masks.empty])
+    took = time.perf_counter() - began
+    return Estimate(settings["method"], scores, error, tokens, *ends, masks.masks, by_token, count, took)
+
+
+def _plan(settings: dict, d: int, evaluations: int, seed: int) -> tuple[Reader, int, Together]:
+    """How scores are read out, how many coalitions the method evaluates, and these with both ends after them."""
+    name = settings["method"]
+    if name == "random":
+        alone = random(d, [0], seed)[0][0]
+
+        def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
+            return alone, None, np.tile(alone / len(tokens), (len(tokens), 1)), None
+
+        return read, 0, together([Design(np.zeros((0, d), bool), np.zeros((d, 0)))], d)
+    method = parse(settings, [evaluations / d])
+    if not method.method.is_design:
+        raise ShapelineError(f"{WHERE}: {name} makes no coalitions of prompt parts; choose a method that does.")
+    design = method.build((d,), evaluations / d, seed)
+    return _reader(method, design), design.evaluations, together([design], d)
+
+
+def reconcile(scores: np.ndarray, tokens: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Scores (d, T) of the tokens that add up to those of the answer, from fits (T, d) of each token alone.
+
+    A linear readout adds up by itself. Where a method fits each game by its own, as a lasso does, what is lacking is
+    shared among the tokens by the variance of their values (K, T), as conditioning on the sum does; the scores of a
+    token still add up to what they did.
+    """
+    variance = values.var(axis=0)
+    total = variance.sum()
+    share = variance / total if total > 0 else np.full(len(tokens), 1 / max(len(tokens), 1))
+    return tokens.T + np.outer(scores - tokens.sum(axis=0), share)
+
+
+def _reader(method: MethodSettings, design: Design) -> Reader:
+    """The reader of a design's values."""
+
+    def plainly(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        if method.method.exact:
+            scores = design.attribute(values)
+            return scores, np.zeros(scores.shape)
+        if method.read_stack:
+            return method.read_stack(np.broadcast_to(design.masks, (len(values), *design.masks.shape)), values)[:2]
+        return method.read(design, values)[:2] if method.read else (design.attribute(values), None)
+
+    def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
+        scores, error = plainly(total[None])
+        by_token, spread = method.read_outputs(design.masks[None], tokens) if method.read_outputs else plainly(tokens)
+        return scores[0], None if error is None else error[0], by_token, spread
+
+    return read

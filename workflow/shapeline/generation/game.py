@@ -1,0 +1,156 @@
+"""The game over a prompt's parts: the value of a coalition is the log-probability of an answer, token by token."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.generation.encoding import Answer, Encoder
+from shapeline.generation.prompts import WHERE, Prompt
+
+REMOVALS = ("delete", "placeholder", "mask")
+
+
+@dataclass(frozen=True)
+class Removal:
+    """How a part is removed: "delete", "placeholder" (which stands for it) or "mask" (it is not attended to)."""
+
+    kind: str = "delete"
+    placeholder: str | None = None
+
+
+@dataclass(eq=False)
+class PromptGame:
+    """Values (K, T) of coalitions (K, d): log-probabilities of the answer's tokens.
+
+    signs (T,): 1, and -1 for the tokens of a second answer that is contrasted. source: evaluates masks (K, d) that
+    differ. known: values by coalition, so that each is evaluated once.
+    """
+
+    prompt: Prompt
+    tokens: tuple[str, ...]
+    signs: np.ndarray
+    source: Callable[[np.ndarray], np.ndarray]
+    known: dict[bytes, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def d(self) -> int:
+        """Number of parts."""
+        return self.prompt.d
+
+    def values(self, masks: np.ndarray) -> np.ndarray:
+        """Return the values (K, T) of coalitions (K, d) bool, in nats; signs are not applied."""
+        keys = [mask.tobytes() for mask in masks]
+        new = {key: mask for key, mask in zip(keys, masks, strict=True) if key not in self.known}
+        if new:
+            values = np.asarray(self.source(np.array(list(new.values()))), np.float64)
+            self._check(values, np.array(list(new.values())))
+            self.known.update(zip(new, values, strict=True))
+        return np.array([self.known[key] for key in keys])
+
+    def _check(self, values: np.ndarray, masks: np.ndarray) -> None:
+        """Refuse a value that is no number, or minus infinity."""
+        bad = ~np.isfinite(values)
+        if bad.any():
+            row, token = np.argwhere(bad)[0]
+            kept = int(masks[row].sum())
+            what = "probability 0" if np.isneginf(values[row, token]) else f"the log-probability {values[row, token]}"
+            raise ShapelineError(
+                f"{WHERE}: token {token + 1} of the answer, {self.tokens[token]!r}, has {what} where {kept} of "
+                f"{self.d} parts are kept; give an answer that the model can produce."
+            )
+
+
+def model_source(
+    language_model: Any,
+    encoder: Encoder,
+    prompt: Prompt,
+    answers: Sequence[Answer],
+    removal: Removal,
+    reuse: bool | None,
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the evaluation of coalitions by a model of transformers.
+
+    reuse: of key-value caches of shared prefixes; None where counting tokens says that it pays.
+    """
+    from shapeline.generation import batches, prefix_cache
+    from shapeline.generation.batches import Row
+
+    ids, owners = encoder.owners(prompt) if removal.kind == "mask" else (None, None)
+
+    def rows_of(masks: np.ndarray) -> tuple[list[Row], list[int]]:
+        """Rows of distinct prompts, one per answer, and the distinct prompt of each coalition."""
+        if owners is not None:
+            removed = ~np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, owners]
+            return [Row(ids, one.ids, one.prefix, gone) for gone in removed for one in answers], list(range(len(masks)))
+        encoded = encoder.encode([prompt.render(mask, removal.placeholder) for mask in masks])
+        distinct = {key: number for number, key in enumerate(dict.fromkeys(map(tuple, encoded)))}
+        rows = [Row(key, one.ids, one.prefix) for key in distinct for one in answers]
+        return rows, [distinct[tuple(each)] for each in encoded]
+
+    def evaluate(masks: np.ndarray) -> np.ndarray:
+        rows, places = rows_of(masks)
+        found = None
+        if reuse or (reuse is None and prefix_cache.pays(language_model, rows)):
+            found = prefix_cache.score(language_model, rows)
+        found = batches.score(language_model, rows) if found is None else found
+        step = len(answers)
+        return np.array([np.concatenate(found[place * step : place * step + step]) for place in places])
+
+    return evaluate
+
+
+def function_source(
+    function: Callable, encoder: Encoder | None, prompt: Prompt, removal: Removal
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the evaluation of coalitions by a function from prompts to log-probabilities (n,) or (n, T)."""
+
+    def evaluate(masks: np.ndarray) -> np.ndarray:
+        rendered = [prompt.render(mask, removal.placeholder) for mask in masks]
+        rendered = encoder.texts(rendered) if encoder else rendered
+        said = function(rendered)
+        try:
+            values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in said])
+        except (TypeError, ValueError):
+            values = np.empty(0)
+        if values.ndim != 2 or len(values) != len(masks):
+            raise ShapelineError(
+                f"{WHERE}: the function returned {type(said).__name__} for {len(masks)} prompts; return a "
+                "log-probability per prompt, or one per token of the answer."
+            )
+        return values
+
+    return evaluate
+
+
+def check_window(
+    encoder: Encoder, prompt: Prompt, answers: Sequence[Answer], window: int | None, removal: Removal
+) -> None:
+    """Refuse a prompt that does not fit, and say which parts would be cut."""
+    if window is None:
+        return
+    most = 0 if encoder.seq2seq else max((len(answer.ids) for answer in answers), default=1) - 1
+
+    def tokens(count: int) -> int:
+        """Tokens of the prompt with its first `count` parts."""
+        return len(encoder.encode([prompt.render(np.arange(prompt.d) < count, removal.placeholder)])[0]) + most
+
+    whole = tokens(prompt.d)
+    if whole <= window:
+        return
+    fit, over = -1, prompt.d
+    while over - fit > 1:
+        middle = (fit + over) // 2
+        fit, over = (middle, over) if tokens(middle) <= window else (fit, middle)
+    if fit < 0:
+        raise ShapelineError(
+            f"{WHERE}: the prompt without any part and the answer have {tokens(0):,} tokens and the model's context "
+            f"window holds {window:,}; shorten the question or the answer."
+        )
+    cut = f"part {prompt.d}" if fit == prompt.d - 1 else f"parts {fit + 1} to {prompt.d}"
+    raise ShapelineError(
+        f"{WHERE}: the prompt and the answer have {whole:,} tokens and the model's context window holds {window:,}; "
+        f"{cut} of {prompt.d} would be cut (from {prompt.parts[fit]!r:.40}); give fewer or shorter parts."
+    )

@@ -1,0 +1,121 @@
+"""Language models of transformers: read from a folder or taken as they are, their limits, and their greedy answers."""
+
+import contextlib
+import inspect
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from shapeline.datasets import folders
+from shapeline.errors import ShapelineError, first_line
+from shapeline.generation.prompts import WHERE
+from shapeline.models.text_network import most_positions
+
+
+@dataclass(eq=False)
+class LanguageModel:
+    """A causal or sequence-to-sequence model. most_rows: of a pass, lowered when memory runs out.
+
+    inputs: the names of the arguments of its forward pass.
+    """
+
+    model: Any
+    inputs: frozenset[str]
+    most_rows: int | None = None
+
+    @classmethod
+    def of(cls, model: Any) -> "LanguageModel":
+        """A model object; ShapelineError where it generates no text."""
+        if not isinstance(model, nn.Module) or not hasattr(model, "generate") or not hasattr(model, "config"):
+            raise ShapelineError(
+                f"{WHERE}: the model is a {type(model).__name__}; give a causal or sequence-to-sequence model of "
+                "transformers, its folder, or a function prompts -> log-probabilities."
+            )
+        return cls(model, frozenset(inspect.signature(model.forward).parameters))
+
+    @property
+    def architecture(self) -> str:
+        """Its name in messages."""
+        return type(self.model).__name__
+
+    @property
+    def seq2seq(self) -> bool:
+        """Whether an encoder reads the prompt and a decoder makes the answer."""
+        return bool(getattr(self.model.config, "is_encoder_decoder", False))
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether rows may be padded on the left: the model takes the position of each token."""
+        return "position_ids" in self.inputs
+
+    @property
+    def device(self) -> torch.device:
+        """Where it takes its inputs, also of a model spread over devices."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens that it has a logit for."""
+        return int(self.model.config.get_text_config().vocab_size)
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that it has positions for; None where their number is not bounded."""
+        return most_positions(self.model)
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """A block without gradients and dropout; afterwards the model is as it was."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            self.model.train(training)
+
+    def generate(self, prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
+        """Return the greedy continuation of each prompt, at most `most` tokens."""
+        end = getattr(self.model.generation_config, "eos_token_id", None)
+        end = end[0] if isinstance(end, list) else end
+        answers = []
+        with self.evaluating():
+            for ids in prompts:
+                given = torch.tensor([list(ids)], device=self.device)
+                said = self.model.generate(
+                    input_ids=given,
+                    attention_mask=torch.ones_like(given),
+                    max_new_tokens=most,
+                    do_sample=False,
+                    num_beams=1,
+                    temperature=None,
+                    top_p=None,
+                    top_k=None,
+                    pad_token_id=end or 0,
+                )[0].tolist()
+                answers.append(said[1:] if self.seq2seq else said[len(ids) :])
+        return answers
+
+
+def load(source: str | os.PathLike) -> tuple[LanguageModel, Any]:
+    """Return the model and tokenizer of a folder: nothing is downloaded, and no code of the folder runs."""
+    path = os.fspath(source)
+    if not os.path.isdir(path):
+        raise ShapelineError(
+            f"{WHERE}: there is no folder '{path}'; give the folder of a model (nothing is downloaded)."
+        )
+    folders.check_generator(path)
+    library = folders.transformers()
+    local = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        config = library.AutoConfig.from_pretrained(path, **local)
+        kind = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
+        model = getattr(library, kind).from_pretrained(path, use_safetensors=True, **local)
+        tokenizer = library.AutoTokenizer.from_pretrained(path, **local)
+    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
+        raise ShapelineError(f"{WHERE}: {path} cannot be read by transformers ({first_line(error)}).") from error
+    return LanguageModel.of(model), tokenizer

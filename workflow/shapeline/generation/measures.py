@@ -1,0 +1,84 @@
+"""Quality of scores of prompt parts: error to exact values, and the metrics of context attribution."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from shapeline.designs.design import whole
+from shapeline.designs.exact import shapley
+from shapeline.errors import ShapelineError
+from shapeline.generation.game import PromptGame
+
+MOST_EXACT = 12  # parts
+TIES = 1e-12
+
+
+def exact_values(game: PromptGame) -> np.ndarray:
+    """Return the exact Shapley values (d,) of a game of at most 12 parts, over all 2^d coalitions."""
+    if game.d > MOST_EXACT:
+        raise ShapelineError(
+            f"measures: {game.d} parts have 2^{game.d} coalitions; at most {MOST_EXACT} are enumerated."
+        )
+    design = shapley(game.d)
+    return design.attribute(_totals(game, design.masks))
+
+
+def rmse(scores: np.ndarray, exact: np.ndarray) -> float:
+    """Return the root mean square error of scores (d,) in nats."""
+    return float(np.sqrt(np.mean((np.asarray(scores) - exact) ** 2)))
+
+
+def top_k_drop(game: PromptGame, scores: np.ndarray, k: int = 3) -> float:
+    """Return by how much the value falls when the k parts of largest score are removed (Cohen-Wang et al. 2024)."""
+    k = whole("top_k_drop", "k", k, 1)
+    masks = np.ones((2, game.d), bool)
+    masks[1, np.argsort(-np.asarray(scores), kind="stable")[:k]] = False
+    full, removed = _totals(game, masks)
+    return float(full - removed)
+
+
+def datamodeling_score(game: PromptGame, scores: np.ndarray, samples: int = 64, seed: int = 0) -> float:
+    """Return the linear datamodeling score: Spearman's correlation of the sum of the kept parts' scores with the value,
+    over fresh coalitions that keep each part with probability 1/2 (Cohen-Wang et al. 2024); NaN where either is
+    constant."""
+    masks = np.random.default_rng([seed, 1]).random((whole("datamodeling_score", "samples", samples, 2), game.d)) < 0.5
+    predicted, actual = _ranks(masks @ np.asarray(scores, float)), _ranks(_totals(game, masks))
+    if np.ptp(predicted) < TIES or np.ptp(actual) < TIES:
+        return float("nan")
+    return float(np.corrcoef(predicted, actual)[0, 1])
+
+
+def curve(game: PromptGame, scores: np.ndarray, kind: str = "deletion") -> np.ndarray:
+    """Return the values (d + 1,) as parts are removed ("deletion") or inserted ("insertion") by falling score."""
+    if kind not in ("deletion", "insertion"):
+        raise ShapelineError(f"measures: kind is {kind!r}; give 'deletion' or 'insertion'.")
+    rank = np.argsort(np.argsort(-np.asarray(scores), kind="stable"))
+    inserted = rank < np.arange(game.d + 1)[:, None]
+    return _totals(game, inserted if kind == "insertion" else ~inserted)
+
+
+def citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -> tuple[float, float]:
+    """Return precision and recall of the k parts of largest score among the supporting parts, which are numbered.
+
+    k: as many as there are supporting parts by default. Parts without a positive score are no citations.
+    """
+    scores, support = np.asarray(scores), set(support)
+    if not support or not support <= set(range(len(scores))):
+        raise ShapelineError(
+            f"citation: support is {sorted(support)}; give the numbers of parts, 0 to {len(scores) - 1}."
+        )
+    best = np.argsort(-scores, kind="stable")[: len(support) if k is None else whole("citation", "k", k, 1)]
+    cited = {int(place) for place in best if scores[place] > 0}
+    found = len(cited & support)
+    return (found / len(cited) if cited else 0.0), found / len(support)
+
+
+def _totals(game: PromptGame, masks: np.ndarray) -> np.ndarray:
+    """Values (K,) of the answer."""
+    return game.values(masks) @ game.signs
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks, the mean of them for equal values."""
+    return pd.Series(values).rank().to_numpy()

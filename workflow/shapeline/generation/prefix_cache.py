@@ -1,0 +1,244 @@
+"""Key-value caches of shared prefixes: coalitions as a trie of tokens, each node evaluated once.
+
+A node is a run of tokens between two branches. Nodes of one depth are evaluated together, their prefixes' caches padded
+on the left. The last token of a prompt and its answer are never shared, so that every leaf has the answer's logits.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from shapeline.generation import batches
+from shapeline.generation.batches import Row
+from shapeline.generation.language_models import LanguageModel
+from shapeline.memory import halved
+
+PASS = 32  # tokens that the fixed cost of a pass is worth
+GAIN = 1.15  # of tokens that reuse has to save: copying caches costs a little
+CACHE_BYTES = 1 << 31  # of the caches of all rows that share a trie
+CLOSE = {torch.float32: 1e-4, torch.float64: 1e-6}  # nats, in which both evaluations agree; else LOOSE
+LOOSE = 0.1
+
+
+@dataclass(eq=False)
+class Node:
+    """Tokens start to end of a row; row: its number where it is a leaf, else None. cache: (layers, 2, heads, end, size)
+    until the last child has read it."""
+
+    tokens: Sequence[int]
+    end: int
+    parent: "Node | None"
+    row: int | None = None
+    depth: int = 0
+    children: int = 0
+    cache: torch.Tensor | None = field(default=None, repr=False)
+
+    @property
+    def start(self) -> int:
+        """Tokens of the prefix."""
+        return self.parent.end if self.parent else 0
+
+    @property
+    def length(self) -> int:
+        """Tokens of the node."""
+        return self.end - self.start
+
+
+def build_trie(rows: Sequence[Row]) -> list[Node]:
+    """Return the nodes of the rows' compressed trie, parents before children."""
+    sequences = [[*row.ids, *row.answer[:-1]] for row in rows]
+    order = sorted(range(len(rows)), key=lambda place: sequences[place])
+    root = Node((), 0, None)
+    nodes, stack, before = [], [root], None
+    for place in order:
+        tokens = sequences[place]
+        most = len(rows[place].ids) - 1
+        shared = 0 if before is None else min(common_prefix(sequences[before], tokens), most, len(rows[before].ids) - 1)
+        last = None
+        while stack[-1].end > shared:
+            last = stack.pop()
+        if stack[-1].end < shared:
+            branch = Node(last.tokens, shared, stack[-1])
+            last.parent = branch
+            nodes.append(branch)
+            stack.append(branch)
+        leaf = Node(tokens, len(tokens), stack[-1], place)
+        nodes.append(leaf)
+        stack.append(leaf)
+        before = place
+    return _finished(nodes, root)
+
+
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens both begin with."""
+    short = min(len(one), len(other))
+    differs = np.flatnonzero(np.asarray(one[:short]) != np.asarray(other[:short]))
+    return int(differs[0]) if len(differs) else short
+
+
+def _finished(nodes: list[Node], root: Node) -> list[Node]:
+    """The nodes with their depths and children counted, by depth; the root is dropped."""
+    for node in nodes:
+        node.parent = None if node.parent is root else node.parent
+        if node.parent:
+            node.parent.children += 1
+    for node in nodes:
+        above = node
+        while above.parent:
+            above, node.depth = above.parent, node.depth + 1
+    return sorted(nodes, key=lambda node: node.depth)
+
+
+def passes(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[Row]) -> Iterator[list[Node]]:
+    """Nodes of each pass: of one depth, leaves apart from branches, the longest first and none half as long as it."""
+    most_tokens = batches.TOKENS.get(language_model.device.type, batches.TOKENS["cuda"])
+    keys = sorted(nodes, key=lambda node: (node.depth, node.row is not None, -node.length))
+    batch: list[Node] = []
+    for node in keys:
+        first = batch[0] if batch else node
+        apart = (first.depth, first.row is None) != (node.depth, node.row is None) or 2 * node.length < first.length
+        logits = len(rows[node.row].answer) * language_model.vocabulary if node.row is not None else 1
+        if batch and (apart or len(batch) >= max(1, min(most_tokens // first.length, batches.LOGITS // logits))):
+            yield batch
+            batch = []
+        batch.append(node)
+    if batch:
+        yield batch
+
+
+def count_tokens(groups: Iterator[list[int]], lengths) -> int:
+    """Return the tokens of padded passes, with the fixed cost of each."""
+    return sum(len(group) * max(map(lengths, group)) + PASS for group in groups)
+
+
+def tokens_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> int:
+    """Return the tokens of the passes over the rows' tries."""
+    step = rows_at_a_time(language_model, rows)
+    order = sorted(range(len(rows)), key=lambda place: list(rows[place].ids))
+    total = 0
+    for first in range(0, len(rows), step):
+        part = [rows[place] for place in order[first : first + step]]
+        total += count_tokens(passes(language_model, build_trie(part), part), lambda node: node.length)
+    return total
+
+
+def tokens_without(language_model: LanguageModel, rows: Sequence[Row]) -> int:
+    """Return the tokens of plain passes."""
+    return count_tokens(batches.batches(language_model, rows, range(len(rows))), lambda place: rows[place].length)
+
+
+def cache_size(language_model: LanguageModel) -> tuple[int, int, int] | None:
+    """Layers, heads and their size in a cache whose layers are alike and see every token; None of any other model."""
+    config, parameter = (
+        language_model.model.config.get_text_config(),
+        language_model.model.get_input_embeddings().weight,
+    )
+    heads = getattr(config, "num_attention_heads", None)
+    if heads is None or language_model.seq2seq or not {"position_ids", "past_key_values"} <= language_model.inputs:
+        return None
+    windowed = getattr(config, "sliding_window", None) or set(getattr(config, "layer_types", None) or ()) - {
+        "full_attention"
+    }
+    places = {one for one in (getattr(language_model.model, "hf_device_map", None) or {"": parameter.device}).values()}
+    if windowed or len(places) > 1:
+        return None
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return config.num_hidden_layers, getattr(config, "num_key_value_heads", None) or heads, size
+
+
+def rows_at_a_time(language_model: LanguageModel, rows: Sequence[Row]) -> int:
+    """Rows that share a trie, whose caches fit."""
+    layers, heads, size = cache_size(language_model)
+    token = 2 * layers * heads * size * language_model.model.get_input_embeddings().weight.element_size()
+    return int(np.clip(CACHE_BYTES // (token * max(row.length for row in rows)), 1, len(rows)))
+
+
+def pays(language_model: LanguageModel, rows: Sequence[Row]) -> bool:
+    """Whether reuse saves tokens enough, by counting them."""
+    if len(rows) < 3 or any(row.removed is not None for row in rows) or cache_size(language_model) is None:
+        return False
+    return tokens_without(language_model, rows) > GAIN * tokens_with_reuse(language_model, rows)
+
+
+def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray] | None:
+    """As `batches.score`, with caches of shared prefixes; None where the model's cache cannot be shared."""
+    found: list[np.ndarray | None] = [None] * len(rows)
+    order = sorted(range(len(rows)), key=lambda place: list(rows[place].ids))
+
+    def run(most: int) -> None:
+        step = min(most, rows_at_a_time(language_model, rows))
+        waiting = [place for place in order if found[place] is None]
+        for first in range(0, len(waiting), step):
+            part = waiting[first : first + step]
+            for place, values in zip(part, _by_trie(language_model, [rows[place] for place in part]), strict=True):
+                found[place] = values
+
+    try:
+        with language_model.evaluating():
+            halved(language_model, len(rows), run, "prompt")
+    except (TypeError, AttributeError, IndexError):  # a cache of another kind
+        return None
+    shortest = min(range(len(rows)), key=lambda place: rows[place].length)
+    plain = batches.score(language_model, [rows[shortest]])[0]
+    close = CLOSE.get(language_model.model.get_input_embeddings().weight.dtype, LOOSE)
+    return found if np.abs(found[shortest] - plain).max() <= close else None
+
+
+def _by_trie(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
+    found: list[np.ndarray | None] = [None] * len(rows)
+    for nodes in passes(language_model, build_trie(rows), rows):
+        logits = _evaluate(language_model, nodes, rows)
+        if nodes[0].row is not None:
+            own = [rows[node.row] for node in nodes]
+            for node, values in zip(nodes, batches.answer_scores(logits, own), strict=True):
+                found[node.row] = values
+    return found
+
+
+def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[Row]) -> torch.Tensor:
+    """One pass of nodes after their prefixes; the caches of branches are stored in them."""
+    width, past = max(node.length for node in nodes), max(node.start for node in nodes)
+    ids, positions = np.zeros((2, len(nodes), width), np.int64)
+    attended = np.zeros((len(nodes), past + width), np.int64)
+    for number, node in enumerate(nodes):
+        ids[number, width - node.length :] = node.tokens[node.start : node.end]
+        positions[number] = np.maximum(np.arange(width) - (width - node.length), 0) + node.start
+        attended[number, past - node.start : past] = 1
+        attended[number, past + width - node.length :] = 1
+    cache = _prefix_caches(language_model, nodes, past)
+    keep = max((len(rows[node.row].answer) for node in nodes if node.row is not None), default=1)
+    logits = batches.last_logits(
+        language_model,
+        keep,
+        **{"input_ids": ids, "attention_mask": attended, "position_ids": positions},
+        past_key_values=cache,
+        use_cache=True,
+    )
+    if nodes[0].row is None:
+        new = torch.stack([torch.stack((layer.keys[:, :, past:], layer.values[:, :, past:])) for layer in cache.layers])
+        for number, node in enumerate(nodes):
+            own = new[:, :, number, :, width - node.length :]
+            node.cache = own.clone() if node.parent is None else torch.cat([node.parent.cache, own], dim=-2)
+    for node in nodes:
+        if node.parent:
+            node.parent.children -= 1
+            if not node.parent.children:
+                node.parent.cache = None
+    return logits
+
+
+def _prefix_caches(language_model: LanguageModel, nodes: Sequence[Node], past: int):
+    """The caches of the nodes' prefixes as one of transformers, padded on the left."""
+    from transformers import DynamicCache
+
+    if not past:
+        return DynamicCache()
+    layers, heads, size = cache_size(language_model)
+    weight = next(node.parent.cache for node in nodes if node.parent)
+    joined = weight.new_zeros((layers, 2, len(nodes), heads, past, size))
+    for number, node in enumerate(nodes):
+        if node.parent:
+            joined[:, :, number, :, past - node.start :] = node.parent.cache
+    return DynamicCache([(layer[0], layer[1]) for layer in joined])

@@ -1,0 +1,199 @@
+"""A prompt with removable parts: any coalition of them is rendered as the text or chat messages that a model reads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.generation.spans import Span, split_text
+
+WHERE = "explain_generation"
+FIXED = -1  # the player of text that stays
+CHAT_TEMPLATE = "Context:\n{context}\n\nQuestion: {question}"
+PLAIN_TEMPLATE = CHAT_TEMPLATE + "\nAnswer:"
+Rendered = str | list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Content:
+    """Pieces of text, the player of each (FIXED where it stays), and the white space before, between and after them.
+
+    Where pieces are removed, `_join` says which of the gaps around them separates their neighbours.
+    """
+
+    pieces: tuple[str, ...]
+    players: tuple[int, ...]
+    gaps: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str, spans: Sequence[Span], first: int = 0) -> "Content":
+        """The pieces of a text whose spans are the players from `first` on."""
+        pieces, players, gaps, gap, place = [], [], [], "", 0
+        ends = [(start, end, first + number) for number, (start, end) in enumerate(spans)]
+        for start, end, player in [*ends, (len(text), len(text), FIXED)]:
+            between = text[place:start]
+            if between.strip():
+                gaps.append(gap + between[: len(between) - len(between.lstrip())])
+                pieces.append(between.strip())
+                players.append(FIXED)
+                gap = between[len(between.rstrip()) :]
+            else:
+                gap += between
+            if end > start:
+                gaps.append(gap)
+                pieces.append(text[start:end])
+                players.append(player)
+                gap = ""
+            place = end
+        return cls(tuple(pieces), tuple(players), (*gaps, gap))
+
+    def render(self, kept: np.ndarray, placeholder: str | None = None) -> str:
+        """Return the text of a coalition, kept (d,) bool; a removed part leaves the placeholder, or nothing."""
+        parts, gaps, last = [], [], None
+        for piece, player, before in zip(self.pieces, self.players, self.gaps, strict=False):
+            gaps.append(before)
+            stays = player == FIXED or kept[player]
+            if stays or placeholder is not None:
+                parts.append(_join(gaps, last, player) + (piece if stays else placeholder))
+                gaps, last = [], player
+        return self.gaps[0] * (not parts) + "".join(parts) + self.gaps[-1]
+
+
+def _join(gaps: Sequence[str], left: int | None, right: int) -> str:
+    """The white space between two pieces, of players left and right (None: no piece), from all gaps between them.
+
+    That beside text that stays is the template's own; between two parts the widest one separates.
+    """
+    if left is None or (left == FIXED and right != FIXED):
+        return gaps[0]
+    between = [gaps[0], gaps[-1]] if left == FIXED else [gaps[-1]] if right == FIXED else gaps
+    return max(between, key=lambda space: (space.count("\n"), len(space)))
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text, or chat messages, with d removable parts.
+
+    parts: the text of each; contents: one of a plain text, one per message of a chat; roles: of the messages, empty of
+    a plain text; whole: per message the player that removes it, FIXED where it stays.
+    """
+
+    parts: tuple[str, ...]
+    contents: tuple[Content, ...]
+    roles: tuple[str, ...] = ()
+    whole: tuple[int, ...] = ()
+
+    @property
+    def d(self) -> int:
+        """Number of parts."""
+        return len(self.parts)
+
+    def render(self, kept: np.ndarray, placeholder: str | None = None) -> Rendered:
+        """Return the text or messages of a coalition, kept (d,) bool."""
+        if not self.roles:
+            return self.contents[0].render(kept, placeholder)
+        messages = []
+        for role, content, player in zip(self.roles, self.contents, self.whole, strict=True):
+            if player == FIXED or kept[player]:
+                messages.append({"role": role, "content": content.render(kept, placeholder)})
+            elif placeholder is not None:
+                messages.append({"role": role, "content": placeholder})
+        return messages
+
+    def user_texts(self) -> list[str]:
+        """Return every text that a user gave, fixed or removable."""
+        return [piece for content in self.contents for piece in content.pieces]
+
+
+def build_prompt(
+    prompt: str | Sequence[Mapping], context: object, features: object, template: str | None, chat: bool
+) -> Prompt:
+    """Return the prompt of a call: parts are those of the context, else of the earlier messages, else of the text.
+
+    chat: whether a text becomes a user message.
+    """
+    if isinstance(prompt, str) and prompt.strip():
+        if features == "message":
+            raise ShapelineError(f"{WHERE}: features='message' is for a list of messages; choose passage or sentence.")
+        text, spans = _with_context(prompt, context, features, template or (CHAT_TEMPLATE if chat else PLAIN_TEMPLATE))
+        contents, parts = (Content.of(text, spans),), tuple(text[start:end] for start, end in spans)
+        return Prompt(parts, contents, ("user",), (FIXED,)) if chat else Prompt(parts, contents)
+    roles, texts = _messages(prompt)
+    if features == "message":
+        return _by_message(roles, texts, context)
+    asked = _question(roles)
+    contents, parts = [], []
+    removable = [place for place in range(asked) if roles[place] != "system"]
+    for place, text in enumerate(texts):
+        spans: list[Span] = []
+        if place == asked and (context is not None or not removable):
+            text, spans = _with_context(text, context, features, template or CHAT_TEMPLATE)
+        elif context is None and place in removable:
+            spans = split_text(text, features, WHERE)
+        contents.append(Content.of(text, spans, len(parts)))
+        parts += [text[start:end] for start, end in spans]
+    return Prompt(tuple(parts), tuple(contents), roles, (FIXED,) * len(roles))
+
+
+def _by_message(roles: tuple[str, ...], texts: tuple[str, ...], context: object) -> Prompt:
+    """Every message before the question is a part, but the system's."""
+    if context is not None:
+        raise ShapelineError(f"{WHERE}: features='message' takes no context; choose passage, or leave context out.")
+    removable = [place for place in range(_question(roles)) if roles[place] != "system"]
+    if not removable:
+        raise ShapelineError(f"{WHERE}: no message stands before the question; choose features='sentence' or 'word'.")
+    whole = tuple(removable.index(place) if place in removable else FIXED for place in range(len(roles)))
+    contents = tuple(Content.of(text, []) for text in texts)
+    return Prompt(tuple(texts[place] for place in removable), contents, roles, whole)
+
+
+def _question(roles: tuple[str, ...]) -> int:
+    """The last message of a user, which stays with all that follows."""
+    return max((place for place, role in enumerate(roles) if role == "user"), default=len(roles) - 1)
+
+
+def _messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Roles and texts of chat messages."""
+    messages = list(prompt) if isinstance(prompt, Sequence) and not isinstance(prompt, str | bytes) else []
+    for place, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise ShapelineError(
+                f'{WHERE}: message {place + 1} is {message!r:.80}; give {{"role": "user", "content": "text"}}.'
+            )
+    if not messages:
+        raise ShapelineError(f"{WHERE}: the prompt is {prompt!r:.80}; give a text that is not empty, or chat messages.")
+    return tuple(message["role"] for message in messages), tuple(message["content"] for message in messages)
+
+
+def _with_context(question: str, context: object, features: object, template: str) -> tuple[str, list[Span]]:
+    """The text of a question, with its context by the template, and the spans of the parts."""
+    if context is None:
+        spans = split_text(question, features, WHERE)
+        return question, spans
+    passages = [context] if isinstance(context, str) else context
+    if not isinstance(passages, Sequence) or not all(isinstance(passage, str) for passage in passages):
+        raise ShapelineError(f"{WHERE}: context is {context!r:.80}; give a text or a list of texts.")
+    if not passages or not all(passage.strip() for passage in passages):
+        raise ShapelineError(f"{WHERE}: the context is empty or holds an empty passage; leave it out.")
+    before, found, after = template.partition("{context}")
+    if not found or "{question}" not in before + after:
+        raise ShapelineError(f"{WHERE}: template is {template!r:.80}; it needs {{context}} and {{question}}.")
+    before, after = (part.replace("{question}", question) for part in (before, after))
+    if not isinstance(features, str) and len(passages) > 1:
+        raise ShapelineError(f"{WHERE}: spans are of one text; give the context as one text.")
+    text, spans = before, []
+    for place, passage in enumerate(passages):
+        text += "\n\n" * (place > 0)
+        single = features == "passage" and not isinstance(context, str)
+        own = _whole_of(passage) if single else split_text(passage, features, WHERE)
+        spans += [(len(text) + start, len(text) + end) for start, end in own]
+        text += passage
+    return text + after, spans
+
+
+def _whole_of(passage: str) -> list[Span]:
+    """The whole passage, without the white space around it."""
+    return [(len(passage) - len(passage.lstrip()), len(passage.rstrip()))]

@@ -1,0 +1,238 @@
+"""One call that explains a generated answer by the parts of its prompt, `shapeline.explain_generation`."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shapeline.errors import ShapelineError, nearest, reported_extras
+from shapeline.generation import estimates, game
+from shapeline.generation.encoding import Encoder
+from shapeline.generation.game import PromptGame, Removal
+from shapeline.generation.prompts import WHERE, Prompt, build_prompt
+from shapeline.report.python.call import AUTO, automatic, checked_settings
+from shapeline.report.python.prompt_explanation import PromptExplanation
+
+PLACEHOLDER = "..."
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a call asks of each prompt."""
+
+    model: Any
+    tokenizer: Any
+    features: object
+    evaluations: int
+    method: str
+    removal: Removal
+    value: str
+    template: str | None
+    chat: bool
+    max_tokens: int
+    seed: int
+    reuse: bool | None
+    parameters: Mapping[str, object]
+
+
+@reported_extras(WHERE)
+def explain_generation(
+    model: object,
+    prompt: str | Sequence,
+    tokenizer: object = None,
+    context: object = None,
+    features: object = "sentence",
+    evaluations: int = 32,
+    target: str | Sequence[str] | None = None,
+    method: str = AUTO,
+    removal: str = "delete",
+    value: str = "sum",
+    *,
+    contrast: str | Sequence[str] | None = None,
+    placeholder: str = PLACEHOLDER,
+    template: str | None = None,
+    chat: bool | None = None,
+    max_tokens: int = 64,
+    seed: int = 0,
+    reuse: bool | None = None,
+    **parameters: object,
+) -> PromptExplanation | list[PromptExplanation]:
+    """Explain which parts of a prompt made a language model give an answer.
+
+    Parts are removed in coalitions, and the value of a coalition is the log-probability of the answer, in nats.
+    The question, system messages and the chat template stay.
+
+    Parameters
+    ----------
+    model : model, path or callable
+        A causal or sequence-to-sequence model of transformers, its pipeline, a local folder of `save_pretrained`, or a
+        function from a list of prompts to log-probabilities (n,) or (n, T).
+    prompt : str, list of messages, or list of prompts
+        The question, or the text itself without a context; chat messages are ``{"role": ..., "content": ...}``.
+    tokenizer : tokenizer, optional
+        That of the model; a folder and a pipeline have their own.
+    context : str or list of str, optional
+        Passages that the parts are cut from. A list of them (or of lists) for a list of prompts.
+    features : {"sentence", "passage", "word", "message"} or list of (start, end)
+        The parts: of the context, else of the messages before the question, else of the prompt.
+    evaluations : int
+        Coalitions that are evaluated.
+    target : str, optional
+        The answer to explain; by default the model's own greedy answer.
+    method : str
+        "auto" (exact Shapley values where 2^parts is at most `evaluations`, else "gp_shapley"), "leave_one_out",
+        "random", or a method of coalitions of the registry; `parameters` are its own.
+    removal : {"delete", "placeholder", "mask"}
+        Whether a removed part is deleted, replaced by `placeholder`, or not attended to.
+    value : {"sum", "mean", "token"}
+        The log-probability of the answer, its mean per token, or that of each token (scores of shape (d, T)).
+    contrast : str, optional
+        A second answer: the value is log p(target) - log p(contrast).
+    template : str, optional
+        How context and question are joined, with ``{context}`` and ``{question}``.
+    chat : bool, optional
+        Whether the prompt goes through the tokenizer's chat template; by default where it has one.
+    max_tokens : int
+        Tokens of the model's own answer at most.
+    seed : int
+        Seed of sampled methods.
+    reuse : bool, optional
+        Whether key-value caches of shared prefixes are reused; by default where that saves tokens.
+
+    Returns
+    -------
+    PromptExplanation or list of PromptExplanation
+        One, or one per prompt of a list.
+
+    Raises
+    ------
+    ShapelineError
+        Where an input is wrong, or the prompt exceeds the context window; one line.
+    """
+    model, tokenizer = _open(model, tokenizer)
+    _check_choices(removal, value, evaluations, max_tokens, model)
+    chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
+    removed = Removal(removal, placeholder if removal == "placeholder" else None)
+    about = (features, evaluations, method, removed, value, template, chat, max_tokens, seed, reuse, parameters)
+    call = _Call(model, tokenizer, *about)
+    if _is_several(prompt):
+        return [_explain(call, *one) for one in _each(prompt, context, target, contrast)]
+    return _explain(call, prompt, context, target, contrast)
+
+
+def _is_several(prompt: object) -> bool:
+    """Whether a prompt is a list of texts or of chats, and not the messages of one chat."""
+    return (
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, str)
+        and bool(prompt)
+        and not isinstance(prompt[0], Mapping)
+    )
+
+
+def _each(prompts: Sequence, context: object, target: object, contrast: object) -> list[tuple]:
+    """The prompt, context, target and contrast of each of several prompts."""
+    count = len(prompts)
+    given = {"context": context, "target": target, "contrast": contrast}
+    for name, one in given.items():
+        if one is None or (isinstance(one, str) and name != "context"):
+            given[name] = [one] * count
+        elif isinstance(one, str) or len(one) != count:
+            raise ShapelineError(f"{WHERE}: {name} is no list of {count}; give one per prompt.")
+    return list(zip(prompts, *given.values(), strict=True))
+
+
+def _open(model: object, tokenizer: object) -> tuple[object, object]:
+    """The model as a LanguageModel, or as it is where it is a function; and its tokenizer."""
+    if hasattr(model, "tokenizer") and hasattr(model, "model"):  # a pipeline
+        model, tokenizer = model.model, tokenizer or model.tokenizer
+    is_network = hasattr(model, "generate") and hasattr(model, "config")
+    if callable(model) and not is_network:
+        return model, tokenizer
+    from shapeline.generation import language_models
+
+    if isinstance(model, str | os.PathLike):
+        opened, own = language_models.load(model)
+        tokenizer = tokenizer or own
+    else:
+        opened = language_models.LanguageModel.of(model)
+    if tokenizer is None:
+        raise ShapelineError(f"{WHERE}: the model has no tokenizer; give tokenizer=.")
+    if not callable(tokenizer) or not hasattr(tokenizer, "decode"):
+        raise ShapelineError(f"{WHERE}: tokenizer is a {type(tokenizer).__name__}; give a tokenizer of transformers.")
+    return opened, tokenizer
+
+
+def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, model: object) -> None:
+    """ShapelineError where a choice is none."""
+    for name, chosen, choices in (("removal", removal, game.REMOVALS), ("value", value, estimates.VALUES)):
+        if chosen not in choices:
+            raise ShapelineError(f"{WHERE}: {name} is {chosen!r}.{nearest(chosen, choices)}")
+    for name, number in (("evaluations", evaluations), ("max_tokens", max_tokens)):
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+            raise ShapelineError(f"{WHERE}: {name} is {number!r}; give a whole number of at least 1.")
+    if removal == "mask" and not hasattr(model, "seq2seq"):
+        raise ShapelineError(f"{WHERE}: a function reads no attention mask; choose removal='delete'.")
+
+
+def _explain(
+    call: _Call, prompt: object, context: object, target: str | None, contrast: str | None
+) -> PromptExplanation:
+    built = build_prompt(prompt, context, call.features, call.template, call.chat)
+    if not built.d:
+        raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
+    name = estimates.ALIASES.get(call.method, call.method)
+    name = automatic(built.d, call.evaluations, call.evaluations) if name == AUTO else name
+    settings = checked_settings(name, dict(call.parameters), call.evaluations / built.d, WHERE)
+    made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
+    played, answer = made(call, built, target, contrast)
+    estimate = estimates.estimate(played, settings, call.evaluations, call.value, call.seed)
+    return PromptExplanation(
+        parts=built.parts,
+        answer=answer,
+        answer_tokens=tuple(
+            token if sign > 0 else f"-{token}" for token, sign in zip(played.tokens, played.signs, strict=True)
+        ),
+        game=played,
+        contrast=contrast,
+        removal=call.removal.kind,
+        value=call.value,
+        is_own_answer=target is None and hasattr(call.model, "seq2seq"),
+        **vars(estimate),
+    )
+
+
+def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
+    model, encoder = call.model, Encoder(call.tokenizer, call.chat, call.model.seq2seq)
+    encoder.check_texts(built.user_texts() if built.roles else built.parts)
+    whole = built.render(np.ones(built.d, bool))
+    if target is None:
+        game.check_window(encoder, built, (), model.window, call.removal)
+        ids = encoder.encode([whole])[0]
+        room = call.max_tokens if model.window is None or model.seq2seq else model.window - len(ids)
+        answers = [encoder.answer_of(model.generate([ids], max(1, min(call.max_tokens, room)))[0])]
+    else:
+        answers = [encoder.encode_answer(target, whole)]
+    answers += [] if contrast is None else [encoder.encode_answer(contrast, whole)]
+    game.check_window(encoder, built, answers, model.window, call.removal)
+    signs = np.concatenate([np.full(len(one.ids), sign) for one, sign in zip(answers, (1.0, -1.0), strict=False)])
+    tokens = tuple(token for one in answers for token in one.tokens)
+    source = game.model_source(model, encoder, built, answers, call.removal, call.reuse)
+    return PromptGame(built, tokens, signs, source), answers[0].text
+
+
+def _game_of_function(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
+    if contrast is not None:
+        raise ShapelineError(f"{WHERE}: a function has one answer; let it return the difference in place of contrast=.")
+    encoder = Encoder(call.tokenizer, call.chat) if call.tokenizer is not None and call.chat else None
+    source: Callable = game.function_source(call.model, encoder, built, call.removal)
+    whole = np.ones((1, built.d), bool)
+    first = source(whole)
+    tokens = (
+        (target or "answer",) if first.shape[1] == 1 else tuple(f"token {place + 1}" for place in range(first.shape[1]))
+    )
+    played = PromptGame(built, tokens, np.ones(first.shape[1]), source)
+    played.values(whole)
+    return played, target or "the answer of the function"
