@@ -1,0 +1,341 @@
+"""The games of `shapeline.games`: values computed by hand, containers, identities, shapiq's files, examples."""
+
+import doctest
+import importlib
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    VotingClassifier,
+)
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, log_loss, r2_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+import shapeline
+from shapeline import games
+from shapeline.errors import ShapelineError
+from tests.unit.value_tables import masks_of
+
+X, y = load_iris(return_X_y=True)
+FRAME = load_iris(as_frame=True)["data"]
+TRAIN, TEST = slice(0, None, 3), slice(1, None, 3)
+SHARES = np.bincount(y[TEST]) / len(y[TEST])
+NAMES = np.array(["setosa", "versicolor", "virginica"])[y]
+MODULES = ("games.retraining", "games.ensembles", "games.removal", "games.stored", "report.python.model_game")
+
+
+@pytest.mark.parametrize("name", [*MODULES, "report.python.game_call"])
+def test_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = doctest.testmod(importlib.import_module(f"shapeline.{name}"))
+    assert found.attempted and not found.failed
+
+
+@pytest.mark.parametrize("container", ["array", "frame", "list"])
+def test_data_valuation_trains_on_the_examples_of_a_coalition(container):
+    source = np.arange(len(y[TRAIN])) % 4
+    rows, labels = {
+        "array": (X[TRAIN], y[TRAIN]),
+        "frame": (FRAME[TRAIN], pd.Series(NAMES, FRAME.index)[TRAIN]),
+        "list": (X[TRAIN].tolist(), y[TRAIN].tolist()),
+    }[container]
+    test = (FRAME[TEST], NAMES[TEST]) if container == "frame" else (X[TEST], y[TEST])
+    game = games.DataValuation(GaussianNB(), rows, labels, *test, groups=[f"source {one}" for one in source])
+    assert game.player_names == [f"source {one}" for one in range(4)] and game.n_players == 4
+    masks = masks_of(4)
+    for mask, value in zip(masks[1:], game(masks)[1:], strict=True):
+        there = mask[source]
+        own = GaussianNB().fit(X[TRAIN][there], y[TRAIN][there]).predict(X[TEST])
+        assert value == accuracy_score(y[TEST], own)
+    assert game(masks)[0] == pytest.approx(SHARES[0])  # the most frequent class
+
+
+def test_data_valuation_of_single_examples_scores_and_few_of_them():
+    few = slice(0, None, 15)
+    scoring = ["accuracy", "neg_log_loss"]
+    game = games.DataValuation(LogisticRegression(), X[few], y[few], X[TEST], y[TEST], scoring=["accuracy", "f1_macro"])
+    assert game.n_players == 10 and game.output_names == ["accuracy", "f1_macro"]
+    found = shapeline.shapley_values(game, evaluations=60)
+    assert found.scores.shape == (2, 10) and found.evaluations[0] == 60
+    alone = np.eye(10, dtype=bool)[:1]
+    assert game(alone)[0][0] == pytest.approx(SHARES[0])  # of one class, which it predicts always
+    nearest = KNeighborsClassifier(3)
+    with pytest.raises(ShapelineError, match=r"DataValuation: ValueError: .*n_neighbors.*; give untrainable='empty'"):
+        games.DataValuation(nearest, X[few], y[few], X[TEST], y[TEST])(
+            np.eye(10, dtype=bool)[[0]] | np.eye(10, dtype=bool)[[9]]
+        )
+    lenient = games.DataValuation(nearest, X[few], y[few], X[TEST], y[TEST], untrainable="empty", empty=0.25)
+    assert lenient(np.eye(10, dtype=bool)[[0]] | np.eye(10, dtype=bool)[[9]]).tolist() == [0.25]
+    assert games.DataValuation(GaussianNB(), X, y, X, y, scoring=scoring).empty == pytest.approx([1 / 3, -np.log(3)])
+    loss = games.DataValuation(Ridge(), X[:, :3], X[:, 3], X[:, :3], X[:, 3], scoring="neg_mean_squared_error")
+    assert loss.empty == pytest.approx(-X[:, 3].var())
+
+
+def test_feature_selection_trains_on_the_columns_of_a_coalition():
+    for rows, test, groups in (
+        (X[TRAIN], X[TEST], {"petal": [2, 3], "sepal length": [0]}),
+        (FRAME[TRAIN], FRAME[TEST], {"petal": list(FRAME)[2:], "sepal length": list(FRAME)[:1]}),
+    ):
+        game = games.FeatureSelection(GaussianNB(), rows, y[TRAIN], test, y[TEST])
+        for mask, value in zip(masks_of(4)[1:], game(masks_of(4))[1:], strict=True):
+            own = GaussianNB().fit(X[TRAIN][:, mask], y[TRAIN]).predict(X[TEST][:, mask])
+            assert value == accuracy_score(y[TEST], own)
+        grouped = games.FeatureSelection(GaussianNB(), rows, y[TRAIN], test, y[TEST], groups=groups)
+        assert grouped.player_names == ["petal", "sepal length"]
+        assert grouped([[True, False], [True, True]]).tolist() == game([[0, 0, 1, 1], [1, 0, 1, 1]]).tolist()
+
+
+def test_ensemble_selection_averages_the_members():
+    forest = RandomForestClassifier(5, max_depth=2, random_state=0).fit(FRAME[TRAIN], NAMES[TRAIN])
+    trees = [tree.predict_proba(X[TEST]) for tree in forest.estimators_]
+    game = games.EnsembleSelection(forest, FRAME[TEST], NAMES[TEST], scoring=["accuracy", "neg_log_loss"])
+    for mask, values in zip(masks_of(5)[1:], game(masks_of(5))[1:], strict=True):
+        mean = np.mean([tree for tree, there in zip(trees, mask, strict=True) if there], axis=0)
+        assert values == pytest.approx([np.mean(mean.argmax(axis=1) == y[TEST]), -log_loss(y[TEST], mean)])
+    assert game(masks_of(5))[-1, 0] == forest.score(FRAME[TEST], NAMES[TEST])
+    assert game(masks_of(5))[0] == pytest.approx([SHARES[0], SHARES @ np.log(SHARES)])
+    named = {"bayes": GaussianNB().fit(X, NAMES), "tree": DecisionTreeClassifier(max_depth=1).fit(X, NAMES)}
+    game = games.EnsembleSelection(named, X, NAMES)
+    assert game.player_names == ["bayes", "tree"] and game([[0, 1]])[0] == named["tree"].score(X, NAMES)
+    for models in (
+        VotingClassifier([*named.items()], voting="soft").fit(X, NAMES),
+        BaggingClassifier(GaussianNB(), 4, random_state=0).fit(X, NAMES),
+    ):
+        game = games.EnsembleSelection(models, X, NAMES)
+        assert game(np.ones((1, game.n_players)))[0] == models.score(X, NAMES)
+    T, t = load_diabetes(return_X_y=True)
+    trees = RandomForestRegressor(4, random_state=0, max_depth=3).fit(T, t)
+    game = games.EnsembleSelection(trees, T, t)
+    assert game([[0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]) == pytest.approx(
+        [0, trees.score(T, t), r2_score(t, trees.estimators_[0].predict(T))]
+    )
+
+
+def mixed() -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "town": random.choice(["Oslo", "Rome", "Bern"], 60),
+            "size": pd.array(random.integers(1, 9, 60), dtype="Int64"),
+            "kind": pd.Categorical(random.choice(["a", "b"], 60)),
+        },
+        index=pd.date_range("2026-01-01", periods=60),
+    )
+
+
+def test_global_importance_is_the_fall_of_the_loss():
+    frame = mixed()
+    label = np.where((frame["town"] == "Rome").to_numpy() | (frame["size"] > 6).to_numpy(bool), "yes", "no")
+    columns = ["town", "kind"]
+    model = make_pipeline(
+        make_column_transformer((OneHotEncoder(), columns), remainder="passthrough"), LogisticRegression()
+    )
+    model.fit(frame, label)
+    rows, background = frame[:7], frame[20:25]
+    game = games.GlobalImportance(model, rows, label[:7], background=background)
+    seen = []
+
+    def loss(mask) -> float:
+        total = []
+        for place in range(7):
+            filled = background.copy()
+            for column in frame.columns[mask]:
+                filled[column] = pd.array([rows[column].iloc[place]] * 5, dtype=frame[column].dtype)
+            p = model.predict_proba(filled).mean(axis=0)
+            seen.append(p)
+            total.append(-np.log(p[list(model.classes_).index(label[place])]))
+        return float(np.mean(total))
+
+    masks = masks_of(3)
+    assert game(masks) == pytest.approx([loss(masks[0]) - loss(mask) for mask in masks], abs=1e-12)
+    masked = game.masked(np.array([True, False, True]))
+    assert masked.dtypes.equals(frame.dtypes) and list(masked) == list(frame) and len(masked) == 35
+    assert games.GlobalImportance(model, rows, label[:7], loss="zero_one", background=background)(masks)[0] == 0
+    grouped = games.GlobalImportance(
+        model, rows, label[:7], background=background, groups={"both": columns, "size": ["size"]}
+    )
+    assert grouped([[1, 0]])[0] == pytest.approx(game([[1, 0, 1]])[0])
+
+
+def test_global_importance_of_a_regression():
+    T, t = load_diabetes(return_X_y=True)
+    model = LinearRegression().fit(T, t)
+    game = games.GlobalImportance(model, T[:50], t[:50], background=T[50:80])
+    rows = np.where([True, False] * 5, T[:50], T[50:80].mean(axis=0))  # of a linear model the mean prediction
+    none = np.mean((t[:50] - model.predict(T[50:80]).mean()) ** 2)
+    assert game([[True, False] * 5])[0] == pytest.approx(none - np.mean((t[:50] - model.predict(rows)) ** 2))
+    found = shapeline.shapley_values(game, evaluations=80)
+    assert found.scores.sum() == pytest.approx(none - np.mean((t[:50] - model.predict(T[:50])) ** 2))
+    assert games.GlobalImportance(model, T, t).background.shape == (64, 10)
+
+
+def test_uncertainty_is_an_entropy_of_masked_rows():
+    forest = RandomForestClassifier(7, random_state=0, max_depth=3).fit(X, y)
+    kinds = ["total", "aleatoric", "epistemic"]
+    game = games.UncertaintyExplanation(forest, X[70], X[::30], kind=kinds)
+    for mask, values in zip(masks_of(4), game(masks_of(4)), strict=True):
+        rows = np.where(mask, X[70], X[::30])
+        trees = np.array([tree.predict_proba(rows) for tree in forest.estimators_])
+
+        def entropy(p):
+            return -np.sum(p * np.log(np.where(p > 0, p, 1)), axis=-1)
+
+        total, aleatoric = entropy(trees.mean(axis=0)).mean(), entropy(trees).mean()
+        assert values == pytest.approx([total, aleatoric, total - aleatoric], abs=1e-9)
+    frame = RandomForestClassifier(7, random_state=0, max_depth=3).fit(FRAME, y)
+    for row in (FRAME[70:71], FRAME.iloc[70]):
+        assert games.UncertaintyExplanation(frame, row, FRAME[::30], kind=kinds)(masks_of(4)) == pytest.approx(
+            game(masks_of(4))
+        )
+    assert games.UncertaintyExplanation(GaussianNB().fit(X, y), X[:1], X[::30])(masks_of(4)).shape == (16,)
+
+
+def test_a_stored_game_is_shapiq_s(tmp_path):
+    """By the keys of its file, and by the package where it is installed."""
+    random = np.random.default_rng(0)
+    masks = masks_of(5)[random.permutation(32)]
+    values = random.normal(size=32)
+    file = tmp_path / "game.npz"
+    np.savez_compressed(file, values=values, coalitions=masks, n_players=5, normalization_value=values[0])
+    game = games.StoredGame.read(file)
+    assert game.n_players == 5 and (game(masks[::-1]) == values[::-1]).all()
+    game.write(tmp_path / "again.npz")
+    with np.load(tmp_path / "again.npz") as again:
+        assert set(again.files) == {"values", "coalitions", "n_players", "normalization_value"}
+        assert (again["values"] == values).all() and (again["coalitions"] == masks).all() and again["n_players"] == 5
+        assert again["normalization_value"] == values[~masks.any(axis=1)][0]
+    whole = games.StoredGame.of(lambda masks: masks @ [1.0, 2.0, 3.0], 3)
+    assert shapeline.shapley_values(whole).scores == pytest.approx(np.array([[1, 2, 3]]))
+    many = games.StoredGame(masks_of(70 // 10), np.arange(128))
+    assert (many(masks_of(7)[::-1]) == np.arange(128)[::-1]).all()
+    with pytest.raises(ShapelineError, match=r"the coalition of players \[0, 1\] is not stored"):
+        games.StoredGame(masks_of(2)[:3], [0, 1, 2])(masks_of(2))
+    (tmp_path / "bad").write_text("no archive")
+    with pytest.raises(ShapelineError, match="bad is no game of shapiq"):
+        games.StoredGame.read(tmp_path / "bad")
+
+
+def test_shapiq_reads_and_writes_the_same_files(tmp_path):
+    shapiq = pytest.importorskip("shapiq")
+    table = np.random.default_rng(0).normal(size=16)
+    ours = games.StoredGame(masks_of(4), table)
+    ours.write(tmp_path / "ours.npz")
+    theirs = shapiq.Game(n_players=4, normalize=False)
+    theirs.load_values(tmp_path / "ours.npz", precomputed=True)
+    assert theirs(masks_of(4)) == pytest.approx(table - table[0])
+    theirs.save_values(tmp_path / "theirs.npz", as_npz=True)
+    assert games.StoredGame.read(tmp_path / "theirs.npz")(masks_of(4)) == pytest.approx(table)
+
+
+def test_the_game_of_a_model_is_what_explain_plays():
+    model = GaussianNB().fit(FRAME, NAMES)
+    game = games.ModelGame(model, FRAME[60:61], background=FRAME[::10])
+    found = shapeline.explain(model, FRAME[60:61], "shapley", background=FRAME[::10])
+    same = shapeline.shapley_values(game)
+    assert same.scores == pytest.approx(found.scores) and same.feature_names == found.feature_names
+    each = games.ModelGame(model, FRAME[60:61], background=FRAME[::10], target="each")
+    assert each.output_names == ["setosa", "versicolor", "virginica"]
+    assert shapeline.shapley_values(each).scores.sum(axis=0) == pytest.approx(0, abs=1e-12)
+
+    def opinion(texts):
+        return 1 / (1 + np.exp([-text.split().count("good") - 0.0 for text in texts]))
+
+    words = games.ModelGame(opinion, "good good film")
+    assert words.player_names == ["good", "good (2)", "film"]
+    assert shapeline.shapley_values(words).scores[0, 2] == pytest.approx(0)
+    with pytest.raises(ShapelineError, match="ModelGame: x has 2 inputs; give one"):
+        games.ModelGame(model, FRAME[:2], background=FRAME[::10])
+    with pytest.raises(ShapelineError, match="ModelGame: 'targets' is no argument"):
+        games.ModelGame(model, FRAME[:1], targets="each")
+
+
+def test_a_game_is_known_by_what_defines_it(tmp_path):
+    """In another process too; another estimator or other data are another game, which a cache refuses."""
+    code = (
+        "from sklearn.datasets import load_iris; from sklearn.tree import DecisionTreeClassifier as T; "
+        "from shapeline.games import DataValuation as D; X, y = load_iris(return_X_y=True, as_frame=True); "
+        "print(D(T(random_state=0), X[:50], y[50:100], X, y, groups=['a', 'b'] * 25).identity)"
+    )
+    run = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(2)]
+    assert run[0].stdout == run[1].stdout and re.fullmatch(r"DataValuation [0-9a-f]{16}\n", run[0].stdout)
+
+    def made(rows=FRAME[TRAIN], estimator=None, **more):
+        estimator = DecisionTreeClassifier(random_state=0) if estimator is None else estimator
+        return games.DataValuation(estimator, rows, y[TRAIN], FRAME[TEST], y[TEST], groups=list("abcde") * 10, **more)
+
+    others = [made(), made(FRAME[TRAIN] + 1), made(estimator=DecisionTreeClassifier(random_state=1)), made(empty=0.5)]
+    assert len({game.identity for game in others}) == 4 and made().identity == others[0].identity
+    shapeline.shapley_values(made(), cache=tmp_path / "values.parquet")
+    with pytest.raises(ShapelineError, match="holds the values of another game"):
+        shapeline.shapley_values(others[1], cache=tmp_path / "values.parquet")
+
+
+@pytest.mark.parametrize("name", ["DataValuation", "FeatureSelection", "EnsembleSelection", "GlobalImportance"])
+def test_games_go_to_other_processes(name):
+    model = GaussianNB().fit(X, y)
+    game = {
+        "DataValuation": lambda: games.DataValuation(GaussianNB(), X, y, X, y, groups=y),
+        "FeatureSelection": lambda: games.FeatureSelection(GaussianNB(), FRAME, y, FRAME, y),
+        "EnsembleSelection": lambda: games.EnsembleSelection([model, model], X, y),
+        "GlobalImportance": lambda: games.GlobalImportance(model, FRAME, y, background=FRAME[:9]),
+    }[name]()
+    masks = masks_of(game.n_players)
+    assert (pickle.loads(pickle.dumps(game))(masks) == game(masks)).all()
+
+
+BAYES = GaussianNB()
+ONE = masks_of(2)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: games.DataValuation(3, X, y, X, y), "estimator is a int; give one of scikit-learn"),
+        (lambda: games.DataValuation(BAYES, X, y[:9], X, y), "X has 150 rows and y 9"),
+        (lambda: games.DataValuation(BAYES, X, y, X[:0], y[:0]), "X_test has 0 rows and y_test 0"),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1]), "groups has 1 labels for 150 examples"),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, scoring="accuraci"), "Did you mean 'accuracy'?"),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, untrainable="no"), "give 'raise' or 'empty'"),
+        (lambda: games.FeatureSelection(BAYES, y, y, y, y), "X is a ndarray; give a data frame or an array"),
+        (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [7]}), "there is no column 7"),
+        (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [0], "b": [0]}), "stands in two groups"),
+        (lambda: games.EnsembleSelection(3, X, y), "models is a int; give a list of fitted models"),
+        (lambda: games.EnsembleSelection(AdaBoostClassifier().fit(X, y), X, y), "does not average its models"),
+        (lambda: games.EnsembleSelection([LinearSVC().fit(X, y)], X, y), "LinearSVC gives no probabilities"),
+        (lambda: games.GlobalImportance(3, X, y), "model is a int; give a fitted one"),
+        (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, loss="logg"), "Did you mean 'log'?"),
+        (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y + 1), "y has the label 3, which is no class"),
+        (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, background=X[:, :2]), "give rows with 4 columns"),
+        (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[:2], X), "x has 2 rows; give one"),
+        (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[0], X, kind="all"), "kind: there is no 'all'"),
+        (lambda: games.StoredGame(ONE, [1, 2]), "give (K, n_players) and a value for each"),
+        (lambda: games.StoredGame(np.ones((2, 2), bool), [1, 2]), "a coalition stands twice"),
+    ],
+)
+def test_mistakes_are_one_line(make, words):
+    with pytest.raises(ShapelineError, match=re.escape(words)) as raised:
+        make()
+    assert "\n" not in str(raised.value)
+
+
+def test_calibrated_members_are_taken():
+    models = [CalibratedClassifierCV(LinearSVC(random_state=0)).fit(X, y), BAYES.fit(X, y)]
+    assert games.EnsembleSelection(models, X, y)([[0, 1]])[0] == BAYES.score(X, y)

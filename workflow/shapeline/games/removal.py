@@ -1,0 +1,241 @@
+"""Games of a fitted model on rows whose absent columns are taken from a background: importance and uncertainty."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shapeline.errors import ShapelineError, nearest
+from shapeline.games.ensembles import members_of, predicted
+from shapeline.games.retraining import columns_of
+from shapeline.games.scoring import check_rows, identity_of, rows_of
+
+TINY = 1e-12  # the least probability whose logarithm is taken
+
+
+class _Removal:
+    """A game on rows (n_rows, n_columns) that are filled from each row of a background; columns that belong to no
+    player are never filled."""
+
+    def __init__(self, where: str, rows: Any, background: Any, groups: Mapping[str, Sequence] | None):
+        self.player_names, self.columns = columns_of(where, rows, groups)
+        self.n_players = len(self.player_names)
+        if np.ndim(background) != 2 or not background.shape[0] or background.shape[1] != rows.shape[1]:
+            given = f"of shape {background.shape}" if hasattr(background, "shape") else type(background).__name__
+            raise ShapelineError(f"{where}: background is {given}; give rows with {rows.shape[1]} columns")
+        self.rows, self.background = rows, background
+        each = np.arange(rows.shape[0]), np.arange(background.shape[0])
+        self.kept = rows_of(rows, np.repeat(each[0], len(each[1])))
+        self.filled = rows_of(background, np.tile(each[1], len(each[0])))
+
+    def masked(self, mask: np.ndarray) -> Any:
+        """Return each row filled from each row of the background, (n_rows x n_background, n_columns), in its type."""
+        there = np.ones(self.rows.shape[1], bool)
+        for place, columns in enumerate(self.columns):
+            there[columns] = mask[place]
+        if not hasattr(self.kept, "iloc"):
+            return np.where(there, self.kept, self.filled)
+        kept, filled = self.kept.reset_index(drop=True), self.filled.reset_index(drop=True)
+        parts = [kept.iloc[:, np.flatnonzero(there)], filled.iloc[:, np.flatnonzero(~there)]]
+        return pd.concat(parts, axis=1)[list(kept.columns)]
+
+    def averaged(self, outputs: np.ndarray) -> np.ndarray:
+        """Return outputs of the masked rows averaged over the background, (n_rows, ...)."""
+        return outputs.reshape(self.rows.shape[0], self.background.shape[0], *outputs.shape[1:]).mean(axis=1)
+
+
+class GlobalImportance(_Removal):
+    """The importance of features for a model on a whole data set, as SAGE defines it.
+
+    The value of a coalition is by how much the loss of the model falls when it knows these features: the loss of the
+    prediction without any feature minus that with them, each averaged over the background.
+
+    Parameters
+    ----------
+    model : object
+        Fitted model with `predict_proba`, or with `predict` for a regression.
+    X, y : data frame or array, shape (n_rows, n_columns); sequence of n_rows
+        Data on which the loss is measured.
+    background : of the kind of X, optional
+        Rows that absent features are taken from; by default up to 64 of X, at equal distances. The model predicts
+        n_rows × n_background rows per coalition.
+    loss : {"log", "zero_one", "squared", "absolute"} or callable, optional
+        The loss per row, from ``(y, prediction)``; by default "log" of probabilities, "squared" of a regression.
+    groups : mapping of str to columns, optional
+        Columns that are a player together.
+
+    References
+    ----------
+    Covert, Lundberg and Lee (2020), Understanding global feature contributions with additive importance measures.
+
+    Examples
+    --------
+    >>> import shapeline
+    >>> from shapeline.games import GlobalImportance
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import LinearRegression
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> game = GlobalImportance(LinearRegression().fit(X, y), X[:100], y[:100], background=X[:20])
+    >>> found = shapeline.shapley_values(game, evaluations=100)
+    >>> sorted(found.summary().index[:3])
+    ['bmi', 'bp', 's5']
+    """
+
+    def __init__(
+        self,
+        model: object,
+        X: object,
+        y: Sequence,
+        *,
+        background: object = None,
+        loss: str | Callable | None = None,
+        groups: Mapping[str, Sequence] | None = None,
+    ):
+        check_rows("GlobalImportance", X, y, ("X", "y"))
+        few = np.unique(np.linspace(0, len(y) - 1, min(len(y), 64)).astype(int))
+        super().__init__("GlobalImportance", X, rows_of(X, few) if background is None else background, groups)
+        self.predict = getattr(model, "predict_proba", getattr(model, "predict", None))
+        if self.predict is None:
+            raise ShapelineError(
+                f"GlobalImportance: model is a {type(model).__name__}; give a fitted one with predict_proba or predict"
+            )
+        classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
+        self.y = np.asarray(y) if classes is None else _numbers("GlobalImportance", np.asarray(y), np.asarray(classes))
+        self.loss = _loss_of(("squared" if classes is None else "log") if loss is None else loss)
+        self.without = self._mean_loss(np.zeros(self.n_players, bool))
+        named = loss if isinstance(loss, str | None) else getattr(loss, "__name__", "loss")
+        told = self.predict(rows_of(self.background, np.arange(min(32, self.background.shape[0]))))
+        self.identity = identity_of("GlobalImportance", X, self.y, self.background, named, groups, np.asarray(told))
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Return by how much the loss falls, (K,), for coalitions (K, n_players)."""
+        return np.array([self.without - self._mean_loss(mask) for mask in np.asarray(masks, bool)])
+
+    def _mean_loss(self, mask: np.ndarray) -> float:
+        prediction = self.averaged(np.asarray(self.predict(self.masked(mask)), float))
+        return float(np.mean(self.loss(self.y, prediction)))
+
+
+class UncertaintyExplanation(_Removal):
+    """What makes a classifier uncertain about one input.
+
+    The value of a coalition is the uncertainty, in nats, of the prediction on the input with absent features taken from
+    the background, averaged over that.
+
+    Parameters
+    ----------
+    model : object
+        Fitted classifier; for "aleatoric" and "epistemic" an ensemble that averages its ``estimators_``, or a list of
+        fitted classifiers.
+    x : data frame of one row, series or array
+        The input.
+    background : data frame or array, shape (n_background, n_columns)
+        Rows that absent features are taken from.
+    kind : {"total", "aleatoric", "epistemic"} or sequence of these
+        Entropy of the mean prediction; mean entropy of the members' predictions; their difference, the mutual
+        information of prediction and member. Several give several outputs.
+    groups : mapping of str to columns, optional
+        Columns that are a player together.
+
+    References
+    ----------
+    Watson, O'Hara, Tax, Mudd and Guy (2023), Explaining predictive uncertainty with information theoretic Shapley
+    values.
+
+    Examples
+    --------
+    >>> import shapeline
+    >>> from shapeline.games import UncertaintyExplanation
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> forest = RandomForestClassifier(20, random_state=0).fit(X, y)
+    >>> game = UncertaintyExplanation(forest, X[77:78], X[::5], kind=["total", "aleatoric", "epistemic"])
+    >>> found = shapeline.shapley_values(game)
+    >>> bool(abs(found.scores[0] - found.scores[1] - found.scores[2]).max() < 1e-9)
+    True
+    """
+
+    KINDS = ("total", "aleatoric", "epistemic")
+
+    def __init__(
+        self,
+        model: object,
+        x: object,
+        background: object,
+        *,
+        kind: str | Sequence[str] = "total",
+        groups: Mapping[str, Sequence] | None = None,
+    ):
+        where = "UncertaintyExplanation"
+        kinds = [kind] if isinstance(kind, str) else list(kind)
+        for name in kinds:
+            if name not in self.KINDS:
+                raise ShapelineError(f"{where}: kind: there is no '{name}'.{nearest(name, self.KINDS)}")
+        row = np.atleast_2d(x) if np.ndim(x) == 1 else x
+        if isinstance(x, pd.Series):
+            row = x.to_frame().T.astype(background.dtypes)
+        super().__init__(where, row, background, groups)
+        if row.shape[0] != 1:
+            raise ShapelineError(f"{where}: x has {row.shape[0]} rows; give one, as x[:1]")
+        self.kinds, self.output_names = kinds, kinds if len(kinds) > 1 else None
+        if kinds == ["total"] and hasattr(model, "predict_proba"):
+            self.members = [model]
+        else:
+            self.members = members_of(where, model)[1]
+        if not all(hasattr(member, "predict_proba") for member in self.members):
+            raise ShapelineError(f"{where}: the model gives no probabilities; give a classifier with predict_proba")
+        self.identity = identity_of(where, row, background, kinds, groups, self(np.ones((1, self.n_players), bool)))
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Return the uncertainty (K,), or (K, n_kinds), for coalitions (K, n_players)."""
+        values = np.array([self._value(mask) for mask in np.asarray(masks, bool)])
+        return values if self.output_names else values[:, 0]
+
+    def _value(self, mask: np.ndarray) -> list[float]:
+        rows = self.masked(mask)
+        each = np.array([predicted(member, rows) for member in self.members])
+        total = float(_entropy(each.mean(axis=0)).mean())
+        aleatoric = float(_entropy(each).mean())
+        return [{"total": total, "aleatoric": aleatoric, "epistemic": total - aleatoric}[name] for name in self.kinds]
+
+
+def _entropy(probabilities: np.ndarray) -> np.ndarray:
+    return -(probabilities * np.log(np.maximum(probabilities, TINY))).sum(axis=-1)
+
+
+def _numbers(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the number of each label among the classes. Raises ShapelineError for one that is none of them."""
+    places = pd.Index(classes).get_indexer(y)
+    if (places < 0).any():
+        raise ShapelineError(f"{where}: y has the label {y[places < 0].tolist()[0]!r}, which is no class of the model")
+    return places
+
+
+def _log_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
+    return -np.log(np.maximum(p[np.arange(len(y)), y], TINY))
+
+
+def _zero_one_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
+    return p.argmax(axis=1) != y
+
+
+def _squared_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
+    return (y - p) ** 2
+
+
+def _absolute_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
+    return np.abs(y - p)
+
+
+LOSSES = {"log": _log_loss, "zero_one": _zero_one_loss, "squared": _squared_loss, "absolute": _absolute_loss}
+
+
+def _loss_of(loss: str | Callable) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return a loss per row by its name. Raises ShapelineError."""
+    if callable(loss):
+        return loss
+    if loss not in LOSSES:
+        raise ShapelineError(f"GlobalImportance: loss: there is no '{loss}'.{nearest(loss, LOSSES)}")
+    return LOSSES[loss]

@@ -1,0 +1,223 @@
+"""Games that train a model for each coalition: of training examples, and of features."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.games.scoring import (
+    Scoring,
+    baseline_of,
+    check_rows,
+    failure_of,
+    identity_of,
+    output_names_of,
+    rows_of,
+    scorers_of,
+    scores_of,
+)
+
+
+class _Retraining:
+    """A game whose value is the score of a model that is trained anew for each coalition."""
+
+    where: str
+
+    def __init__(self, estimator: object, data: tuple, scoring: Scoring, empty: float | Sequence[float] | None):
+        if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
+            raise ShapelineError(
+                f"{self.where}: estimator is a {type(estimator).__name__}; give one of scikit-learn, not fitted"
+            )
+        self.estimator, (self.X, self.y, self.X_test, self.y_test) = estimator, data
+        check_rows(self.where, self.X, self.y, ("X", "y"))
+        check_rows(self.where, self.X_test, self.y_test, ("X_test", "y_test"))
+        self.scorers = scorers_of(self.where, scoring)
+        self.output_names = output_names_of(self.scorers)
+        if empty is None:
+            empty = scores_of(self.scorers, baseline_of(estimator, self.X, self.y), self.X_test, self.y_test)
+        self.empty = empty
+        self.identity = identity_of(type(self).__name__, estimator, *data, list(self.scorers), empty, self._players())
+
+    def _players(self) -> object:
+        """Return what makes a player, as the identity has it."""
+        raise NotImplementedError
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Return the scores (K,) or (K, n_scores) of coalitions (K, n_players)."""
+        return np.array([self._value(mask) if mask.any() else self.empty for mask in np.asarray(masks, bool)])
+
+    def _value(self, mask: np.ndarray) -> np.ndarray | float:
+        raise NotImplementedError
+
+    def _trained(self, X: object, y: object) -> object:
+        """Return the estimator trained; of a single class the constant that many classifiers refuse to be."""
+        from sklearn.base import clone, is_classifier
+        from sklearn.dummy import DummyClassifier
+
+        one_class = is_classifier(self.estimator) and np.ndim(y) == 1 and len(set(np.asarray(y).tolist())) == 1
+        return (DummyClassifier(strategy="most_frequent") if one_class else clone(self.estimator)).fit(X, y)
+
+
+class DataValuation(_Retraining):
+    """The value of training examples, or of groups of them, for a model.
+
+    The value of a coalition is the score, on validation data, of the model that is trained on its examples (Ghorbani
+    and Zou 2019).
+
+    Parameters
+    ----------
+    estimator : object
+        Estimator of scikit-learn, which is cloned and trained for each coalition. Give it a `random_state`.
+    X, y : data frame, array, sparse matrix or list of n_examples rows; n_examples targets
+        Training data.
+    X_test, y_test : the same
+        Validation data.
+    groups : sequence of n_examples labels, optional
+        The player that each example belongs to (its data set, source, annotator or day). By default each example is a
+        player.
+    scoring : str, callable or sequence of str, optional
+        Scorers of scikit-learn; several give several outputs of one training. By default ``estimator.score``.
+    empty : float or sequence of float, optional
+        Value without any example. By default the score of a prediction without features: the frequencies of the
+        classes in y, or its mean.
+    untrainable : {"raise", "empty"}
+        Whether a coalition on which the estimator raises a ValueError (too few neighbours, say) is an error, or has the
+        value `empty`.
+
+    References
+    ----------
+    Ghorbani and Zou (2019), Data Shapley: equitable valuation of data for machine learning.
+
+    Examples
+    --------
+    >>> import shapeline
+    >>> from shapeline.games import DataValuation
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_iris(return_X_y=True)
+    >>> sources = ["A", "B", "C"] * 25
+    >>> y_noisy = [0 if source == "C" else label for source, label in zip(sources, y[::2])]
+    >>> game = DataValuation(GaussianNB(), X[::2], y_noisy, X[1::2], y[1::2], groups=sources)
+    >>> found = shapeline.shapley_values(game)
+    >>> found.feature_names, found.scores.round(2)
+    (('A', 'B', 'C'), array([[ 0.31,  0.31, -0.05]]))
+    """
+
+    where = "DataValuation"
+
+    def __init__(
+        self,
+        estimator: object,
+        X: object,
+        y: object,
+        X_test: object,
+        y_test: object,
+        *,
+        groups: Sequence[Hashable] | None = None,
+        scoring: Scoring = None,
+        empty: float | Sequence[float] | None = None,
+        untrainable: str = "raise",
+    ):
+        count = len(y)
+        if groups is not None and len(groups) != count:
+            raise ShapelineError(f"DataValuation: groups has {len(groups)} labels for {count} examples; give {count}")
+        if untrainable not in ("raise", "empty"):
+            raise ShapelineError(f"DataValuation: untrainable is {untrainable!r}; give 'raise' or 'empty'")
+        labels = [f"example {place}" for place in range(count)] if groups is None else [str(one) for one in groups]
+        self.player_names = list(dict.fromkeys(labels))
+        self.n_players = len(self.player_names)
+        number = {name: place for place, name in enumerate(self.player_names)}
+        self.player_of = np.array([number[label] for label in labels])
+        self.untrainable = untrainable
+        super().__init__(estimator, (X, y, X_test, y_test), scoring, empty)
+
+    def _players(self) -> object:
+        return self.player_of
+
+    def _value(self, mask: np.ndarray) -> np.ndarray | float:
+        places = np.flatnonzero(mask[self.player_of])
+        try:
+            model = self._trained(rows_of(self.X, places), rows_of(self.y, places))
+            return scores_of(self.scorers, model, self.X_test, self.y_test)
+        except ValueError as error:
+            if self.untrainable == "empty":
+                return self.empty
+            remedy = "give untrainable='empty' where the examples may be too few"
+            raise failure_of(self.where, error, remedy) from error
+
+
+class FeatureSelection(_Retraining):
+    """The value of features for a model that is trained with some of them only.
+
+    The value of a coalition is the score, on validation data, of the model trained on its columns.
+
+    Parameters
+    ----------
+    estimator : object
+        Estimator of scikit-learn, which is cloned and trained for each coalition. Give it a `random_state`.
+    X, X_test : data frame or array, shape (n_rows, n_columns)
+        Training and validation data.
+    y, y_test : sequence of n_rows
+        Targets.
+    groups : mapping of str to columns, optional
+        Columns, by name of a frame or by number, that are a player together; each column is one by default.
+    scoring, empty
+        As of `DataValuation`.
+
+    Examples
+    --------
+    >>> import shapeline
+    >>> from shapeline.games import FeatureSelection
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> game = FeatureSelection(GaussianNB(), X[::2], y[::2], X[1::2], y[1::2])
+    >>> shapeline.shapley_values(game).summary().index[0]
+    'petal width (cm)'
+    """
+
+    where = "FeatureSelection"
+
+    def __init__(
+        self,
+        estimator: object,
+        X: object,
+        y: object,
+        X_test: object,
+        y_test: object,
+        *,
+        groups: Mapping[str, Sequence] | None = None,
+        scoring: Scoring = None,
+        empty: float | Sequence[float] | None = None,
+    ):
+        self.player_names, self.columns = columns_of(self.where, X, groups)
+        self.n_players = len(self.player_names)
+        super().__init__(estimator, (X, y, X_test, y_test), scoring, empty)
+
+    def _players(self) -> object:
+        return [columns.tolist() for columns in self.columns]
+
+    def _value(self, mask: np.ndarray) -> np.ndarray | float:
+        there = np.sort(np.concatenate([self.columns[place] for place in np.flatnonzero(mask)]))
+        train, test = (X.iloc[:, there] if hasattr(X, "iloc") else X[:, there] for X in (self.X, self.X_test))
+        return scores_of(self.scorers, self._trained(train, self.y), test, self.y_test)
+
+
+def columns_of(where: str, X: object, groups: Mapping[str, Sequence] | None) -> tuple[list[str], list[np.ndarray]]:
+    """Return the players of a table and the numbers of each one's columns. Raises ShapelineError."""
+    if np.ndim(X) != 2 or not hasattr(X, "shape"):
+        raise ShapelineError(f"{where}: X is a {type(X).__name__}; give a data frame or an array (n_rows, n_columns)")
+    named = [str(name) for name in getattr(X, "columns", [])]
+    names = named or [f"column {place}" for place in range(X.shape[1])]
+    if groups is None:
+        return names, [np.array([place]) for place in range(X.shape[1])]
+    number = {name: place for place, name in enumerate(named)} | {place: place for place in range(X.shape[1])}
+    unknown = [column for columns in groups.values() for column in columns if column not in number]
+    if unknown or not groups or not all(len(columns) for columns in groups.values()):
+        told = f"there is no column {unknown[0]!r}" if unknown else "a group has no columns"
+        raise ShapelineError(f"{where}: groups: {told}; give a name for each group, and a list of its columns")
+    places = [np.array([number[column] for column in columns]) for columns in groups.values()]
+    every = np.concatenate(places)
+    if len(set(every.tolist())) < len(every):
+        raise ShapelineError(f"{where}: groups: a column stands in two groups; give each column to one")
+    return [str(name) for name in groups], places

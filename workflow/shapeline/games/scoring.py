@@ -1,0 +1,97 @@
+"""What the games share: scikit-learn's scorers, rows of any container, and what a game is known by."""
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shapeline.errors import ShapelineError, first_line, nearest
+
+Scoring = str | Callable | Sequence[str] | None
+
+
+def scorers_of(where: str, scoring: Scoring) -> dict[str, Callable]:
+    """Return scorers by their names, each from (estimator, X, y) to a number; that of the estimator by default.
+
+    Raises ShapelineError for a name that scikit-learn does not have.
+    """
+    from sklearn.metrics import get_scorer, get_scorer_names
+
+    if scoring is None:
+        return {"score": _own_score}
+    if callable(scoring):
+        return {getattr(scoring, "__name__", "score"): scoring}
+    names = [scoring] if isinstance(scoring, str) else list(scoring)
+    for name in names:
+        if name not in get_scorer_names():
+            raise ShapelineError(f"{where}: scoring: there is no '{name}'.{nearest(name, get_scorer_names())}")
+    if not names or len(set(names)) < len(names):
+        raise ShapelineError(f"{where}: scoring is {scoring!r}; give one or several different names")
+    return {name: get_scorer(name) for name in names}
+
+
+def _own_score(estimator: object, X: object, y: object) -> float:
+    return estimator.score(X, y)
+
+
+def output_names_of(scorers: dict[str, Callable]) -> list[str] | None:
+    """Return the names of several scores; None of one, which has none."""
+    return list(scorers) if len(scorers) > 1 else None
+
+
+def scores_of(scorers: dict[str, Callable], estimator: object, X: object, y: object) -> np.ndarray | float:
+    """Return the scores (outputs,) of an estimator, or the only one."""
+    scores = [float(scorer(estimator, X, y)) for scorer in scorers.values()]
+    return np.array(scores) if len(scores) > 1 else scores[0]
+
+
+def baseline_of(estimator: object, X: object, y: object) -> object:
+    """Return scikit-learn's predictor without features, fitted: class frequencies, or the mean of a regression."""
+    from sklearn.base import is_classifier
+    from sklearn.dummy import DummyClassifier, DummyRegressor
+
+    dummy = DummyClassifier(strategy="prior") if is_classifier(estimator) else DummyRegressor()
+    return dummy.fit(np.zeros((len(y), 1)), y)
+
+
+def check_rows(where: str, X: object, y: object, names: tuple[str, str]) -> None:
+    """Refuse inputs and targets that are none, or are not as many. Raises ShapelineError."""
+    sizes = [one.shape[0] if hasattr(one, "shape") else len(one) for one in (X, y)]
+    if sizes[0] != sizes[1] or not sizes[0]:
+        raise ShapelineError(
+            f"{where}: {names[0]} has {sizes[0]} rows and {names[1]} {sizes[1]}; give one target for each of some rows"
+        )
+
+
+def rows_of(data: Any, places: np.ndarray) -> Any:
+    """Return some rows of a data frame, a series, an array, a sparse matrix or a list, in its own type."""
+    if hasattr(data, "iloc"):
+        return data.iloc[places]
+    return data[places] if hasattr(data, "shape") else [data[place] for place in places]
+
+
+def identity_of(name: str, *parts: object) -> str:
+    """Return a name and 16 hexadecimal digits of what defines a game, the same in every process."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(_bytes_of(part) + b"\x1f")
+    return f"{name} {digest.hexdigest()[:16]}"
+
+
+def _bytes_of(part: object) -> bytes:
+    if isinstance(part, pd.DataFrame | pd.Series):
+        return pd.util.hash_pandas_object(part).to_numpy().tobytes() + repr(getattr(part, "columns", "")).encode()
+    if isinstance(part, np.ndarray) and not part.dtype.hasobject:
+        return f"{part.dtype}{part.shape}".encode() + part.tobytes()
+    if hasattr(part, "get_params"):
+        part = type(part).__name__, sorted((key, repr(value)) for key, value in part.get_params().items())
+    part = part.tolist() if hasattr(part, "tolist") else part
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(part)).encode()
+
+
+def failure_of(where: str, error: Exception, remedy: str) -> ShapelineError:
+    """Return what a library raised as one line."""
+    return ShapelineError(f"{where}: {type(error).__name__}: {first_line(error)}; {remedy}")

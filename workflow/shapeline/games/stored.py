@@ -1,0 +1,91 @@
+"""A game as a table of its values, read from and written to the files of shapiq."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from shapeline.designs.design import all_coalitions, whole
+from shapeline.errors import ShapelineError, first_line
+from shapeline.files import atomic
+
+
+class StoredGame:
+    """A game whose values are in a table.
+
+    Parameters
+    ----------
+    masks : bool array, shape (K, n_players)
+        Coalitions, each once, True where a player takes part.
+    values : array, shape (K,) or (K, n_outputs)
+        Their values.
+    player_names : sequence of str, optional
+        Names of the players.
+
+    Examples
+    --------
+    >>> import shapeline
+    >>> from shapeline.games import StoredGame
+    >>> game = StoredGame.of(lambda masks: masks.sum(axis=1) ** 2.0, 4)
+    >>> game.write("squares.npz")
+    >>> again = StoredGame.read("squares.npz")
+    >>> shapeline.shapley_values(again).scores
+    array([[4., 4., 4., 4.]])
+    """
+
+    def __init__(self, masks: np.ndarray, values: np.ndarray, player_names: Sequence[str] | None = None):
+        self.masks, self.values = np.asarray(masks).astype(bool), np.asarray(values, dtype=float)
+        if self.masks.ndim != 2 or not self.masks.size or len(self.masks) != len(self.values):
+            raise ShapelineError(
+                f"StoredGame: masks of shape {self.masks.shape} and values of shape {self.values.shape}; give "
+                "(K, n_players) and a value for each of the K coalitions"
+            )
+        self.n_players, self.player_names = self.masks.shape[1], player_names and list(player_names)
+        self._places = pd.Index(_keys(self.masks), dtype=object)
+        if not self._places.is_unique:
+            raise ShapelineError("StoredGame: a coalition stands twice in the table; give each once")
+
+    @classmethod
+    def of(cls, game: Callable, n_players: int | None = None) -> "StoredGame":
+        """Return all 2^n values of a game of at most 20 players."""
+        n = whole("StoredGame", "n_players", getattr(game, "n_players", None) if n_players is None else n_players, 1)
+        masks = all_coalitions(n, "StoredGame")
+        return cls(masks, game(masks), getattr(game, "player_names", None))
+
+    @classmethod
+    def read(cls, path: str | Path) -> "StoredGame":
+        """Return the game of an .npz file of shapiq: values, coalitions, n_players. Raises ShapelineError."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return cls(file["coalitions"], file["values"])
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise ShapelineError(f"StoredGame: {path} is no game of shapiq ({first_line(error)})") from error
+
+    def write(self, path: str | Path) -> None:
+        """Write the values as an .npz file that ``shapiq.Game.load_values`` reads."""
+        if self.values.ndim != 1:
+            raise ShapelineError("StoredGame: shapiq's files hold one value per coalition; write one output at a time")
+        empty = self.values[~self.masks.any(axis=1)]
+        with atomic(path) as partial, open(partial, "wb") as stream:
+            np.savez_compressed(
+                stream,
+                values=self.values,
+                coalitions=self.masks,
+                n_players=self.n_players,
+                normalization_value=float(empty[0]) if len(empty) else 0.0,
+            )
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Return the values of coalitions (K, n_players). Raises ShapelineError for one that is not stored."""
+        places = self._places.get_indexer(_keys(np.asarray(masks, bool)))
+        if (places < 0).any():
+            missing = np.flatnonzero(np.asarray(masks)[places < 0][0]).tolist()
+            raise ShapelineError(f"StoredGame: the coalition of players {missing} is not stored; give a complete table")
+        return self.values[places]
+
+
+def _keys(masks: np.ndarray) -> list[bytes]:
+    """Return each coalition as bytes that are equal for equal ones."""
+    packed = np.packbits(masks, axis=1)
+    return packed.view(np.dtype((np.void, packed.shape[1]))).ravel().tolist()
