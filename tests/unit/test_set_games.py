@@ -339,3 +339,26 @@ def test_mistakes_are_one_line(make, words):
 def test_calibrated_members_are_taken():
     models = [CalibratedClassifierCV(LinearSVC(random_state=0)).fit(X, y), BAYES.fit(X, y)]
     assert games.EnsembleSelection(models, X, y)([[0, 1]])[0] == BAYES.score(X, y)
+
+
+def blocks_of_the_page(root) -> list[tuple[str, str]]:
+    """Each block of code of docs/games.md and what it prints there."""
+    page = (root / "docs/games.md").read_text()
+    return re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.S)
+
+
+def test_the_page_prints_what_it_shows(root, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    found = blocks_of_the_page(root)
+    assert len(found) == (root / "docs/games.md").read_text().count("```python")
+    for code, printed in found:
+        exec(compile(code, "games.md", "exec"), {"__name__": "page"})
+        assert capsys.readouterr().out == printed
+
+
+def test_the_page_shows_the_example(root):
+    example = (root / "examples/value_datasets.py").read_text().partition('"""\n\n')[2]
+    shown = next(code for code, _ in blocks_of_the_page(root) if "owners" in code)
+    assert shown.splitlines()[:-1] == example.splitlines()[:-1]
+    code = [line for line in example.splitlines() if line and not line.startswith(("from", "import"))]
+    assert len(example.replace("\n\n", "\n").strip().splitlines()) <= 15 and len(code) < 10
