@@ -46,8 +46,8 @@ def test_the_advice_is_that_of_the_reports(found):
     labels = [label for label in found.values if found.table["evaluations"][label] < 32]
     expected = recommend(found.values[labels], found.table["evaluations"].to_dict(), 0.05, "random")
     assert found.recommended == expected.label and found.by == "error"
-    cost = f"{found.table['evaluations'][found.recommended]:.0f} evaluations"
-    assert f"By error: {expected.sentence(cost=cost)}" in repr(found)
+    cost = f"{found.table['evaluations'][found.recommended]:.0f} evaluations per instance"
+    assert f"{expected.sentence(cost=cost)} Criterion: error." in repr(found)
 
 
 def test_masking_is_measured_by_the_models_log_odds(found):
@@ -68,12 +68,13 @@ def test_masking_is_measured_by_the_models_log_odds(found):
 def test_a_method_that_fails_is_a_note_and_random_stands_beside(found):
     assert set(found.table.index) == {"kernel", "loo", "wide", "random"}
     assert any(note.startswith("grad failed: ") for note in found.notes)
-    with pytest.raises(ShapelineError, match="no method works here: grad failed"):
+    with pytest.raises(ShapelineError, match="all methods failed: grad failed"):
         shapeline.compare(MODEL, X, {"grad": "saliency"}, background=X[:8])
 
 
 def test_it_is_shown(found):
     assert "agreement" in repr(found) and "<table" in found._repr_html_()
+    assert "deletion AUC" in repr(found) and "deletion AUC" in found._repr_html_()
     left, right = found.plot().axes
     assert len(left.get_yticklabels()) == 4 and "kernel (" in " ".join(
         text.get_text() for text in left.get_yticklabels()
@@ -107,11 +108,11 @@ def test_texts_of_several_lengths_are_compared():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"methods": "lime"}, "give a list of names"),
-        ({"methods": {"mine": {"ridge": 1.0}}}, "'mine' does not say its method"),
+        ({"methods": "lime"}, "expected a list of names"),
+        ({"methods": {"mine": {"ridge": 1.0}}}, "'mine' has no method; add 'method'"),
         ({"methods": ["kernel_shp"]}, "Did you mean 'kernel_shap'"),
-        ({"ridge": 1.0}, "'ridge' is no argument; what is a method's own goes with it"),
-        ({"target": "each"}, "several classes of an input"),
+        ({"ridge": 1.0}, "'ridge' is no argument; give a method's parameters with the method"),
+        ({"target": "each"}, "several classes of one input"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words):

@@ -244,6 +244,6 @@ def test_draws_of_a_pool_permuted_for_each_instance_do_not_move_them_together():
 def test_draws_are_said_to_move_instances_together_at_the_level_of_all_a_pages_tests():
     repeats = np.random.default_rng(0).normal(size=(60, 2)) + np.arange(2)
     said = statistics.rate_of_equal_methods(repeats, trials=500)
-    assert said.together < 0.01 and "seem to move instances together" in said.sentence
+    assert said.together < 0.01 and "are correlated between instances" in said.sentence
     for together, accused in ((0.005, True), (0.03, False)):
-        assert ("seem to move" in equal_methods._sentence(0.05, together)) is accused
+        assert ("are correlated" in equal_methods._sentence(0.05, together)) is accused

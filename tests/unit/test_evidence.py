@@ -59,9 +59,9 @@ def test_a_dear_method_is_taken_where_the_cheap_one_is_surely_worse():
     values = np.random.default_rng(1).normal(size=30)
     made = answer({"dear": values - 1, "cheap": values}, {"dear": 100, "cheap": 1})
     assert [advice.label for _, advice in made.choices] == ["cheap", "dear"]
-    assert (
-        made.last.outcome == "best"
-        and "take dear (100 evaluations, 100 ms an instance): every other of these is shown to be worse" in told(made)
+    assert made.last.outcome == "best"
+    assert "Recommended: dear (100 evaluations, 100 ms per instance): every other method within the budget is " in told(
+        made
     )
 
 
@@ -75,7 +75,7 @@ def test_a_dear_method_beside_a_cheap_one_that_may_be_as_good_is_undecided():
         random="free",
     )
     assert made.last.outcome == "undecided" and {made.last.label, *made.last.rivals} == {"dear", "cheap"}
-    assert 0 < made.last.needed < math.inf and "more instances would decide" in told(made)
+    assert 0 < made.last.needed < math.inf and "in total) to decide" in told(made)
 
 
 def told(made: Evidence, budget: float | None = 1e6) -> str:
@@ -118,30 +118,28 @@ def test_the_answer_says_what_to_take_at_what_cost_with_its_margin_and_interval(
     [(short, more)] = evidence.answers([made], experiment(made))
     within = made.advice(22)
     assert within.label == "poor" and within.outcome == "best"
-    assert short == "Faithfulness, within the budget: take poor (1 evaluation, 1 ms an instance)."
-    why = within.sentence("nats", "", "of these").removeprefix("Take poor: ")
-    assert why.startswith("every") and more.startswith(f"E{why[1:]} Area of poor")  # the margin with it
+    assert short == "Faithfulness, within the budget. Recommended: poor (1 evaluation, 1 ms per instance)."
+    why = within.reason("nats", "within the budget")
+    assert why.startswith("every") and more.startswith(f"E{why[1:]}. Area of poor")
     mean = made.values.mean()["poor"]
     written = numbers.interval({"mean": mean, "low": mean - 0.5, "high": mean + 0.5})
     assert f"Area of poor: {written} nats, lower is better." in more
-    assert "At any cost: take dear (23 evaluations" in more and more.index("At any cost") > more.index("lower")
+    assert "At any cost: dear (23 evaluations" in more and more.index("At any cost") > more.index("lower")
     [(short, more)] = evidence.answers([made], experiment(made, None))  # nothing is beyond no budget
-    assert "take dear (23 evaluations" in short and "At any cost" not in more
+    assert "Recommended: dear (23 evaluations" in short and "At any cost" not in more
 
 
 def test_the_answer_names_a_control_and_what_keeps_to_no_budget(one):
     cheap = answer({"dear": one.values["dear"], "free": one.values["dear"] - 1}, {"dear": 9, "free": 0})
     [(short, more)] = evidence.answers([cheap], experiment(cheap))
-    assert (
-        short.startswith("Faithfulness, within the budget: take free")
-        and "free is a control: on this question no dearer method" in more
-    )
+    assert short.startswith("Faithfulness, within the budget. Recommended: free")
+    assert "free is a control; no more expensive method is better by this criterion." in more
     better = answer({"dear": one.values["dear"] - 2, "free": one.values["dear"]}, {"dear": 90, "free": 0})
     [(_, more)] = evidence.answers([better], experiment(better))
-    assert "free is a control. At any cost: take dear" in more  # which earns its cost
+    assert "free is a control. At any cost: dear" in more  # which earns its cost
     dear = answer({"dear": one.values["dear"], "free": one.values["dear"] - 1}, {"dear": 90, "free": 80})
     [(short, _)] = evidence.answers([dear], experiment(dear))
-    assert short.startswith("Faithfulness: no method keeps to the budget. At any cost: take free (80 evaluations")
+    assert short.startswith("Faithfulness: no method fits the budget. At any cost: free (80 evaluations")
     assert "80 evaluations" in short
 
 
@@ -208,14 +206,14 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     assert [advice.label for _, advice in one.choices] == ["random", "lime", "exact"]
     assert one.last.label == "lime" and one.limit == "below the 1,024 evaluations of exact"
     [(short, more)] = evidence.answers([one], results)
-    assert "take lime" in short and "40 evaluations" in short and "any cost" not in more
+    assert "Recommended: lime" in short and "40 evaluations" in short and "any cost" not in more
     table = evidence.overview([SimpleNamespace(**vars(results))], {"e": [one]}).data
     assert "lime, 40 evaluations" in table
     cheap = of_errors(errors, {"exact": 30, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
     [one] = questions.evidence(cheap)
     assert one.within(cheap).label == "exact" == one.last.label and one.limit == questions.ANY
     [(short, more)] = evidence.answers([one], cheap)
-    assert "take exact" in short and "30 evaluations" in short and "Below" not in more
+    assert "Recommended: exact" in short and "30 evaluations" in short and "Below" not in more
 
 
 def test_the_answer_says_what_is_flagged_of_the_label_that_it_names(one):
@@ -223,10 +221,10 @@ def test_the_answer_says_what_is_flagged_of_the_label_that_it_names(one):
     results = experiment(made)
     results.scores = {"dear": pd.DataFrame({"status": ["ok", "ok", "out_of_memory"], "flag": ["a gap", None, None]})}
     [(short, more)] = evidence.answers([made], results)
-    assert "take dear" in short
-    assert "⚠ dear: of 3 explanations 1 a gap, 1 out_of_memory (see the health table)." in more
+    assert "Recommended: dear" in short
+    assert "⚠ dear: 1 a gap, 1 out_of_memory of 3 explanations (see Diagnostics)." in more
     results.scores["dear"]["flag"], results.scores["dear"]["status"] = None, "ok"
-    assert "health table" not in evidence.answers([made], results)[0][1]
+    assert "Diagnostics" not in evidence.answers([made], results)[0][1]
 
 
 def test_a_truth_that_is_quicker_than_what_is_advised_is_named():
@@ -234,11 +232,11 @@ def test_a_truth_that_is_quicker_than_what_is_advised_is_named():
     errors = {"banzhaf": 0.1 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
     [one] = questions.evidence(results)
-    assert "is quicker here" not in evidence.answers([one], results)[0][1]  # all take as long
+    assert "take less time" not in evidence.answers([one], results)[0][1]  # all take as long
     quick = dataclasses.replace(one, seconds=one.seconds.where(one.seconds.index != "exact", 0.01))
     [(short, more)] = evidence.answers([quick], results)
-    assert "take lime" in short
-    assert "Exact has no error and is quicker here: 1,024 evaluations, 10 ms an instance." in more
+    assert "Recommended: lime" in short
+    assert "The exact values of exact take less time: 1,024 evaluations, 10 ms per instance." in more
 
 
 def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
@@ -248,17 +246,17 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     [one] = questions.evidence(results)
     quick = dataclasses.replace(one, seconds=pd.Series({"exact": 0.002, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert quick.by_seconds.label == "exact" and quick.by_seconds.outcome == "best"
-    assert "take exact (2 ms an instance)" in evidence.advices(quick, results)["by seconds"]
+    assert evidence.advices(quick, results)[evidence.SECONDS][0] == "Recommended: exact (2 ms per instance)"
     slow = dataclasses.replace(one, seconds=pd.Series({"exact": 1.0, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert slow.by_seconds.label == "gp" and "exact" not in slow.by_seconds.bounds.index
     some = dataclasses.replace(one, seconds=pd.Series({"exact": 0.007, "gp": 0.01, "lime": 0.005, "random": 0.001}))
-    assert "of those quicker than exact" in evidence.advices(some, results)["by seconds"]
-    assert "By seconds, of those quicker than exact: take lime" in evidence.answers([some], results)[0][1]
+    assert "faster than exact" in evidence.advices(some, results)[evidence.SECONDS][1]
+    assert "With time as the cost, among methods faster than exact: lime (" in evidence.answers([some], results)[0][1]
     for other in (
         slow,
         dataclasses.replace(slow, truth=None),
-    ):  # none is left out, or there is nothing to be quicker than
-        assert "quicker than" not in " ".join(evidence.advices(other, results).values())
+    ):  # none is left out, or there are no exact values
+        assert "faster than" not in str(evidence.advices(other, results))
 
 
 def test_the_best_mean_is_not_said_to_be_worse_than_itself():
@@ -267,10 +265,9 @@ def test_the_best_mean_is_not_said_to_be_worse_than_itself():
     columns = {"first": values, "second": values + near - near.mean() + 0.01, "free": values + 4}
     advice = answer(columns, {"first": 1, "second": 9}).last
     assert advice.label == "first" == advice.bounds.index[0] and advice.bounds["high"]["first"] > 0
-    told = advice.sentence("nats", "", "of these")
-    assert "its mean is the best of these, and at most" in told and "behind whichever is truly the best" in told
+    assert "first: it has the best mean and is non-inferior to the best method, at most" in advice.sentence("nats")
     advice = answer(columns, {"first": 9, "second": 1}).last
-    assert advice.label == "second" and "worse than the best" in advice.sentence("nats")
+    assert advice.label == "second" and ": non-inferior to the best method" in advice.sentence("nats")
 
 
 def test_smaller_budgets_can_be_taken_too():
@@ -292,7 +289,7 @@ def test_smaller_budgets_can_be_taken_too():
     )
     [(short, more)] = evidence.answers([one], results)
     assert (
-        "take sampled at 2 d" in short
+        "Recommended: sampled at 2 d" in short
         and "19 evaluations" in short
         and "RMSE of sampled at 2 d: 1.00 (0.90 to 1.10) nats" in more
     )
@@ -310,12 +307,12 @@ def test_a_label_measured_on_too_few_instances_is_told():
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
     [one] = questions.evidence(results)
     assert one.absent == ("failing",) and set(one.values) == {"most", "other"} and len(one.values) == 20
-    assert "Left out: failing is measured on fewer than half" in evidence.absence(one, results).data
+    assert "failing is not compared: measured on fewer than half" in evidence.absence(one, results).data
     errors["failing"][:10] = 1.0
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
     [one] = questions.evidence(results)
     assert one.absent == () and len(one.values) == 10
-    assert "Compared on the 10 of 20 instances" in evidence.absence(one, results).data
+    assert "The comparison uses the 10 of 20 instances" in evidence.absence(one, results).data
     results = of_errors({label: errors[label] for label in ("most", "other")}, {"most": 3, "other": 2}, 8)
     [one] = questions.evidence(results)
     assert evidence.absence(one, results) is None
@@ -333,7 +330,7 @@ def test_a_gradient_is_weighed_as_three_evaluations_by_the_advice_alone():
     assert one.evaluations["saliency"] == 3 and one.gradients == {"saliency"}
     assert questions.experiment.evaluations(results)["saliency"] == 1
     assert one.within(results).label == "two" and [cost for cost, _ in one.choices][:2] == [0, 2]
-    assert "A gradient is weighed as 3 evaluations" in evidence._rule([one])
+    assert "A gradient counts as 3 evaluations" in evidence._describe_rule([one]).data
 
 
 def test_masking_and_insertion_are_questions_of_their_own(one):
@@ -359,19 +356,19 @@ def test_direction_of_the_question_decides(one):
 def test_the_table_holds_every_method_against_the_best_by_the_bounds_of_the_advice(one):
     page = evidence.against_best(one, experiment(one)).data
     best = paired.order(one.values)[0]
-    assert f"Against {best}, the best mean" in page and all(f">{label}<" in page for label in one.values)
+    assert f"Difference from {best}, the best mean" in page and all(f">{label}<" in page for label in one.values)
     high = one.last.bounds["high"]["poor"]
     assert f"to {numbers.number(high, whole=False)}" in page
-    assert "cheap" in evidence.choices_table(one).data and "within the margin" in evidence.choices_table(one).data
+    assert "cheap" in evidence.choices_table(one).data and "non-inferior" in evidence.choices_table(one).data
 
 
 def test_a_method_with_repeats_is_tried_against_itself(one):
     results = experiment(one)
-    assert "was not tried on two draws of one method" in evidence.equal_methods_note(one, results).data
+    assert "not measured, since no method has repeats" in evidence.equal_methods_note(one, results).data
     results.measured = {"log_odds": repeated(one.values, repeats=3)}
-    assert "against itself" in evidence.equal_methods_note(one, results).data
+    assert "% of tests between two sampling repetitions" in evidence.equal_methods_note(one, results).data
     results.measured = {"log_odds": pd.DataFrame(columns=["label", "instance", "repeat", "quantity", "x", "value"])}
-    assert "was not tried" in evidence.equal_methods_note(one, results).data
+    assert "not measured" in evidence.equal_methods_note(one, results).data
 
 
 CHANCE = {"model_card": {"test_accuracy": 0.48}, "dataset_card": {"counts": {"test": {"0": 50, "1": 50}}}}
@@ -415,9 +412,9 @@ def test_no_advice_on_a_model_near_chance(one):
     results = experiment(one)
     vars(results).update(CHANCE)
     [(short, more)] = evidence.answers([one], results)
-    assert short.startswith("⚠ No advice") and "48.0 %" in more and "take" not in short + more
+    assert short.startswith("⚠ No recommendation") and "48.0 %" in more and "Recommended" not in short + more
     page = evidence.section([one], results).data
-    assert "⚠ No advice" in page and "take " not in page
+    assert "⚠ No recommendation" in page and "Recommended" not in page
     page = evidence.overview([results], {"e": [one]}).data
     assert "near chance" in page and ">cheap" not in page and "evaluation" not in page.split("<p")[0]
 
@@ -481,14 +478,14 @@ def test_questions_that_rank_the_same_methods_are_compared(one):
     higher = Criterion("decisive", "f1", "higher", "Words: F1", "words", "")
     same = answer(dict((-one.values).items()), dict(one.evaluations.items()), higher)
     page = evidence.over_questions([one, same]).data
-    assert "Kendall&#x27;s W 1.00 over 4 methods and 2 questions" in page and "0.50 on average" in page
+    assert "Kendall&#x27;s W 1.00 over 4 methods and 2 criteria" in page and "0.50 on average" in page
     mean = numbers.number(one.values["free"].mean(), whole=False)
     assert f">4 ({mean})<" in page and page.index(">free<") > page.index(">poor<")
     reverse = answer(dict(one.values.items()), dict(one.evaluations.items()), higher)
     assert "Kendall&#x27;s W 0.00 over" in evidence.over_questions([one, reverse]).data
     fewer = answer(dict(one.values[["dear", "poor", "free"]].items()), dict(one.evaluations.items()), higher)
     page = evidence.over_questions([one, fewer]).data
-    assert "over 3 methods" in page and "Not every question ranks cheap." in page and ">cheap<" not in page
+    assert "over 3 methods" in page and "Not ranked by all criteria: cheap." in page and ">cheap<" not in page
     two = answer(dict(one.values[["dear", "poor"]].items()), dict(one.evaluations.items()), higher)
     assert evidence.over_questions([one, two]) is None and evidence.over_questions([one]) is None
 
@@ -525,12 +522,16 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
     points = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 6.5)
     assert points == pytest.approx(sorted(means.to_numpy().ravel()))
     page = robustness.over_trainings(one, results, styles(one)).data
-    assert "Kendall&#x27;s W 1.00 (1: all the same)" in page and "3 trainings" in page and "Left out" not in page
+    assert (
+        "Kendall&#x27;s W 1.00 (1: identical rankings)" in page
+        and "3 training seeds" in page
+        and "Left out" not in page
+    )
     results = retrained(one, [0.0, 5.0], 0.0)
     ranked = ranking.kendall_w(questions.training_means(one, results).to_numpy())
     other = robustness.over_trainings(one, results, styles(one)).data
-    assert 0.1 < ranked < 0.9 and f"Kendall&#x27;s W {ranked:.2f} (1: all the same)" in other
-    assert "the leader differs: cheap and dear" in other and "leads in all" not in other
+    assert 0.1 < ranked < 0.9 and f"Kendall&#x27;s W {ranked:.2f} (1: identical rankings)" in other
+    assert "the best differs: cheap and dear" in other and "is best in all" not in other
     assert robustness.over_trainings(one, retrained(one, [0.0]), styles(one)) is None
 
 
@@ -549,15 +550,15 @@ def test_other_trainings_may_have_fewer_instances(one):
 def test_each_training_says_whether_it_bears_the_advice_out(one):
     taken = one.advice().label
     steady = robustness.over_trainings(one, retrained(one, [0.0, 0.0, 0.0], 0.001), styles(one)).data
-    assert f"Does {taken} stay within the margin in each training, on 40 instances?" in steady
-    body = steady[steady.index("Does ") :]
+    assert f"Is {taken} non-inferior per training seed, on 40 instances?" in steady
+    body = steady[steady.index("<caption>Is ") :]
     assert body.count(">yes<") == 3 and ">no<" not in body
     results = retrained(one, [0.0, 0.0, 0.0], 0.001)
     measured = results.trainings["log_odds"]
     worse = (measured["label"] == taken) & (measured["training"] == 2)
     results.trainings["log_odds"] = measured.assign(value=measured["value"] + 3.0 * worse)
     body = robustness.over_trainings(one, results, styles(one)).data
-    body = body[body.index("Does ") :]
+    body = body[body.index("<caption>Is ") :]
     assert body.count(">yes<") == 2 and body.count(">no<") == 1
 
 
@@ -576,12 +577,12 @@ def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
     assert one.advice().label == "cheap"
     same = judged_by(one, zero={}, blur={"poor": 1.0})
     told = robustness.reference_change(one, same)
-    assert told == "With zero and blur in place of mean cheap stays within the margin too."
+    assert told == "Sensitivity to the baseline: with zero and blur in place of mean, cheap is non-inferior too."
     page = robustness.over_references(one, same).data
-    assert page.count(">yes<") == 3 and "stays within the margin too" in page
+    assert page.count(">yes<") == 3 and "cheap is non-inferior too" in page and "Sensitivity to the baseline<" in page
     changed = judged_by(one, zero={}, blur={"cheap": 3.0})
     said = robustness.reference_change(one, changed)
-    assert said.startswith("⚠ The advice changes with what fills absent features: cheap is shown to be behind dear by ")
+    assert said.startswith("⚠ The recommendation changes with the baseline: cheap is significantly worse than dear by ")
     assert said.endswith(" nats (with blur).")
     assert robustness.over_references(one, changed).data.count(">no<") == 1
     [(_, more)] = evidence.answers([one], changed)
@@ -591,7 +592,7 @@ def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
     moved = (rows["label"] == "cheap") & (rows["quantity"] == "masking_area_blur")
     noise = np.random.default_rng(0).normal(0, 2, len(rows))
     unsure.measured["log_odds"] = rows.assign(value=rows["value"] + moved * noise)
-    assert "With blur in place of mean it is open whether cheap" in robustness.reference_change(one, unsure)
+    assert "with blur in place of mean, cheap is undecided" in robustness.reference_change(one, unsure)
     assert robustness.over_references(one, judged_by(one)) is None
 
 
@@ -614,14 +615,14 @@ def test_the_index_ranks_shared_methods_over_datasets_and_models(one):
     page = pooled.section(results, {"d": [one], "e": [turned]}).data
     assert "ranks of 3 methods" in page and "budget 4 d" in page and "free" not in page  # which one of them lacks
     assert ">1, 1, 1<" in page and ">2, 2, 2<" in page and ">1.5<" in page
-    assert "Over 2 pairs of dataset and model no two intervals lie apart" in page
+    assert "Over 2 pairs of dataset and model, no two methods rank significantly differently" in page
     assert pooled.section(results[:1], {"d": [one]}) is None  # one dataset alone
     other = of_data(turned, "e")
     other.labels = {label: {**entry, "parameters": {"order": 2}} for label, entry in other.labels.items()}
     assert pooled.section([results[0], other], {"d": [one], "e": [turned]}) is None  # not the same methods
     many = [of_data(one, name) for name in "abcdefghijkl"]
     told = pooled.section(many, {result.experiment: [one] for result in many}).data
-    assert "intervals lie apart" in told and "dear before free" in told
+    assert "these rank significantly differently" in told and "dear before free" in told
 
 
 def test_a_training_without_a_measurement_is_told(one):
@@ -629,20 +630,22 @@ def test_a_training_without_a_measurement_is_told(one):
     measured = results.trainings["log_odds"]
     results.trainings["log_odds"] = measured[measured["training"] < 2]
     page = robustness.over_trainings(one, results, styles(one)).data
-    assert "Left out, without a measurement: 1 training." in page and "Not ranked" not in page
+    assert "Left out, without a measurement: 1 training seed." in page and "Not ranked" not in page
     results.trainings["log_odds"] = measured[(measured["training"] < 2) | (measured["label"] != "dear")]
     page = robustness.over_trainings(one, results, styles(one)).data
-    assert "Not ranked here, as a training lacks them: dear." in page and "Left out" not in page
+    assert "Not ranked, since a training seed lacks them: dear." in page and "Left out" not in page
     for few in (measured[measured["training"] < 1], measured[measured["label"] == "dear"], measured.head(0)):
         results.trainings["log_odds"] = few
         page = robustness.over_trainings(one, results, styles(one)).data
-        assert "3 trainings of the model cannot be compared" in page and "nan" not in page
+        assert "3 training seeds cannot be compared" in page and "nan" not in page
 
 
 def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
     page = robustness.variances(retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)).data
-    assert "between trainings" in page and "between draws" in page
-    assert "between 4 trainings is known to a factor of 0.321 to 13.9" in page  # 3 / chi-square at .975 and .025
+    assert "between training seeds" in page and "between repetitions" in page
+    assert (
+        "With 4 training seeds, the 95 % CI of their variance is 0.321 to 13.9 times" in page
+    )  # 3 / chi-square at .975 and .025
     results = retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)
     cheap = results.trainings["log_odds"].query("label == 'cheap'")
     wide = cheap.pivot_table(index="instance", columns=["repeat", "training"], values="value").to_numpy()
@@ -651,7 +654,7 @@ def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
     results.trainings = {"own": results.trainings["log_odds"].assign(quantity="spread")}  # a metric of one's own
     assert ">spread<" in robustness.variances(results).data
     page = robustness.variances(retrained(one, [0.0], repeats=3)).data
-    assert "between trainings" not in page and "between draws" in page
+    assert "between training seeds" not in page and "between repetitions" in page
     assert robustness.variances(retrained(one, [0.0])) is None
 
 
@@ -661,7 +664,7 @@ def test_draws_and_trainings_are_set_out_once_for_all_labels(one, monkeypatch):
     assert robustness.variances(retrained(one, [0.0, 1.0], repeats=3)) is not None
     results = experiment(one)
     results.measured = {"log_odds": repeated(one.values, repeats=3)}
-    assert "against itself" in evidence.equal_methods_note(one, results).data
+    assert "% of tests between two sampling repetitions" in evidence.equal_methods_note(one, results).data
     assert len(made) == 2  # one of all trainings; the draws of the label that is tried
 
 
@@ -681,5 +684,5 @@ def test_a_glance_has_the_way_from_random_scores_to_the_best(one):
     rows = re.findall(r"<tr><td>(\w+)</td><td style=\"--way: (\d+)%\"><a href=\"(.*?)\"", table)
     link = f"{results[0].experiment}.html"
     assert rows == [("a", "100", link), ("b", "75", link), ("worse", "0", link)]  # random scores: 0
-    assert "★ 100 %</a>" in table and table.count("★") == 1 and "100 evaluations an instance" in table
+    assert "★ 100 %</a>" in table and table.count("★") == 1 and "100 evaluations per instance" in table
     assert glance.section([], {}) is None

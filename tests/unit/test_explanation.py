@@ -89,7 +89,8 @@ def test_of_a_large_background_a_hundred_rows_are_drawn_and_told(pipeline):
     other = shapeline.explain(pipeline, FRAME[:2], **settings, seed=2)
     np.testing.assert_array_equal(found.scores, again.scores)
     assert np.abs(found.scores - other.scores).max() > 1e-4
-    assert "100 rows of 240 (drawn by seed 1) of the background" in repr(found) and "each of 100 rows" in repr(found)
+    assert "100 of 240 background rows (sampled with seed 1)" in repr(found)
+    assert "evaluations per instance, each averaged over 100 background rows; " in repr(found)
 
 
 def test_columns_that_the_model_does_not_take_are_left_out(pipeline):
@@ -164,10 +165,10 @@ def test_features_and_reference_by_kind():
     features, told = settled(RNG.random((3, 1, 32, 32)))
     assert features.kind == "pixel" and features.d == 1024 and told == "the mean of the inputs"
     features, told = settled(RNG.random((1, 224, 200)))
-    assert features.kind == "patch" and features.shape == (16, 15) and told == "the picture, blurred"
+    assert features.kind == "patch" and features.shape == (16, 15) and told == "the blurred image"
     features, told = settled(RNG.random((2, 4)), background=RNG.random((5, 4)))
-    assert features.kind == "column" and told == "5 rows of the background"
-    assert settled(RNG.random(4), reference=np.zeros(4))[1] == "the reference given, 1 row"
+    assert features.kind == "column" and told == "5 background rows"
+    assert settled(RNG.random(4), reference=np.zeros(4))[1] == "the given reference, 1 row"
 
 
 # -------------------------------------------------------------------------------------------------------- targets
@@ -212,7 +213,7 @@ def test_the_draws_of_a_row_are_the_same_for_each_class(pipeline):
         ({"background": FRAME[["sex", "age"]]}, "background: there is no column 'deck'"),
         ({"inputs": FRAME.drop(columns="sex")[:2]}, "inputs: there is no column 'sex'"),
         ({"inputs": FRAME[:0]}, "give one or more rows"),
-        ({"inputs": FRAME[:1], "background": None}, "give background, rows of your data, or a reference"),
+        ({"inputs": FRAME[:1], "background": None}, "give background \\(rows of your data\\) or a reference"),
         ({"reference": "zero"}, "column 'sex' holds categories"),
         ({"random_state": 3, "seed": 4}, "seed and random_state are the same thing"),
         ({"seed": 0.5}, "seed is a float"),
@@ -345,7 +346,10 @@ def test_figures_show_what_is_there(explained):
     assert max(largest.get_x(), largest.get_x() + largest.get_width()) == pytest.approx(
         explained.value_full[3], abs=1e-6
     )
-    assert len(explained[3].plot().axes[0].patches) == 5
+    (bars,) = explained[3].plot().axes
+    title = f"{explained.value_full[3]:.4g}, base value {explained.value_empty[3]:.4g}"
+    assert len(bars.patches) == 5 and bars.get_title("left").endswith(title)
+    assert bars.get_title("left").startswith("instance passenger 3: survived ")
     left, right = explained.plot().axes
     np.testing.assert_allclose([bar.get_width() for bar in left.patches], explained.summary()["mean |score|"])
     dots = right.collections[0].get_offsets()
@@ -353,7 +357,7 @@ def test_figures_show_what_is_there(explained):
     assert np.abs(dots[:, 1] - np.round(dots[:, 1])).max() <= 0.36
     formats, _ = DisplayFormatter().format(figure)  # as a notebook asks for it
     assert formats["image/png"].startswith(b"\x89PNG")
-    with pytest.raises(ShapelineError, match=r"bars are of one instance; pick it, as e\[3\]"):
+    with pytest.raises(ShapelineError, match=r"'bars' shows one instance; select it, as in e\[3\]"):
         explained.plot("bars")
     with pytest.raises(ShapelineError, match=r"unknown kind 'bar'\. Did you mean 'bars'"):
         explained.plot("bar")
@@ -372,9 +376,9 @@ def test_scores_that_may_be_0_are_left_out_of_a_picture(monkeypatch):
         lambda rows: 0.3 + 0.4 * rows[:, 0, 0, 0], pictures, "shapley", reference=np.zeros((1, 2, 2)), target=1
     )
     found.uncertainty = np.full_like(found.scores, 1e9)
-    assert "none is sure" in found.plot().axes[0].get_title()
+    assert "no significant score" in found.plot().axes[0].get_title()
     found.uncertainty = None
-    assert "none is sure" not in found.plot().axes[0].get_title()
+    assert "no significant score" not in found.plot().axes[0].get_title()
 
 
 def test_to_shap_keeps_values_and_names(explained):

@@ -415,7 +415,7 @@ def test_an_explanation_tells_its_pairs():
     few = found[1:, ["d", "b"]].interactions()
     assert few[["first", "second"]].to_numpy().tolist() == [["d", "b"]] * 2
     np.testing.assert_allclose(few["score"], (ROWS[:, 1] * ROWS[:, 3] * BOTH[1, 3])[1:], atol=1e-9)
-    with pytest.raises(ShapelineError, match="occlusion scores no pairs; explain by one of shapley_interactions"):
+    with pytest.raises(ShapelineError, match="occlusion computes no interactions; use one of shapley_interactions"):
         explained("occlusion").interactions()
 
 
@@ -525,7 +525,7 @@ def test_what_is_left_is_of_orders_three_and_more():
 def test_pairs_are_drawn_as_their_data_asks():
     found = explained("shapley_interactions")
     assert len(found[0].plot("pairs").axes[0].texts) == 15
-    with pytest.raises(ShapelineError, match="pairs are of one instance"):
+    with pytest.raises(ShapelineError, match="'pairs' shows one instance"):
         found.plot("pairs")
     words = [f"word{place}" for place in range(40)]
     pairs = np.zeros(780)

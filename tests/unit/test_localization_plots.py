@@ -30,7 +30,7 @@ from shapeline.theory import visited_nodes
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "localization.ipynb"
 SECTIONS = [
     "Health",
-    "Which method to trust",
+    "Recommendation",
     "Model and data",
     "Maps",
     "How much of the true region is found",

@@ -219,8 +219,8 @@ def test_the_index_folds_costs_ranks_and_health_of_every_experiment(rendered, tm
     table, image = re.findall(r"<details><summary>([^<]*health[^<]*)</summary>(.*?)</details>", page, re.S | re.I)
     assert table[0] == "Costs, ranks and health: cancer_groups" and image[0] == "Health: digits_patches"
     assert re.findall(r'alt="([^"]*)"', table[1]) == [
-        "cancer_groups, masking: means against evaluations and seconds per instance",
-        "cancer_groups, masking: average ranks of the methods with the critical difference",
+        "cancer_groups, deletion AUC: means against evaluations and seconds per instance",
+        "cancer_groups, deletion AUC: average ranks of the methods with the critical difference",
     ]
     assert "<img" not in image[1] and "memory" in image[1]  # the failure of lime
     assert all(f">{label}<" in image[1] for label in LABELS["image"])
@@ -230,7 +230,7 @@ def test_the_index_shows_the_figures_that_a_page_has_instead_of_drawing_them(ren
     monkeypatch.chdir(rendered)
     notebook = with_measured(rendered, "table", tmp_path)
     kept = json.loads(notebook.read_text())
-    named = "cancer_groups, masking: average ranks of the methods with the critical difference"
+    named = "cancer_groups, deletion AUC: average ranks of the methods with the critical difference"
     shown = elements.figure(
         Figure(figsize=(2, 1)), named, "as of the page & <b>", numbers=pd.DataFrame({"a": [1]})
     ).data

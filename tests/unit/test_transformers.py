@@ -83,7 +83,7 @@ def test_a_pipeline_of_transformers_is_its_model_and_tokenizer(model, cut):
     expected = shapeline.explain(model, TEXTS[:2], "occlusion", tokenizer=cut)
     np.testing.assert_array_equal(found.scores, expected.scores)
     assert set(found.target_names) <= {"negative", "positive"}
-    assert "the word is deleted" in repr(found) and "goodly" in repr(found[0])
+    assert "masked words are deleted" in repr(found) and "goodly" in repr(found[0])
 
 
 def test_a_text_has_its_scores_whichever_others_are_beside_it(model, cut):

@@ -226,16 +226,18 @@ def test_the_cheapest_label_within_the_margin_is_recommended():
     ordered = found.bounds[["low", "behind", "high"]].to_numpy()
     assert np.isfinite(ordered).all() and (np.diff(ordered, axis=1) >= 0).all()
     assert found.bounds.loc["b", "high"] < 0.1 and found.bounds.loc["c", "low"] > 0.5
-    assert found.sentence("nats").startswith("Take b: at most 0.0") and "0.1 nats (5 % of the way" in found.sentence(
-        "nats"
-    )
+    sentence = found.sentence("nats", "10 evaluations")
+    assert sentence.startswith("Recommended: b (10 evaluations): non-inferior to the best method, at most 0.0")
+    assert "margin 0.1 nats, 5 % of the range between the best method and random attribution" in sentence
 
 
 def test_the_best_where_every_other_is_shown_to_be_worse():
     found = statistics.recommend(drawn(0.0, 0.2, 1.0, 2.0), COSTS, random="random")
     assert (found.outcome, found.label, found.rivals) == ("best", "a", ())
-    assert found.sentence().startswith("Take a: every other is shown to be worse; the next, b, by 0.1")
-    assert found.bounds["status"]["b"] == "plainly worse" and found.sentence().endswith(" at 99.5 %.")
+    assert found.sentence().startswith(
+        "Recommended: a: every other method is significantly worse; the next is b, by 0.1"
+    )
+    assert found.bounds["status"]["b"] == "plainly worse" and found.sentence().endswith(" (99.5 % CI).")
     alike = statistics.recommend(drawn(0.0, 0.09, 1.0, 2.0), COSTS, random="random")
     assert alike.label == "a" and alike.bounds["status"]["b"] == "worse"  # surely behind, and not surely by little
     assert alike.bounds["low"]["a"] == 0 < alike.bounds["low"]["b"] and "99.5" not in alike.sentence()
@@ -245,7 +247,11 @@ def test_undecided_where_power_does_not_suffice_and_then_the_planned_instances_d
     values = drawn(0.0, 0.001, 1.0, 2.0, n=20, spread=0.3)
     found = statistics.recommend(values, COSTS, random="random")
     assert (found.outcome, found.label, found.rivals, found.safe) == ("undecided", "a", ("b",), False)
-    assert "Undecided between a and b" in found.sentence() and "more instances would decide" in found.sentence()
+    more = float(f"{found.needed:.2g}")
+    assert (
+        f"Undecided between a and b: explain about {more:,.0f} more instances ({more + 20:,.0f} in total) to decide"
+        in (found.sentence())
+    )
     decided = []
     for seed in range(60):
         random = np.random.default_rng(seed)
@@ -255,15 +261,15 @@ def test_undecided_where_power_does_not_suffice_and_then_the_planned_instances_d
     lies_between = drawn(0.0, 0.05, 1.0, 2.0, n=100, spread=0.2)
     more = statistics.recommend(lies_between, COSTS, random="random")
     assert more.outcome == "undecided" and more.safe and more.needed > 0
-    assert "a is safe: its mean is the best, and at most 0.0" in more.sentence()
+    assert "a can be used: it has the best mean and is non-inferior to the best method, at most 0.0" in more.sentence()
 
 
 def test_where_every_instance_is_explained_no_more_are_asked_for():
     values = drawn(0.0, 0.001, 1.0, 2.0, n=20, spread=0.3)
     found = statistics.recommend(values, COSTS, random="random", available=20)
-    assert found.exhausted and found.sentence().count("all 20 instances that there are have been explained") == 1
+    assert found.exhausted and found.sentence().count("all 20 instances are explained; raise the budget, ") == 1
     some = statistics.recommend(values, COSTS, random="random", available=30)
-    assert not some.exhausted and some.sentence().count("and there are only 10") == 1
+    assert not some.exhausted and some.sentence().count("only 10 are left, so raise the budget, ") == 1
 
 
 def test_a_cheaper_label_that_is_open_is_named_beside_the_advice():
@@ -272,7 +278,7 @@ def test_a_cheaper_label_that_is_open_is_named_beside_the_advice():
     values["c"] += 0.04 - values["c"].mean() + values["a"].mean()
     found = statistics.recommend(values, COSTS, random="random", margin=0.1)
     assert (found.outcome, found.label, found.rivals) == ("recommended", "b", ("c",)) and found.needed > 0
-    assert "c, cheaper, is undecided: about" in found.sentence()
+    assert "c is cheaper and not significantly different: explain about" in found.sentence()
 
 
 def test_plainly_worse_labels_do_not_change_the_advice():
@@ -323,13 +329,15 @@ def test_without_random_the_span_ends_at_the_worst():
     values = drawn(0.0, 0.01, 1.0, 2.0)
     found = statistics.recommend(values.drop(columns="random"), COSTS, random="random")
     assert found.ends_at == "c" and found.margin == pytest.approx(0.05)
-    assert not found.to_random and "to c, the worst, since no random label was measured)" in found.sentence()
+    assert (
+        not found.to_random and "the best method and c, the worst, since random was not measured)" in found.sentence()
+    )
 
 
 def test_where_random_is_the_best_nothing_is_within_a_margin():
     found = statistics.recommend(drawn(0.1, 0.1, 0.1, 0.0, spread=0.5), COSTS, random="random")
     assert found.outcome == "undecided" and found.margin == 0 and math.isinf(found.needed)
-    assert "random is not behind, so there is no margin to decide by" in found.sentence()
+    assert "no method is better than random, so there is no margin" in found.sentence()
     sure = statistics.recommend(drawn(1.0, 1.0, 1.0, 0.0), COSTS, random="random")
     assert (sure.outcome, sure.label) == ("best", "random")
 
@@ -337,11 +345,13 @@ def test_where_random_is_the_best_nothing_is_within_a_margin():
 def test_one_label_one_instance_and_labels_that_are_missing():
     values = drawn(0.0, 0.01, 1.0, 2.0)
     alone = statistics.recommend(values[["a"]], COSTS)
-    assert (alone.outcome, alone.label) == ("alone", "a") and alone.sentence() == "a is the only one measured."
+    assert (alone.outcome, alone.label) == ("alone", "a") and alone.sentence() == "a is the only method measured."
     for few in (values.head(1), values.head(5), values.head(0)):
         found = statistics.recommend(few, COSTS, random="random")
         assert (found.outcome, found.label, found.needed) == ("too few", None, 6 - len(few))
-        assert "too few for a verdict" in found.sentence()
+        assert found.sentence() == (
+            f"No recommendation: {len(few)} instances are too few; explain at least {6 - len(few)} more."
+        )
     values.loc[3:, "a"], values["d"] = math.nan, math.inf
     found = statistics.recommend(values, COSTS, random="random")
     assert found.absent == ("a", "d") and found.n == 60 and found.label == "b"
@@ -478,14 +488,14 @@ def test_draws_of_their_own_are_told_apart_at_the_level():
     repeats = random.gamma(1, size=(60, 1)) + random.gamma(1, size=(60, 3))
     found = statistics.rate_of_equal_methods(repeats)
     assert 0.03 < found.rate < 0.07 and found.together > 0.05 and (found.n, found.repeats) == (60, 3)
-    assert "do not show that they move instances together" in found.sentence
+    assert "not significantly correlated between instances" in found.sentence
 
 
 def test_draws_that_move_instances_together_are_found_out():
     random = np.random.default_rng(16)
     shared = random.normal(size=(60, 1)) + np.array([0, 0.5, 1.0]) + random.normal(0, 0.3, (60, 3))
     found = statistics.rate_of_equal_methods(shared)
-    assert found.together < 0.01 and "p-values are too small" in found.sentence
+    assert found.together < 0.01 and "p-values of the test are too small" in found.sentence
     block = np.arange(60) // 4
     blocked = random.normal(size=(60, 1)) + np.repeat(random.normal(size=(15, 3)), 4, axis=0)
     found = statistics.rate_of_equal_methods(blocked, block)
@@ -499,9 +509,9 @@ def test_the_permutation_test_of_draws_rejects_at_its_level():
 
 
 def test_too_few_repeats_say_so():
-    assert "Too few" in statistics.rate_of_equal_methods(np.ones((20, 1))).sentence
-    assert "Too few" in statistics.rate_of_equal_methods(np.ones((5, 3))).sentence
-    assert "Too few" in statistics.rate_of_equal_methods(np.ones((33, 3)), np.arange(33) // 3).sentence
+    assert "too few" in statistics.rate_of_equal_methods(np.ones((20, 1))).sentence
+    assert "too few" in statistics.rate_of_equal_methods(np.ones((5, 3))).sentence
+    assert "too few" in statistics.rate_of_equal_methods(np.ones((33, 3)), np.arange(33) // 3).sentence
     same = statistics.rate_of_equal_methods(np.ones((20, 3)))
     assert same.rate == 0 and same.together == 1
 

@@ -14,6 +14,7 @@ from matplotlib.textpath import TextPath
 from shapeline.report.html import HTML
 from shapeline.report.styling import DOTS_PER_INCH, PIXELS_PER_INCH, styled
 
+FOLD = "How this is computed"  # title of a fold with details
 DIGITS = re.compile(rb"(\.\d\d)\d+")
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
 

@@ -121,5 +121,5 @@ def ends(low: float, high: float) -> str:
 
 
 def within(status: str) -> str:
-    """Whether a label is within the margin, by its status in the bounds of a recommendation."""
-    return {"within": "yes", "open": "open"}.get(status, "no")
+    """Return whether a method is non-inferior, by its status in the bounds of a recommendation."""
+    return {"within": "yes", "open": "undecided"}.get(status, "no")

@@ -1,4 +1,4 @@
-"""Which method to trust: for each question an experiment asked, the best at what it costs, and the tests behind it."""
+"""Recommendations: per criterion of an experiment, the best method at its cost, and the tests behind it."""
 
 import functools
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from shapeline.statistics.recommendation import MARGIN, Recommendation, recommen
 
 ENOUGH = 6  # instances: with fewer no signed-rank test can be significant
 ANY = "at any cost"
-PASSES = 3  # forward passes that a gradient is weighed as: one forward, and about two of work backward
+PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a backward pass of about twice its work
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,26 @@ QUESTIONS = (
         "localization",
         "auprc",
         "higher",
-        "Finding the annotated objects: area under precision and recall",
-        "finding objects",
+        "Localisation of the annotated objects: area under the precision–recall curve",
+        "localisation",
         "",
     ),
-    Criterion("decisive", "f1", "higher", "Finding the words that decide: F1", "finding words", ""),
-    Criterion("error", "rmse", "lower", "Closeness to the true values: RMSE", "error", "{value}"),
+    Criterion("decisive", "f1", "higher", "Ground-truth words: F1", "ground-truth words", ""),
+    Criterion("error", "rmse", "lower", "Closeness to the exact values: RMSE", "error", "{value}"),
     Criterion(
-        "log_odds", "masking_area", "lower", "Faithfulness by masking: area under the log-odds curve", "masking", "nats"
+        "log_odds",
+        "masking_area",
+        "lower",
+        "Faithfulness by deletion: AUC of the log-odds curve",
+        "deletion AUC",
+        "nats",
     ),
     Criterion(
         "log_odds",
         "insertion_area",
         "higher",
-        "Faithfulness by insertion: area under the log-odds curve",
-        "insertion",
+        "Faithfulness by insertion: AUC of the log-odds curve",
+        "insertion AUC",
         "nats",
     ),
 )
@@ -114,7 +119,7 @@ class Evidence:
     def quicker(self) -> str:
         """Of what `by_seconds` is said, where the truth is quicker than some labels, which it leaves out."""
         below = self._below_truth(self.seconds)
-        return f"of those quicker than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
+        return f"faster than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
 
     def _below_truth(self, costs: pd.Series) -> list[str] | None:
         """The labels that cost less than the truth of the errors, all without one; None where that is at most one, for
@@ -252,7 +257,7 @@ def asked(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
     """The questions that metrics answer, and one for each quantity of metrics of one's own."""
     own = measured.get("own")
     names = [] if own is None else sorted(own["quantity"].unique())
-    more = (Criterion("own", name, "lower", f"A metric of one's own: {name}", name, "") for name in names)
+    more = (Criterion("own", name, "lower", f"Custom metric: {name}", name, "") for name in names)
     return [*QUESTIONS, *more]
 
 

@@ -43,7 +43,7 @@ def rate_of_equal_methods(
     if block is not None:  # of one block's instances the draws are one
         repeats = np.array([repeats[block == name].mean(0) for name in np.unique(block)]).reshape(-1, count)
     if count < 2 or not enough(len(repeats), block is not None):
-        return EqualMethods(np.nan, np.nan, n, count, "Too few repeats or instances to try the test on equal methods.")
+        return EqualMethods(np.nan, np.nan, n, count, "too few repeats or instances.")
     own, rejected, above = repeats.mean(0).var(), 0, 0
     for shuffled in _shuffled(repeats, trials, seed):
         rejected += signed_rank_rejections(shuffled[:, :, 0] - shuffled[:, :, 1]).sum()
@@ -75,11 +75,10 @@ def signed_rank_rejections(differences: np.ndarray, level: float = SURE) -> np.n
 
 
 def _sentence(rate: float, together: float) -> str:
-    tried = (
-        f"Of two draws of one method, which do not differ, the test tells apart {100 * rate:.1f} % (5 % is its level)"
-    )
+    found = f"{100 * rate:.1f} % of tests between two sampling repetitions of one method are significant (level 5 %)"
     if together < TOGETHER:
-        chance = f"p = {together:.3f}; by chance so small in one of {1 / TOGETHER:.0f} such tests"
-        return f"{tried}; but its draws seem to move instances together ({chance}): then its p-values are too small."
-    level = f"p = {together:.3f}; below {TOGETHER:.2g} would, for a page has up to five such tests"
-    return f"{tried}, and its draws do not show that they move instances together ({level})."
+        return (
+            f"{found}. ⚠ The repetitions are correlated between instances (p = {together:.3f}), so the p-values of the "
+            "test are too small."
+        )
+    return f"{found}. The repetitions are not significantly correlated between instances (p = {together:.3f})."

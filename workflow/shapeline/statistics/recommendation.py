@@ -1,7 +1,7 @@
-"""What to take: the cheapest label that is surely within a margin of the best, by comparisons with the best alone.
+"""Recommend the cheapest method that is non-inferior to the best one, by multiple comparisons with the best.
 
-The one rule of the page, the index and the claims. It is honest about a best chosen from the same data: every label is
-held against every one that could be the true best (multiple comparisons with the best: Hsu 1981; 1996, chapter 4).
+The report pages, the index and the claims use this one rule. It accounts for a best method chosen from the same data:
+every method is compared with every one that could be the true best (Hsu 1981; 1996, chapter 4).
 """
 
 import math
@@ -15,23 +15,23 @@ from shapeline.statistics.bounds import LEAST_BLOCKS, LEAST_INSTANCES, Moments, 
 from shapeline.statistics.paired import POWER
 
 MARGIN = 0.05
-SCREEN, FINAL = 0.005, 0.045  # of the 5 %: to leave out what is plainly worse, and for what is left
+SCREEN, FINAL = 0.005, 0.045  # error rates: of the screen for plainly worse methods, and of the comparison of the rest
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to take, and how sure that is.
+    """The recommended method and its evidence.
 
-    outcome: "recommended" (label is within the margin, though another has the better mean or does as well), "best"
-    (every other is shown to be worse), "undecided" (between label, the best mean, and rivals), "alone" (one label) or
-    "too few" (instances for a verdict; label is None). safe: whether label is shown to be within the margin. rivals:
-    labels that more instances may put in its place: cheaper ones, or where it is not safe any. margin, span: in units
-    of the values; span is from the best mean to `ends_at`, the random label or, without one (to_random False), the
-    worst. needed: further instances that would decide, as planned; 0 where nothing is open, inf where none would.
-    exhausted: whether there are no more. absent: labels measured on fewer than half of the instances. bounds: a row a
-    label, the best first: mean, cost, behind (own less best mean, positive is worse), low and high (simultaneous 95 %),
-    status ("within", "open", "worse", "plainly worse"); a label is within where high is below the margin, and worse
-    where low is above 0.
+    outcome: "recommended" (label is non-inferior to the best, though another has the better mean or does as well),
+    "best" (every other is significantly worse), "undecided" (between label, the best mean, and rivals), "alone" (one
+    method) or "too few" (instances; label is None). safe: whether label is non-inferior to the best. rivals: methods
+    that more instances may put in its place: cheaper ones, or any where it is not safe. margin, span: in units of the
+    values; span is the range from the best mean to `ends_at`, random attribution or, without it (to_random False), the
+    worst. needed: additional instances planned to decide; 0 where nothing is open, inf where none would. exhausted:
+    whether no instances are left. absent: methods measured on fewer than half of the instances. bounds: a row per
+    method, the best first: mean, cost, behind (own less best mean, positive is worse), low and high (simultaneous
+    95 % CI), status ("within", "open", "worse", "plainly worse"); a method is "within" where high is below the margin,
+    and "worse" where low is above 0.
     """
 
     outcome: str
@@ -50,10 +50,21 @@ class Recommendation:
     absent: tuple[str, ...]
     bounds: pd.DataFrame
 
+    def decision(self, cost: str = "", among: str = "") -> str:
+        """Return the decision alone, "Recommended: gp_shapley (64 evaluations)", without a full stop.
+
+        cost: of the method, written behind its name. among: which methods were compared, as in "within the budget".
+        """
+        return _decision(self, f" ({cost})" if cost else "", f" {among}" if among else "")
+
+    def reason(self, unit: str = "", among: str = "") -> str:
+        """Return why, and what to do where it is undecided, without a full stop; "" where only one was measured."""
+        return _reason(self, f" {unit}" if unit else "", f" {among}" if among else "")
+
     def sentence(self, unit: str = "", cost: str = "", among: str = "") -> str:
-        """The advice in words, the only ones that a page gives; cost: of the label, written behind it; among: said of
-        the best and of all others where they are not all that were measured."""
-        return _sentence(self, f" {unit}" if unit else "", f" ({cost})" if cost else "", f" {among}" if among else "")
+        """Return the decision and its reason, as every page, table and printed comparison gives them."""
+        reason = self.reason(unit, among)
+        return f"{self.decision(cost, among)}{f': {reason}' if reason else ''}."
 
 
 @dataclass(frozen=True)
@@ -85,23 +96,23 @@ def recommend(
     block: np.ndarray | None = None,
     available: int | None = None,
 ) -> Recommendation:
-    """The cheapest label whose upper 95 % bound of (own - best) lies under the margin.
+    """Return the cheapest method whose upper simultaneous 95 % bound of (own - best) is below the margin.
 
-    values: (instances, labels), repeats averaged, NaN where missing; instances that a label lacks are left out, and a
-    label that lacks more than half.
-    costs: of each label; unknown is infinite.
-    margin: a share of the span from `random` to the best.
-    random: the label that the span ends at; without it, the worst, and then a worse label widens the margin.
+    values: (instances, methods), repeats averaged, NaN where missing; instances that a method lacks are left out, and
+    so is a method that lacks more than half.
+    costs: per method; unknown is infinite.
+    margin: a share of the range between the best method and `random`.
+    random: the method at which the range ends; without it the worst, and then a worse method widens the margin.
     better: "lower" or "higher".
-    block: (instances,) which share their draws: blocks are the units.
-    available: instances that there are.
+    block: (instances,) which share their samples: blocks are the units.
+    available: number of instances of the data.
 
-    Bounds are the ends of two-sided 95 % intervals, simultaneous over comparisons with the best alone: for every label
+    Bounds are the ends of two-sided 95 % intervals, simultaneous over comparisons with the best alone: for every method
     i that could be the best, a quantile at which all (other - i) hold together, so that it does not matter which looks
-    best in the data. The span is not taken for known: with m the share, (1 - m) i + m random - own must be above 0. Of
-    the 5 %, 0.5 leave out labels plainly behind the best mean (Bonferroni, step by step, so that the hopeless do
-    not make the rest stricter) by more than the margin, and 4.5 judge the others: a plainly worse label does not change
-    the advice. What a page says is `sentence()`. Hsu (1981), Edwards & Hsu (1983), METHODS §13.
+    best in the data. The range is estimated too: with m the share, (1 - m) i + m random - own must be above 0. Of the
+    5 % error, 0.5 removes methods that are behind the best mean by more than the margin (Bonferroni, stepwise, so that
+    poor methods do not make the rest stricter), and 4.5 judges the others: a plainly worse method does not change the
+    recommendation. Pages print `sentence()`. Hsu (1981), Edwards & Hsu (1983), METHODS §13.
     """
     table, blocks, absent = _complete(values, block)
     sign = -1 if better == "higher" else 1
@@ -269,51 +280,78 @@ def _further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int,
     return float(max(1, math.ceil((most - have) * size)))
 
 
-def _sentence(advice: Recommendation, unit: str, cost: str, among: str) -> str:
-    """What `Recommendation.sentence` says."""
+def _decision(advice: Recommendation, cost: str, among: str) -> str:
+    """Return the decision of a recommendation, without its reason."""
     if advice.outcome == "alone":
-        return f"{advice.label}{cost} is the only one measured{among}."
+        return f"{advice.label}{cost} is the only method measured{among}"
     if advice.label is None:
-        return f"No advice: {advice.n} instances are too few for a verdict; about {advice.needed:.0f} more would do."
-    worst = "" if advice.to_random else ", the worst, since no random label was measured"
-    margin = (
-        f"{advice.margin:.3g}{unit} ({100 * advice.share:.3g} % of the way from the best to {advice.ends_at}{worst})"
-    )
-    behind = advice.bounds["high"][advice.label]
-    near = f"at most {behind:.3g}{unit} worse than the best{among}" if behind > 0 else f"shown to be the best{among}"
-    if behind > 0 and advice.label == advice.bounds.index[0]:
-        near = f"its mean is the best{among}, and at most {behind:.3g}{unit} behind whichever is truly the best"
+        return "No recommendation"
+    if advice.outcome == "undecided":
+        return f"Undecided between {advice.label}{cost} and {_enumerate(advice.rivals)}"
+    return f"Recommended: {advice.label}{cost}"
+
+
+def _reason(advice: Recommendation, unit: str, among: str) -> str:
+    """Return the reason of a decision, and what to do where it is open; "" for a single method."""
+    if advice.outcome == "alone":
+        return ""
+    if advice.label is None:
+        return f"{advice.n} instances are too few; explain at least {advice.needed:.0f} more"
     if advice.outcome == "best":
         following = advice.bounds.iloc[1]
-        ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit}"
+        level = "simultaneous 95 % CI"
         if following["status"] == "plainly worse":  # by the screen, whose intervals are wider
-            ends += f" at {100 * (1 - SCREEN):.3g} %"
-        return f"Take {advice.label}{cost}: every other{among} is shown to be worse; the next, {ends}."
+            level = f"{100 * (1 - SCREEN):.3g} % CI"
+        ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit} ({level})"
+        return f"every other method{among} is significantly worse; the next is {ends}"
     if advice.outcome == "undecided":
-        safe = f" {advice.label} is safe: {near}." if advice.safe else ""
-        between = f"Undecided between {advice.label}{cost} and {_listed(advice.rivals)}: {_more(advice)}."
-        return f"{between}{safe} The margin is {margin}."
-    told = f"Take {advice.label}{cost}: {near}; the margin is {margin}."
+        near = f"The {_margin(advice, unit)}"
+        if advice.safe:
+            near = f"{advice.label} can be used: {_non_inferior(advice, unit, among)}"
+        return f"{_further_instances(advice)}. {near}"
+    reason = _non_inferior(advice, unit, among)
     if advice.rivals:
         verb = "is" if len(advice.rivals) == 1 else "are"
-        told += f" {_listed(advice.rivals)}, cheaper, {verb} undecided: {_more(advice)}."
-    return told
+        cheaper = f"{_enumerate(advice.rivals)} {verb} cheaper and not significantly different"
+        reason += f". {cheaper}: {_further_instances(advice)}"
+    return reason
 
 
-def _more(advice: Recommendation) -> str:
-    """How many more instances would decide, and whether there are any."""
+def _non_inferior(advice: Recommendation, unit: str, among: str) -> str:
+    """Return how near the chosen method is to the best one."""
+    behind = advice.bounds["high"][advice.label]
+    best = f"the best method{among}"
+    if not behind > 0:
+        return f"no other method{among} is better (upper simultaneous 95 % bound 0{unit}; {_margin(advice, unit)})"
+    ahead = "it has the best mean and is " if advice.label == advice.bounds.index[0] else ""
+    near = f"{ahead}non-inferior to {best}, at most {behind:.3g}{unit} worse"
+    return f"{near} (upper simultaneous 95 % bound; {_margin(advice, unit)})"
+
+
+def _margin(advice: Recommendation, unit: str) -> str:
+    """Return the margin and the range that it is a share of."""
+    end = "random attribution" if advice.to_random else f"{advice.ends_at}, the worst, since random was not measured"
+    return (
+        f"margin {advice.margin:.3g}{unit}, {100 * advice.share:.3g} % of the range between the best method and {end}"
+    )
+
+
+def _further_instances(advice: Recommendation) -> str:
+    """Return how many more instances to explain, or what to do where none are left."""
+    instead = "raise the budget, widen the margin, or choose the cheaper method"
     if advice.exhausted:
-        return f"all {advice.available} instances that there are have been explained"
+        return f"all {advice.available} instances are explained; {instead}"
     if math.isinf(advice.needed):
-        return f"{advice.ends_at} is not behind, so there is no margin to decide by"
+        return f"no method is better than {advice.ends_at}, so there is no margin; raise the budget"
     about = float(f"{advice.needed:.2g}")
-    more = f"about {about:,.0f} more instance{'s' if about != 1 else ''} would decide"
+    more = f"explain about {about:,.0f} more instance{'s' if about != 1 else ''} ({advice.n + about:,.0f} in total)"
     if advice.available is not None and advice.n + advice.needed > advice.available:
-        return f"{more}, and there are only {advice.available - advice.n}"
-    return more
+        return f"{more} to decide; only {advice.available - advice.n} are left, so {instead}"
+    return f"{more} to decide"
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _enumerate(names: tuple[str, ...]) -> str:
+    """Return names as an English list, at most four of them."""
     if len(names) > 4:
         names = (*names[:3], f"{len(names) - 3} others")
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,4 +1,4 @@
-"""Explanations in a notebook: bars and waterfalls of one instance, a summary of many, maps over pictures, words."""
+"""Figures of explanations in a notebook: bars and waterfalls, a summary, maps over images, coloured words."""
 
 import html
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from shapeline.report.numbers import number, spent
 from shapeline.report.styling import WIDTH, styled
 from shapeline.statistics.bounds import student
 
-MOST = 14  # features that have a bar each
-SIDE = 2.3  # inches: of a picture
-STRONGEST = 0.85  # how much of a picture the largest score covers
+MOST = 14  # features with their own bar
+SIDE = 2.3  # inches per image
+STRONGEST = 0.85  # opacity of the largest score
 
 
 @styled
@@ -29,9 +29,9 @@ def bars(
     title: str,
     across: str,
 ) -> Figure:
-    """One instance: a bar a feature, the largest on top, with its 95 % interval; the smaller ones together below.
+    """Return a bar per feature of one instance, the largest on top, with its 95 % interval; the rest summed below.
 
-    scores (d,), half (d,) or None: half-widths; ends: of the value, not drawn here.
+    scores (d,), half (d,) or None: half-widths; ends: base value and value of the input, not drawn here.
     """
     names, scores, half = _largest(names, scores, half)
     drawing, axes = _rows(names, title, across)
@@ -50,12 +50,12 @@ def waterfall(
     title: str,
     across: str,
 ) -> Figure:
-    """One instance: from the value where all is absent, at the bottom, feature by feature to that of the whole input.
+    """Return the waterfall of one instance, from the base value at the bottom to the value of the whole input.
 
-    What the scores of a method that is not efficient do not add up to is the gap between the last bar and its line.
+    For a method that is not efficient, the gap between the last bar and its line is the efficiency gap.
     """
     names, scores, half = _largest(names, scores, half)
-    across = f"{across.replace('score', 'value')}; dashed: {number(ends[0])} all absent, {number(ends[1])} whole input"
+    across = f"{across.replace('score', 'value')}; dashed: base value {number(ends[0])}, whole input {number(ends[1])}"
     drawing, axes = _rows(names, title, across)
     stop = ends[0] + np.cumsum(scores[::-1])[::-1]
     axes.barh(range(len(names)), scores, left=stop - scores, color=_colours(scores), height=0.72)
@@ -72,9 +72,9 @@ def waterfall(
 
 @styled
 def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None, across: str) -> Figure:
-    """Many instances: mean |score| of each feature with its 95 % interval, and beside it a dot an instance.
+    """Return the mean |score| per feature with its 95 % interval, and beside it a dot per instance.
 
-    names: d, the largest first. scores: (n, d). shades: (n, d) in [0, 1], how high a value is, NaN for grey.
+    names: d, the largest first. scores: (n, d). shades: (n, d) in [0, 1], rank of a value in its column, NaN for grey.
     """
     shown = slice(0, MOST)
     names, scores = names[shown], scores[:, shown]
@@ -86,16 +86,16 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
     left.errorbar(
         means, rows, xerr=[means - np.maximum(low, 0.0), high - means], fmt="none", ecolor=INK, elinewidth=1, capsize=2
     )
-    left.set(xlabel=f"mean |{across.partition(' ')[0]}|", title="On average")
+    left.set(xlabel=f"mean |{across.partition(' ')[0]}|", title="Mean over instances")
     left.set_yticks(rows, names)
     left.set_ylim(len(names) - 0.4, -0.6)
     heights = rows + np.stack([_swarm(column) for column in scores.T], axis=1)
     grey = np.full(scores.shape, np.nan) if shades is None else shades[:, shown]
-    colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), _between(np.nan_to_num(grey)))
+    colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), _blend(np.nan_to_num(grey)))
     right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), s=9, linewidths=0)
     right.axvline(0, color=INK, linewidth=0.8)
-    told = f"{NAMES['for']}: a high value of the column, {NAMES['against']}: a low one" if shades is not None else ""
-    right.set(xlabel=f"{across}{'; ' + told if told else ''}", title="A dot an instance")
+    legend = f"; {NAMES['for']}: high feature value, {NAMES['against']}: low" if shades is not None else ""
+    right.set(xlabel=f"{across}{legend}", title="One dot per instance")
     for axes in (left, right):
         axes.tick_params(axis="y", length=0)
     return drawing
@@ -105,10 +105,10 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
 def overlay(
     images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool = False, rest: int = 0
 ) -> Figure:
-    """Pictures, each with its scores over it.
+    """Return images with their scores over them.
 
-    images: (n, channels, height, width); maps: n times (height, width); intervals: whether scores whose interval holds
-    0 were left out; rest: pictures that are not shown.
+    images: (n, channels, height, width); maps: n times (height, width); intervals: whether scores whose interval
+    includes 0 were left out; rest: number of images not shown.
     """
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
@@ -126,30 +126,29 @@ def overlay(
         sign = np.where(values[..., None] > 0, to_rgb(FOR), to_rgb(AGAINST))
         axes.imshow((1 - share) * paper + share * sign, interpolation="nearest")
         axes.set_title(
-            f"{name}\n{f'± {number(limit)}' if largest else 'none is sure'}",
+            f"{name}\n{f'± {number(limit)}' if largest else 'no significant score'}",
             fontsize=8.5,
             fontweight="normal",
             loc="center",
         )
-    told = [signs("the class")]
-    told += ["plain: the 95 % interval holds 0"] * intervals + [f"{rest} more not shown"] * bool(rest)
-    drawing.supxlabel("; ".join(told), fontsize=8.5)
+    legend = [signs("the class")]
+    legend += ["plain: the 95 % interval includes 0"] * intervals + [f"{rest} more not shown"] * bool(rest)
+    drawing.supxlabel("; ".join(legend), fontsize=8.5)
     return drawing
 
 
 def coloured_words(
     texts: Sequence[tuple[str, Sequence[str], np.ndarray, np.ndarray | None, int | None]], rest: int = 0
 ) -> HTML:
-    """Texts as coloured words; what speaks for the class has a line below, what speaks against it one above.
+    """Return texts as coloured words, with a line below words for the class and above words against it.
 
-    texts: title, words, scores (d,) and half-widths (d,) or None of each; a word whose interval holds 0 stays plain.
-    And of a pair of sentences the number of the second one's first word, which begins a line, else None.
-    rest: texts that are not shown.
+    texts: title, words, scores (d,), half-widths (d,) or None, and the position of the second sentence's first word or
+    None; a word whose interval includes 0 stays plain. rest: number of texts not shown.
     """
     parts = [f"<p><b>{html.escape(title)}</b><br>{_words(*rest_of)}</p>" for title, *rest_of in texts]
     known = any(half is not None for *_, half, _ in texts)
-    note = f"{signs('the class')}, with a line below or above. Point at a word for its score."
-    note += " A word whose 95 % interval holds 0 is plain." if known else ""
+    note = f"{signs('the class')}, with a line below or above. Hover over a word for its score."
+    note += " A word whose 95 % interval includes 0 is plain." if known else ""
     note += f" {rest} more not shown." if rest else ""
     return HTML(f"<div style='max-width:60em;line-height:2'>{''.join(parts)}<p><small>{note}</small></p></div>")
 
@@ -163,10 +162,10 @@ def trade_off(
     agreement: np.ndarray,
     across: str,
 ) -> Figure:
-    """Labels by how good they are, with what they cost, the one to take marked; beside it how far they agree.
+    """Return methods by their quality and cost, the recommended one marked, and beside it their agreement.
 
-    costs (labels,): evaluations an instance; values (instances, labels): lower is better, shown as means with 95 %
-    intervals; agreement (labels, labels): rank correlations.
+    costs (methods,): evaluations per instance; values (instances, methods): lower is better, shown as means with 95 %
+    intervals; agreement (methods, methods): rank correlations.
     """
     drawing = Figure(figsize=(WIDTH, 1.6 + 0.34 * max(len(labels), 5)), layout="constrained")
     left, right = drawing.subplots(1, 2, width_ratios=[1.5, 1])
@@ -183,13 +182,13 @@ def trade_off(
         left.errorbar(means[place], row, xerr=ends, capsize=2, elinewidth=1, **look)
     left.set_yticks(range(len(labels)), [f"{labels[place]} ({spent(costs[place])})" for place in order])
     left.set_ylim(len(labels) - 0.4, -0.6)
-    left.set(xlabel=across, title="How good it is (evaluations an instance); the star: to take")
+    left.set(xlabel=across, title="Quality (evaluations per instance); star: recommended")
     right.imshow(agreement, cmap="gray_r", vmin=-0.2, vmax=2.2, interpolation="nearest")
     for (row, column), value in np.ndenumerate(agreement):
         right.text(column, row, number(value, 2, whole=False), ha="center", va="center", fontsize=8)
     right.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
     right.set_yticks(range(len(labels)), labels)
-    right.set(title="Agreement: rank correlation")
+    right.set(title="Agreement (rank correlation)")
     right.grid(False)
     return drawing
 
@@ -199,7 +198,7 @@ def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, se
     spans = []
     for place, (name, score) in enumerate(zip(names, scores, strict=True)):
         within = 0.0 if half is None else float(half[place])
-        told = number(score, whole=False) + (f" ± {number(within, 2, whole=False)}" if within else "")
+        value = number(score, whole=False) + (f" ± {number(within, 2, whole=False)}" if within else "")
         strength = 0.0 if np.isnan(score) or abs(score) <= within else abs(score) / limit
         level = round(LEVELS * strength) * (1 if score > 0 else -1)
         line = (
@@ -207,15 +206,15 @@ def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, se
         )
         look = f"background:{tint(level)};color:{EXACT};{line}" if level else ""
         apart = "<br>" if place == second else ""
-        spans.append(f'{apart}<span style="{look}" title="{told}">{html.escape(name)}</span>')
+        spans.append(f'{apart}<span style="{look}" title="{value}">{html.escape(name)}</span>')
     return " ".join(spans)
 
 
 def _largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
-    """The largest scores first, all others together as the last; of these no interval is known."""
+    """Return the largest scores first and the sum of the others last, whose interval is unknown."""
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")
     top, others = order[:MOST], order[MOST:]
-    picked = [names[place] for place in top] + ([f"{len(others)} others together"] if len(others) else [])
+    picked = [names[place] for place in top] + ([f"sum of {len(others)} other features"] if len(others) else [])
     ends = None if half is None else np.r_[half[top], [np.nan] * bool(len(others))]
     return picked, np.r_[scores[top], [scores[others].sum()] * bool(len(others))], ends
 
@@ -240,13 +239,13 @@ def _colours(scores: np.ndarray) -> np.ndarray:
     return np.where(np.asarray(scores)[:, None] > 0, to_rgb(FOR), to_rgb(AGAINST))
 
 
-def _between(shares: np.ndarray) -> np.ndarray:
-    """Colours (..., 3) from low to high."""
+def _blend(shares: np.ndarray) -> np.ndarray:
+    """Return colours (..., 3) from low to high."""
     return np.array(to_rgb(AGAINST)) * (1 - shares[..., None]) + np.array(to_rgb(FOR)) * shares[..., None]
 
 
 def _means(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means (d,) and the ends of their 95 % intervals over instances."""
+    """Return means (d,) and the ends of their 95 % intervals over instances."""
     mean = np.nanmean(sizes, axis=0)
     there = np.isfinite(sizes).sum(axis=0)
     error = np.nanstd(sizes, axis=0, ddof=1) / np.sqrt(there) if len(sizes) > 1 else np.zeros(len(mean))
@@ -255,7 +254,7 @@ def _means(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _swarm(scores: np.ndarray) -> np.ndarray:
-    """Heights (n,) within ±0.35 at which dots of near scores lie apart, by their places in bins of the range."""
+    """Return heights (n,) within ±0.35 that separate dots of similar scores, by their positions in bins."""
     span = np.nanmax(scores) - np.nanmin(scores)
     bins = (
         np.zeros(len(scores), int)

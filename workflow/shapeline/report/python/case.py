@@ -270,13 +270,13 @@ def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> For
 
 
 def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference, str]:
-    """What stands for an absent feature, and that in words."""
+    """Return the baseline of masked features, and its description."""
     tokens = given.kind == "text"
     if given.reference is not None:
-        return Reference(given.reference), f"the reference given, {_counted(len(given.reference), 'row')}"
+        return Reference(given.reference), f"the given reference, {_counted(len(given.reference), 'row')}"
     if given.kind == "text" and given.take is not None:
         filled = np.full((1, *given.inputs.shape[1:]), ABSENT, np.int32)
-        return Reference(filled), f"the word {reference!r}" if reference else "nothing: the word is deleted"
+        return Reference(filled), f"the word {reference!r}" if reference else "masked words are deleted"
     whole, rows = "the inputs", given.inputs
     if given.owners is not None:
         settings, told = removal(reference, given.card)
@@ -287,18 +287,19 @@ def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference,
     if reference is None and given.background is not None:
         count = min(len(rows), MOST_ROWS)
         reference = {"kind": "background", "rows": count}
-        of = "" if count == len(rows) else f" of {len(rows):,} (drawn by seed {seed})"
-        told = f"{_counted(count, 'row')}{of} of the background"
+        told = _counted(count, "background row")
+        if count < len(rows):
+            told = f"{count} of {len(rows):,} background rows (sampled with seed {seed})"
     elif reference is None and not tokens and len(rows) == 1 and given.kind == "image" and not given.is_series:
-        reference, told = "blur", "the picture, blurred"
+        reference, told = "blur", "the blurred image"
     elif reference is None:
         reference = "pad" if tokens else "mean"
         told = "padding" if tokens else f"the mean of {whole}"
     kind, chosen = references.parse(reference)
     if kind.startswith("mean") and given.background is None and len(rows) == 1:
         raise ShapelineError(
-            "explain: the mean of a single input is the input itself; give background, rows of your data, or a "
-            "reference, one row that stands for what is absent"
+            "explain: the mean of a single input is the input itself; give background (rows of your data) or a "
+            "reference (one baseline row)"
         )
     data = SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card=given.card)
     if isinstance(told, str | dict) and told is not None and told == reference:

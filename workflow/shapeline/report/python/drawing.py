@@ -1,4 +1,4 @@
-"""The figures of an Explanation, by the report's own hand; matplotlib is imported when the first is drawn."""
+"""Figures of an Explanation in the style of the report; matplotlib is imported when the first is drawn."""
 
 import functools
 import html
@@ -11,12 +11,12 @@ from shapeline.errors import ShapelineError, nearest
 from shapeline.report.python import words
 
 KINDS = ("bars", "waterfall", "summary", "overlay", "words", "pairs")
-PICTURES, TEXTS = 8, 20  # that are drawn at once
+MAX_IMAGES, MAX_TEXTS = 8, 20  # in one figure
 
 
-def shown(drawn):
-    """A figure that a notebook shows: IPython knows only those that pyplot made, unless they bring their picture."""
-    if not hasattr(drawn, "data"):  # that of words is HTML
+def add_png(drawn):
+    """Return a figure that a notebook displays: IPython displays only those of pyplot, or with a PNG representation."""
+    if not hasattr(drawn, "data"):  # coloured words are HTML
         drawn._repr_png_ = functools.partial(_png, drawn)
     return drawn
 
@@ -28,7 +28,7 @@ def _png(drawn) -> bytes:
 
 
 def plot(explanation, kind: str | None = None):
-    """As `Explanation.plot` has it."""
+    """Return the figure that `Explanation.plot` describes."""
     from shapeline.report.figures import explanations as figures
 
     kind = _fitting(explanation) if kind is None else kind
@@ -37,11 +37,13 @@ def plot(explanation, kind: str | None = None):
     across = f"score ({words.VALUES.get(explanation.about.value, explanation.about.value)})"
     if kind in ("bars", "waterfall"):
         if len(explanation) != 1:
-            raise ShapelineError(f"plot: {kind} are of one instance; pick it, as e[3].plot('{kind}')")
+            raise ShapelineError(f"plot: '{kind}' shows one instance; select it, as in e[3].plot('{kind}')")
         _, scores, half = explanation.of(0)
         both = (explanation.value_empty[0], explanation.value_full[0])
         draw = figures.bars if kind == "bars" else figures.waterfall
-        return draw(words.labelled(explanation, 0), scores, half, both, words.ends(explanation, 0), across)
+        return draw(
+            words.label_features(explanation, 0), scores, half, both, words.format_title(explanation, 0), across
+        )
     if kind == "summary":
         table = explanation.summary()
         places = [explanation.about.names[0].index(name) for name in table.index]
@@ -55,7 +57,7 @@ def plot(explanation, kind: str | None = None):
 
 
 def page(explanation) -> str:
-    """The explanation as HTML for a notebook: what it is, and its figure."""
+    """Return the explanation as HTML for a notebook: its facts and its figure."""
     from shapeline.report import elements
 
     head = f"<p><b>{html.escape(words.headline(explanation))}</b></p>"
@@ -67,14 +69,13 @@ def page(explanation) -> str:
         return f"<div>{head}<table>{rows}</table></div>"
     drawn = plot(explanation)
     vector = explanation.about.kind != "image"
-    shown = (
-        drawn.data if hasattr(drawn, "data") else elements.figure(drawn, words.told(explanation), vector=vector).data
-    )
-    return f"<div>{head}<table>{rows}</table>{shown}</div>"
+    if not hasattr(drawn, "data"):
+        drawn = elements.figure(drawn, words.format_explanation(explanation), vector=vector)
+    return f"<div>{head}<table>{rows}</table>{drawn.data}</div>"
 
 
 def _fitting(explanation) -> str:
-    """The kind of figure that fits what was explained."""
+    """Return the default kind of figure for the kind of data and the number of instances."""
     kind = explanation.about.kind
     known = bool(explanation.about.features) and explanation.about.features[0] is not None
     if kind == "image" and known and explanation.data is not None:
@@ -84,12 +85,12 @@ def _fitting(explanation) -> str:
     if len(explanation) == 1:
         return "bars"
     if not explanation._shares_names():
-        raise ShapelineError("plot: instances have features of their own; pick one, as e[3].plot()")
+        raise ShapelineError("plot: instances have different features; select one, as in e[3].plot()")
     return "summary"
 
 
 def _shades(explanation, names: list[str]) -> np.ndarray | None:
-    """Where each value lies among those of its column, (n, d) in [0, 1], NaN of what is no number."""
+    """Return the rank of each value in its column, (n, d) in [0, 1], NaN where it is not a number."""
     values = explanation._values()
     if values is None:
         return None
@@ -100,10 +101,10 @@ def _shades(explanation, names: list[str]) -> np.ndarray | None:
 
 
 def _overlay(explanation, figures):
-    """Maps over pictures; a feature whose interval holds 0 is left out."""
+    """Return score maps over images, without features whose interval includes 0."""
     if explanation.about.kind != "image" or explanation.data is None or not all(explanation.about.features):
-        raise ShapelineError("plot: an overlay is of pictures whose features are known; use 'bars' or 'summary'")
-    shown = range(min(len(explanation), PICTURES))
+        raise ShapelineError("plot: 'overlay' needs images with known features; use 'bars' or 'summary'")
+    shown = range(min(len(explanation), MAX_IMAGES))
     maps = []
     for place in shown:
         _, scores, half = explanation.of(place)
@@ -112,11 +113,11 @@ def _overlay(explanation, figures):
         maps.append(np.where(cells < 0, 0.0, surely[cells]))
     names = [f"{explanation.about.instances[place]}: {explanation.target_names[place]}" for place in shown]
     rest = len(explanation) - len(maps)
-    return figures.overlay(_pictures(explanation)[: len(maps)], names, maps, explanation.uncertainty is not None, rest)
+    return figures.overlay(_to_images(explanation)[: len(maps)], names, maps, explanation.uncertainty is not None, rest)
 
 
-def _pictures(explanation) -> np.ndarray:
-    """What was explained as (n, channels, height, width), where the channels may be last or missing."""
+def _to_images(explanation) -> np.ndarray:
+    """Return the explained images as (n, channels, height, width); their channels may be last or missing."""
     data = np.asarray(explanation.data)
     if data.ndim == 3:
         return data[:, None]
@@ -124,12 +125,12 @@ def _pictures(explanation) -> np.ndarray:
 
 
 def _pairs(explanation):
-    """Own parts and pairs of one instance: over a picture, as arcs over words, else as a matrix."""
+    """Return main effects and interactions of one instance: over an image, as arcs over words, else as a matrix."""
     from shapeline.report.figures import pairs as figures
 
-    explanation.interactions()  # which says so where there are none
+    explanation.interactions()  # raises an error where there are none
     if len(explanation) != 1:
-        raise ShapelineError("plot: pairs are of one instance; pick it, as e[3].plot('pairs')")
+        raise ShapelineError("plot: 'pairs' shows one instance; select it, as in e[3].plot('pairs')")
     names, own, _ = explanation.of(0)
     both = explanation.pairs[0, : len(names) * (len(names) - 1) // 2]
     if explanation.pairs_uncertainty is not None:  # as the page does
@@ -138,25 +139,27 @@ def _pairs(explanation):
     unit = words.VALUES.get(about.value, about.value)
     features = about.features[0]
     if about.kind == "image" and explanation.data is not None and features is not None:
-        image = np.asarray(_pictures(explanation), dtype=float)
+        image = np.asarray(_to_images(explanation), dtype=float)
         image = (image - image.min()) / max(float(image.max() - image.min()), 1e-12)
         return figures.network(image, [title], [features.cells[0]], [own], [both])
     if about.kind == "text":
         return figures.arcs(names, own, both, title, unit)
-    return figures.matrix(words.labelled(explanation, 0), own, both, unit)
+    return figures.matrix(words.label_features(explanation, 0), own, both, unit)
 
 
 def _texts(explanation, figures):
-    """Coloured words; those whose interval holds 0 are left plain."""
+    """Return coloured words; words whose interval includes 0 stay plain."""
     if explanation.about.kind != "text":
-        raise ShapelineError("plot: words are of texts; leave the kind out to get what fits")
-    shown = range(min(len(explanation), TEXTS))
-    each = [(words.ends(explanation, place), *explanation.of(place), _second(explanation, place)) for place in shown]
+        raise ShapelineError("plot: 'words' needs texts; leave out the kind to get the default figure")
+    shown = range(min(len(explanation), MAX_TEXTS))
+    each = [
+        (words.format_title(explanation, place), *explanation.of(place), _second(explanation, place)) for place in shown
+    ]
     return figures.coloured_words(each, len(explanation) - len(each))
 
 
 def _second(explanation, place: int) -> int | None:
-    """The first word behind special tokens that stand between words, as they do in a pair of sentences."""
+    """Return the first word after special tokens between words, as in a pair of sentences."""
     features = explanation.about.features[place] if explanation.about.features else None
     if features is None:
         return None
@@ -166,23 +169,23 @@ def _second(explanation, place: int) -> int | None:
 
 
 def comparison(found):
-    """As `Comparison.plot` has it."""
+    """Return the figure of `Comparison.plot`."""
     from shapeline.report.figures import explanations as figures
 
     if found.by is None:
-        raise ShapelineError("plot: nothing could be measured, so there is nothing to draw; see what the notes say")
+        raise ShapelineError("plot: no metric could be computed; see `notes` for the reasons")
     labels = [label for label in found.table.index if label in found.values]
     costs = found.table["evaluations"][labels].to_numpy()
     likeness = found.agreement.loc[labels, labels].to_numpy()
-    across = f"{found.by} ({'nats, ' if found.by == 'masking' else ''}lower is better)"
+    across = f"{found.criterion} ({'nats, ' if found.by == 'masking' else ''}lower is better)"
     return figures.trade_off(costs, found.values[labels].to_numpy(), labels, found.recommended, likeness, across)
 
 
 def comparison_page(found) -> str:
-    """A comparison as HTML for a notebook: the table, the advice, and the figure."""
+    """Return a comparison as HTML for a notebook: the table, the recommendation and the figure."""
     from shapeline.report import elements
 
-    said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in found.told())
-    drawn = "" if found.by is None else elements.figure(comparison(found), "cost and quality of each method").data
-    table = found.table.to_html(float_format="{:.4g}".format, na_rep="–")
-    return f"<div>{table}{said}{drawn}</div>"
+    sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in found.list_findings())
+    drawn = "" if found.by is None else elements.figure(comparison(found), "quality and cost of each method").data
+    table = found.titled_table.to_html(float_format="{:.4g}".format, na_rep="–")
+    return f"<div>{table}{sentences}{drawn}</div>"

@@ -15,7 +15,7 @@ from shapeline.report.python.texts import check_words
 log = logging.getLogger(__name__)
 PIPELINE = ("model", "tokenizer", "task")  # what a pipeline of transformers has
 WHERE = "explain: tokenizer"
-TOLD = {"delete": "nothing: the word is deleted", "pad": "padding, which is not attended to"}
+TOLD = {"delete": "masked words are deleted", "pad": "padding outside the attention mask"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""An Explanation in words: one screen of text."""
+"""Text of an Explanation: one screen."""
 
 from collections import Counter
 
@@ -6,22 +6,22 @@ import numpy as np
 
 from shapeline.methods.registry import METHODS
 
-MOST = 12  # features or instances that are named
-TOP = 4  # features of each of several instances that have their own
-WIDE = 24  # letters of a feature's value
-GAME, ONE = "game", "value"  # the value that is a set function's, and the name of its only output
+MOST = 12  # features or instances listed
+TOP = 4  # features per instance where instances have different features
+WIDE = 24  # characters of a feature's value
+GAME, ONE = "game", "value"  # the value of a set function, and the name of its only output
 VALUES = {
     "log_probability": "log-probability",
     "expected_log_probability": "expected log-probability",
     "log_odds": "log-odds",
-    "margin": "log-odds, averaged over the reference rows",
+    "margin": "log-odds, averaged over the background rows",
     "prediction": "the model's prediction",
     GAME: "value of the coalition",
 }
 
 
-def told(explanation) -> str:
-    """What it is of, what it cost, and the largest scores."""
+def format_explanation(explanation) -> str:
+    """Return the method, the value, the baseline, the cost and the largest scores as text."""
     n = len(explanation)
     lines = [headline(explanation), *(f"  {name:<10}{text}" for name, text in facts(explanation).items())]
     if n == 1:
@@ -40,15 +40,19 @@ def told(explanation) -> str:
 
 
 def headline(explanation) -> str:
-    """Of how many instances and features, and by which method."""
-    n = len(explanation)
+    """Return the method and the numbers of instances and features."""
     sizes = {len(names) for names in explanation.about.names}
     each = f"{next(iter(sizes))}" if len(sizes) == 1 else f"{min(sizes, default=0)} to {max(sizes, default=0)}"
     kinds = {features.kind for features in explanation.about.features if features is not None}
     kind = next(iter(kinds)).replace("_", " ") if len(kinds) == 1 else "feature"
     plural = "" if each == "1" else "es" if kind.endswith("ch") else "s"
+    return f"Explanation by {name_of(explanation)} of {_count_rows(explanation)}, {each} {kind}{plural}"
+
+
+def _count_rows(explanation) -> str:
+    """Return the number of instances, or of outputs of a game, with its noun."""
     noun = "output" if explanation.about.value == GAME else "instance"
-    return f"Explanation by {name_of(explanation)} of {n:,} {noun}{'' if n == 1 else 's'}, {each} {kind}{plural}"
+    return f"{len(explanation):,} {noun}{'' if len(explanation) == 1 else 's'}"
 
 
 def name_of(explanation) -> str:
@@ -56,41 +60,41 @@ def name_of(explanation) -> str:
 
 
 def facts(explanation) -> dict[str, str]:
-    """What was explained, what stood for absent features, what it cost, and what failed."""
+    """Return the explained value, the baseline, the cost, failures and warnings, by name."""
     about, cost = explanation.about, explanation.cost
     of = sorted(set(explanation.target_names))
     listed = f"{', '.join(of[:3])}{', ...' if len(of) > 3 else ''}"
-    targets = f" of {listed}" if len(of) == 1 else f" of the class explained: {listed}"
+    targets = f" of {listed}" if len(of) == 1 else f" of the explained class: {listed}"
     if about.value == GAME:
         targets = f": {listed}"
     targets = "" if about.value == "prediction" or about.classes == (ONE,) else targets
-    each = "" if about.value == GAME else " an instance"
-    asked = f", each of {about.rows} rows" if about.rows > 1 and cost["evaluations"] else ""
-    said = {
+    each = "" if about.value == GAME else " per instance"
+    averaged = f", each averaged over {about.rows} background rows" if about.rows > 1 and cost["evaluations"] else ""
+    texts = {
         "value": f"{VALUES.get(about.value, about.value)}{targets}",
-        "absent": about.reference,
-        "cost": f"{cost['evaluations']:,.6g} evaluations{each}{asked}; {cost['seconds']:.2g} s together",
+        "baseline": about.reference,
+        "cost": f"{cost['evaluations']:,.6g} evaluations{each}{averaged}; {cost['seconds']:.2g} s in total",
     }
     failed = [
         error or status for error, status in zip(explanation.error, explanation.status, strict=True) if status != "ok"
     ]
     if failed:
-        said["failed"] = f"{len(failed)} of {len(explanation)}: {failed[0]}"
-    if flags := flagged(explanation):
-        said["warning"] = "; ".join(flags)
+        texts["failed"] = f"{len(failed)} of {_count_rows(explanation)}: {failed[0]}"
+    if flags := list_warnings(explanation):
+        texts["warning"] = "; ".join(flags)
     if METHODS.get(name_of(explanation)) is not None and METHODS[name_of(explanation)].unsigned:
-        said["sign"] = "none: scores are sizes"
-    return {name: text for name, text in said.items() if text}
+        texts["sign"] = "none: scores are magnitudes"
+    return {name: text for name, text in texts.items() if text}
 
 
-def flagged(explanation) -> list[str]:
-    """What a method flags of its explanations, and of how many."""
+def list_warnings(explanation) -> list[str]:
+    """Return each warning of the method with its number of instances."""
     counts = Counter(flag for flag in explanation.flag if flag)
-    return [f"{count} of {len(explanation)}: {flag}" for flag, count in counts.items()]
+    return [f"{count} of {_count_rows(explanation)}: {flag}" for flag, count in counts.items()]
 
 
-def labelled(explanation, place: int) -> list[str]:
-    """The features of an instance by name, with the value of a column."""
+def label_features(explanation, place: int) -> list[str]:
+    """Return the feature names of an instance, with their values where features are columns."""
     values, names = explanation._values(), explanation.about.names[place]
     if values is None:
         return list(names)
@@ -104,19 +108,21 @@ def _short_value(value: object) -> str:
     return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
 
 
-def ends(explanation, place: int) -> str:
-    """The values of the model on the whole input, and where all is absent."""
+def format_title(explanation, place: int) -> str:
+    """Return the name of an instance, its target, the value of the whole input and the base value."""
     full, empty = explanation.value_full[place], explanation.value_empty[place]
-    absent = "of no players" if explanation.about.value == GAME else "where all is absent"
-    return f"{explanation.target_names[place]}: {full:.4g}, and {empty:.4g} {absent}"
+    target = explanation.target_names[place]
+    if explanation.about.value == GAME:
+        return f"{target} {full:.4g}, base value {empty:.4g} (no players)"
+    return f"instance {explanation.about.instances[place]}: {target} {full:.4g}, base value {empty:.4g}"
 
 
 def _one(explanation) -> list[str]:
     _, scores, half = explanation.of(0)
-    names = labelled(explanation, 0)
+    names = label_features(explanation, 0)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MOST]
     wide = max((len(names[place]) for place in order), default=0)
-    lines = [f"  {ends(explanation, 0)}"]
+    lines = [f"  {format_title(explanation, 0)}"]
     for place in order:
         within = "" if half is None or np.isnan(half[place]) else f" ± {half[place]:.2g}"
         lines.append(f"  {names[place]:<{wide}}  {scores[place]:>+10.4g}{within}")
@@ -127,8 +133,8 @@ def _short(explanation, place: int) -> str:
     names, scores, _ = explanation.of(place)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:TOP]
     top = ", ".join(f"{names[one]} {scores[one]:+.2g}" for one in order)
-    return f"  {explanation.about.instances[place]}  {ends(explanation, place)}; {top}"
+    return f"  {format_title(explanation, place)}; {top}"
 
 
 def _more(count: int, noun: str) -> list[str]:
-    return [f"  and {count:,} {noun}{'' if count == 1 else 's'} more"] if count > 0 else []
+    return [f"  and {count:,} more {noun}{'' if count == 1 else 's'}"] if count > 0 else []

@@ -1,4 +1,4 @@
-"""What to take, and the tests behind it."""
+"""The recommended methods and their evidence."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ import pandas as pd
 
 from shapeline.errors import NO_RULE
 from shapeline.report import styling
-from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
 from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
@@ -32,83 +32,76 @@ from shapeline.statistics import paired, ranking
 from shapeline.statistics.equal_methods import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
 
-SAME, SECONDS = "the same.", "by seconds"
+SAME, SECONDS = "The same method", "with time as the cost"
 
 
 def answers(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str]]:
-    """For the top of the page, a question each: what to take within the budget, at what cost and margin; what else."""
+    """Return the recommendation per criterion for the top of the page: decision and cost, then reason and remarks."""
     if chance := near_chance(results):
-        return [("⚠ No advice: the model is not shown to be better than chance.", chance)]
+        return [("⚠ No recommendation: the model is not significantly better than chance.", chance)]
     return [_answer(answer, results) for answer in evidence]
 
 
 def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     subject, what = answer.question.title.split(": ")
-    said = advices(answer, results)
     within = answer.within(results)
     taken = within or answer.last
     if taken is None:
-        return f"{subject}: no method keeps to the budget.", ""
-    (scope, told), *others = said.items()
-    taking, why = _in_two(told)
-    short = f"{subject}, {scope}: {taking}" if scope != ANY else f"{subject}: {taking}"
+        return f"{subject}: no method fits the budget.", ""
+    (scope, (decision, why)), *others = advices(answer, results).items()
+    short = f"{subject}, {scope}. {decision}." if scope != ANY else f"{subject}. {decision}."
     if within is None:
-        short = f"{subject}: no method keeps to the budget. {_capital(scope)}: {taking}"
+        short = f"{subject}: no method fits the budget. {_capital(scope)}: {_shorten(decision)}."
     last = answer.beyond(results) if within else None
     stays = last is None or (last.label == taken.label and "undecided" not in (last.outcome, taken.outcome))
     mean = f"{_capital(what)} of {taken.label}: {_mean(answer, taken.label, results)}"
-    more = [why] if why else []
+    more = [f"{_capital(why)}."] if why else []
     more += [f"{mean}, {answer.question.better} is better."] if taken.label else []
     if taken.label in results.labels and results.labels[taken.label].get("is_control"):
         sure = taken.outcome != "undecided" and stays
-        earned = ": on this question no dearer method earns its cost" if sure else ""
-        more.append(f"{taken.label} is a control{earned}.")
-    more += [flagged] if (flagged := _flagged(results, taken.label)) else []
-    more += [exact] if (exact := _truth_is_quicker(answer, taken.label)) else []
+        worth = "; no more expensive method is better by this criterion" if sure else ""
+        more.append(f"{taken.label} is a control{worth}.")
+    more += [warning] if (warning := _warn(results, taken.label)) else []
+    more += [exact] if (exact := _recommend_exact(answer, taken.label)) else []
     more += [judged] if (judged := robustness.reference_change(answer, results)) else []
-    again = answer.limit if stays else None  # the section says it in full
-    quicker = f", {answer.quicker}" if answer.quicker else ""
+    again = answer.limit if stays else None  # the section below has the sentence
+    quicker = f", among methods {answer.quicker}" if answer.quicker else ""
     more += [
-        f"{_capital(scope)}{quicker if scope == SECONDS else ''}: {_in_two(told)[0]}"
-        for scope, told in others
-        if told != SAME and scope != again
+        f"{_capital(scope)}{quicker if scope == SECONDS else ''}: {_shorten(decision)}."
+        for scope, (decision, _) in others
+        if decision != SAME and scope != again
     ]
     return short, " ".join(more)
 
 
-def _flagged(results: Results, label: str | None) -> str:
-    """What the method itself flags of its explanations, and what failed; "" where nothing is."""
+def _warn(results: Results, label: str | None) -> str:
+    """Return the warnings and failures of a method; "" where there are none."""
     frame = results.scores.get(label)
-    told = pd.concat(flagged_and_failed(frame)) if frame is not None else ()
-    if not len(told):
+    warnings = pd.concat(flagged_and_failed(frame)) if frame is not None else ()
+    if not len(warnings):
         return ""
-    counts = listed(told.sort_values(ascending=False, kind="stable"), first=False)
-    return f"⚠ {label}: of {counted(len(frame), 'explanation')} {counts} (see the health table)."
+    counts = listed(warnings.sort_values(ascending=False, kind="stable"), first=False)
+    return f"⚠ {label}: {counts} of {counted(len(frame), 'explanation')} (see Diagnostics)."
 
 
-def _truth_is_quicker(answer: Evidence, taken: str | None) -> str:
-    """That the truth itself, without an error, takes less time than what is advised; "" where it does not."""
+def _recommend_exact(answer: Evidence, taken: str | None) -> str:
+    """Return that the exact values take less time than the recommended method; "" where they do not."""
     own, other = (answer.seconds.get(label, np.nan) for label in (answer.truth, taken))
     if answer.truth in (None, taken) or not own < other:
         return ""
-    return f"{_capital(answer.truth)} has no error and is quicker here: {_cost(answer, answer.truth)} an instance."
+    return f"The exact values of {answer.truth} take less time: {_cost(answer, answer.truth)} per instance."
 
 
-def _in_two(told: str) -> tuple[str, str]:
-    """An advice as what to take, and why; the second is "" where it has no reason."""
-    taking, _, why = told.partition(": ")
-    return (f"{taking}.", _capital(why)) if why else (told, "")
-
-
-def advices(answer: Evidence, results: Results) -> dict[str, str]:
-    """What to take within the budget, whatever it costs, and by seconds: where that holds, and the sentence."""
+def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
+    """Return decision and reason within the budget, at any cost, and with time as the cost, by scope."""
     within, last, quick = answer.within(results), answer.beyond(results), answer.by_seconds
     limited = results.settings.get("budget") is not None
-    said = {}
+    parts = {}
     if within is not None:
-        said["within the budget" if limited else ANY] = _told(answer, within, "of these" if limited else "")
+        scope = "within the budget" if limited else ANY
+        parts[scope] = _parts(answer, within, scope if limited else "")
     if last is not None:
-        said[answer.limit] = _told(answer, last, "" if answer.limit == ANY else "of these")
+        parts[answer.limit] = _parts(answer, last, "" if answer.limit == ANY else "at this cost")
     chosen = within or last
     if chosen is not None and answer.truth != chosen.label:
         same = (
@@ -116,28 +109,27 @@ def advices(answer: Evidence, results: Results) -> dict[str, str]:
             and not answer.quicker
             and all(getattr(quick, name) == getattr(answer.last, name) for name in ("label", "outcome", "rivals"))
         )
-        said[SECONDS] = SAME if same else _told(answer, quick, answer.quicker, seconds=True)
-    return said
+        parts[SECONDS] = (SAME, "") if same else _parts(answer, quick, answer.quicker, seconds=True)
+    return parts
 
 
-def _told(answer: Evidence, advice: Recommendation, among: str = "", seconds: bool = False) -> str:
-    """The advice, in the one sentence that it has, with what its label costs; it follows a colon."""
-    cost = "" if advice.label is None else f"{_cost(answer, advice.label, seconds)} an instance"
-    told = advice.sentence(answer.unit, cost, among)
-    return told if told.startswith(str(advice.label)) else told[0].lower() + told[1:]
+def _parts(answer: Evidence, advice: Recommendation, among: str = "", seconds: bool = False) -> tuple[str, str]:
+    """Return decision and reason of a recommendation, with the cost per instance."""
+    cost = "" if advice.label is None else f"{_cost(answer, advice.label, seconds)} per instance"
+    return advice.decision(cost, among), advice.reason(answer.unit, among)
 
 
 def _cost(answer: Evidence, label: str, seconds: bool = False) -> str:
-    asked = counted(answer.evaluations.get(label, np.nan), "evaluation")
+    text = counted(answer.evaluations.get(label, np.nan), "evaluation")
     if label in answer.gradients:
-        asked += " for its gradients"
+        text += " (gradients)"
     took = answer.seconds.get(label, np.nan)
     time = f"{number(1000 * took)} ms" if np.isfinite(took) else "–"
-    return time if seconds else f"{asked}, {time}" if np.isfinite(took) else asked
+    return time if seconds else f"{text}, {time}" if np.isfinite(took) else text
 
 
 def _mean(answer: Evidence, label: str | None, results: Results) -> str:
-    """The mean of a label with its interval and unit."""
+    """Return the mean of a method with its interval and unit."""
     frame = results.metrics.get(answer.question.metric)
     if answer.question.metric == "error" and frame is not None:
         frame = pd.concat([frame, at_budgets(frame)])
@@ -152,17 +144,24 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def _shorten(decision: str) -> str:
+    """Return a decision after its scope and a colon: the method alone where one is recommended."""
+    return decision.removeprefix("Recommended: ").replace("Undecided", "undecided").replace("No ", "no ", 1)
+
+
 def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
-    """For every question: the recommendation, every method against the best, what to take at each cost, average ranks;
-    nothing where no metric ranks methods on enough instances, and no advice on a model near chance."""
+    """Return recommendation, comparison with the best, recommended method by budget and average ranks per criterion.
+
+    None where no metric ranks methods on enough instances; no recommendation for a model near chance.
+    """
     if not evidence:
         return None
     if chance := near_chance(results):
         return together(
-            heading("Which method to trust", 2),
-            note(f"⚠ No advice: the model is not shown to be better than chance. {chance} What would it explain?"),
+            heading("Recommendation", 2),
+            note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}"),
         )
-    parts = [heading("Which method to trust", 2), note(_rule(evidence))]
+    parts = [heading("Recommendation", 2), _describe_rule(evidence)]
     for answer in evidence:
         drawn = styling.styles_of(results)
         parts += [heading(answer.question.title), recommendation(answer, results), absence(answer, results)]
@@ -172,23 +171,31 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     return together(*parts)
 
 
-def _rule(evidence: Sequence[Evidence]) -> str:
-    """How the page decides, in words."""
-    told = (
-        "The cheapest method is taken that is shown to be nearly as good as the best: the upper end of the interval of "
-        f"(own − best) lies below a margin, {share(evidence[0].margin)} of the way from the best to random scores. The "
-        "intervals hold together at 95 % for all comparisons with the best. Every instance has draws of its own, so "
-        "they count too. Where the instances do not suffice the page says undecided, and about how many more would do. "
-        "Each metric answers its own question only."
+def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
+    """Return the rule of the recommendation: one sentence, and the details behind a fold."""
+    details = (
+        "A method is non-inferior where the upper simultaneous 95 % bound of (own − best) is below the margin. The "
+        "intervals are simultaneous over all comparisons with the best. They include the sampling of coalitions, which "
+        "is independent per instance. Where the instances do not suffice, the verdict is undecided, with the number of "
+        "additional instances needed. Each metric has its own recommendation."
     )
-    weighed = f" A gradient is weighed as {number(PASSES)} evaluations, one forward and two of work backward."
-    return told + weighed * any(answer.gradients for answer in evidence)
+    if any(answer.gradients for answer in evidence):
+        details += (
+            f" A gradient counts as {number(PASSES)} evaluations: one forward pass, and two for the backward pass."
+        )
+    return together(
+        note(
+            "The recommended method is the cheapest that is non-inferior to the best, by a margin of "
+            f"{share(evidence[0].margin)} of the range between the best method and random attribution."
+        ),
+        folded(FOLD, note(details)),
+    )
 
 
 def costs_and_ranks(answer: Evidence, results: Results, shown: Mapping[str, str] = MappingProxyType({})) -> HTML:
-    """The answer to a question as two figures: means against costs, and average ranks.
+    """Return two figures of a criterion: means against costs, and average ranks.
 
-    shown: figures that a page has already, by their description (`rendering.figures_of`); they are not drawn again.
+    shown: figures that a page already has, by their description (`rendering.figures_of`); they are not drawn again.
     """
     named = f"{results.experiment}, {answer.question.short}:"
     drawn = {
@@ -204,9 +211,8 @@ def _costs(answer: Evidence, results: Results, alt: str) -> HTML | None:
         cost_plane(answer, means, styling.styles_of(results), mean_seconds(results)),
         alt,
         f"{answer.question.title}. Means with 95 % intervals against their cost; "
-        f"{'lower' if answer.question.better == 'lower' else 'upper'} left is better. The line joins the methods "
-        "that no cheaper one beats. A gradient counts as three evaluations. Seconds are of the machine that ran, "
-        "means over instances.",
+        f"{'lower' if answer.question.better == 'lower' else 'upper'} left is better. The line joins the methods that "
+        "no cheaper method beats. A gradient counts as three evaluations. Seconds are means over instances.",
         numbers=costs.by_cost(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
     )
 
@@ -215,15 +221,15 @@ def _ranks(answer: Evidence, results: Results, alt: str) -> HTML | None:
     return figure(
         rank_diagram(answer, styling.styles_of(results)),
         alt,
-        f"Average rank over {number(len(answer.values))} instances, 1 the best. A bar joins methods whose ranks "
+        f"Average rank over {number(len(answer.values))} instances, 1 is best. A bar joins methods whose ranks "
         "differ by less than Nemenyi's critical difference at 5 %, which is stricter than the pairwise tests.",
         numbers=average_ranks(answer),
     )
 
 
 def over_questions(evidence: Sequence[Evidence]) -> HTML | None:
-    """How each question ranks the methods by their means, and Kendall's W of these rankings; nothing where fewer than
-    two questions rank the same three methods."""
+    """Return the ranks of the methods per criterion and Kendall's W; None where fewer than two criteria rank the same
+    three methods."""
     common = (
         [label for label in evidence[0].values if all(label in answer.values for answer in evidence)]
         if evidence
@@ -238,27 +244,27 @@ def over_questions(evidence: Sequence[Evidence]) -> HTML | None:
     ranks = ranks.loc[ranks.mean(axis=1).sort_values(kind="stable").index]
     shown = pd.DataFrame(
         {
-            "label": label,
+            "method": label,
             **{name: f"{rank} ({number(means.loc[label, name], whole=False)})" for name, rank in row.items()},
         }
         for label, row in ranks.iterrows()
     )
     left = sorted({label for answer in evidence for label in answer.values} - set(common))
     return together(
-        heading("Do the questions agree?"),
-        table(shown, "Rank by the mean (the mean), a column a question"),
+        heading("Agreement of the criteria"),
+        table(shown, "Rank by the mean (mean), per criterion"),
         note(
-            f"Kendall's W {agreement:.2f} over {number(len(common))} methods and {number(len(evidence))} questions: 1 "
-            f"where all rank the methods alike, {1 / len(evidence):.2f} on average where they have nothing in common. "
-            "Ranks of means: neighbours whose intervals overlap may change places by chance."
-            + (f" Not every question ranks {enumerated(left)}." if left else "")
+            f"Kendall's W {agreement:.2f} over {number(len(common))} methods and {number(len(evidence))} criteria: 1 "
+            f"for identical rankings, {1 / len(evidence):.2f} on average for independent ones. "
+            "Methods with overlapping intervals may change ranks by chance."
+            + (f" Not ranked by all criteria: {enumerated(left)}." if left else "")
         ),
     )
 
 
 def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML:
-    """The recommendation of every experiment to every question it asked, by the rule of its page; a note where none
-    was asked. evidence: of each experiment, by its name."""
+    """Return the recommendation of every experiment per criterion, by the rule of its page; a note where there is none.
+    evidence: by the name of the experiment."""
     rows = []
     for result in results:
         chance = near_chance(result)
@@ -267,28 +273,26 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
             rows.append(
                 {
                     "experiment": f"{result.experiment}, n = {number(len(answer.values))}",
-                    "question": answer.question.short,
+                    "criterion": answer.question.short,
                     "within the budget": "⚠ model near chance" if chance else _short(answer, within),
                     "at any cost": "–" if chance else _short(answer, answer.last),
-                    "by seconds": "–" if chance else _short(answer, answer.by_seconds, seconds=True),
+                    SECONDS: "–" if chance else _short(answer, answer.by_seconds, seconds=True),
                 }
             )
     if not rows:
-        return note("No experiment measured what would rank its methods on six instances or more.")
-    wrapped = ["question", "within the budget", "at any cost", "by seconds"]
+        return note("No experiment has a metric that ranks its methods on at least six instances.")
+    wrapped = ["criterion", "within the budget", "at any cost", SECONDS]
     return together(
         table(pd.DataFrame(rows), text=wrapped),
         note(
-            "What to take: the cheapest method that is shown to be within a margin of the best, by comparisons with "
-            "the best that hold together at 95 %; undecided where the instances do not suffice. Within the "
-            "experiment's budget, at any cost (of errors, below that of the values that they are measured against), "
-            "and with seconds as the cost. Controls take part."
+            "Recommended: the cheapest method that is non-inferior to the best (simultaneous 95 % CI); undecided: the "
+            "instances do not suffice. Errors are compared below the cost of the exact values. Controls are included."
         ),
     )
 
 
 def _short(answer: Evidence, advice: Recommendation | None, seconds: bool = False) -> str:
-    """The advice in a table's cell."""
+    """Return a recommendation for a table cell."""
     if advice is None or advice.label is None:
         return "–" if advice is None else "too few instances"
     taken = f"{advice.label}, {_cost(answer, advice.label, seconds)}"
@@ -296,68 +300,72 @@ def _short(answer: Evidence, advice: Recommendation | None, seconds: bool = Fals
         return taken
     few = len(advice.rivals) <= 3
     between = enumerated([advice.label, *(advice.rivals if few else [f"{len(advice.rivals)} others"])])
-    return f"undecided: {between}; {'safe' if advice.safe else 'best mean'}: {taken}"
+    return f"undecided: {between}; {'non-inferior' if advice.safe else 'best mean'}: {taken}"
 
 
 def recommendation(answer: Evidence, results: Results) -> HTML:
-    """What to take within the budget, whatever it costs, and by seconds, in a sentence each."""
-    said = advices(answer, results).items()
-    lines = [f"<p><b>{html.escape(_capital(scope))}</b>: {html.escape(told)}</p>" for scope, told in said]
+    """Return the recommendation within the budget, at any cost, and with time as the cost, a sentence each."""
+    lines = []
+    for scope, (decision, why) in advices(answer, results).items():
+        sentence = f"{decision}{f': {why}' if why else ''}."
+        lines.append(f"<p><b>{html.escape(_capital(scope))}.</b> {html.escape(sentence)}</p>")
     return HTML("".join(lines))
 
 
 def absence(answer: Evidence, results: Results) -> HTML | None:
-    """Which labels and instances the comparison leaves out, and why."""
-    told = []
+    """Return which methods and instances the comparison leaves out, and why."""
+    sentences = []
     if answer.absent:
         verb = "is" if len(answer.absent) == 1 else "are"
-        told.append(
-            f"Left out: {enumerated(list(answer.absent))} {verb} measured on fewer than half of the instances, too few "
-            "to decide what the others are compared on."
+        sentences.append(
+            f"{enumerated(list(answer.absent))} {verb} not compared: measured on fewer than half of the instances."
         )
     if incomplete := sorted(answer.incomplete & set(answer.values)):
-        told.append(f"Never recommended: {enumerated(incomplete)}, {NO_RULE}, so the scores do not add up.")
+        sentences.append(f"Never recommended: {enumerated(incomplete)}, {NO_RULE}, so the scores do not add up.")
     every = results.measured[answer.question.metric]["instance"].nunique()
     if len(answer.values) < every:
-        told.append(
-            f"Compared on the {number(len(answer.values))} of {number(every)} instances on which every label has a "
-            "value; the mean at the top of the page is over all that its label has."
+        sentences.append(
+            f"The comparison uses the {number(len(answer.values))} of {number(every)} instances on which every method "
+            "has a value; the mean at the top of the page uses all instances of its method."
         )
-    return note(" ".join(told)) if told else None
+    return note(" ".join(sentences)) if sentences else None
 
 
 OUTCOMES = {
-    "alone": "the only one",
-    "best": "shown best",
-    "recommended": "within the margin",
+    "alone": "only method",
+    "best": "significantly better than all others",
+    "recommended": "non-inferior",
     "undecided": "undecided",
     "too few": "too few instances",
 }
 
 
 def choices_table(answer: Evidence) -> HTML | None:
-    """The choices for reading; nothing where random scores are best at every cost."""
+    """Return the recommended method by budget; None where random scores are best at every cost."""
     shown = pd.DataFrame(
         {
             "evaluations at most": spent(most),
-            "how sure": OUTCOMES[advice.outcome],
-            "take": advice.label or "–",
+            "recommended": advice.label or "–",
+            "evidence": OUTCOMES[advice.outcome],
             "best mean": advice.bounds.index[0],
-            f"its mean{f' ({answer.unit})' if answer.unit else ''}": number(advice.bounds["mean"].iloc[0], whole=False),
+            f"mean of the best{f' ({answer.unit})' if answer.unit else ''}": number(
+                advice.bounds["mean"].iloc[0], whole=False
+            ),
             f"margin{f' ({answer.unit})' if answer.unit else ''}": number(advice.margin, whole=False),
-            "undecided with": enumerated(list(advice.rivals)) if advice.rivals else "–",
-            "more instances needed": number(float(f"{advice.needed:.2g}")) if advice.rivals else "–",
+            "not distinguishable from": enumerated(list(advice.rivals)) if advice.rivals else "–",
+            "additional instances needed": number(float(f"{advice.needed:.2g}")) if advice.rivals else "–",
         }
         for most, advice in answer.choices
-        if advice.outcome != "alone" or advice.label != answer.random  # what costs nothing and says nothing
+        if advice.outcome != "alone" or advice.label != answer.random  # random attribution at no cost informs nobody
     )
     if shown.empty:
         return None
-    return table(shown, "What to take for what it costs", text=["how sure", "take", "best mean", "undecided with"])
+    text = ["evidence", "recommended", "best mean", "not distinguishable from"]
+    return table(shown, "Recommended method by budget", text=text)
 
 
 def against_best(answer: Evidence, results: Results) -> HTML:
-    """Every label against the best: the bounds that the advice rests on, and the pairs' test."""
+    """Return the simultaneous bounds of every method against the best, and the pairwise tests."""
     advice, unit = answer.last or answer.advice(), f" ({answer.unit})" if answer.unit else ""
     best = advice.bounds.index[0]
     labels = [label for label in advice.bounds.index if label in answer.candidates]
@@ -368,36 +376,36 @@ def against_best(answer: Evidence, results: Results) -> HTML:
         test = tests.loc[label] if label in tests.index else {}
         rows.append(
             {
-                "label": label,
-                f"behind the best mean{unit}": number(row["behind"], whole=False),
-                "interval, all together": ends(row["low"], row["high"]),
-                "within the margin": within(row["status"]),
+                "method": label,
+                f"difference from best{unit}": number(row["behind"], whole=False),
+                "simultaneous 95 % CI": ends(row["low"], row["high"]),
+                "non-inferior": within(row["status"]),
                 "p (Holm)": probability(test.get("p_holm", np.nan)),
-                "best is ahead on": share(test["wins"]) if len(test) else "–",
+                "win rate of best": share(test["wins"]) if len(test) else "–",
             }
         )
     rates = equal_methods_note(answer, results)
     return together(
-        table(pd.DataFrame(rows), f"Against {best}, the best mean", text=["label"]),
+        table(pd.DataFrame(rows), f"Difference from {best}, the best mean", text=["method"]),
         note(
-            "Interval of (own − best), together 95 % over comparisons with the best. p: Wilcoxon's signed-rank test of "
-            "each pair, Holm's correction; a small p says that two methods differ, not by how much, so the advice does "
-            "not rest on it."
+            "CI of (own − best), simultaneous over comparisons with the best. p: Wilcoxon's signed-rank test per pair "
+            "with Holm's correction. A small p shows a difference and not its size, so the recommendation does not "
+            "use it."
         ),
         rates,
     )
 
 
 def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
-    """How often the test tells a method from itself, from the label with most repeats; or that it was not tried."""
+    """Return the false-positive rate of the test (A/A test) for the method with most repeats, or that there is none."""
     measured, quantity = results.measured[answer.question.metric], answer.question.quantity
     scalar = (measured["quantity"] == quantity) & measured["x"].isna() & measured["label"].isin(list(answer.values))
     repeats = measured[scalar].groupby("label")["repeat"].nunique()
     if not (repeats > 1).any():
         return note(
-            "No label has repeats here (repeats: 2), so the test was not tried on two draws of one method; docs/"
-            "statistics.md says how it did on others."
+            "False-positive rate (A/A test): not measured, since no method has repeats (set repeats: 2); "
+            "docs/statistics.md has the rates of other experiments."
         )
     label = repeats.idxmax()
-    draws = paired.by_draw(measured[scalar & (measured["label"] == label)], quantity)[label]
-    return note(f"{label} against itself: {rate_of_equal_methods(draws.to_numpy()).sentence}")
+    samples = paired.by_draw(measured[scalar & (measured["label"] == label)], quantity)[label]
+    return note(f"False-positive rate (A/A test), {label}: {rate_of_equal_methods(samples.to_numpy()).sentence}")

@@ -1,4 +1,4 @@
-"""Methods by questions of all experiments, in one figure: how far each comes from random scores to the best."""
+"""Overview of methods by experiment and criterion: the position of each between random attribution and the best."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.report.elements import note, together
+from shapeline.report.elements import folded, note, together
 from shapeline.report.experiment import Results, near_chance
 from shapeline.report.html import HTML
 from shapeline.report.numbers import counted
@@ -17,8 +17,8 @@ Column = tuple[Results, Evidence, Recommendation | None]
 
 
 def shares(answer: Evidence, advice: Recommendation) -> pd.Series:
-    """Of each label's mean, the way from the end of the span (random scores, else the worst) to the best mean: 1 is the
-    best, 0 as good as the end, below 0 worse."""
+    """Return the position of each mean in the range from random attribution (else the worst) to the best mean: 1 is the
+    best, 0 equals random attribution, below 0 is worse."""
     means = answer.values.mean()
     if answer.question.better == "higher":
         means = -means
@@ -27,8 +27,8 @@ def shares(answer: Evidence, advice: Recommendation) -> pd.Series:
 
 
 def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
-    """The figure, a cell a link to the experiment's page; nothing where no question was asked of a model that is
-    better than chance. evidence: of each experiment, by its name."""
+    """Return the overview, with links to the pages; None where no criterion ranks methods on a model better than
+    chance. evidence: by the name of the experiment."""
     columns = [
         (result, answer, answer.within(result))
         for result in results
@@ -38,9 +38,9 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     ]
     if not columns:
         return None
-    found = [shares(answer, answer.last) for _, answer, _ in columns]
-    table = pd.DataFrame(dict(enumerate(found))).dropna(how="all")
-    table = table[(table.fillna(0) != 0).any(axis=1)]  # random scores are 0 everywhere
+    positions = [shares(answer, answer.last) for _, answer, _ in columns]
+    table = pd.DataFrame(dict(enumerate(positions))).dropna(how="all")
+    table = table[(table.fillna(0) != 0).any(axis=1)]  # random attribution is 0 everywhere
     order = pd.DataFrame({"in": table.notna().sum(axis=1), "mean": table.mean(axis=1)})
     table = table.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
     head = "".join(
@@ -49,21 +49,25 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     body = "".join(_row(label, row, columns) for label, row in table.iterrows())
     return together(
         note(
-            "A row is a method, a column a question put to an experiment. ★ is what to take there: the cheapest that "
-            "is shown to be nearly as good as the best. A cell leads to its page."
+            "Each row is a method, each column a criterion of an experiment; a cell links to its page. ★ recommended: "
+            "the cheapest method within the budget that is non-inferior to the best. ☆ undecided: the best mean, "
+            "where the instances do not suffice."
         ),
         HTML(
-            '<div class="wide"><table class="glance"><caption>Every method in every question, at a glance</caption>'
-            f"<thead><tr><th>label</th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+            '<div class="wide"><table class="glance"><caption>Overview: methods by experiment and criterion</caption>'
+            f"<thead><tr><th>method</th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         ),
         note(
-            "Of each method's mean, the way from random scores (0 %) to the best mean of its column (100 %); the "
-            "darker, the nearer. ★: what to take within the budget, the cheapest that is shown to be within the "
-            "margin, or the best mean where that alone is shown to be; ☆: the best mean of those between which the "
-            "instances do not decide. Means without their "
-            "intervals, which the pages have; a cell says what it costs. Error: how far from the exact values. "
-            "Masking, insertion: what the class loses as the top features go, and wins as they come. Finding words or "
-            "objects: those that are known to decide."
+            "100 % is the best mean of the column, 0 % is random attribution, and below 0 % a method is worse than "
+            "random. Darker is better. An empty cell: the method was not measured by this criterion."
+        ),
+        folded(
+            "Criteria",
+            note(
+                "Error: distance to the exact values. Deletion and insertion AUC: the loss of log-odds as the top "
+                "features are removed, and the gain as they are added. Localisation and ground-truth words: agreement "
+                "with annotated objects and words. The pages have the intervals of all means."
+            ),
         ),
     )
 
@@ -73,9 +77,9 @@ def _title(column: Column) -> str:
     return f"{result.experiment}: {answer.question.short}"
 
 
-def _linked(column: Column, text: str, told: str = "") -> str:
-    said = f' title="{html.escape(told)}"' if told else ""
-    return f'<a href="{html.escape(column[0].experiment)}.html"{said}>{text}</a>'
+def _linked(column: Column, text: str, title: str = "") -> str:
+    hint = f' title="{html.escape(title)}"' if title else ""
+    return f'<a href="{html.escape(column[0].experiment)}.html"{hint}>{text}</a>'
 
 
 def _row(label: str, row: pd.Series, columns: Sequence[Column]) -> str:
@@ -87,9 +91,9 @@ def _row(label: str, row: pd.Series, columns: Sequence[Column]) -> str:
         _, answer, advice = column
         taken = advice is not None and (advice.label == label or str(advice.label).startswith(f"{label} at "))
         mark = ("☆ " if advice.outcome == "undecided" and not advice.safe else "★ ") if taken else ""
-        told = f"{label}, {_title(column)}: {counted(answer.evaluations.get(label, np.nan), 'evaluation')} an instance"
+        hint = f"{label}, {_title(column)}: {counted(answer.evaluations.get(label, np.nan), 'evaluation')} per instance"
         if taken and advice.label != label:
-            told += f"; take {advice.label}"
+            hint += f"; recommended: {advice.label}"
         way, text = f"{100 * min(max(value, 0.0), 1.0):.0f}%", f"{100 * value:.0f} %".replace("-", "−")
-        cells.append(f'<td style="--way: {way}">{_linked(column, mark + text, told)}</td>')
+        cells.append(f'<td style="--way: {way}">{_linked(column, mark + text, hint)}</td>')
     return f"<tr><td>{html.escape(str(label)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"

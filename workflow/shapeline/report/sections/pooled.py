@@ -1,4 +1,4 @@
-"""Over experiments: how the methods that several share rank, over datasets, models and their trainings."""
+"""Ranks of the methods that several experiments share, over datasets, models and training seeds."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,10 @@ LEAST = 3  # labels that are ranked
 
 
 def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
-    """A table of ranks for each question that two datasets or models or more were asked at one budget; nothing where
-    there is none. evidence: of each experiment, by its name."""
+    """Return a table of ranks per criterion that at least two datasets or models share at one budget; None without.
+
+    evidence: by the name of the experiment.
+    """
     groups: dict[tuple, list[tuple[Results, Evidence]]] = {}
     for result in results:
         for answer in () if near_chance(result) else evidence[result.experiment]:
@@ -28,20 +30,18 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     if not parts:
         return None
     return together(
-        heading("Over the experiments", 2),
+        heading("Ranks over the experiments", 2),
         *parts,
         note(
-            "Ranks, 1 the best, are of the means over instances, among the methods that all these experiments have "
-            "with the same parameters and budget; a number a training of the model. The intervals hold together at "
-            "95 %: Student's t over the pairs of dataset and model, whose trainings are averaged first, since they are "
-            "no further datasets. Where the pairs are few they are wide, and the winner of one experiment says little "
-            "about another."
+            "Ranks of the means over instances (1 is best), one per training seed, among the methods that all these "
+            "experiments share with equal parameters and budget. The simultaneous 95 % CI use Student's t over the "
+            "pairs of dataset and model, after averaging over training seeds."
         ),
     )
 
 
 def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
-    """The ranks of the labels that all members share; nothing where that are too few, or one dataset and model."""
+    """Return the ranks of the shared methods; None where there are too few, or one dataset and model."""
     [_, first] = members[0]
     labels = _shared(members)
     pairs = [_pair(result) for result, _ in members]
@@ -54,9 +54,9 @@ def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     pooled, each = ranking.pooled_ranks(means, cluster), ranking.ranks(means)
     shown = pd.DataFrame(
         {
-            "label": label,
+            "method": label,
             "mean rank": number(row["mean"], 2, whole=False),
-            "interval, all together": ends(row["low"], row["high"]),
+            "simultaneous 95 % CI": ends(row["low"], row["high"]),
             **{pair: _listed(each.loc[np.array(cluster) == pair, label]) for pair in dict.fromkeys(pairs)},
         }
         for label, row in pooled.iterrows()
@@ -70,7 +70,7 @@ def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
 
 
 def _shared(members: Sequence[tuple[Results, Evidence]]) -> list[str]:
-    """Labels of all members that are the same method with the same parameters everywhere."""
+    """Return the entries of all members that have the same method and parameters everywhere."""
 
     def entry(result: Results, label: str) -> tuple:
         return result.labels[label]["method"], result.labels[label].get("parameters")
@@ -88,7 +88,7 @@ def _pair(result: Results) -> str:
 
 
 def _means(answer: Evidence, result: Results, labels: list[str]) -> pd.DataFrame:
-    """Means (trainings, labels), the first over all its instances; a training that lacks a label is left out."""
+    """Return means (training seeds, methods), the first over all its instances, without seeds that lack a method."""
     others = training_means(answer, result)
     others = others.loc[others.index > 0, labels] if set(labels) <= set(others) else pd.DataFrame(columns=labels)
     return pd.concat([answer.values[labels].mean().to_frame().T, others.astype(float)], ignore_index=True)
@@ -99,7 +99,7 @@ def _listed(ranks: pd.Series) -> str:
 
 
 def _said(pooled: pd.DataFrame, pairs: int) -> str:
-    """Which labels' intervals lie apart, in a sentence."""
+    """Return in a sentence which methods rank significantly differently."""
     apart = [
         f"{better} before {worse}"
         for better, worse in itertools.combinations(pooled.index, 2)
@@ -107,6 +107,6 @@ def _said(pooled: pd.DataFrame, pairs: int) -> str:
     ]
     over = f"Over {number(pairs)} pairs of dataset and model"
     if not apart:
-        return f"{over} no two intervals lie apart: no method is shown to rank before another."
-    told = enumerated(apart) if len(apart) < 4 else f"{number(len(apart))} of the pairs of methods, first {apart[0]}"
-    return f"{over} intervals lie apart: {told}; all others overlap."
+        return f"{over}, no two methods rank significantly differently."
+    order = enumerated(apart) if len(apart) < 4 else f"{number(len(apart))} of the pairs of methods, first {apart[0]}"
+    return f"{over}, these rank significantly differently: {order}."
