@@ -60,13 +60,13 @@ def test_what_does_not_add_up_is_told_and_not_recommended(operation):
         assert gap.max() < 1e-5 and not flagged.any() and "warning" not in repr(found)
         assert compared.recommended == alone.recommended == "deep_lift"
         return
-    line = f"{flagged.sum()} of 8: {NO_RULE}"
+    line = f"{flagged.sum()} of 8 instances: {NO_RULE}"
     assert f"  warning   {line}" in repr(found) and line in found._repr_html_()
     one = int(np.flatnonzero(flagged)[0])
-    assert f"1 of 1: {NO_RULE}" in repr(found[one])
+    assert f"1 of 1 instance: {NO_RULE}" in repr(found[one])
     for each in (compared, alone):
         assert f"deep_lift, {line}." in each.notes and f"deep_lift, {line}." in repr(each)
-        assert "deep_lift is not recommended: its scores do not add up." in repr(each)
+        assert "deep_lift is not recommended: its scores do not sum to the prediction" in repr(each)
         assert each.recommended != "deep_lift" and "deep_lift" in each.table.index
     assert compared.recommended == "integrated_gradients" and alone.recommended is None
 

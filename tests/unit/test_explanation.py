@@ -347,9 +347,9 @@ def test_figures_show_what_is_there(explained):
         explained.value_full[3], abs=1e-6
     )
     (bars,) = explained[3].plot().axes
-    title = f"{explained.value_full[3]:.4g}, base value {explained.value_empty[3]:.4g}"
+    title = f"{explained.value_full[3]:.4g} of class survived, base value {explained.value_empty[3]:.4g}"
     assert len(bars.patches) == 5 and bars.get_title("left").endswith(title)
-    assert bars.get_title("left").startswith("instance passenger 3: survived ")
+    assert bars.get_title("left").startswith("instance passenger 3: prediction ")
     left, right = explained.plot().axes
     np.testing.assert_allclose([bar.get_width() for bar in left.patches], explained.summary()["mean |score|"])
     dots = right.collections[0].get_offsets()

@@ -114,7 +114,9 @@ def format_title(explanation, place: int) -> str:
     target = explanation.target_names[place]
     if explanation.about.value == GAME:
         return f"{target} {full:.4g}, base value {empty:.4g} (no players)"
-    return f"instance {explanation.about.instances[place]}: {target} {full:.4g}, base value {empty:.4g}"
+    named = target if target.startswith("class ") else f"class {target}"
+    of = "" if explanation.about.value == "prediction" else f" of {named}"
+    return f"instance {explanation.about.instances[place]}: prediction {full:.4g}{of}, base value {empty:.4g}"
 
 
 def _one(explanation) -> list[str]:
