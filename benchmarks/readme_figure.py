@@ -22,7 +22,7 @@ def render(figure) -> Image.Image:
 def main() -> None:
     X, y = load_breast_cancer(as_frame=True, return_X_y=True)
     model = HistGradientBoostingClassifier(max_iter=20).fit(X, y)
-    explanation = shapeline.explain(model, X[:10], "gp_shapley", background=X)
+    explanation = shapeline.explain(model, X[:10], background=X)
     comparison = shapeline.compare(model, X[:60], METHODS, background=X)
     print(explanation[3], comparison, sep="\n\n")
     images = [render(explanation[3].plot()), render(comparison.plot())]
