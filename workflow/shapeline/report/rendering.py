@@ -113,7 +113,8 @@ def _execute(notebook: Path, parameters: dict):
             raise ShapelineError(f"notebook {notebook}, cell {number}: {last}") from error
         except (DeadKernelError, RuntimeError) as error:  # killed, often for memory, or never started
             reason = str(error).strip().splitlines()[-1]
-            raise ShapelineError(f"notebook {notebook}: its kernel stopped ({reason}); is memory free?") from error
+            remedy = "if memory ran out, run fewer jobs at once"
+            raise ShapelineError(f"notebook {notebook}: its kernel stopped ({reason}); {remedy}") from error
 
 
 @contextlib.contextmanager
