@@ -176,7 +176,6 @@ def test_a_killed_snakemake_takes_its_workers_along_and_the_next_call_resumes(ru
     process.kill()
     process.wait()
     wait_for(lambda: not workers_in(checkout), seconds=20)
-    assert len(shards(checkout)) < 5
     resumed = checkout.snakemake("scores", "--cores", "2")
     assert "The last run was killed; its lock is removed and finished files are kept." in resumed.stderr
     after = shards(checkout)

@@ -41,7 +41,7 @@ def provenance(subject: Subject, settings: dict, device: str) -> dict:
         "spread_from": asked.method.features,  # the method's own features, of which each cell has a share
         "versions": {**({peer: version(peer)} if peer else {}), **imported(), "shapeline": shapeline.__version__},
         "framework": framework,
-        "rows": OWN_TYPES if framework == "function" else None,
+        "row_types": OWN_TYPES if framework == "function" else None,
         "form": asdict(subject.form) if subject.form else None,
         "device": device,
         "git_commit": commit or None,

@@ -28,7 +28,7 @@ def lines(config: Config) -> list[str]:
             with contextlib.suppress(ShapelineError):  # of a damaged file, which the job that reads it names
                 told_by = scores.metadata(path)
                 said[path] = told_by.get("versions", {})
-                rows_of[path] = told_by.get("framework"), told_by.get("rows")
+                rows_of[path] = told_by.get("framework"), told_by.get("row_types")
         encoded = [files[path] for path, (framework, rows) in rows_of.items() if framework == "function" and not rows]
         if encoded:
             told.append(
