@@ -1,9 +1,9 @@
 """What the package costs, in one run and one table: `make benchmark`, or python -m benchmarks.run [--quick].
 
-Parts: of every model (cases.py) the engine and each method against the model alone, and the peers against ours; the
-start-up and memory of fresh processes; the growth of cost with d, instances and budget. Whatever is compared takes
-turns in one process, which has one framework. Writes table.csv, table.json, table.md, growth.csv and three figures,
-those of --quick into the folder quick/ beside them.
+Parts: of every model (cases.py) the engine and each method against the model alone, and the peers against ours; a
+user's own models of tables (tables.py); the start-up and memory of fresh processes; the growth of cost with d,
+instances and budget. Whatever is compared takes turns in one process, which has one framework. Writes table.csv,
+table.json, table.md, growth.csv and three figures, those of --quick into the folder quick/ beside them.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks import cases, methods, peers, scaling
+from benchmarks import cases, methods, peers, scaling, tables
 from benchmarks.turns import TURNS, Times, spread, take_turns, times_as_fast
 from shapeline.memory import keep_freed_memory
 
-PARTS = ("memory", "start-up", "growth")  # beside the cases
+PARTS = ("tables", "memory", "start-up", "growth")  # beside the cases
 FRAMEWORKS = ("torch", "tensorflow")
 ENGINE_GOAL, FLAT = 0.9, 1.1  # of the raw rate; of the memory of a tenth of the evaluations
 EVALUATIONS = (1_000, 30_000, 300_000)  # of which the second fills the buffers of the engine
@@ -47,7 +47,8 @@ def main() -> None:
     if arguments.worker:
         keep_freed_memory()  # as every job does
         name = arguments.worker
-        measured = scaling.measure(arguments.quick) if name == "growth" else of_case(name, arguments.quick)
+        alone = {"growth": scaling.measure, "tables": tables.measure}
+        measured = alone[name](arguments.quick) if name in alone else of_case(name, arguments.quick)
         print(json.dumps(measured))
         return
     names = [*(cases.QUICK if arguments.quick else cases.CASES), *PARTS]
@@ -61,6 +62,8 @@ def main() -> None:
         if name == "growth":
             points = worker(name, arguments)
             rows += exponents(pd.DataFrame(points))
+        elif name == "tables":
+            rows += worker(name, arguments)
         elif name == "memory":
             rows += memory(arguments)
         elif name == "start-up":

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import cases, methods, peers, run, scaling
+from benchmarks import cases, methods, peers, run, scaling, tables
 from benchmarks.turns import FEW, SLOW, Times, spread, take_turns, times_as_fast
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +48,17 @@ def test_runs_take_turns_and_slow_ones_fewer():
     times = take_turns({"quick": one("q", 0.1), "slow": one("s", SLOW + 1)}, turns=5)
     assert "".join(called) == "qs" + "qs" * FEW + "q" * (5 - FEW)
     assert np.isfinite(times["slow"].seconds).sum() == FEW and times["quick"].evaluations == 7
+
+
+def test_rows_of_tables_are_judged_by_the_models_own_rate():
+    times = {"raw": Times(np.full(3, 2.0), 1_000), "engine": Times(np.full(3, 8.0), 3_000)}
+    times |= {"kernel_shap": Times(np.full(3, 10.0), 3_000), "shap.KernelExplainer": Times(np.full(3, 4.0), 300)}
+    rows = {row["what"]: row for row in tables.told("linear pipeline", "array", 4_096, times, (30, 3))}
+    assert rows["engine"]["times_raw"] == pytest.approx(0.75) and rows["engine"]["met"]  # 375 a second of 500
+    assert rows["kernel_shap"]["times_raw"] == pytest.approx(0.6) and rows["kernel_shap"]["evaluations"] == 1
+    assert rows["shap.KernelExplainer"]["ours_times"] == pytest.approx(4) and rows["shap.KernelExplainer"]["met"]
+    of_frames = {row["what"]: row for row in tables.told("gradient boosting", "frame", 1, times, (30, 3))}
+    assert not of_frames["engine"]["met"]  # 0.75 of 0.8
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.7])
