@@ -3,6 +3,7 @@
 import importlib.util
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import ensemble, linear_model, tree
 from sklearn.compose import make_column_transformer
@@ -12,13 +13,14 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
 
 import shapeline
+from shapeline.datasets.table import of_frames
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 from shapeline.game.references import Reference
 from shapeline.methods import tree_shap
 from shapeline.models import wrapping
 from shapeline.models.classifier import Classifier
-from shapeline.models.pipeline_file import Pipeline, frame
+from shapeline.models.pipeline_file import Pipeline
 from tests.unit import questions
 
 D = 6
@@ -88,10 +90,12 @@ def test_players_are_groups_and_what_is_never_removed_stays():
 
 def piped(last, labels, value_classes):
     """A pipeline on a data frame of three numbers and a text column with four values, as one from a file."""
-    columns = [{"name": f"x{i}", "type": "number"} for i in range(3)]
-    columns.append({"name": "town", "type": "text", "values": ["Bern", "Genf", "Ulm", "Wien"]})
-    rows = np.column_stack([X[:, :3], RNG.integers(0, 4, len(X))]).astype(np.float32)
-    table = frame(rows, columns)
+    town = RNG.integers(0, 4, len(X))
+    table = pd.DataFrame(X[:, :3], columns=["x0", "x1", "x2"]).assign(
+        town=np.array(["Bern", "Genf", "Ulm", "Wien"])[town]
+    )
+    kept, (rows,) = of_frames([table])
+    columns = [{"name": name} for name in table]
     steps = make_column_transformer(
         (StandardScaler(), ["x0", "x1", "x2"]), (OneHotEncoder(handle_unknown="ignore"), ["town"])
     )
@@ -99,7 +103,7 @@ def piped(last, labels, value_classes):
     ask = estimator.predict_proba if value_classes else estimator.predict
     task = "classification" if value_classes else "regression"
     outputs = len(estimator.classes_) if value_classes else 1
-    model = Classifier("function", "pipeline", Pipeline(b"", columns, estimator, ask), outputs, task=task)
+    model = Classifier("function", "pipeline", Pipeline(b"", columns, estimator, ask, table=kept), outputs, task=task)
     return model, rows, Features("column", (4,), np.arange(4, dtype=np.int32))
 
 
@@ -158,7 +162,7 @@ def test_what_is_no_sum_is_refused_in_a_line(estimator, labels, method, value, r
 def test_what_a_pipeline_of_a_frame_says_is_read_from_python():
     """Rows go through a data frame there, behind which the model was not seen."""
     model, rows, _ = piped(ensemble.GradientBoostingClassifier(n_estimators=9), BINARY, True)
-    table = frame(rows, model.module.columns)
+    table = model.module.table.compose(rows)
     for method, value, estimator in (
         ("tree_shap", "margin", model.module.estimator),
         ("linear_shap", "prediction", piped(linear_model.Ridge(), TARGET, False)[0].module.estimator),

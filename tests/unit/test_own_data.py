@@ -27,7 +27,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.game import features, references
 from shapeline.methods import external
 from shapeline.metrics import needs as metric_needs
-from shapeline.models import architectures, classifier, pipeline_file, ready, storage, wrapping
+from shapeline.models import architectures, classifier, own_rows, ready, storage, wrapping
 from shapeline.plan import code, own_files, runs
 from shapeline.plan.settings import attribute_settings
 from shapeline.statistics import folders
@@ -86,7 +86,8 @@ def pipeline(table: pd.DataFrame, last=None, target: str = "sold"):
 
 def opened(fitted, data: loading.Dataset, tmp_path, **settings) -> classifier.Classifier:
     skops.io.dump(fitted, tmp_path / "own.skops")
-    return architectures.for_dataset({"source": str(tmp_path / "own.skops"), **settings}, data.card)
+    model = architectures.for_dataset({"source": str(tmp_path / "own.skops"), **settings}, data.card)
+    return own_rows.fit_rows(model, data)[0]
 
 
 def test_a_table_keeps_numbers_codes_and_missing_cells(prepared, table):
@@ -109,18 +110,17 @@ def test_the_rows_come_back_as_the_frame_that_pandas_read(prepared, table, tmp_p
     data = prepared(suffix, table)
     file = tmp_path / f"own.{suffix}"
     read = (pd.read_csv(file) if suffix == "csv" else pd.read_parquet(file))[COLUMNS]
-    back = pipeline_file.frame(data.inputs, data.card["columns"])
-    same = ["town", "garden"]  # texts, categories with their order, and truth values have their own types
-    pd.testing.assert_frame_equal(back[same], read[same])
-    pd.testing.assert_frame_equal(back[["rooms"]], read[["rooms"]].astype(float), check_dtype=False)
-    np.testing.assert_allclose(back["size"], read["size"], rtol=1e-6)
+    kept, cells = data.own_rows
+    pd.testing.assert_frame_equal(kept.compose(cells), read)
+    np.testing.assert_array_equal(cells[:, :2], data.inputs[:, :2])
 
 
 def test_numbers_may_be_categories(prepared):
     data = prepared(categorical=["rooms"])
     assert data.card["categories"]["rooms"] == ["1", "2", "3", "4", "5"]
-    back = pipeline_file.frame(data.inputs, data.card["columns"])["rooms"]
-    assert back.dtype.kind == "i" and set(back) == {1, 2, 3, 4, 5}
+    own = data.as_given()
+    assert own.card["categorical"] == [1, 2, 3] and set(own.inputs[:, 1]) == {0, 1, 2, 3, 4}
+    assert data.own_rows[0].compose(own.inputs)["rooms"].dtype == "int64"
 
 
 def test_a_regression_takes_the_target_as_it_is(prepared):
@@ -185,7 +185,7 @@ def test_a_pipeline_says_what_it_says_of_the_users_own_frame(prepared, table, tm
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), expected, atol=1e-9)
     storage.save(model, tmp_path / "weights.safetensors")
     (tmp_path / "own.skops").unlink()
-    again = storage.load(tmp_path / "weights.safetensors")
+    again = own_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
     card = ready.measured(model, data)
     test = data.split == sources.TEST
@@ -218,6 +218,7 @@ def test_coalitions_are_frames_whose_absent_columns_are_the_references(prepared,
     fitted = pipeline(table)
     model = opened(fitted, data, tmp_path)
     reference = references.build("mean", data, 0)
+    model, reference = own_rows.settle_reference(model, data.inputs, reference)
     own = features.build("column", data.card)
     chosen = np.array([0, 4, 9])  # one complete, one without a town, one without a size
     found = questions.attribute(
@@ -284,7 +285,7 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     text = (
         "def model(rows):\n    assert rows['garden'].dtype == bool\n    return (rows['town'] == 'Ulm') * 0.5 + 0.25\n"
     )
-    model = architectures.for_dataset(function_in(tmp_path, text), data.card)
+    model, _ = own_rows.fit_rows(architectures.for_dataset(function_in(tmp_path, text), data.card), data)
     expected = np.where(table["town"] == "Ulm", 0.75, 0.25)
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs))[:, 1], expected)
     own, reference = features.build("column", data.card), references.build("mean", data, 0)
@@ -295,7 +296,7 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     np.testing.assert_allclose(found.scores[:, 2], expected[:9] - absent, atol=1e-6)
     assert abs(found.scores[:, [0, 1, 3]]).max() < 1e-9  # what the function does not read has no part in it
     storage.save(model, tmp_path / "weights.safetensors")
-    again = storage.load(tmp_path / "weights.safetensors")
+    again = own_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
     card = ready.measured(model, data)
     right = (expected > 0.5) == (table["sold"] == "yes")

@@ -397,8 +397,30 @@ def test_scores_of_the_workflow_are_those_of_the_users_own_rows(prepared, tmp_pa
     exec(text, space)
     np.testing.assert_allclose(found.scores, brute(space["model"], frame[:3], background), atol=1e-12)
     assert np.abs(found.scores[:, :2]).max() > 0.01
-    moved = references.build("mean", own, 0)  # rounded to a store, and to a second
-    assert set(model.module.take(moved.rows)["store"]) <= {1, 2, 3, 4, 5}
+    model, moved = own_rows.settle_reference(model, own.inputs, references.build("mean", own, 0))
+    assert set(model.module.take(moved.rows)["store"]) <= {1, 2, 3, 4, 5}  # rounded: to this model it is a code
+
+
+@pytest.mark.parametrize("whole", ["int64", "int8", "Int64", "object"])
+def test_a_mean_of_whole_numbers_is_exact_for_a_model_of_numbers(prepared, tmp_path, whole):
+    frame = pd.DataFrame({"rooms": pd.Series([1, 2, 4, 4, 5, 3] * 4, dtype=whole), "amount": AMOUNT})
+
+    def model(rows):
+        return rows["rooms"].astype(float) / 10 + 0.3 * rows["amount"]
+
+    found = shapeline.explain(model, frame[:5], "shapley", target=1)
+    np.testing.assert_allclose(found.base_values, model(frame[:5].astype(float).mean().to_frame().T)[0], atol=1e-12)
+    np.testing.assert_allclose(found.value_full, model(frame[:5]), atol=1e-12)
+    assert found.about.reference == "the mean of the inputs"
+
+    def coded(rows):
+        if str(rows["rooms"].dtype) != whole:
+            raise TypeError("no code")
+        return rows["rooms"].map({1: 0.1, 2: 0.9, 3: 0.3, 4: 0.6, 5: 0.5}).astype(float)
+
+    coded = shapeline.explain(coded, frame[:5], "shapley", target=1)
+    assert coded.base_values[0] == pytest.approx(0.3)  # of 3, which 3.2 is near
+    assert coded.about.reference == "the mean of the inputs, whole numbers rounded"
 
 
 def test_networks_and_points_take_numbers(prepared):
@@ -412,3 +434,19 @@ def test_a_damaged_table_is_named(prepared, tmp_path):
     (tmp_path / "data" / "table.parquet").write_bytes(b"none")
     with pytest.raises(ShapelineError, match=r"table\.parquet is damaged .*; delete the folder and run again"):
         data.own_rows  # noqa: B018
+
+
+def test_what_a_model_raises_is_one_line():
+    frame = pd.DataFrame({"a": AMOUNT, "b": AMOUNT[::-1]})
+
+    def picky(rows):
+        if len(rows) > 3:  # rows that are masked
+            raise ZeroDivisionError("of these rows")
+        return 0.5 * rows["a"]
+
+    with pytest.raises(ShapelineError, match="model 'picky' fails on 12 rows: of these rows"):
+        shapeline.explain(picky, frame[:1], "shapley", background=frame[:3])
+    with pytest.raises(ShapelineError, match=r"inputs of shape .* there is no 'c'"):
+        shapeline.explain(lambda rows: rows["c"], frame[:1], background=frame[:3])
+    with pytest.raises(ShapelineError, match="background: there are no rows; give one or more"):
+        shapeline.explain(lambda rows: rows["a"], frame[:1], background=frame[:0])

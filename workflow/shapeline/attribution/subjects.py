@@ -24,7 +24,7 @@ from shapeline.game.references import Reference
 from shapeline.game.settings import GameSettings
 from shapeline.models import graph_file, storage
 from shapeline.models.classifier import Classifier
-from shapeline.models.own_rows import fit_rows
+from shapeline.models.own_rows import fit_rows, settle_reference
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,14 @@ class Subject:
                 f"{self.folder / 'arrays.npz'} ({made}); remove the weights and train it again"
             )
         model, dataset = fit_rows(model, self.dataset)
-        return dataclasses.replace(self, model=model, dataset=dataset)
+        return dataclasses.replace(self, model=model, dataset=dataset).with_reference(self.reference)
+
+    def with_reference(self, reference: Reference | None) -> "Subject":
+        """Return the same with a reference whose numbers the model takes."""
+        if reference is None:
+            return self
+        model, reference = settle_reference(self.model, _training_inputs(self), reference)
+        return dataclasses.replace(self, model=model, reference=reference)
 
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
         """Inputs (n, *input_shape) of selected instances; a text of one's own, at row -1, becomes its tokens."""
@@ -125,7 +132,7 @@ def load_subject(
         return subject
     subject = subject.with_model(weights, by_graph, trained_on)
     reference = references.build(settings.reference, subject.dataset, settings.seed)
-    return dataclasses.replace(subject, reference=reference)
+    return subject.with_reference(reference)
 
 
 def form_for(path: str, subject: Subject, device: str, settings: GameSettings | None = None) -> Form | None:

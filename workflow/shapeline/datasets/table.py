@@ -8,7 +8,7 @@ that a model is given what its user would give it: whole numbers, None, dates, c
 import contextlib
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,16 @@ class Column:
     @property
     def is_number(self) -> bool:
         return self.values is None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it holds whole numbers."""
+        return self.values is None and (self.cast is int or pd.api.types.is_integer_dtype(self.dtype))
+
+    @property
+    def real(self) -> Any:
+        """The type of real numbers that missing cells have there too."""
+        return np.dtype(np.float64) if isinstance(self.dtype, np.dtype) else "Float64"
 
     @property
     def categories(self) -> list:
@@ -71,10 +81,10 @@ class Table:
     index: pd.Index | None = None
     dtype: np.dtype | None = None
 
-    @property
-    def is_numeric(self) -> bool:
-        """Whether every column holds numbers."""
-        return all(column.is_number for column in self.columns)
+    def with_reals(self) -> "Table":
+        """The same with columns of real numbers in place of whole ones."""
+        columns = tuple(replace(each, dtype=each.real, cast=None) if each.is_whole else each for each in self.columns)
+        return replace(self, columns=columns)
 
     def compose(self, cells: np.ndarray) -> Any:
         """Return cells (n, columns) as n rows of the user's container."""

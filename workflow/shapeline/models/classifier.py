@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.memory import halved
+from shapeline.memory import halved, ran_out
 from shapeline.models.frameworks import avoid_triton_crash
 from shapeline.models.outputs import ROWS, are_of_several_labels, detect
 
@@ -182,10 +182,32 @@ def backend(framework: str) -> ModuleType:
 
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """A function's predictions, (n, *input_shape) -> (n, 1) float64; ShapelineError when it gives another shape."""
-    predictions = np.asarray(function(inputs), dtype=np.float64)
+    said = _call(function, inputs, name)
+    try:
+        predictions = np.asarray(said, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise not_predictions(name, len(inputs), f"{type(said).__name__} ({error})") from error
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
         raise not_predictions(name, len(inputs), f"shape {predictions.shape}")
     return predictions.reshape(-1, 1)
+
+
+class ModelFailure(ShapelineError):
+    """What a function raised, in one line."""
+
+
+def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
+    """What a function gives for rows. Raises ModelFailure for whatever it raises but where memory ran out."""
+    try:
+        return function(inputs)
+    except ShapelineError:
+        raise
+    except Exception as error:
+        if ran_out(error):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
+        raise ModelFailure(f"model '{name}' fails on {len(inputs)} rows: {reason}") from error
 
 
 def not_predictions(name: str, rows: int, given: str) -> ShapelineError:
@@ -207,7 +229,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
 
     Raises ShapelineError when the function gives another shape, numbers outside 0..1, or rows that do not sum to 1.
     """
-    said = function(inputs)
+    said = _call(function, inputs, name)
     try:
         probabilities = np.asarray(said, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -66,7 +66,7 @@ def behind(model: Any) -> Any:
 
 def is_of_columns(function: Any) -> bool:
     """Whether a function takes numbers column by column: a method of an estimator, or what makes frames of them."""
-    return hasattr(function, "take") or behind(function) is not function
+    return getattr(function, "table", None) is not None or behind(function) is not function
 
 
 def transformers_of(pipeline: Any) -> list:

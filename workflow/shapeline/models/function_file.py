@@ -8,7 +8,7 @@ import numpy as np
 
 from shapeline.datasets.sources import user_function
 from shapeline.errors import ShapelineError
-from shapeline.models.pipeline_file import frame
+from shapeline.models.pipeline_file import numbers_frame
 
 if TYPE_CHECKING:
     from shapeline.datasets.table import Table
@@ -33,7 +33,7 @@ class Function:
         """Rows (n, *input shape) as the function is given them."""
         if self.table is not None:
             return self.table.compose(rows)
-        return rows if self.columns is None else frame(rows, self.columns)
+        return rows if self.columns is None else numbers_frame(rows, self.columns)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         said = np.asarray(self.ask(self.take(rows)))

@@ -56,7 +56,7 @@ class Pipeline:
         """Rows (n, columns) as the estimator was given them when it was fitted."""
         if columns_of(self.estimator) is None:
             return np.asarray(rows, np.float64)
-        composed = frame(rows, self.columns) if self.table is None else self.table.compose(rows)
+        composed = numbers_frame(rows, self.columns) if self.table is None else self.table.compose(rows)
         needed = fitted_columns(self.estimator, composed.columns)
         return composed if needed == list(composed.columns) else composed[needed]
 
@@ -81,34 +81,11 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Pip
     return Pipeline(content, known["columns"], estimator, ask(source, estimator, known["classes"]))
 
 
-def frame(rows: np.ndarray, columns: list[dict]) -> "pd.DataFrame":
-    """Rows of numbers and codes (n, columns) as a data frame with the names and types of the file that they are from.
-
-    Numbers are float64, whole ones too: a reference may lie between them.
-    """
+def numbers_frame(rows: np.ndarray, columns: list[dict]) -> "pd.DataFrame":
+    """Rows (n, columns) of a dataset of numbers as a data frame with their names."""
     import pandas as pd
 
-    rows = np.asarray(rows, np.float64)
-    return pd.DataFrame({column["name"]: _decoded(rows[:, i], column) for i, column in enumerate(columns)})
-
-
-def _decoded(cells: np.ndarray, column: dict):
-    import pandas as pd
-
-    values = column.get("values")
-    if values is None:
-        return cells
-    missing = np.isnan(cells)
-    codes = np.where(missing, -1, cells).astype(np.int64)
-    if column["type"] == "category":
-        return pd.Categorical.from_codes(codes, categories=values, ordered=column["ordered"])
-    if column["type"] == "text":
-        return pd.array(np.array([*values, np.nan], object)[codes], dtype="str")
-    if not missing.any():
-        return np.array(values)[codes]
-    if column["type"] == "boolean":
-        return np.array([*values, np.nan], object)[codes]  # as pandas reads such a column
-    return np.array([*values, np.nan], np.float64)[codes]
+    return pd.DataFrame(np.asarray(rows, np.float64), columns=[column["name"] for column in columns])
 
 
 def _loaded(source: str, content: bytes, trusted: list[str]) -> Any:

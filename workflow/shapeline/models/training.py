@@ -131,9 +131,8 @@ def fit(
     Of equally accurate epochs the one with the lower validation loss is kept. Accuracies are fractions of the whole
     split, seconds are wall time. The same seed, framework, device and thread count give the same weights.
 
-    classifier: whose weights are trained.
-    dataset: inputs (n, *input_shape) float32, or int32 token ids, labels (n,) ints (of a regression floats), split (n,)
-        0 train, 1 validation, 2 test.
+    classifier: whose weights are trained. dataset: inputs (n, *input_shape), numbers or int32 token ids, labels (n,)
+        ints (of a regression floats), split (n,) 0 train, 1 validation, 2 test.
     settings: what differs from the architecture's own.
     seed: draws the initial weights, the order of the rows, flips and dropout.
     device: where it is trained.
@@ -143,8 +142,7 @@ def fit(
     """
     chosen = settings_for(classifier.architecture, settings)
     labels, splits = _labels_and_parts(classifier, dataset, chosen)
-    if dataset.inputs.dtype == np.float64:
-        dataset = dataset.as_numbers()
+    dataset = dataset.as_numbers() if dataset.inputs.dtype == np.float64 else dataset
     classifier.check_tokens(dataset.inputs)
     start = time.perf_counter()
     classifier.to(device)

@@ -29,6 +29,7 @@ from shapeline.methods.settings import parse
 from shapeline.models import wrapping
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
 from shapeline.models.outputs import KINDS as OUTPUTS
+from shapeline.models.own_rows import settle_reference
 from shapeline.report.python import given as givens
 from shapeline.report.python.explanation import About, Explanation
 from shapeline.report.python.given import Given
@@ -173,6 +174,9 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     classes = classes_named(model if cutter is None else model.module, wanted.class_names)
     said = answers_of(classifier, given.inputs)
     targets, positions = chosen_targets(classifier, said, wanted.target, classes, wanted.y)
+    classifier, settled_reference = settle_reference(classifier, given.inputs, filled)
+    if settled_reference is not filled:
+        filled, told = settled_reference, f"{told}, whole numbers rounded"
     check_rows(classifier, given, filled, said)
     backend_of(classifier)  # imported now, which is no instance's time
     of_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"

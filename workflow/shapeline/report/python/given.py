@@ -11,6 +11,7 @@ import pandas as pd
 
 from shapeline import seeds
 from shapeline.datasets import table
+from shapeline.datasets.table import Table
 from shapeline.errors import ShapelineError, nearest
 from shapeline.game.features import Features
 from shapeline.models import wrapping
@@ -25,10 +26,15 @@ from shapeline.report.python.texts import encode_words, is_row, list_texts
 
 @dataclass(frozen=True, eq=False)
 class Taking:
-    """A model that is asked of what `take` makes of rows."""
+    """A model that is asked of rows of a table in their own types, or of what `decode` makes of rows."""
 
     ask: Callable[[Any], Any]
-    take: Callable[[np.ndarray], Any]
+    table: Table | None = None
+    decode: Callable[[np.ndarray], Any] | None = None
+
+    def take(self, rows: np.ndarray) -> Any:
+        """Rows as the model is given them."""
+        return self.decode(rows) if self.table is None else self.table.compose(rows)
 
     def __call__(self, rows: np.ndarray) -> Any:
         return self.ask(self.take(rows))
@@ -43,8 +49,8 @@ class Given:
     background, reference: rows of the same, where they were given as rows. shown: what was explained: a data frame, an
     array, or the words of each text. instances: what each is called. card: what features and references are made from.
     take: from rows to what a function as the model is given; None: the rows. owners: of texts by a tokenizer, the word
-    of each token. untouched: the rows of a table in their own container, of the columns that the model takes. layout:
-    where the channels of an array are.
+    of each token. untouched: the rows of a table in their own container, of the columns that the model takes; table:
+    how they are kept, None for a network. layout: where the channels of an array are.
     """
 
     kind: str
@@ -57,6 +63,7 @@ class Given:
     take: Callable[[np.ndarray], Any] | None = None
     owners: np.ndarray | None = None
     untouched: Any = None
+    table: Table | None = None
     layout: Layout | None = None
 
     @property
@@ -92,7 +99,7 @@ class Given:
 
     def classifier(self, wrapped: Classifier) -> Classifier:
         """The model, given what it was made for. Raises ShapelineError for a network that would be given texts."""
-        if self.take is None and self.card.get("categories"):
+        if self.table is None and self.card.get("categories"):
             raise ShapelineError(
                 f"explain: inputs: the column '{next(iter(self.card['categories']))}' holds no numbers, and "
                 f"'{wrapped.architecture}' is a network; encode such columns, or give as model a pipeline or function "
@@ -101,10 +108,10 @@ class Given:
         if self.layout is not None and wrapped.framework != "function":
             return arranged(wrapped, self.layout.order)
         take = self.take if self.layout is None else self.layout.outward
-        if take is None:
+        if take is None and self.table is None:
             return wrapped
         if wrapped.framework == "function":
-            return dataclasses.replace(wrapped, module=Taking(wrapped.module, take))
+            return dataclasses.replace(wrapped, module=Taking(wrapped.module, self.table, take))
         raise ShapelineError(
             f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give the "
             "tokenizer= of a model of transformers, as model a function from a list of texts to probabilities, or "
@@ -236,6 +243,8 @@ def _table(
         given = given.to_frame().T if isinstance(given, pd.Series) else _framed(what, given, list(inputs.columns))
         if given is not None:
             given = _columns(what, given, list(inputs.columns))
+            if not len(given):
+                raise ShapelineError(f"explain: {what}: there are no rows; give one or more")
             rows[what] = given.infer_objects() if lost else given
     rows = _of_one_type(rows)
     kept, cells = table.of_frames(list(rows.values()), dtype)
@@ -251,12 +260,11 @@ def _table(
         "categories": categories,
         "categorical": [place for place, name in enumerate(names) if name in categories],
     }
-    take = kept.compose
     if wrapping.framework_of(model) is not None:
         report_lost_digits("explain: inputs", np.concatenate(cells), names)
-        take, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
+        kept, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
     own = inputs if dtype is None else inputs.to_numpy(dtype)
-    return Given("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, take=take, untouched=own)
+    return Given("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, untouched=own, table=kept)
 
 
 def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.metrics.origin import TOLERANCE
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import Classifier, ModelFailure
 from shapeline.models.estimators import behind, classes_of
 
 ASKED_AGAIN = 4  # rows that a model is asked of twice: it must say the same
@@ -111,10 +111,10 @@ def answers_of(classifier: Classifier, inputs: np.ndarray, what: str = "inputs")
     try:
         said = ask(inputs)
         twice = [ask(inputs[:ASKED_AGAIN]) for _ in range(2)]
-    except ShapelineError:
-        raise
-    except Exception as error:  # a model raises what it likes
-        raise fails(classifier, inputs, what, error, _first_row(ask, inputs)) from error
+    except ModelFailure as error:
+        raise fails(classifier, inputs, what, error.__cause__, _first_row(ask, inputs)) from error
+    except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:  # where shapes and types do not fit
+        raise fails(classifier, inputs, what, error, None) from error
     _check_same(classifier, *(answers if classifier.task == "regression" else np.exp(answers) for answers in twice))
     return said
 
@@ -132,7 +132,7 @@ def _first_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> int | No
     for row in range(min(len(inputs), MOST_ROWS)):
         try:
             ask(inputs[row : row + 1])
-        except Exception:  # noqa: BLE001 - a model raises what it likes
+        except ShapelineError:
             failed.append(row)
     return failed[0] if failed and len(failed) < len(inputs) else None
 
