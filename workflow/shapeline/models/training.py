@@ -142,7 +142,7 @@ def fit(
     """
     chosen = settings_for(classifier.architecture, settings)
     labels, splits = _labels_and_parts(classifier, dataset, chosen)
-    dataset = dataset.as_numbers() if dataset.inputs.dtype == np.float64 else dataset
+    dataset = dataset.as_numbers() if hasattr(dataset, "as_numbers") else dataset
     classifier.check_tokens(dataset.inputs)
     start = time.perf_counter()
     classifier.to(device)
