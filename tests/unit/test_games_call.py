@@ -219,6 +219,11 @@ def test_failing_evaluations_are_tried_again_and_then_reported(tmp_path):
     assert found.status == ["evaluation failed"] and np.isnan(found.scores).all()
     assert found.error[0].startswith("9 of 40 evaluations failed; the first: coalition {player ")
     assert len(pd.read_parquet(tmp_path / "values.parquet")) == 31 and "9 of 40" in repr(found)
+    for settings in ({"batch": 7}, {"n_jobs": 2}, {"n_jobs": 2, "batch": 5}):
+        other = shapeline.shapley_values(bad, 9, 40, on_error="record", **settings)
+        assert other.error[0].startswith("9 of 40 evaluations failed"), settings
+        with pytest.raises(ShapelineError, match="the value is nan"):
+            shapeline.shapley_values(bad, 9, 40, **settings)
 
 
 def test_a_game_says_what_it_is():
@@ -270,6 +275,8 @@ def test_progress_counts_evaluations():
         ({"player_names": ["a", "b"]}, "player_names has 2 names for 9 players"),
         ({"output_names": ["a", "b"]}, "output_names has 2 names for 1 outputs"),
         ({"method": "kernelshap"}, "Did you mean 'kernel_shap'?"),
+        ({"method": ["shapley"]}, "unknown method '['shapley']'"),
+        ({"game": lambda masks: [{}] * len(masks)}, "returned list for masks of 2"),
         ({"method": "saliency"}, "saliency needs a model and its inputs; use one of"),
         ({"method": "kernel_shap", "size": 3}, "there is no parameter 'size'"),
         ({"n_jobs": 0}, "n_jobs is 0"),

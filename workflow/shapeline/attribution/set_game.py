@@ -81,21 +81,21 @@ class Values:
         """Evaluate coalitions, and keep the values of each call as soon as it ends."""
         done, jobs = 0, self.how.n_jobs
         size = self.how.batch or (1 if self.file or jobs > 1 else min(64, len(masks)))
-        with _calls(jobs, self.game, self.how.retries) as call:
+        with self.file or contextlib.nullcontext(), _calls(jobs, self.game, self.how.retries) as call:
             while done < len(masks):
                 began = time.monotonic()
                 some = masks[done : done + (size * jobs * ROUND if jobs > 1 else size)]
-                parts = [some[start : start + size] for start in range(0, len(some), size)]
-                for part, (values, failure) in zip(parts, call(parts), strict=True):
+                parts, again = _cut(some, size), []
+                for part, values, failure in call(parts):
+                    done += len(part)
                     if failure and len(part) > 1:  # one by one, to find out which of them fail
-                        each = [part[place : place + 1] for place in range(len(part))]
-                        for one, answer in zip(each, call(each), strict=True):
-                            self._keep(one, *answer)
+                        again += _cut(part, 1)
                     else:
                         self._keep(part, values, failure)
-                    done += len(part)
                     if self.progress:
                         self.progress(len(self._known) - len(self._before), len(masks) - done)
+                for answer in call(again):
+                    self._keep(*answer)
                 took = (time.monotonic() - began) / max(1, len(parts) / jobs)
                 if self.how.batch is None:
                     size = int(np.clip(size * min(2.0, SECONDS / max(took, 1e-9)), 1, MOST_AT_ONCE))
@@ -117,7 +117,7 @@ class Values:
         self._known = self._known.append(keys)
         self._table = values if self._table is None else np.concatenate([self._table, values])
         if self.file:
-            self.file.write(self._known, self._table)
+            self.file.keep(self._known, self._table)
 
     def _name(self, mask: np.ndarray) -> str:
         """Return a coalition by the names of its players."""
@@ -142,20 +142,25 @@ class SetQuestion:
         return self.evaluate(masks if masks.ndim == 2 else masks[0])[:, inputs].T
 
 
+def _cut(masks: np.ndarray, size: int) -> list[np.ndarray]:
+    """Return coalitions in parts of a size."""
+    return [masks[start : start + size] for start in range(0, len(masks), size)]
+
+
 @contextlib.contextmanager
 def _calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[Sequence[np.ndarray]], Iterable]]:
-    """Yield a function from parts of the coalitions to what `_call` returns of each, in their order."""
+    """Yield a function from parts of the coalitions to what `_call` returns of each, as it ends."""
     if jobs == 1:
         yield lambda parts: (_call(game, part, retries) for part in parts)
         return
     from joblib import Parallel, delayed
 
-    with Parallel(jobs, return_as="generator") as parallel:
+    with Parallel(jobs, return_as="generator_unordered") as parallel:
         yield lambda parts: parallel(delayed(_call)(game, part, retries) for part in parts)
 
 
-def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray | None, str | None]:
-    """Return the values (K, outputs) of coalitions, and None; or None and why there are none, after all retries."""
+def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, np.ndarray | None, str | None]:
+    """Return coalitions, their values (K, outputs) and None; or None and why there are none, after all retries."""
     failure = None
     for _ in range(1 + retries):
         try:
@@ -165,9 +170,9 @@ def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray |
             continue
         values = _as_columns(values, len(masks))
         if np.isfinite(values).all():
-            return values, None
+            return masks, values, None
         failure = f"the value is {values[~np.isfinite(values)][0]}"
-    return None, failure
+    return masks, None, failure
 
 
 def describe(error: Exception) -> str:
@@ -179,8 +184,9 @@ def _as_columns(values: object, count: int) -> np.ndarray:
     """Return what a game gave as (K, outputs) float64. Raises ShapelineError where it is not (K,) or (K, outputs)."""
     try:
         array = np.asarray(values)
+        array = array.astype(float) if array.dtype == object and array.ndim else array
         fits = array.dtype.kind in "biuf" and array.ndim in (1, 2) and len(array) == count and array.size > 0
-    except (ValueError, TypeError):  # rows of different lengths
+    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects, a tensor with a gradient
         array, fits = None, False
     if not fits:
         given = type(values).__name__ if array is None else f"{array.dtype} of shape {array.shape}"

@@ -123,7 +123,7 @@ def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
 
 def checked_settings(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
     """The settings of a method that a call names. Raises ShapelineError."""
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ShapelineError(f"unknown method '{method}'.{nearest(method, METHODS)}")
     for key in PLANNED:
         if key in parameters:
