@@ -179,6 +179,27 @@ def test_what_may_be_either_is_refused_and_the_argument_decides(net):
     assert compared.explanations["occlusion"].about.value == "log_probability"
 
 
+class Coded(nn.Module):
+    """Its first column is a place in a table, which rows elsewhere would leave."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.dense = nn.Embedding(3, 2), nn.Linear(4, 2)
+
+    def forward(self, rows):
+        z = self.dense(torch.cat([self.table(rows[:, 0].long()), rows[:, 1:]], 1)).exp()
+        return z / z.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("n", [1, 9])
+def test_rows_that_cannot_be_left_do_not_matter(n):
+    torch.manual_seed(0)
+    net, rows = Coded(), np.column_stack([np.arange(40) % 3, X[:, 1:]]).astype(np.float32)
+    found = shapeline.explain(net, rows[:n], "occlusion", background=rows[20:26], target=1)
+    with torch.no_grad():
+        np.testing.assert_allclose(found.value_full, net(torch.from_numpy(rows[:n]))[:, 1], atol=1e-6)
+
+
 def test_wrong_outputs_are_refused():
     for model, outputs, said in (
         (nn.Linear(3, 2), "probs", "outputs is 'probs'; give 'probabilities' or 'logits'"),

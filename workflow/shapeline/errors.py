@@ -10,7 +10,7 @@ MOST = 100  # names that a hint lists
 LONGEST = 200  # characters of one
 PREFACES = ("in user code:", "Exception encountered when calling")  # of Keras's messages
 # What deep_lift flags of scores that do not add up, which is never recommended.
-NO_RULE = "completeness gap above 1 %: the network has an operation without a rule"
+NO_RULE = "scores do not sum to the prediction minus the base value: an operation of the network has no rule"
 # Packages that an installation may lack, by the extra that brings them.
 EXTRAS = {
     "torch": ("torch", "captum", "onnx", "onnxruntime", "safetensors"),

@@ -16,7 +16,6 @@ NUMBERS = 1 << 21  # numbers of the rows of one pass, whose gradients are held t
 ROWS = 256
 GAP = 0.1  # of what F gained, above which a completeness gap is flagged
 LARGE_GAP = "completeness gap above 10 %"
-RULE_GAP = 0.01  # the same of deep_lift, whose gap is of rounding alone where every operation has a rule
 
 
 def rows_of_a_pass(shape: tuple[int, ...], model: Classifier) -> int:
@@ -74,17 +73,15 @@ def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
     return pooled(gradient, features, mean=True)
 
 
-def completeness(
-    scores: np.ndarray, gained: np.ndarray, share: float = GAP, flag: str = LARGE_GAP
-) -> dict[str, np.ndarray | list[str | None]]:
+def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray | list[str | None]]:
     """How far scores (n, d) are from adding up to what F gained (n,): the gaps, and a flag where one is large.
 
-    Large is above a share of the gain and, as a gain may be nothing, above that by a tenth of this share of all that
-    the scores move.
+    Large is above a tenth of the gain and, as a gain may be nothing, above that by a hundredth of all that the scores
+    move.
     """
     gaps = np.abs(scores.sum(1) - gained)
-    large = gaps > share * (np.abs(gained) + np.abs(scores).sum(1) / 10)
-    return {"completeness_gap": gaps, "flag": [flag if far else None for far in large]}
+    large = gaps > GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
+    return {"completeness_gap": gaps, "flag": [LARGE_GAP if far else None for far in large]}
 
 
 def of_map(maps: np.ndarray, features: Features) -> np.ndarray:

@@ -15,7 +15,6 @@ from torch import nn
 from shapeline.engine.question import Question
 from shapeline.errors import NO_RULE, unsupported
 from shapeline.gradients.cells import (
-    RULE_GAP,
     check,
     completeness,
     halving,
@@ -42,6 +41,8 @@ WITHOUT_RULE = (
     *(nn.MaxPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
     *(nn.FractionalMaxPool2d, nn.FractionalMaxPool3d),
 )
+RULE_GAP = 0.01  # of what the logits gained, above which some operation has no rule
+ROUNDING = 1e-5  # of the logits
 EQUAL = 1e-6  # inputs nearer than this to their reference have the derivative in place of a slope
 
 
@@ -50,11 +51,11 @@ def deep_lift(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tu
     """DeepLIFT's contributions to log p_target, averaged over the reference's M rows (shap's DeepExplainer).
 
     inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
-    |sum of scores - (F(x) - mean F(x0))| of F = log p_target, or of the prediction of a regression model. The gap is
-    above 1 %, and flagged, where a network has a non-linear operation that is no module, or a module that the lists
-    above do not know. Of logits, the multipliers are the mean derivatives of log p_target on the straight line between
-    the two (for two classes, the rescale rule). Raises ShapelineError for a network with a module that has no rule, an
-    LSTM say.
+    |sum of scores - (F(x) - mean F(x0))| of F = log p_target, or of the prediction of a regression model. Flagged is
+    a large gap, and a network with a non-linear operation that is no module, or a module that the lists above do not
+    know: there what the logits gained is missed by more than 1 %. Of logits, the multipliers are the mean derivatives
+    of log p_target on the straight line between the two (for two classes, the rescale rule). Raises ShapelineError for
+    a network with a module that has no rule, an LSTM say.
     """
     model = question.model
     tokens = check(model, inputs, "torch")
@@ -66,7 +67,7 @@ def deep_lift(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tu
             )
     origins = starts(question, inputs)
     n, M = origins.shape[:2]
-    of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
+    of_cells, gained, beyond = np.zeros(inputs.shape), np.zeros(n), np.zeros(n)
     with differentiable(model.module), _straightened(model.module):
         rows = max(1, rows_of_a_pass(points(model, inputs[:1], tokens).shape, model) // 2)
         for first in range(0, n * M, rows):
@@ -83,8 +84,23 @@ def deep_lift(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tu
             moved = (gradient * (x - x0)).detach().double()
             np.add.at(of_cells, instance, (moved.sum(-1) if tokens else moved).cpu().numpy() / M)
             np.add.at(gained, instance, difference.cpu().numpy() / M)
+            np.add.at(beyond, instance, beyond_rules(moved, multipliers, logits.detach()).cpu().numpy())
     scores = pooled(of_cells, question.features)
-    return scores, 2 * M, completeness(scores, gained, RULE_GAP, NO_RULE)
+    told = completeness(scores, gained)
+    told["flag"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, told["flag"], strict=True)]
+    return scores, 2 * M, told
+
+
+def beyond_rules(moved: torch.Tensor, multipliers: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """By how much contributions (m, ...) miss what the weighted logits (2m, classes) gained, (m,), beyond rounding.
+
+    Where every operation has a rule that is nothing, whatever the logarithm of the softmax adds.
+    """
+    x, x0 = logits.chunk(2)
+    gained, moved = (multipliers * (x - x0)).sum(1), moved.flatten(1)
+    rounding = (multipliers.abs() * torch.maximum(x.abs(), x0.abs())).sum(1)
+    allowed = RULE_GAP * (gained.abs() + moved.abs().sum(1) / 10) + ROUNDING * rounding
+    return (moved.sum(1) - gained).abs().sub(allowed).clamp(min=0)
 
 
 def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.Tensor, torch.Tensor]:

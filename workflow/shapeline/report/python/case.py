@@ -12,7 +12,7 @@ import numpy as np
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
 from shapeline.engine import calibration
-from shapeline.engine.backends import backend_of
+from shapeline.engine.backends import backend_of, masked_rows
 from shapeline.engine.checks import check_full
 from shapeline.engine.forms import Form
 from shapeline.engine.question import Question
@@ -29,6 +29,7 @@ from shapeline.methods.settings import parse
 from shapeline.models import wrapping
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
 from shapeline.models.outputs import KINDS as OUTPUTS
+from shapeline.models.outputs import ROWS as PROBES
 from shapeline.models.own_rows import settle_reference
 from shapeline.report.python import given as givens
 from shapeline.report.python.explanation import About, Explanation
@@ -172,6 +173,7 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     everyone = [(settled, np.arange(len(given.inputs)))] if settled else _buckets(chosen, given)
     filled, told = reference_of(wanted.reference, given, wanted.seed)
     classes = classes_named(model if cutter is None else model.module, wanted.class_names)
+    settle_outputs(classifier, given, filled)
     said = answers_of(classifier, given.inputs)
     targets, positions = chosen_targets(classifier, said, wanted.target, classes, wanted.y)
     classifier, settled_reference = settle_reference(classifier, given.inputs, filled)
@@ -186,6 +188,18 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     draws = _row_names(given)[positions]
     return Case(given, question, positions, targets, draws, buckets, told, classes.names, wanted.seed, said)
+
+
+def settle_outputs(classifier: Classifier, given: Given, reference: Reference) -> None:
+    """Detect what a network gives by inputs and baselines mixed, so that one row tells as much as many."""
+    if classifier.framework == "function" or reference.rows is None or reference.leaves_out:
+        return
+    try:
+        classifier.settle_outputs(masked_rows(given.inputs, reference, PROBES))
+    except ShapelineError:
+        raise
+    except Exception:  # noqa: BLE001 (`answers_of` says why the model takes no such rows)
+        return
 
 
 def check_rows(classifier: Classifier, given: Given, reference: Reference, said: np.ndarray) -> None:

@@ -141,10 +141,7 @@ def compare(
     table = _table(found, entries, measured, agreement)
     by, values = _criterion(measured, exact)
     incomplete = [label for label, each in found.items() if NO_RULE in each.flag]
-    notes += [
-        f"{label} is not recommended: its scores do not sum to the prediction minus the base value."
-        for label in incomplete
-    ]
+    notes += [f"{label} is not recommended." for label in incomplete]
     candidates = None if values is None else values.drop(columns=incomplete, errors="ignore")
     nothing = candidates is None or not set(candidates) - {CONTROL}
     advice = None if nothing else _advice(candidates, table, exact, margin, notes)

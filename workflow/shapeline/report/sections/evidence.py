@@ -321,7 +321,7 @@ def absence(answer: Evidence, results: Results) -> HTML | None:
             f"{enumerated(list(answer.absent))} {verb} not compared: measured on fewer than half of the instances."
         )
     if incomplete := sorted(answer.incomplete & set(answer.values)):
-        sentences.append(f"Never recommended: {enumerated(incomplete)}, {NO_RULE}, so the scores do not add up.")
+        sentences.append(f"Never recommended: {enumerated(incomplete)}, {NO_RULE}.")
     every = results.measured[answer.question.metric]["instance"].nunique()
     if len(answer.values) < every:
         sentences.append(
