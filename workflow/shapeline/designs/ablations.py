@@ -16,21 +16,22 @@ def context_cite_minimum(d: int) -> int:
 def context_cite(d: int, budget: int, seed: int = 0, keep_probability: float = 0.5, alpha: float = 0.01) -> "Ablations":
     """Random ablations and a lasso on standardised masks, as ContextCite fits them.
 
-    Each part is kept independently with `keep_probability`; masks may repeat. alpha: of the lasso's penalty, in the
-    unit of the values (the authors' 0.01 is for values per answer token).
+    Each part is kept independently with `keep_probability`; a mask that is sampled twice is evaluated once and counts
+    twice. alpha: of the lasso's penalty, in the unit of the values (the authors' 0.01 is for values per answer token).
     """
     d, budget = whole("context_cite", "d", d, 1), whole("context_cite", "budget", budget, 0)
     if budget < context_cite_minimum(d):
         raise ShapelineError(f"context_cite: budget is {budget} evaluations and the minimum is 2; raise it.")
     masks = np.random.default_rng(seed).random((budget, d)) < keep_probability
-    return Ablations(masks, alpha)
+    return Ablations(*np.unique(masks, axis=0, return_counts=True), alpha)
 
 
 @dataclass(frozen=True, eq=False)
 class Ablations:
-    """Coalitions (K, d) bool to evaluate and a lasso on their values; stands where a `Design` would."""
+    """Distinct coalitions (K, d) bool with their counts (K,), and a lasso on their values; replaces a `Design`."""
 
     masks: np.ndarray
+    counts: np.ndarray
     alpha: float
 
     @property
@@ -51,8 +52,9 @@ class Ablations:
         from sklearn.linear_model import Lasso
 
         values = np.asarray(values, dtype=np.float64)
-        scale = self.masks.std(axis=0)
-        rows = (self.masks - self.masks.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+        centred = self.masks - np.average(self.masks, axis=0, weights=self.counts)
+        scale = np.sqrt(np.average(centred**2, axis=0, weights=self.counts))
+        rows = centred / np.where(scale > 0, scale, 1.0)
         flat = values.reshape(-1, self.evaluations)
-        scores = [Lasso(self.alpha).fit(rows, one).coef_ for one in flat]
+        scores = [Lasso(self.alpha).fit(rows, one, sample_weight=self.counts).coef_ for one in flat]
         return (np.array(scores) / np.where(scale > 0, scale, 1.0)).reshape(*values.shape[:-1], self.d)

@@ -30,9 +30,9 @@ def report_lost_digits(where: str, rows: np.ndarray, names: Sequence[str] = ()) 
         return
     place = int(places[0])
     value = float(cells[int(off[:, place].argmax()), place])
-    shown = (
-        f"{value:.0f} becomes {np.float32(value):.0f}" if whole[place] else f"{value!r} becomes {np.float32(value)!s}"
-    )
+    with np.errstate(over="ignore"):
+        short = np.float32(value)
+    shown = f"{value:.0f} becomes {short:.0f}" if whole[place] else f"{value!r} becomes {short!s}"
     column = f"column '{names[place]}'" if len(names) else f"column {place}" if rows.ndim == 2 else "some cells"
     more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
     log.warning("%s: %s%s: a network takes float32, of 7 digits, so %s", where, column, more, shown)
