@@ -4,6 +4,7 @@ import itertools
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -274,6 +275,35 @@ def test_lists_of_prompts_and_folders(tmp_path, model, cut):
     assert len(both) == 2 and both[1].parts == tuple(SENTENCES)
 
 
+@pytest.mark.parametrize("container", [tuple, np.array, pd.Series, pd.Index, iter], ids=lambda one: one.__name__)
+def test_passages_in_any_container(model, cut, exact, container):
+    found = explain(model, cut, context=container(SENTENCES))
+    np.testing.assert_allclose(found.scores, explain(model, cut, context=SENTENCES).scores, atol=1e-9)
+
+
+def test_prompts_and_spans_in_any_container(model, cut):
+    both = explain(model, cut, prompt=pd.Series([QUESTION] * 2), context=pd.Series([CONTEXT] * 2))
+    np.testing.assert_allclose([one.scores for one in both], [explain(model, cut).scores] * 2, atol=1e-9)
+    spans = [(0, 5), (6, 20)]
+    alone = explain(model, cut, features=spans)
+    np.testing.assert_array_equal(explain(model, cut, features=np.array(spans)).scores, alone.scores)
+
+
+def test_a_cache_of_another_kind_is_not_shared(cut):
+    """Heads of one query, and layers that see a window: right with and without reuse."""
+    from transformers import FalconConfig, FalconForCausalLM, MistralConfig, MistralForCausalLM
+
+    sizes = {"vocab_size": 360, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    falcon = FalconForCausalLM(FalconConfig(**sizes)).eval()
+    window = MistralForCausalLM(MistralConfig(**sizes, intermediate_size=48, num_key_value_heads=2, sliding_window=8))
+    for network in (falcon, window.eval()):
+        shared, plain = (explain(network, cut, reuse=reuse).scores for reuse in (True, False))
+        np.testing.assert_allclose(shared, plain, atol=1e-4)
+    assert prefix_cache.cache_size(LanguageModel.of(falcon)) == (2, 1, 8)
+    assert prefix_cache.cache_size(LanguageModel.of(window)) is None
+
+
 def test_what_is_shown(model, cut):
     found = explain(model, cut, context=CONTEXT + " A.", evaluations=20)
     assert "5 parts by gp_shapley, 20 evaluations" in repr(found) and ANSWER in repr(found)
@@ -401,6 +431,10 @@ def test_a_prompt_that_does_not_fit_is_refused(cut):
         ({"target": "No<|end|>"}, "special token"),
         ({"template": "{question}"}, "needs {context}"),
         ({"prompt": [{"role": "user"}]}, "message 1"),
+        ({"context": {"a": "b"}}, "give a text or a list of texts"),
+        ({"placeholder": None, "removal": "placeholder"}, "placeholder is None"),
+        ({"seed": "a"}, "seed is 'a'"),
+        ({"features": ["The", "It"]}, "pairs of characters"),
     ],
 )
 def test_bad_input_is_one_line(model, cut, named, match):
@@ -410,6 +444,9 @@ def test_bad_input_is_one_line(model, cut, named, match):
 def test_bad_models_are_one_line(tmp_path, model, cut):
     refused("no tokenizer", model, QUESTION, context=CONTEXT)
     refused("give a causal", object(), QUESTION, cut)
+    refused("is a LlamaModel", model.model, QUESTION, cut)
+    refused("no chat template", model, [{"role": "user", "content": "A."}], language_model.tokenizer(chat=False))
+    refused("own tokenizer", language_model.llama(vocab_size=250), QUESTION, cut, CONTEXT, target=ANSWER)
     refused("there is no folder 'gpt2'", "gpt2", QUESTION, cut)
     (tmp_path / "config.json").write_text('{"architectures": ["BertForSequenceClassification"]}')
     refused("generates no text", tmp_path, QUESTION, cut)

@@ -68,6 +68,15 @@ class Encoder:
                     f"{WHERE}: {text!r:.60} holds {found!r}, a special token of the tokenizer; remove it from the text."
                 )
 
+    def check_vocabulary(self, rendered: Rendered, embeddings: int) -> None:
+        """Refuse a tokenizer whose ids the model has no embeddings for."""
+        largest = max(self.encode([rendered])[0])
+        if largest >= embeddings:
+            raise ShapelineError(
+                f"{WHERE}: the tokenizer gives the token {largest} and the model has {embeddings:,}; give the model's "
+                "own tokenizer."
+            )
+
     def encode_answer(self, text: str, prompt: Rendered) -> Answer:
         """Return a given answer as tokens, cut as they continue the whole prompt."""
         if not isinstance(text, str) or not text:
@@ -93,6 +102,8 @@ class Encoder:
         return Answer(own, _pieces(self.tokenizer, own), text, prefix if self.seq2seq else ())
 
     def _by_template(self, messages: list[dict[str, str]]) -> str:
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise ShapelineError(f"{WHERE}: the tokenizer has no chat template; give a text, or set its chat_template.")
         ends = bool(messages) and messages[-1]["role"] == "assistant"
         try:
             return self.tokenizer.apply_chat_template(

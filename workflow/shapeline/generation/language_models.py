@@ -20,12 +20,13 @@ from shapeline.models.text_network import most_positions
 class LanguageModel:
     """A causal or sequence-to-sequence model. most_rows: of a pass, lowered when memory runs out.
 
-    inputs: the names of the arguments of its forward pass.
+    inputs: the names of the arguments of its forward pass. cache_size: see prefix_cache; () until it is known.
     """
 
     model: Any
     inputs: frozenset[str]
     most_rows: int | None = None
+    cache_size: tuple[int, ...] | None = ()
 
     @classmethod
     def of(cls, model: Any) -> "LanguageModel":
@@ -61,6 +62,11 @@ class LanguageModel:
     def vocabulary(self) -> int:
         """Number of tokens that it has a logit for."""
         return int(self.model.config.get_text_config().vocab_size)
+
+    @property
+    def embeddings(self) -> int:
+        """Number of tokens that it can read."""
+        return len(self.model.get_input_embeddings().weight)
 
     @property
     def window(self) -> int | None:

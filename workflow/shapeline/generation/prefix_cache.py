@@ -131,21 +131,32 @@ def tokens_without(language_model: LanguageModel, rows: Sequence[Row]) -> int:
 
 def cache_size(language_model: LanguageModel) -> tuple[int, int, int] | None:
     """Layers, heads and their size in a cache whose layers are alike and see every token; None of any other model."""
-    config, parameter = (
-        language_model.model.config.get_text_config(),
-        language_model.model.get_input_embeddings().weight,
-    )
-    heads = getattr(config, "num_attention_heads", None)
-    if heads is None or language_model.seq2seq or not {"position_ids", "past_key_values"} <= language_model.inputs:
+    if language_model.cache_size == ():
+        with language_model.evaluating():
+            language_model.cache_size = _probe(language_model)
+    return language_model.cache_size
+
+
+def _probe(language_model: LanguageModel) -> tuple[int, int, int] | None:
+    """The size of the cache that a pass of one token leaves."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    config = language_model.model.config.get_text_config()
+    devices = set((getattr(language_model.model, "hf_device_map", None) or {"": 0}).values())
+    takes = {"position_ids", "past_key_values", "attention_mask"} <= language_model.inputs
+    if language_model.seq2seq or not takes or getattr(config, "sliding_window", None) or len(devices) > 1:
         return None
-    windowed = getattr(config, "sliding_window", None) or set(getattr(config, "layer_types", None) or ()) - {
-        "full_attention"
-    }
-    places = {one for one in (getattr(language_model.model, "hf_device_map", None) or {"": parameter.device}).values()}
-    if windowed or len(places) > 1:
+    one, cache = np.zeros((1, 1), np.int64), DynamicCache()
+    given = {"input_ids": one, "attention_mask": one + 1, "position_ids": one}
+    try:
+        batches.last_logits(language_model, 1, **given, past_key_values=cache, use_cache=True)
+        sizes = {tuple(part.shape) for layer in cache.layers for part in (layer.keys, layer.values)}
+        if len(sizes) != 1 or any(type(layer) is not DynamicLayer for layer in cache.layers):
+            return None
+        [(_, heads, length, size)] = sizes
+    except (TypeError, AttributeError, IndexError, ValueError, RuntimeError):  # a cache of another kind
         return None
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return config.num_hidden_layers, getattr(config, "num_key_value_heads", None) or heads, size
+    return (len(cache.layers), heads, size) if length == 1 else None
 
 
 def rows_at_a_time(language_model: LanguageModel, rows: Sequence[Row]) -> int:
@@ -164,6 +175,8 @@ def pays(language_model: LanguageModel, rows: Sequence[Row]) -> bool:
 
 def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray] | None:
     """As `batches.score`, with caches of shared prefixes; None where the model's cache cannot be shared."""
+    if cache_size(language_model) is None:
+        return None
     found: list[np.ndarray | None] = [None] * len(rows)
     order = sorted(range(len(rows)), key=lambda place: list(rows[place].ids))
 
@@ -178,7 +191,7 @@ def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray
     try:
         with language_model.evaluating():
             halved(language_model, len(rows), run, "prompt")
-    except (TypeError, AttributeError, IndexError):  # a cache of another kind
+    except (TypeError, AttributeError, IndexError, ValueError, RuntimeError):  # a cache of another kind
         return None
     shortest = min(range(len(rows)), key=lambda place: rows[place].length)
     plain = batches.score(language_model, [rows[shortest]])[0]

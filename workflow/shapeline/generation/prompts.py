@@ -1,11 +1,11 @@
 """A prompt with removable parts: any coalition of them is rendered as the text or chat messages that a model reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, on_one_line
 from shapeline.generation.spans import Span, split_text
 
 WHERE = "explain_generation"
@@ -114,13 +114,13 @@ def build_prompt(
     chat: whether a text becomes a user message.
     """
     if isinstance(prompt, str) and prompt.strip():
-        if features == "message":
+        if isinstance(features, str) and features == "message":
             raise ShapelineError(f"{WHERE}: features='message' is for a list of messages; choose passage or sentence.")
         text, spans = _with_context(prompt, context, features, template or (CHAT_TEMPLATE if chat else PLAIN_TEMPLATE))
         contents, parts = (Content.of(text, spans),), tuple(text[start:end] for start, end in spans)
         return Prompt(parts, contents, ("user",), (FIXED,)) if chat else Prompt(parts, contents)
     roles, texts = _messages(prompt)
-    if features == "message":
+    if isinstance(features, str) and features == "message":
         return _by_message(roles, texts, context)
     asked = _question(roles)
     contents, parts = [], []
@@ -155,17 +155,31 @@ def _question(roles: tuple[str, ...]) -> int:
 
 def _messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Roles and texts of chat messages."""
-    messages = list(prompt) if isinstance(prompt, Sequence) and not isinstance(prompt, str | bytes) else []
+    messages = as_list(prompt) or []
     for place, message in enumerate(messages):
         if not isinstance(message, Mapping) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
             raise ShapelineError(
-                f'{WHERE}: message {place + 1} is {message!r:.80}; give {{"role": "user", "content": "text"}}.'
+                f'{WHERE}: message {place + 1} is {shown(message)}; give {{"role": "user", "content": "text"}}.'
             )
     if not messages:
-        raise ShapelineError(f"{WHERE}: the prompt is {prompt!r:.80}; give a text that is not empty, or chat messages.")
+        raise ShapelineError(
+            f"{WHERE}: the prompt is {shown(prompt)}; give a text that is not empty, or chat messages."
+        )
     return tuple(message["role"] for message in messages), tuple(message["content"] for message in messages)
+
+
+def as_list(given: object) -> list | None:
+    """The items of any container but a text or a mapping; None of anything else."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) != 1:
+        return None
+    return given.tolist() if hasattr(given, "tolist") else list(given)
+
+
+def shown(given: object) -> str:
+    """The beginning of a value, on one line."""
+    return on_one_line(" ".join(repr(given).split())[:80])
 
 
 def _with_context(question: str, context: object, features: object, template: str) -> tuple[str, list[Span]]:
@@ -173,21 +187,21 @@ def _with_context(question: str, context: object, features: object, template: st
     if context is None:
         spans = split_text(question, features, WHERE)
         return question, spans
-    passages = [context] if isinstance(context, str) else context
-    if not isinstance(passages, Sequence) or not all(isinstance(passage, str) for passage in passages):
-        raise ShapelineError(f"{WHERE}: context is {context!r:.80}; give a text or a list of texts.")
+    passages = [context] if isinstance(context, str) else as_list(context)
+    if passages is None or not all(isinstance(passage, str) for passage in passages):
+        raise ShapelineError(f"{WHERE}: context is {shown(context)}; give a text or a list of texts.")
     if not passages or not all(passage.strip() for passage in passages):
         raise ShapelineError(f"{WHERE}: the context is empty or holds an empty passage; leave it out.")
     before, found, after = template.partition("{context}")
     if not found or "{question}" not in before + after:
-        raise ShapelineError(f"{WHERE}: template is {template!r:.80}; it needs {{context}} and {{question}}.")
+        raise ShapelineError(f"{WHERE}: template is {shown(template)}; it needs {{context}} and {{question}}.")
     before, after = (part.replace("{question}", question) for part in (before, after))
     if not isinstance(features, str) and len(passages) > 1:
         raise ShapelineError(f"{WHERE}: spans are of one text; give the context as one text.")
     text, spans = before, []
     for place, passage in enumerate(passages):
         text += "\n\n" * (place > 0)
-        single = features == "passage" and not isinstance(context, str)
+        single = isinstance(features, str) and features == "passage" and not isinstance(context, str)
         own = _whole_of(passage) if single else split_text(passage, features, WHERE)
         spans += [(len(text) + start, len(text) + end) for start, end in own]
         text += passage

@@ -1,7 +1,8 @@
 """Parts of a text as character spans: passages, sentences, words, or those that a user gives."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 
 from shapeline.errors import ShapelineError, nearest
 
@@ -54,10 +55,14 @@ def _sentences(text: str) -> list[Span]:
 
 def _given(text: str, features: object, where: str) -> list[Span]:
     """Spans as a user gives them, checked, sorted and without the white space around them."""
-    pairs = [tuple(pair) for pair in features] if isinstance(features, Iterable) else None
-    if not pairs or any(len(pair) != 2 or not all(isinstance(end, int) for end in pair) for pair in pairs):
+    features = features.tolist() if hasattr(features, "tolist") else features  # of an array
+    given = list(features) if isinstance(features, Iterable) else []
+    pairs = [tuple(pair) for pair in given if isinstance(pair, Sequence) and not isinstance(pair, str)]
+    whole = all(len(pair) == 2 and all(isinstance(end, Integral) for end in pair) for pair in pairs)
+    if not given or len(pairs) < len(given) or not whole:
+        said = " ".join(repr(features).split())[:60]
         raise ShapelineError(
-            f"{where}: features is {features!r}; give one of {', '.join(KINDS)}, or (start, end) pairs of characters."
+            f"{where}: features is {said}; give one of {', '.join(KINDS)}, or (start, end) pairs of characters."
         )
     spans, last = [], 0
     for start, end in sorted(pairs):

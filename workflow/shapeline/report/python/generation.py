@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.generation import estimates, game
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import PromptGame, Removal
-from shapeline.generation.prompts import WHERE, Prompt, build_prompt
+from shapeline.generation.prompts import WHERE, Prompt, as_list, build_prompt
 from shapeline.report.python.call import AUTO, automatic, checked_settings
 from shapeline.report.python.prompt_explanation import PromptExplanation
 
@@ -112,24 +113,18 @@ def explain_generation(
         Where an input is wrong, or the prompt exceeds the context window; one line.
     """
     model, tokenizer = _open(model, tokenizer)
-    _check_choices(removal, value, evaluations, max_tokens, model)
+    _check_choices(removal, value, evaluations, max_tokens, seed, model)
     chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
+    if not isinstance(placeholder, str):
+        raise ShapelineError(f"{WHERE}: placeholder is {placeholder!r}; give a text, or choose removal='delete'.")
     removed = Removal(removal, placeholder if removal == "placeholder" else None)
+    features = "sentence" if features is None else features
     about = (features, evaluations, method, removed, value, template, chat, max_tokens, seed, reuse, parameters)
     call = _Call(model, tokenizer, *about)
-    if _is_several(prompt):
-        return [_explain(call, *one) for one in _each(prompt, context, target, contrast)]
+    several = as_list(prompt)
+    if several and not isinstance(several[0], Mapping):
+        return [_explain(call, *one) for one in _each(several, context, target, contrast)]
     return _explain(call, prompt, context, target, contrast)
-
-
-def _is_several(prompt: object) -> bool:
-    """Whether a prompt is a list of texts or of chats, and not the messages of one chat."""
-    return (
-        isinstance(prompt, Sequence)
-        and not isinstance(prompt, str)
-        and bool(prompt)
-        and not isinstance(prompt[0], Mapping)
-    )
 
 
 def _each(prompts: Sequence, context: object, target: object, contrast: object) -> list[tuple]:
@@ -139,7 +134,9 @@ def _each(prompts: Sequence, context: object, target: object, contrast: object) 
     for name, one in given.items():
         if one is None or (isinstance(one, str) and name != "context"):
             given[name] = [one] * count
-        elif isinstance(one, str) or len(one) != count:
+            continue
+        given[name] = as_list(one) or []
+        if len(given[name]) != count:
             raise ShapelineError(f"{WHERE}: {name} is no list of {count}; give one per prompt.")
     return list(zip(prompts, *given.values(), strict=True))
 
@@ -148,8 +145,7 @@ def _open(model: object, tokenizer: object) -> tuple[object, object]:
     """The model as a LanguageModel, or as it is where it is a function; and its tokenizer."""
     if hasattr(model, "tokenizer") and hasattr(model, "model"):  # a pipeline
         model, tokenizer = model.model, tokenizer or model.tokenizer
-    is_network = hasattr(model, "generate") and hasattr(model, "config")
-    if callable(model) and not is_network:
+    if callable(model) and not hasattr(model, "parameters"):
         return model, tokenizer
     from shapeline.generation import language_models
 
@@ -165,14 +161,13 @@ def _open(model: object, tokenizer: object) -> tuple[object, object]:
     return opened, tokenizer
 
 
-def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, model: object) -> None:
+def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, seed: int, model: object) -> None:
     """ShapelineError where a choice is none."""
     for name, chosen, choices in (("removal", removal, game.REMOVALS), ("value", value, estimates.VALUES)):
         if chosen not in choices:
             raise ShapelineError(f"{WHERE}: {name} is {chosen!r}.{nearest(chosen, choices)}")
-    for name, number in (("evaluations", evaluations), ("max_tokens", max_tokens)):
-        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
-            raise ShapelineError(f"{WHERE}: {name} is {number!r}; give a whole number of at least 1.")
+    for name, number, least in (("evaluations", evaluations, 1), ("max_tokens", max_tokens, 1), ("seed", seed, 0)):
+        whole(WHERE, name, number, least)
     if removal == "mask" and not hasattr(model, "seq2seq"):
         raise ShapelineError(f"{WHERE}: a function reads no attention mask; choose removal='delete'.")
 
@@ -207,15 +202,16 @@ def _explain(
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
     model, encoder = call.model, Encoder(call.tokenizer, call.chat, call.model.seq2seq)
     encoder.check_texts(built.user_texts() if built.roles else built.parts)
-    whole = built.render(np.ones(built.d, bool))
+    everything = built.render(np.ones(built.d, bool))
+    encoder.check_vocabulary(everything, model.embeddings)
     if target is None:
         game.check_window(encoder, built, (), model.window, call.removal)
-        ids = encoder.encode([whole])[0]
+        ids = encoder.encode([everything])[0]
         room = call.max_tokens if model.window is None or model.seq2seq else model.window - len(ids)
         answers = [encoder.answer_of(model.generate([ids], max(1, min(call.max_tokens, room)))[0])]
     else:
-        answers = [encoder.encode_answer(target, whole)]
-    answers += [] if contrast is None else [encoder.encode_answer(contrast, whole)]
+        answers = [encoder.encode_answer(target, everything)]
+    answers += [] if contrast is None else [encoder.encode_answer(contrast, everything)]
     game.check_window(encoder, built, answers, model.window, call.removal)
     signs = np.concatenate([np.full(len(one.ids), sign) for one, sign in zip(answers, (1.0, -1.0), strict=False)])
     tokens = tuple(token for one in answers for token in one.tokens)
@@ -228,11 +224,11 @@ def _game_of_function(call: _Call, built: Prompt, target: str | None, contrast: 
         raise ShapelineError(f"{WHERE}: a function has one answer; let it return the difference in place of contrast=.")
     encoder = Encoder(call.tokenizer, call.chat) if call.tokenizer is not None and call.chat else None
     source: Callable = game.function_source(call.model, encoder, built, call.removal)
-    whole = np.ones((1, built.d), bool)
-    first = source(whole)
+    everything = np.ones((1, built.d), bool)
+    first = source(everything)
     tokens = (
         (target or "answer",) if first.shape[1] == 1 else tuple(f"token {place + 1}" for place in range(first.shape[1]))
     )
     played = PromptGame(built, tokens, np.ones(first.shape[1]), source)
-    played.values(whole)
+    played.values(everything)
     return played, target or "the answer of the function"
