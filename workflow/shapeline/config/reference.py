@@ -29,21 +29,21 @@ from shapeline.metrics.registry import METRICS
 TAGS = ("method", "kind")  # keys that say which entry is meant: the headings
 SHARED = Sampled
 FAMILIES = {
-    "coalitions": "Methods of coalitions",
+    "coalitions": "Coalition methods",
     "hierarchical": "Hierarchical methods",
-    "gradients": "Methods of gradients",
-    "data": "Methods of labelled points",
+    "gradients": "Gradient methods",
+    "data": "Methods of labelled data",
     "peers": "Other libraries' estimators",
-    "external": "Scores made elsewhere",
+    "external": "Scores computed elsewhere",
 }
 PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}", "min_length": "{} or more", "max_length": "up to {}"}
 NO_KEYS = "No keys.\n"
 HEAD = """# Configuration reference
 
-Made from the types by `python -m shapeline.config.reference > docs/configuration.md`; a test keeps it in step. What the
-keys do together is told in [Experiments](experiments.md). *needed* marks a key without a default; where the default
-is –, the meaning says what then holds.
+This page is the reference of all configuration keys, with type, default and meaning. [Experiments](experiments.md)
+shows how to combine them. *needed* marks a key without a default; where the default is –, the meaning states it. The
+page is generated from the types by `python -m shapeline.config.reference > docs/configuration.md`.
 """
 
 
@@ -60,22 +60,22 @@ def page() -> str:
     parts += section("`instances`", Instances) + section("`report`", Report)
     parts += [
         "## `metrics`\n",
-        "Each is a key under `metrics:`, its value the keys below; cards: [Metrics](metrics.md).\n",
+        "A metric is a key under `metrics:` with the keys below as its value; definitions: [Metrics](metrics.md).\n",
     ]
     parts += [f"### `{name}`\n\n{table(metric.parameters) or NO_KEYS}" for name, metric in METRICS.items()]
     parts += [
         "## `methods`\n",
-        "Each label is a key under `methods:`, its value `{method: name, ...}` with the keys below; cards: "
-        "[Methods](methods.md). Keys that several methods share:\n",
+        "A method entry is a name of your choice under `methods:` with the value `{method: name, ...}` and the keys "
+        "below; definitions: [Methods](methods.md). Shared keys:\n",
         table(SHARED),
-        "A budget that ends when the explanation is good enough (`kernel_shap`, `sample_shapley`, `gp_shapley`):\n",
+        "Adaptive stopping, a mapping as `budget` (`kernel_shap`, `sample_shapley`, `gp_shapley`):\n",
         table(GoodEnough),
     ]
     for family, title in FAMILIES.items():
         parts.append(f"### {title}\n")
         known = {name: model.parameters for name, model in METHODS.items() if model.family == family}
         parts += [f"#### `{name}`\n\n{of_method(parameters)}" for name, parameters in known.items()]
-    parts += ["### A function of one's own\n", f"#### `{OWN}`\n\n{of_method(Own)}"]
+    parts += ["### A custom function\n", f"#### `{OWN}`\n\n{of_method(Own)}"]
     return "\n".join(parts)
 
 

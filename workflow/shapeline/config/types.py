@@ -33,167 +33,171 @@ class Strict(BaseModel):
 
 class Data(Strict):
     mirror: str | None = Field(
-        None, description="Folder or URL holding <source>/<file>, tried before the official places."
+        None, description="Folder or URL with <source>/<file>, tried before the official addresses."
     )
-    offline: bool = Field(False, description="Never use the network; say which file to place where.")
+    offline: bool = Field(False, description="Never use the network; report which file to place where.")
 
 
 class Limits(Strict):
     member: float | None = Field(
-        None, gt=0, description="Megabytes that a file in an archive or folder may unpack to; 128 by default."
+        None, gt=0, description="Largest size in megabytes of an unpacked file of an archive or folder; 128 by default."
     )
     total: float | None = Field(
         None,
         gt=0,
-        description="Megabytes that a whole archive may; by default 500, or 50 times its own size where that is more.",
+        description="Largest size in megabytes of an unpacked archive; by default 500, or 50 times its packed "
+        "size if that is more.",
     )
     pixels: float | None = Field(
         None,
         gt=0,
         le=MOST_PIXELS,
-        description="Million pixels of a picture as it is stored; 50 by default.",
+        description="Largest number of pixels of a stored image, in millions; 50 by default.",
     )
 
 
 class Dataset(Strict):
     source: str = Field(description=f"One of {', '.join(SOURCES)}, or path/to/file.py:function.")
     path: str | None = Field(
-        None, description="Local file or folder in place of the official source; $VARIABLES expand."
+        None, description="Local file or folder instead of the official source; $VARIABLES expand."
     )
-    classes: list[int | str] | None = Field(None, min_length=2, description="The classes kept, by index or name.")
-    unit: Literal["word", "character"] | None = Field(None, description="Text: what a token is.")
-    length: Positive | None = Field(None, description="Text: tokens a document; longer ones are cut.")
+    classes: list[int | str] | None = Field(None, min_length=2, description="Selected classes, by index or name.")
+    unit: Literal["word", "character"] | None = Field(None, description="Texts: kind of token.")
+    length: Positive | None = Field(None, description="Texts: tokens per document; longer ones are cut.")
     vocabulary: Annotated[int, Field(ge=3)] | None = Field(
-        None, description="Text: the most frequent words known, padding and unknown counted."
+        None, description="Texts: number of most frequent words, including padding and unknown."
     )
     tokenizer: str | None = Field(
         None,
         pattern=TOKENIZER,
-        description="Text: path/to/folder with a tokenizer.json of transformers, whose length is the default; or "
-        "path/to/file.py:function, a function that takes nothing and returns a tokenizer.",
+        description="Texts: path/to/folder with a tokenizer.json of transformers, which also sets the default "
+        "length; or path/to/file.py:function without arguments that returns a tokenizer.",
     )
     target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
     text: str | None = Field(None, description="text_file: the column of documents.")
     text_pair: str | None = Field(
         None,
-        description="text_file: the column of second sentences, where a document is a pair; for a folder's tokenizer.",
+        description="text_file: the column of second sentences of pairs; needs a folder's tokenizer.",
     )
     task: Literal["classification", "regression", "multilabel"] | None = Field(
         None,
-        description="table_file: whether the target is a class (the default) or a number. malaria: multilabel for two "
-        "labels a slide that may both be there, trophozoite and ring; for torch. A function of one's own returns it.",
+        description="table_file: classification (default) or regression. malaria: multilabel for the two labels "
+        "trophozoite and ring; torch only. A custom dataset function returns its task.",
     )
     columns: list[str] | None = Field(
-        None, min_length=1, description="table_file: the columns that are features; all but the target by default."
+        None, min_length=1, description="table_file: the feature columns; by default all but the target."
     )
     categorical: list[str] | None = Field(
-        None, min_length=1, description="table_file: columns of numbers that are categories all the same."
+        None, min_length=1, description="table_file: numeric columns that are categories."
     )
     separator: str = Field(
         ",",
         min_length=1,
-        description="CSV files of table_file and text_file: the character between cells, or the word tab or spaces.",
+        description="CSV files of table_file and text_file: the separator between cells, or the word tab or spaces.",
     )
     header: bool | Annotated[int, Field(ge=0)] | list[str] | None = Field(
         None,  # true: it would be equal to 1
-        description="CSV files: the first line by default; false where there is none, and columns are then called 0, "
-        "1, ...; a list: their names, where there is none; a number: so many lines stand above it.",
+        description="CSV files: by default the first line; false: no header, columns are named 0, 1, ...; a list:"
+        " the names of a file without a header; a number: so many lines precede the header.",
     )
     na_values: list[str | int | float] | None = Field(
         None,
         min_length=1,
-        description="CSV files: what stands for a missing cell, beside an empty one and, in a column of "
-        "numbers, pandas' own words (NA, null, None, ...).",
+        description="CSV files: values of missing cells, beside an empty cell and, in numeric columns, pandas' "
+        "own words (NA, null, None, ...).",
     )
-    encoding: str = Field("utf-8", description="CSV files: how the text is written, cp1252 say.")
-    trim: bool = Field(False, description="CSV files: spaces around cells and names are removed.")
-    decimal: Literal[".", ","] = Field(".", description="CSV files: the sign before decimals.")
+    encoding: str = Field("utf-8", description="CSV files: text encoding, for example cp1252.")
+    trim: bool = Field(False, description="CSV files: remove spaces around cells and names.")
+    decimal: Literal[".", ","] = Field(".", description="CSV files: decimal separator.")
     thousands: str | None = Field(
-        None, description="CSV files: the sign between thousands: a comma, a point, a space or an apostrophe."
+        None, description="CSV files: thousands separator: a comma, a point, a space or an apostrophe."
     )
-    count: Positive | None = Field(None, description="How many pictures are made, of a source that makes them.")
+    count: Positive | None = Field(None, description="Number of images of a source that generates them.")
     size: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = Field(
-        None, description="Pictures in files: [height, width] in pixels, to which each is brought."
+        None, description="Image files: [height, width] in pixels of the resized images."
     )
     fit: Literal["resize", "crop"] | None = Field(
-        None, description="Pictures in files: how: resize (the default) stretches; crop cuts off what is too long."
+        None, description="Image files: resize (default) stretches, crop cuts the longer side."
     )
     color: Literal["rgb", "grey"] | None = Field(
-        None, description="Pictures in files: rgb by default, and then a grey picture is refused."
+        None, description="Image files: rgb by default, which refuses a grey image."
     )
     on_corrupt: Literal["stop", "skip"] | None = Field(
-        None, description="Pictures in files: whether one that cannot be decoded stops the run (the default)."
+        None, description="Image files: whether an image that cannot be decoded stops the run (default) or is skipped."
     )
     limits: Limits | None = Field(
         None,
-        description="Archives and pictures in files: how much is read, where the usual limits are too small.",
+        description="Archives and image files: limits of size, if the defaults are too small.",
     )
     validation: float = Field(
         0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
     )
     split: Literal["official", "drawn"] = Field(
-        "official", description="drawn: the parts are drawn from all records, whatever split the source has."
+        "official", description="drawn: the split is sampled from all instances, whatever split the source has."
     )
     test: Annotated[float, Field(gt=0, lt=1)] | Positive = Field(
         0.3,
-        description="Held out where the parts are drawn: a fraction of each class, or a whole number of its records.",
+        description="Size of a sampled test part: a fraction of each class, or a number of instances.",
     )
 
 
 class Training(Strict):
     epochs: Annotated[int, Field(ge=0)] | None = Field(
         None,
-        description="Passes over the training part; by architecture. 0: none, where source or weights bring a model "
-        "that is ready.",
+        description="Passes over the training part; default by architecture. 0: no training, if source or weights"
+        " give a trained model.",
     )
-    batch: Positive | None = Field(None, description="Rows a step; by architecture.")
-    learning_rate: float | None = Field(None, gt=0, description="At the start; by architecture.")
-    weight_decay: float | None = Field(None, ge=0, description="Penalty of large weights; by architecture.")
+    batch: Positive | None = Field(None, description="Rows per step; default by architecture.")
+    learning_rate: float | None = Field(None, gt=0, description="Initial learning rate; default by architecture.")
+    weight_decay: float | None = Field(None, ge=0, description="Penalty on large weights; default by architecture.")
     schedule: Literal[SCHEDULES] | None = Field(
-        None, description="halving: the learning rate halves every 3 epochs; step: it falls every `step_epochs`."
+        None, description="halving: the learning rate halves every 3 epochs; step: it decreases every `step_epochs`."
     )
-    step: float | None = Field(None, gt=0, lt=1, description="schedule step: what it is multiplied by, default 0.2.")
-    step_epochs: Positive | None = Field(None, description="schedule step: after so many epochs each, default 10.")
-    optimizer: Literal[OPTIMIZERS] | None = Field(None, description="By architecture.")
+    step: float | None = Field(None, gt=0, lt=1, description="schedule step: the factor, 0.2 by default.")
+    step_epochs: Positive | None = Field(None, description="schedule step: epochs between decreases, 10 by default.")
+    optimizer: Literal[OPTIMIZERS] | None = Field(None, description="Default by architecture.")
     augment: list[Literal[AUGMENTATIONS]] | None = Field(
-        None, description="Pictures: flips made or not, at random, for every training row in every epoch."
+        None, description="Images: random flips of every training image in every epoch."
     )
     patience: Positive | None = Field(
-        None, description="Training ends after so many epochs in a row that are no better on the validation part."
+        None, description="Stop after so many epochs in a row without improvement on the validation part."
     )
 
 
 class Model(Strict):
-    dataset: str = Field(description="Name of the dataset that it is trained on.")
-    architecture: Literal[*ARCHITECTURES] | None = Field(None, description="One of the package's; or source, not both.")
+    dataset: str = Field(description="Name of the dataset that the model is trained on.")
+    architecture: Literal[*ARCHITECTURES] | None = Field(
+        None, description="A network of the package; not together with source."
+    )
     source: str | None = Field(
         None,
         pattern=MODEL_FILE,
-        description="path/to/file.py:function that builds a torch module or a Keras model; or a "
-        "model that is ready: a scikit-learn pipeline in a .skops file, a .keras or .onnx file, boosted trees of "
-        "XGBoost (.json, .ubj), LightGBM (.txt) or CatBoost (.cbm), path/to/folder of a text or picture classifier of "
-        "transformers, or with framework: function a path/to/file.py:function of "
-        "rows.",
+        description="path/to/file.py:function that builds a torch module or a Keras model; or a trained model: a "
+        "scikit-learn pipeline in a .skops file, a .keras or .onnx file, boosted trees of XGBoost "
+        "(.json, .ubj), LightGBM (.txt) or CatBoost (.cbm), path/to/folder of a text or image "
+        "classifier of transformers, or with framework: function a path/to/file.py:function of rows.",
     )
     trusted: list[str] | None = Field(
-        None, min_length=1, description=".skops: types that the file may hold beside scikit-learn's usual ones."
+        None, min_length=1, description=".skops: allowed types beyond scikit-learn's usual ones."
     )
     framework: Literal["torch", "tensorflow", "function"] | None = Field(
         None,
-        description="tensorflow for the architectures of text, torch for the others. function: the source is the model "
-        "itself, from rows to probabilities or predictions.",
+        description="Default: tensorflow for text architectures, torch for others. function: the source is the "
+        "model itself, from rows to probabilities or predictions.",
     )
     outputs: Literal["logits", "probabilities"] | None = Field(
         None,
-        description="What a network of one's own, or the one in a .keras or .onnx file, gives; by default detected.",
+        description="Output of a custom network, or of a .keras or .onnx file; detected by default.",
     )
-    sizes: dict[str, int | float | list[int]] = Field({}, description="Sizes that differ from the architecture's own.")
+    sizes: dict[str, int | float | list[int]] = Field(
+        {}, description="Sizes that differ from the architecture's defaults."
+    )
     weights: str | None = Field(
         None,
-        description="Training starts from them: imagenet (of resnet18), or a .pth or .safetensors file with the "
-        "architecture's names; $VARIABLES expand.",
+        description="Initial weights: imagenet (resnet18), or a .pth or .safetensors file with the architecture's"
+        " names; $VARIABLES expand.",
     )
-    training: Training = Field(Training(), description="What differs from the architecture's own training.")
+    training: Training = Field(Training(), description="Training options that differ from the architecture's defaults.")
 
 
 class Pixel(Strict):
@@ -224,20 +228,22 @@ Features = Annotated[Pixel | Patch | Superpixel | Column | Group | Word | Charac
 
 class Background(Strict):
     kind: Literal["background"]
-    rows: Positive = Field(16, description="Training rows drawn; the model's probability is averaged over them.")
+    rows: Positive = Field(
+        16, description="Number of sampled training rows; the model's probability is averaged over them."
+    )
 
 
 class Conditional(Strict):
     kind: Literal["conditional"]
     form: Literal["gaussian", "neighbours"] = Field(
-        "gaussian", description="Draws of a Gaussian given the columns present, or the records nearest on these."
+        "gaussian", description="Samples of a Gaussian given the kept columns, or the training rows nearest on these."
     )
-    rows: Positive = Field(16, description="Draws, or records; the model's probability is averaged over them.")
+    rows: Positive = Field(16, description="Number of rows; the model's probability is averaged over them.")
 
 
 class Blur(Strict):
     kind: Literal["blur"]
-    sigma: float | None = Field(None, gt=0, description="Pixels; an eighth of the shorter side by default.")
+    sigma: float | None = Field(None, gt=0, description="In pixels; an eighth of the shorter side by default.")
 
 
 class Array(Strict):
@@ -248,7 +254,9 @@ class Array(Strict):
 class Pad(Strict):
     kind: Literal["pad"]
     id: int | None = Field(
-        None, ge=0, description="The token that fills absent ones: padding for words, the space for characters."
+        None,
+        ge=0,
+        description="Token that replaces masked ones; by default padding for words, the space for characters.",
     )
 
 
@@ -271,14 +279,16 @@ Reference = Annotated[
 
 
 class Instances(Strict):
-    count: Positive = Field(100, description="Test instances explained, drawn by seed.")
-    split: Literal["test"] = Field("test", description="Only records that were not trained on are explained.")
+    count: Positive = Field(100, description="Number of explained test instances, sampled by seed.")
+    split: Literal["test"] = Field(
+        "test", description="Part of the data that is explained: instances that were not trained on."
+    )
     label: int | str | None = Field(None, description="Only instances of this class, by index or name.")
     correct: bool = Field(False, description="Only instances that the model predicts correctly.")
     objects: Positive | None = Field(
-        None, description="Only pictures with so many objects of their class, where a dataset knows them."
+        None, description="Only images with so many objects of their class, if the dataset knows them."
     )
-    or_all: bool = Field(False, description="Where there are fewer, all of them, in place of an error.")
+    or_all: bool = Field(False, description="If there are fewer instances, explain all of them instead of an error.")
     texts: (
         list[
             Annotated[str, Field(min_length=1)]
@@ -288,13 +298,13 @@ class Instances(Strict):
     ) = Field(
         None,
         min_length=1,
-        description="Documents of one's own, explained in place of test instances; pairs are [first, second].",
+        description="Your own documents, explained instead of test instances; pairs are [first, second].",
     )
     near: list[dict[str, float | str]] | None = Field(
         None,
         min_length=1,
-        description="Of a table, in place of a draw: for each of these values by column the record that is nearest, in "
-        "the columns' standard deviations.",
+        description="Tables: instead of sampling, the instance nearest to each of these values by column, in "
+        "standard deviations of the columns.",
     )
 
     @property
@@ -306,17 +316,20 @@ class Instances(Strict):
 class Report(Strict):
     notebook: Literal["report", "influence", "localization"] = Field(
         "report",
-        description="The page: influence is that of measures which need labelled points alone, localization that of "
-        "pictures whose decisive pixels are known.",
+        description="The page: influence for measures on labelled data, localization for images with known "
+        "decisive pixels.",
     )
-    title: str | None = Field(None, description="Heading of the page; the experiment's name by default.")
+    title: str | None = Field(None, description="Heading of the page; by default the experiment's name.")
     margin: float = Field(
         0.05,
         gt=0,
         lt=1,
-        description="What a recommended method may be behind the best: a share of the span from random scores to it.",
+        description="Non-inferiority margin of a recommended method, as a fraction of the range between the best "
+        "method and random attribution.",
     )
-    instances_shown: Annotated[int, Field(ge=1, le=12)] = Field(4, description="Explanations drawn as examples.")
+    instances_shown: Annotated[int, Field(ge=1, le=12)] = Field(
+        4, description="Number of explanations shown as examples."
+    )
     palette: Literal["colorblind", "deep", "muted"] = Field("colorblind", description="Colours of the figures.")
 
 
@@ -344,99 +357,106 @@ Metrics = create_model(
 
 
 class Experiment(Strict):
-    model: str | None = Field(None, description="The model explained; or a dataset in its place, or beside it.")
+    model: str | None = Field(None, description="The explained model; or give a dataset instead of it or beside it.")
     dataset: str | None = Field(
         None,
-        description="Explained without a model, by methods that need its labelled points alone; beside a model: other "
-        "data than those that it was trained on, whose instances it explains.",
+        description="Without a model: data for methods of labelled data. Beside a model: other data than it was "
+        "trained on, whose instances are explained.",
     )
-    features: Features = Field(description="What is scored: the parts that an instance is cut into.")
-    reference: Reference = Field("mean", description="What stands for an absent feature.")
+    features: Features = Field(description="Parts of an instance that get a score.")
+    reference: Reference = Field("mean", description="Baseline: what replaces a masked feature.")
     value: Literal[
         "log_probability", "probability", "log_odds", "margin", "logit", "expected_log_probability", "prediction"
     ] = Field(
         "log_probability",
-        description="What a coalition is worth. log_odds: of the probability, which is averaged over the reference "
-        "rows; margin: of each row, then averaged, what boosted trees add up to. prediction is the one value of a "
-        "regression.",
+        description="The value of a coalition. log_odds: of the probability averaged over the background rows; "
+        "margin: the mean over the rows of the log-odds, to which boosted trees sum; prediction: the "
+        "only value of a regression.",
     )
     target: int | str = Field(
         "predicted",
-        description="The class whose value is explained: predicted, true, or one for all instances, by name, "
-        "so that scores keep their sign from one to the next.",
+        description="The explained class: predicted, true, or one class by its label for all instances, so that "
+        "signs are comparable between instances.",
     )
-    instances: Instances = Field(Instances(), description="Which instances are explained.")
+    instances: Instances = Field(Instances(), description="Explained instances.")
     budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
     timing: Literal["batch", "per_instance"] = Field(
-        "batch", description="What seconds are: a batch's time shared out, or each instance's own after a warm-up."
+        "batch",
+        description="Meaning of seconds: a batch's time divided by its instances, or each instance's own time "
+        "after a warm-up.",
     )
-    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Independent designs of every sampled method.")
+    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1, description="Sampling repetitions of every sampled method."
+    )
     seeds: Annotated[int, Field(ge=1, le=100)] = Field(
-        1, description="Trainings of the model, by other seeds alone; every label explains each of them."
+        1, description="Training seeds; every method explains the model of each."
     )
     seed_instances: Positive | None = Field(
         None,
-        description="Instances that the other trainings are explained on, drawn by seed; all by default.",
+        description="Number of instances explained for the other training seeds, sampled by seed; all by default.",
     )
     time_limit: float | None = Field(
         None,
         gt=0,
-        description="Seconds that a method may take for an instance; what takes longer is a row that failed. With it "
-        "instances are explained one at a time.",
+        description="Seconds per instance and method; an instance that takes longer is a failed row. Instances "
+        "are then explained one at a time.",
     )
-    methods: dict[str, MethodEntry] = Field(min_length=1, description="Label -> method and its parameters.")
+    methods: dict[str, MethodEntry] = Field(min_length=1, description="Name -> method and its parameters.")
     metrics: Metrics = Field(description="Metric -> its parameters.")
-    report: Report = Field(Report(), description="The page.")
+    report: Report = Field(Report(), description="Options of the report page.")
     precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="torch: of coalitions' values; bfloat16 is mixed precision, faster and less exact."
+        "float32",
+        description="torch: precision of the values of coalitions; bfloat16 is mixed precision, faster and less exact.",
     )
-    compile: bool = Field(False, description="torch: coalitions' values by torch.compile, which takes a minute first.")
-    cache: bool = Field(
-        False, description="Keep values of coalitions in the row store, too, so that methods share them."
+    compile: bool = Field(
+        False, description="torch: evaluate coalitions by torch.compile, whose compilation takes a minute."
     )
+    cache: bool = Field(False, description="Store values of coalitions in the row store, so that methods share them.")
     shards: Literal["auto"] | Positive | None = Field(
-        None, description="Score files a label; run-wide `shards` by default."
+        None, description="Score files per method; the run-wide `shards` by default."
     )
     on_error: Literal["record", "fail"] = Field(
         "record",
-        description="Whether a method's failure, on an instance or on a model that it cannot take, becomes a row with "
-        "its reason, or stops the run.",
+        description="Whether a failure of a method, on an instance or on an unsupported model, becomes a row with"
+        " its reason or stops the run.",
     )
 
 
 class Config(Strict):
-    run: list[str] = Field(min_length=1, description="The experiments that `all` makes.")
+    run: list[str] = Field(min_length=1, description="Experiments of the target `all`.")
     run_if_here: list[str] = Field(
         [],
-        description="Experiments that it makes as well where the files of their data are here: placed, in the folder "
-        "`data.mirror`, or at their `path`. Nothing is fetched for them; `doctor` and a run's start name the rest.",
+        description="Further experiments of `all` if the files of their data are available: placed, in "
+        "`data.mirror`, or at their `path`. Nothing is downloaded for them; `doctor` and the start of"
+        " a run name the others.",
     )
-    datasets: dict[str, Dataset] = Field(min_length=1, description="Name -> where data come from.")
-    models: dict[str, Model] = Field(min_length=1, description="Name -> what is trained on a dataset, or is ready.")
-    experiments: dict[str, Experiment] = Field(min_length=1, description="Name -> what is explained, how and by what.")
+    datasets: dict[str, Dataset] = Field(min_length=1, description="Name -> source of the data.")
+    models: dict[str, Model] = Field(min_length=1, description="Name -> a model to train, or a trained one.")
+    experiments: dict[str, Experiment] = Field(
+        min_length=1, description="Name -> model, instances, methods and metrics."
+    )
     results: str = Field("results", min_length=1, description="Output folder, inside the repository root.")
     scale: Literal["smoke", "paper", "beyond"] = Field(
         "paper",
         description="paper: as written; smoke: everything small; beyond: three times the instances, three repeats.",
     )
-    seed: Annotated[int, Field(ge=0, lt=2**64)] = Field(0, description="All that is random follows from it.")
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = Field(0, description="Seed of everything random.")
     accuracy: Annotated[int, Field(ge=0, le=1000)] = Field(
-        0, description="Draws an instance of the page that measures estimators on stored games; 0: no such page."
+        0, description="Samples per instance of the page that measures estimators on stored games; 0: no such page."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="auto: a GPU where one is free, else the CPU; cuda: an error where there is none."
+        "auto", description="auto: a free GPU, else the CPU; cuda: a missing GPU is an error."
     )
     jobs_per_gpu: Positive = Field(1, description="Jobs that share a GPU; --resources gpu still counts GPUs.")
-    shards: Literal["auto"] | Positive = Field("auto", description="Score files a label, each a job of its own.")
+    shards: Literal["auto"] | Positive = Field("auto", description="Score files per method, each with its own job.")
     row_store_gb: float = Field(
         20.0,
         ge=0,
-        description="Gigabytes of computed rows that `results/.rows` keeps for later runs, those last used first; "
-        "0: none.",
+        description="Gigabytes of computed rows in `results/.rows`; the last used ones are kept; 0: none.",
     )
     versions: Literal["tell", "strict"] = Field(
         "tell",
-        description="Packages that can change a number in other versions than scores were made with. tell: a line at "
-        "the start of a run, and in the health table; strict: the jobs run again.",
+        description="Other package versions than those of the scores. tell: a line at the start of a run, and in "
+        "the diagnostics; strict: the jobs run again.",
     )
-    data: Data = Field(Data(), description="Where official files come from.")
+    data: Data = Field(Data(), description="Access to official files.")

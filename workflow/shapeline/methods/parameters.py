@@ -34,28 +34,33 @@ class Patch(Parameters):
 class Superpixel(Parameters):
     kind: Literal["superpixel"]
     method: Literal["slic", "quickshift"] = Field("slic", description="scikit-image's segmentation.")
-    segments: Positive | None = Field(None, description="slic: about how many, 50 by default.")
-    compactness: float | None = Field(None, gt=0, description="slic: weight of distance against colour, default 10.")
+    segments: Positive | None = Field(None, description="slic: approximate number of segments, 50 by default.")
+    compactness: float | None = Field(None, gt=0, description="slic: weight of distance against colour, 10 by default.")
     kernel_size: float | None = Field(None, ge=1, description="quickshift: 4 by default.")
     max_distance: float | None = Field(None, gt=0, description="quickshift: 200 by default.")
-    ratio: float | None = Field(None, gt=0, description="quickshift: weight of colour against distance, default 0.2.")
+    ratio: float | None = Field(
+        None, gt=0, description="quickshift: weight of colour against distance, 0.2 by default."
+    )
 
 
 class OwnFeatures(Parameters):
     features: Annotated[Patch | Superpixel, Field(discriminator="kind")] | None = Field(
         None,
-        description="In place of the experiment's pixels; each pixel's score is then an equal share of its feature's.",
+        description="Features instead of the experiment's pixels; each pixel's score is an equal share of its "
+        "feature's.",
     )
 
 
 class GoodEnough(Parameters):
     error: Annotated[float, Field(gt=0)] | Annotated[str, Field(pattern=PERCENT)] | None = Field(
         None,
-        description="Its root mean square error, predicted from its own draw: in units of the value, or as 5% of the "
-        "difference between the full and the empty input.",
+        description="Target of the predicted root mean square error, in units of the value, or as a percentage of"
+        " |v(N) - v(∅)|.",
     )
-    top: Positive | None = Field(None, description="So many features with the largest scores are told from the others.")
-    at_most: float = Field(32, gt=0, description="Evaluations after which an instance is left, as a multiple of d.")
+    top: Positive | None = Field(
+        None, description="Stop when so many features with the largest scores are significantly larger than the others."
+    )
+    at_most: float = Field(32, gt=0, description="Maximum of evaluations per instance, as a multiple of d.")
 
 
 Budget = Annotated[
@@ -67,14 +72,13 @@ Budget = Annotated[
 class Sampled(OwnFeatures):
     budget: Budget | None = Field(
         None,
-        description="Evaluations as a multiple of d; the experiment's by default. Or a mapping: an explanation is made "
-        "in rounds until it is good enough.",
+        description="Evaluations as a multiple of d; by default the experiment's. A mapping selects adaptive stopping.",
     )
     snapshots: list[Annotated[float, Field(gt=0)]] | None = Field(
-        None, min_length=1, description="Smaller budgets whose estimates are kept too; no coalition is evaluated twice."
+        None, min_length=1, description="Smaller budgets whose estimates are stored too, without further evaluations."
     )
     rival_of: str | None = Field(
-        None, description="Label of a fixed-cost method: the budget is the number of evaluations that it spends."
+        None, description="Name of a method entry of fixed cost, whose number of evaluations is the budget."
     )
 
     @property
@@ -85,34 +89,32 @@ class Sampled(OwnFeatures):
 
 class OnGraph(Parameters):
     graph: Literal["features", "chain", "complete"] = Field(
-        "features", description="The features' own graph (grid of pixels or patches), or one laid over any features."
+        "features", description="The features' own graph (grid of pixels or patches), or a graph for any features."
     )
 
 
 class InWindows(OnGraph):
-    order: int = Field(1, ge=0, description="Graph distance that a feature's window reaches.")
-    context: Literal["absent", "present"] = Field(
-        "absent", description="Features outside the window: at the reference, or kept."
-    )
+    order: int = Field(1, ge=0, description="Largest graph distance in a feature's window.")
+    context: Literal["absent", "present"] = Field("absent", description="Features outside the window: masked, or kept.")
 
 
 class LShapley(InWindows):
     samples: int | None = Field(
-        None, ge=1, description="Permutations inside each window, where 2^|window| is too large."
+        None, ge=1, description="Sampled permutations inside each window, if 2^|window| is too large."
     )
 
 
 class CShapley(InWindows):
-    order: int = Field(4, ge=0, description="Graph distance that a feature's window reaches.")
+    order: int = Field(4, ge=0, description="Largest graph distance in a feature's window.")
     weights: Literal["paper", "myerson"] = Field(
-        "paper", description="Of connected sets: equation 6 as printed, or exact on any graph."
+        "paper", description="Weights of connected sets: equation 6 as printed, or exact on any graph."
     )
 
 
 class CShapleyRegression(Parameters):
-    order: int = Field(4, ge=1, description="Longest run of features, or side of the largest square.")
+    order: int = Field(4, ge=1, description="Largest run of features, or side of the largest square.")
     fit: Literal["uniform", "kernel", "printed"] = Field(
-        "uniform", description="Weights of the fit: equal, the Shapley kernel's, or the formula as printed."
+        "uniform", description="Weights of the fit: equal, the Shapley kernel, or the formula as printed."
     )
     constrained: bool = Field(False, description="Add the efficiency constraint to the fit.")
 
@@ -123,7 +125,7 @@ class SampleShapley(Sampled):
 
 class Interactions(Parameters):
     index: Literal["k_sii", "stii", "fsii"] = Field(
-        "k_sii", description="How a pair's derivatives are weighed by the size of the coalition they are at."
+        "k_sii", description="Interaction index: weights of a pair's differences by the size of the coalition."
     )
 
 
@@ -133,28 +135,30 @@ class SampledInteractions(Sampled, Interactions):
 
 class GpInteractions(Sampled):
     index: Literal["k_sii", "fsii"] = Field(
-        "k_sii", description="How a pair's derivatives are weighed by the size of the coalition they are at."
+        "k_sii", description="Interaction index: weights of a pair's differences by the size of the coalition."
     )
 
 
 class BetaShapley(Sampled):
-    alpha: float = Field(4.0, gt=0, description="Larger: small coalitions weigh more.")
-    beta: float = Field(1.0, gt=0, description="Larger: large coalitions weigh more.")
+    alpha: float = Field(4.0, gt=0, description="Larger values give small coalitions more weight.")
+    beta: float = Field(1.0, gt=0, description="Larger values give large coalitions more weight.")
 
 
 class WeightedBanzhaf(Sampled):
-    weight: float = Field(0.5, gt=0, lt=1, description="Probability that another feature is there; 0.5 is Banzhaf's.")
+    weight: float = Field(
+        0.5, gt=0, lt=1, description="Probability that another feature is kept; 0.5 is the Banzhaf value."
+    )
 
 
 class Lime(Sampled):
     kernel: Literal["cosine", "fraction", "shapley"] = Field(
         "cosine",
-        description="How far a mask is from the full one: cosine distance, share absent; or Shapley's weights.",
+        description="Distance of a mask from the full one: cosine distance, masked fraction; or the Shapley kernel.",
     )
-    kernel_width: float = Field(0.25, gt=0, description="Of the kernels of distance.")
+    kernel_width: float = Field(0.25, gt=0, description="Width of the distance kernels.")
     ridge: float = Field(1.0, ge=0, description="Penalty of large scores.")
-    keep: int | None = Field(None, ge=1, description="At most so many features score; all by default.")
-    selection: Literal["lasso", "forward"] = Field("lasso", description="How the features kept are chosen.")
+    keep: int | None = Field(None, ge=1, description="Largest number of features with a score; all by default.")
+    selection: Literal["lasso", "forward"] = Field("lasso", description="Selection of these features.")
 
 
 class ContextCite(Sampled):
@@ -164,7 +168,7 @@ class ContextCite(Sampled):
 
 class LimeInput(Sampled):
     sigma: float = Field(
-        0.5, gt=0, description="Width of the kernel, as a share of the distance to the fully masked input."
+        0.5, gt=0, description="Width of the kernel, as a fraction of the distance to the fully masked input."
     )
     ridge: float = Field(1.0, gt=0, description="Penalty of large scores.")
 
@@ -180,18 +184,18 @@ class OnePass(Parameters):
 
 
 class HShap(OwnFeatures):
-    min_size: int = Field(1, ge=1, description="Cells that a side of a leaf keeps at least (s).")
+    min_size: int = Field(1, ge=1, description="Smallest side of a leaf in cells (s).")
     threshold: float = Field(
-        0.0, ge=0, description="τ: what a coefficient must exceed, or its percentile in mode relative."
+        0.0, ge=0, description="τ: the threshold on a coefficient, or its percentile in mode relative."
     )
     mode: Literal["absolute", "relative"] = Field(
-        "absolute", description="Nodes expanded: all above the threshold, or above its percentile at their depth."
+        "absolute", description="Expanded nodes: all above the threshold, or above its percentile at their depth."
     )
     leaf_score: Literal["uniform", "product"] = Field(
         "uniform", description="1/|L| on the relevant leaves, or the product of the coefficients on the path."
     )
     shifts: list[list[int]] | None = Field(
-        None, min_length=1, description="Cycle spinning: the mean over partitions moved by so many [rows, columns]."
+        None, min_length=1, description="Cycle spinning: the mean over partitions shifted by so many [rows, columns]."
     )
 
     def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
@@ -200,51 +204,54 @@ class HShap(OwnFeatures):
 
 
 class Partition(Parameters):
-    evaluations: int = Field(500, ge=2, description="Of an instance at most (m), both ends among them.")
+    evaluations: int = Field(
+        500, ge=2, description="Largest number of evaluations per instance (m), including both ends."
+    )
 
     def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
         return self.evaluations
 
 
 class IntegratedGradients(Parameters):
-    steps: int = Field(50, ge=2, description="Points on the path from the reference to the input.")
+    steps: int = Field(50, ge=2, description="Points on the path from the baseline to the input.")
 
 
 class FromBackground(Parameters):
     background: Positive | None = Field(
         None,
-        description="So many rows of the training part, drawn by seed, stand for the reference; the experiment's own "
-        "by default.",
+        description="Number of training rows, sampled by seed, as the baseline; by default the experiment's baseline.",
     )
 
 
 class ExpectedGradients(FromBackground):
-    samples: int = Field(200, ge=1, description="Points of an instance, at random on paths from random rows.")
+    samples: int = Field(200, ge=1, description="Random points per instance on paths from random rows.")
 
 
 class GradCam(Parameters):
-    layer: str | None = Field(None, description="Name of the layer whose maps are weighted; the last convolution.")
-    signed: bool = Field(False, description="Keep what speaks against the class, in place of 0.")
+    layer: str | None = Field(
+        None, description="Name of the layer whose maps are weighted; by default the last convolution."
+    )
+    signed: bool = Field(False, description="Keep negative values instead of setting them to 0.")
 
 
 class SmoothGrad(Parameters):
-    samples: int = Field(50, ge=1, description="Noisy copies of an instance.")
+    samples: int = Field(50, ge=1, description="Noisy copies per instance.")
     noise: float = Field(0.15, gt=0, description="Standard deviation, as a fraction of the instance's own range.")
 
 
 class OfPoints(Parameters):
     categorical: list[int | str] = Field(
         [],
-        description="Columns, by name or number from 0, that count as 1 where equal to the instance's value, else 0.",
+        description="Columns, by name or number from 0, that are 1 if equal to the instance's value, else 0.",
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the products.")
 
 
 class Mim(OfPoints):
     alpha: Literal["constant", "inverse", "inverse_square", "gaussian"] = Field(
-        "inverse_square", description="Weight of a labelled point by its distance."
+        "inverse_square", description="Weight of a labelled example by its distance."
     )
-    width: float = Field(1.0, gt=0, description="Of the gaussian, in the data's units.")
+    width: float = Field(1.0, gt=0, description="Width of the Gaussian, in the data's units.")
 
 
 class Parzen(OfPoints):
@@ -253,25 +260,27 @@ class Parzen(OfPoints):
 
 class DataLime(OfPoints):
     rho: float = Field(3.0, gt=0, description="Width of the Euclidean kernel, in the data's units.")
-    mu: float | None = Field(None, gt=0, description="Width of the kernel of cosine distance, in place of rho.")
+    mu: float | None = Field(None, gt=0, description="Width of the cosine-distance kernel, instead of rho.")
     ridge: float = Field(1.0, gt=0, description="Penalty of large slopes.")
     classifier: Literal["line", "step"] = Field(
-        "line", description="What is fitted: a line, or a step at the instance, of classes; its score has length 1."
+        "line",
+        description="The fitted function: a line, or a step at the instance (classification), whose score has "
+        "length 1.",
     )
 
 
 class AugmentedMim(Mim):
-    count: int = Field(100, ge=1, description="Rows around an instance that the model labels.")
-    spread: float = Field(
-        0.1, gt=0, description="How far they lie from it: a share of the standard deviation of each column."
-    )
+    count: int = Field(100, ge=1, description="Number of rows around an instance that the model labels.")
+    spread: float = Field(0.1, gt=0, description="Their standard deviation, as a fraction of that of each column.")
 
     def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
         return self.count
 
 
 class Qii(Parameters):
-    permutations: int = Field(1000, ge=1, description="Orders an instance, above 12 features; up to 12 it is exact.")
+    permutations: int = Field(
+        1000, ge=1, description="Permutations per instance above 12 features; up to 12 features it is exact."
+    )
 
     def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
         return 2.0**d if d <= 12 else self.permutations * d
@@ -279,7 +288,8 @@ class Qii(Parameters):
 
 class PeerShapPartition(Sampled):
     fixed_context: Literal[0, 1] | None = Field(
-        None, description="0 or 1: follow one branch of each split alone, as the library's images do; both by default."
+        None,
+        description="0 or 1: follow only one branch of each split, as the library does for images; both by default.",
     )
 
 
@@ -287,16 +297,16 @@ class PeerShapiq(Sampled):
     approximator: Literal[
         *("KernelSHAP", "kADDSHAP", "UnbiasedKernelSHAP", "SVARM", "OwenSamplingSV", "StratifiedSamplingSV"),
         *("PermutationSamplingSV", "SPEX", "ProxySPEX", "OddSHAP", "RegressionMSR", "ProxySHAP", "ShaplEIG"),
-    ] = Field("KernelSHAP", description="The library's name; not every release has each.")
+    ] = Field("KernelSHAP", description="Name in the library; availability depends on its release.")
 
 
 class External(Parameters):
-    path: str = Field(description="Parquet or CSV file of scores made elsewhere; $VARIABLES expand.")
+    path: str = Field(description="Parquet or CSV file of scores computed elsewhere; $VARIABLES expand.")
 
 
 class OwnFixed(OwnFeatures):
     method: str = Field(pattern=USER_FILE, description="path/to/file.py:function that returns a Design.")
-    parameters: dict[str, Plain | list[Plain]] = Field({}, description="Given to the function by name.")
+    parameters: dict[str, Plain | list[Plain]] = Field({}, description="Arguments of the function by name.")
 
 
 class Own(Sampled, OwnFixed):

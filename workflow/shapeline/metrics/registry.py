@@ -32,12 +32,12 @@ class LogOdds(Parameters):
     fractions: list[Fraction] | None = Field(
         None,
         min_length=1,
-        description="Fractions of the features masked (or kept); every count of features when d <= 20.",
+        description="Masked (or kept) fractions of the features; every number of features if d <= 20.",
     )
     references: list[Literal["zero", "mean", "mean_image", "blur"]] | None = Field(
         None,
         min_length=1,
-        description="The areas are measured with these in place of absent features too, beside the experiment's own.",
+        description="Further baselines for which the AUCs are measured.",
     )
 
     def rows(self) -> int:
@@ -48,17 +48,17 @@ class Randomisation(Parameters):
     layers: list[Annotated[int, Field(ge=1)] | Literal["full"]] = Field(
         ["full"],
         min_length=1,
-        description="Models compared with the trained one: so many last layers drawn anew, or all (full).",
+        description="Randomised models to compare: number of re-initialised last layers, or full for all.",
     )
 
 
 class Error(Parameters):
-    reference: str = Field(description="The label whose scores are the truth, usually exact Shapley.")
-    top: Fraction = Field(0.2, description="Share of the features that counts as the top, for the overlap.")
+    reference: str = Field(description="Method entry whose scores are the ground truth, usually exact Shapley values.")
+    top: Fraction = Field(0.2, description="Top fraction of the features for the overlap.")
 
 
 class Ablation(Parameters):
-    sizes: int = Field(200, ge=2, description="At most so many numbers of features removed, from 1 to d.")
+    sizes: int = Field(200, ge=2, description="Largest number of sizes of removed sets, from 1 to d.")
 
     def rows(self) -> int:
         return 2 * self.sizes
@@ -66,7 +66,7 @@ class Ablation(Parameters):
 
 class Erasure(Parameters):
     fractions: list[Fraction] | None = Field(
-        None, min_length=1, description="Top fractions averaged over: 1, 5, 10, 20 and 50 % by default."
+        None, min_length=1, description="Top fractions to average over; by default 1, 5, 10, 20 and 50 %."
     )
 
     def rows(self) -> int:
@@ -74,15 +74,15 @@ class Erasure(Parameters):
 
 
 class Infidelity(Parameters):
-    samples: int = Field(100, ge=2, description="Random sets of features that are put at the reference.")
+    samples: int = Field(100, ge=2, description="Number of random sets of masked features.")
 
     def rows(self) -> int:
         return 1 + self.samples
 
 
 class Sensitivity(Parameters):
-    samples: int = Field(10, ge=1, description="Moved inputs an instance, each explained anew.")
-    radius: float = Field(0.02, gt=0, description="How far a cell moves at most, as a share of the inputs' range.")
+    samples: int = Field(10, ge=1, description="Perturbed inputs per instance, each explained again.")
+    radius: float = Field(0.02, gt=0, description="Largest change of a cell, as a fraction of the inputs' range.")
 
     def explanations(self) -> int:
         return self.samples
@@ -90,7 +90,7 @@ class Sensitivity(Parameters):
 
 class Own(Parameters):
     functions: dict[str, Annotated[str, Field(pattern=USER_FILE)]] = Field(
-        min_length=1, description="Name -> path/to/file.py:function, which returns a number a row; lower is better."
+        min_length=1, description="Name -> path/to/file.py:function, which returns a number per row; lower is better."
     )
 
 
