@@ -264,6 +264,26 @@ def test_a_function_of_prompts():
     np.testing.assert_allclose(single.scores, [1.0])
 
 
+def test_a_function_of_the_generated_text(model, cut):
+    def count(texts):
+        return [float(len(text)) for text in texts]
+
+    found = explain(model, cut, context=SENTENCES[:2], target=None, value=count, max_tokens=4)
+    values = {}
+    for kept in subsets(2):
+        text = cut.apply_chat_template(
+            found.game.prompt.render(np.isin([0, 1], kept)), tokenize=False, add_generation_prompt=True
+        )
+        ids, said = cut(text, add_special_tokens=False)["input_ids"], []
+        while len(said) < 4 and 0 not in said:
+            with torch.no_grad():
+                said.append(int(model(input_ids=torch.tensor([ids + said])).logits[0, -1].argmax()))
+        values[kept] = float(len(cut.decode(said, skip_special_tokens=True)))
+    np.testing.assert_allclose(found.scores, shapley_of(values, 2), atol=1e-9)
+    assert "value of the function" in repr(found)
+    refused("has no target", model, QUESTION, cut, CONTEXT, value=count, target=ANSWER)
+
+
 def test_lists_of_prompts_and_folders(tmp_path, model, cut):
     model.save_pretrained(tmp_path / "model")
     cut.save_pretrained(tmp_path / "model")

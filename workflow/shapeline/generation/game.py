@@ -110,17 +110,36 @@ def function_source(
     def evaluate(masks: np.ndarray) -> np.ndarray:
         rendered = [prompt.render(mask, removal.placeholder) for mask in masks]
         rendered = encoder.texts(rendered) if encoder else rendered
-        said = function(rendered)
-        try:
-            values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in said])
-        except (TypeError, ValueError):
-            values = np.empty(0)
-        if values.ndim != 2 or len(values) != len(masks):
-            raise ShapelineError(
-                f"{WHERE}: the function returned {type(said).__name__} for {len(masks)} prompts; return a "
-                "log-probability per prompt, or one per token of the answer."
-            )
-        return values
+        return numbers_of(function(rendered), len(masks))
+
+    return evaluate
+
+
+def numbers_of(said: Any, count: int) -> np.ndarray:
+    """What a function returned for so many prompts, as (n, T)."""
+    try:
+        values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in said])
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.ndim != 2 or len(values) != count:
+        raise ShapelineError(
+            f"{WHERE}: the function returned {type(said).__name__} for {count} prompts; return a number per prompt, or "
+            "one per token of the answer."
+        )
+    return values
+
+
+def text_source(
+    language_model: Any, encoder: Encoder, prompt: Prompt, function: Callable, removal: Removal, most: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the evaluation of coalitions by a user's function of the generated texts, to numbers (n,)."""
+
+    def evaluate(masks: np.ndarray) -> np.ndarray:
+        ids = encoder.encode([prompt.render(mask, removal.placeholder) for mask in masks])
+        distinct = list(dict.fromkeys(map(tuple, ids)))
+        answers = dict(zip(distinct, language_model.generate(distinct, most), strict=True))
+        texts = [encoder.tokenizer.decode(answers[tuple(one)], skip_special_tokens=True) for one in ids]
+        return numbers_of(function(texts), len(masks))
 
     return evaluate
 

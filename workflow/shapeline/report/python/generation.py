@@ -49,7 +49,7 @@ def explain_generation(
     target: str | Sequence[str] | None = None,
     method: str = AUTO,
     removal: str = "delete",
-    value: str = "sum",
+    value: str | Callable = "sum",
     *,
     contrast: str | Sequence[str] | None = None,
     placeholder: str = PLACEHOLDER,
@@ -87,8 +87,9 @@ def explain_generation(
         "random", or a method of coalitions of the registry; `parameters` are its own.
     removal : {"delete", "placeholder", "mask"}
         Whether a removed part is deleted, replaced by `placeholder`, or not attended to.
-    value : {"sum", "mean", "token"}
-        The log-probability of the answer, its mean per token, or that of each token (scores of shape (d, T)).
+    value : {"sum", "mean", "token"} or callable
+        The log-probability of the answer, its mean per token, or that of each token (scores of shape (d, T)). Or a
+        function from the texts that the model generates without the removed parts to numbers (n,).
     contrast : str, optional
         A second answer: the value is log p(target) - log p(contrast).
     template : str, optional
@@ -163,11 +164,14 @@ def _open(model: object, tokenizer: object) -> tuple[object, object]:
 
 def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, seed: int, model: object) -> None:
     """ShapelineError where a choice is none."""
-    for name, chosen, choices in (("removal", removal, game.REMOVALS), ("value", value, estimates.VALUES)):
+    values = (*estimates.VALUES, value) if callable(value) else estimates.VALUES
+    for name, chosen, choices in (("removal", removal, game.REMOVALS), ("value", value, values)):
         if chosen not in choices:
             raise ShapelineError(f"{WHERE}: {name} is {chosen!r}.{nearest(chosen, choices)}")
     for name, number, least in (("evaluations", evaluations, 1), ("max_tokens", max_tokens, 1), ("seed", seed, 0)):
         whole(WHERE, name, number, least)
+    if callable(value) and (removal == "mask" or not hasattr(model, "seq2seq")):
+        raise ShapelineError(f"{WHERE}: a function of generated texts needs a model and no mask; use removal='delete'.")
     if removal == "mask" and not hasattr(model, "seq2seq"):
         raise ShapelineError(f"{WHERE}: a function reads no attention mask; choose removal='delete'.")
 
@@ -183,7 +187,8 @@ def _explain(
     settings = checked_settings(name, dict(call.parameters), call.evaluations / built.d, WHERE)
     made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
     played, answer = made(call, built, target, contrast)
-    estimate = estimates.estimate(played, settings, call.evaluations, call.value, call.seed)
+    value = "function" if callable(call.value) else call.value
+    estimate = estimates.estimate(played, settings, call.evaluations, value, call.seed)
     return PromptExplanation(
         parts=built.parts,
         answer=answer,
@@ -193,7 +198,7 @@ def _explain(
         game=played,
         contrast=contrast,
         removal=call.removal.kind,
-        value=call.value,
+        value=value,
         is_own_answer=target is None and hasattr(call.model, "seq2seq"),
         **vars(estimate),
     )
@@ -211,6 +216,13 @@ def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str
         answers = [encoder.answer_of(model.generate([ids], max(1, min(call.max_tokens, room)))[0])]
     else:
         answers = [encoder.encode_answer(target, everything)]
+    if callable(call.value):
+        if target is not None or contrast is not None:
+            raise ShapelineError(
+                f"{WHERE}: a function of generated texts has no target; leave target and contrast out."
+            )
+        source = game.text_source(model, encoder, built, call.value, call.removal, call.max_tokens)
+        return PromptGame(built, ("value",), np.ones(1), source), answers[0].text
     answers += [] if contrast is None else [encoder.encode_answer(contrast, everything)]
     game.check_window(encoder, built, answers, model.window, call.removal)
     signs = np.concatenate([np.full(len(one.ids), sign) for one, sign in zip(answers, (1.0, -1.0), strict=False)])

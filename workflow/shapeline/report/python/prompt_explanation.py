@@ -135,6 +135,8 @@ class PromptExplanation:
         return f"<div><pre>{html.escape(repr(self).partition(chr(10) + '  ')[0])}</pre>{text}</div>"
 
     def _unit(self) -> str:
+        if self.value == "function":
+            return "value of the function"
         answer = "answer" if self.contrast is None else "answer) - log p(other answer"
         return f"{'mean ' * (self.value == 'mean')}log p({answer}), nats"
 
