@@ -142,13 +142,12 @@ def fit(
     """
     chosen = settings_for(classifier.architecture, settings)
     labels, splits = _labels_and_parts(classifier, dataset, chosen)
-    dataset = dataset.as_numbers() if hasattr(dataset, "as_numbers") else dataset
     classifier.check_tokens(dataset.inputs)
     start = time.perf_counter()
     classifier.to(device)
     framework = importlib.import_module(TRAINERS[classifier.framework])
     taken = dataset.inputs.only if isinstance(dataset.inputs, Pictures) else dataset.inputs.__getitem__
-    train, validation, test = ((taken(rows), labels[rows]) for rows in splits)
+    train, validation, test = ((_as_float32(taken(rows)), labels[rows]) for rows in splits)
     batch = f"a batch of {chosen.batch} rows of '{classifier.architecture}'; lower {key}.batch"
     with (
         _memory(f"training: memory does not hold {batch}, or use a device with more memory"),
@@ -174,6 +173,11 @@ def fit(
     card |= _of_task(classifier, dataset, train, test, loss)
     log.info("test %s %.4f on %d rows (epoch %d)", name, score, len(splits[2]), best)
     return card
+
+
+def _as_float32(rows: Any) -> Any:
+    """The rows of a table, which are in double precision, as a network takes them; others as they are."""
+    return rows.astype(np.float32) if rows.dtype == np.float64 else rows
 
 
 @contextlib.contextmanager
