@@ -44,6 +44,11 @@ def test_explained_by_the_estimator_of_context_cite():
     assert (cited.scores[:2] > 0.5).all() and alone.scores[:2] == pytest.approx([0, 0])
 
 
+def test_an_explanation_is_drawn_without_a_model(found):
+    assert all(hasattr(found.plot(kind), "_repr_png_") for kind in (None, "bars", "tokens"))
+    assert "a" in found._repr_html_() and "4 parts by shapley, 16 evaluations" in repr(found)
+
+
 def test_measures_by_hand(found):
     game = found.game
     np.testing.assert_allclose(measures.exact_values(game), [1.5, 1.5, 1, 0], atol=1e-12)

@@ -107,11 +107,11 @@ class PromptExplanation:
             raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, KINDS)}")
         names, half = [_short(part) for part in self.parts], self.half_widths
         if kind == "tokens":
-            return drawing.shown(prompts.heat_map(names, self.answer_tokens, self.tokens))
+            return drawing.add_png(prompts.heat_map(names, self.answer_tokens, self.tokens))
         if kind == "text":
             return explanations.coloured_words([(self._headline(), self.parts, self.totals, half, None)])
         ends = (self.value_empty, self.value_full)
-        return drawing.shown(
+        return drawing.add_png(
             explanations.bars(names, self.totals, half, ends, self._headline(), f"score ({self._unit()})")
         )
 
