@@ -73,8 +73,6 @@ def test_auto_samples_where_all_are_too_many():
 @pytest.mark.parametrize("method", DESIGNS)
 @pytest.mark.parametrize("outputs", [None, 3])
 def test_every_design_counts_what_it_evaluates(method, outputs):
-    if outputs and method == "gp_interactions":
-        pytest.skip("of one output")
     n, game = 6, Counted(smooth_game(6, outputs or 1))
     graph = {"graph": "chain"} if "graph" in METHODS[method].parameters.model_fields else {}
     found = shapeline.shapley_values(game, n, 40, method, seed=3, **graph)
@@ -133,6 +131,22 @@ def test_an_error_target_ends_all_outputs_together():
     assert (np.sqrt(np.mean(found.uncertainty**2, axis=1)) <= 0.02).all()
     assert (np.sqrt(np.mean((found.scores - by_definition(game, n).T) ** 2, axis=1)) < 0.04).all()
     assert shapeline.shapley_values(game, n, budget={"error": 1e-9, "at_most": 5}).evaluations[0] == 60
+
+
+@pytest.mark.parametrize("method", ["gp_interactions", "sample_interactions", "shapley_interactions"])
+def test_interactions_of_outputs_add_up(method):
+    n, game = 9, smooth_game(9, 3)
+    found = shapeline.shapley_values(game, n, 150, method)
+    total = shapeline.shapley_values(lambda masks: game(masks).sum(axis=1), n, 150, method)
+    exact = shapeline.shapley_values(game, n, method="shapley_interactions")
+    assert found.pairs.sum(axis=0) == pytest.approx(total.pairs[0], abs=1e-9)
+    assert found.scores.sum(axis=0) == pytest.approx(total.scores[0], abs=1e-9)
+    ends = game(masks_of(n)[[0, -1]])
+    assert found.scores.sum(axis=1) + found.pairs.sum(axis=1) == pytest.approx(ends[1] - ends[0])
+    if method == "gp_interactions":
+        error = np.sqrt(np.mean((found.pairs - exact.pairs) ** 2, axis=1))
+        predicted = np.sqrt(np.mean(found.pairs_uncertainty**2, axis=1))
+        assert (error < 0.2 * np.abs(exact.pairs).max(axis=1)).all() and (predicted / error > 0.3).all()
 
 
 def test_interactions_add_up():

@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 
+from shapeline.designs import gaussian_process
 from shapeline.designs.design import Design, log_factorial, one_of, whole
 from shapeline.designs.gaussian_fit import FEW, JITTER, even_relevance, relevance_of, whitened
 from shapeline.designs.gaussian_large import MANY, SUBSET
@@ -85,8 +86,30 @@ def read_stack(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> t
     return shapley.scores - square(pairs, d).sum(axis=1) / 2, own, pairs, known(spread)
 
 
-def _block(masks: np.ndarray, values: np.ndarray, index: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs (n, d (d-1) / 2) of some instances, and their standard deviations, NaN where features are too many."""
+def read_outputs(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> tuple[np.ndarray | None, ...]:
+    """The same of outputs of one game, by one estimator: that of their sum, or where this is constant of the output
+    that varies most."""
+    n, count, d = masks.shape
+    if d <= MOST_EXACT and count == 2**d:
+        return read_stack(masks, values, index)
+    total = values.sum(axis=0)
+    varies = np.ptp(values, axis=1)
+    chosen = total if np.ptp(total) > 1e-9 * varies.max() else values[varies.argmax()]
+    block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
+    made = []
+    for start in range(0, n, block):
+        some = np.concatenate([chosen[None], values[start : start + block]])
+        made.append([part[1:] for part in _block(np.repeat(masks[:1], len(some), axis=0), some, index, together=True)])
+    pairs, spread = (np.concatenate(one) for one in zip(*made, strict=True))
+    scores, own = gaussian_process.read_outputs(masks[:1], values)
+    return scores - square(pairs, d).sum(axis=1) / 2, own if index == "k_sii" else None, pairs, known(spread)
+
+
+def _block(masks: np.ndarray, values: np.ndarray, index: str, together: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (n, d (d-1) / 2) of some instances, and their standard deviations, NaN where features are too many.
+
+    together: the first instance chooses the estimator of all.
+    """
     found = find_pairs(masks)
     there = slice(0, found.rows.shape[1] - found.lone)
     rows = found.rows[:, there]
@@ -96,13 +119,14 @@ def _block(masks: np.ndarray, values: np.ndarray, index: str) -> tuple[np.ndarra
     size = np.where(size > 0, size, 1.0)
     n, m, d = rows.shape
     with one_thread(n * m**2 * d):
-        found, variance = _fitted(rows, even / size, index)
+        found, variance = _fitted(rows, even / size, index, slice(0, 1) if together else slice(None))
     return found * size, np.sqrt(variance) * size
 
 
-def _fitted(rows: np.ndarray, even: np.ndarray, index: str) -> tuple[np.ndarray, np.ndarray]:
+def _fitted(rows: np.ndarray, even: np.ndarray, index: str, choosing: slice) -> tuple[np.ndarray, np.ndarray]:
     """Pairs and their variances (n, d (d-1) / 2) for even parts of scale 1: equal relevances, then in proportion to
-    what features do in pairs; the mean of all by their likelihoods, whose disagreement is in the variances."""
+    what features do in pairs; the mean of all by their likelihoods, whose disagreement is in the variances. choosing:
+    the instances whose values decide, all or the first."""
     n, m, d = rows.shape
     some = slice(None)
     if m > MANY:
@@ -113,10 +137,14 @@ def _fitted(rows: np.ndarray, even: np.ndarray, index: str) -> tuple[np.ndarray,
         for reach in REACH:
             relevance = np.full((n, d), even_relevance(d, reach))
             if fitted:
-                relevance = relevance_of(square(np.abs(fitted[-1]), d).sum(axis=2) ** power, reach)
+                relevance = relevance_of(square(np.abs(fitted[-1][choosing]), d).sum(axis=2) ** power, reach)
+                relevance = np.broadcast_to(relevance, (n, d))
             tried.append((relevance, *_best_rest(rows[:, some], even[:, some], relevance)))
-        best = np.argmin([value for *_, value in tried], axis=0)
-        relevance, rest, value = (np.array([one[part] for one in tried])[best, np.arange(n)] for part in range(3))
+        best, each = np.argmin([value[choosing] for *_, value in tried], axis=0), np.arange(n)[choosing]
+        relevance, rest, value = (
+            np.broadcast_to(np.array([one[part] for one in tried])[best, each], (n, *shape))
+            for part, shape in enumerate(((d,), (), ()))
+        )
         fitted.append(_posterior(rows, even, relevance, rest, index)[:, *pairs])
         told = FEW * d < m <= MOST_SOLVED and d <= MOST_TOLD
         spread.append(_variance(rows, even, relevance, rest, index) if told else np.full(fitted[-1].shape, np.nan))

@@ -303,6 +303,7 @@ METHODS = Registry(
             exchangeable=True,
             holds="coalitions",
             reads_stack="shapeline.designs.gaussian_interactions:read_stack",
+            reads_outputs="shapeline.designs.gaussian_interactions:read_outputs",
         ),
         "lime": Method(
             "coalitions",
