@@ -78,10 +78,10 @@ def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
     assert "80.0 evaluations against 160" in told.found
     assert claim_checks.fewer("good", "poor", 3)(results).verdict == "fails"
     assert claim_checks.fewer("poor", "good")(results).verdict == "fails"
-    assert claim_checks.fewer("good", "absent")(results).found == "absent did not run here"
+    assert claim_checks.fewer("good", "absent")(results).found == "absent did not run"
     results.snapshots = {}
     results.measured["error"] = results.measured["error"].query("x == 16")
-    assert claim_checks.fewer("good", "poor")(results).verdict == "not testable here"
+    assert claim_checks.fewer("good", "poor")(results).verdict == "not testable"
 
 
 def test_parameters_are_counted_exactly(results):
@@ -98,9 +98,9 @@ def test_beats_holds_fails_or_stays_open(results):
     assert claim_checks.beats("poor", "good")(results).found.startswith(("ahead of: good −1.0", "ahead of: good −0.9"))
     assert claim_checks.beats("good", "poor", better="higher")(results).verdict == "fails"
     assert claim_checks.beats("good", "absent")(results) == claim_checks.Finding(
-        "absent did not run here, or on too few instances", "not testable here"
+        "absent did not run, or on too few instances", "not testable"
     )
-    assert claim_checks.beats("good", "poor", metric="localization")(results).verdict == "not testable here"
+    assert claim_checks.beats("good", "poor", metric="localization")(results).verdict == "not testable"
 
 
 def test_two_experiments_are_level_where_the_interval_of_their_difference_says_so(results, monkeypatch):
@@ -128,7 +128,7 @@ def test_an_order_takes_draws_as_part_of_their_instance(results):
     few = measured(good=-2 + values, poor=-1 - values)
     results.measured["log_odds"] = pd.concat([few.assign(repeat=repeat) for repeat in range(8)])
     told = claim_checks.beats("good", "poor")(results)
-    assert told == claim_checks.Finding("5 instances are too few for a verdict", "not testable here")
+    assert told == claim_checks.Finding("5 instances are too few for a verdict", "not testable")
     noise = np.random.default_rng(4).normal(0, 10, (30, 2))
     noise -= noise.mean(1, keepdims=True)
     drawn = [measured(good=-2 + noise[:, r], poor=-1 - noise[:, r]).assign(repeat=r) for r in range(2)]
@@ -154,13 +154,13 @@ def test_an_order_of_several_is_corrected_for_them(results):
 
 def test_faster_compares_seconds_of_the_same_instances_timed_alone(results):
     told = claim_checks.faster("good", "poor", 10)(results)
-    assert told.verdict == "not testable here" and "timing: per_instance" in told.found
+    assert told.verdict == "not testable" and "timing: per_instance" in told.found
     results.settings["timing"] = "per_instance"
     assert claim_checks.faster("good", "poor", 10)(results) == claim_checks.Finding(
         "20.0 times (20.0 to 20.0)", "holds"
     )
     assert claim_checks.faster("good", "poor", 30)(results).verdict == "fails"
-    assert claim_checks.faster("good", "absent")(results).verdict == "not testable here"
+    assert claim_checks.faster("good", "absent")(results).verdict == "not testable"
 
 
 def test_alike_is_the_mean_cosine(results):
@@ -176,7 +176,7 @@ def test_mostly_counts_the_signs_of_one_feature(results):
     assert claim_checks.mostly("good", "age", 1)(results).verdict == "fails"
     assert claim_checks.mostly("good", "race", 1)(results).verdict == "undecided"  # 16 of 30
     assert claim_checks.mostly("good", "contact", 1)(results).verdict == "fails"  # nothing has no sign
-    assert claim_checks.mostly("good", "height", 1)(results).verdict == "not testable here"
+    assert claim_checks.mostly("good", "height", 1)(results).verdict == "not testable"
 
 
 def test_bounds_and_seconds(results):
@@ -204,7 +204,7 @@ def test_the_table_has_every_claim_and_says_why_one_cannot_be_tested(results):
     assert len(table) == len(claims.CLAIMS) >= 30
     first = table.iloc[0]
     assert (first["experiment"], first["found here"], first["verdict"]) == ("imdb", "351,002", "holds")
-    assert table["verdict"].isin({"holds", "⚠ fails", "undecided", "not testable here"}).all()
+    assert table["verdict"].isin({"holds", "⚠ fails", "undecided", "not testable"}).all()
     assert "yahoo is not among these reports" in set(table["found here"])
     assert all(dataclasses.is_dataclass(claim) and claim.experiments for claim in claims.CLAIMS)
 

@@ -76,7 +76,7 @@ def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed
 
 def test_misclassified_pictures_are_shown_or_said_to_be_none(results):
     page = pictures.mistakes_section(results).data  # the folder has one
-    assert "1 of the 12 explained pictures wrong" in page and "<figure>" in page and "are shown" not in page
+    assert "1 of the 12 explained images wrong" in page and "<figure>" in page and "are shown" not in page
     right = results.instances.assign(prediction=results.instances["label"])
     page = pictures.mistakes_section(dataclasses.replace(results, instances=right)).data
     assert "none of the 12" in page and "<figure>" not in page

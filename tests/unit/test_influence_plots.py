@@ -26,8 +26,8 @@ from shapeline.report.sections import points, sweeps
 from tests.fixtures.result_folder import build as build_of_a_model
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "influence.ipynb"
-SECTIONS = ["Health", "Sparse data", "Data and model", "Points and their influence", "Parameter sweeps"]
-SECTIONS += ["How alike the measures are", "Axioms", "How to read this report", "Provenance"]
+SECTIONS = ["Diagnostics", "Sparse data", "Data and model", "Instances and their influence", "Parameter sweeps"]
+SECTIONS += ["Agreement between measures", "Axioms", "How to read this report", "Provenance"]
 METHODS = {  # label: method, parameters, and those of the function that is called
     "mim": ("mim", {"alpha": "inverse_square"}),
     "parzen": ("parzen", {"sigma": 2.0}),
@@ -171,7 +171,7 @@ def test_beside_a_model_its_methods_and_curves_are_there(tmp_path):
     assert (
         "Beside methods that ask the model" in text
         and "All 6 pairs" in text
-        and "masking area (lower is better)" in text
+        and "deletion AUC (lower is better)" in text
     )
     assert re.search(r"in nats: asks the model: exact at \S+ .*; control: random at ", text)
     top = shown(sections_influence.header(results).data)

@@ -484,7 +484,7 @@ def test_the_section_draws_pairs_and_takes_occlusion_apart(tmp_path, monkeypatch
     page = interactions.section(experiment.load(**with_pairs(given, "exact"))).data
     assert page.count("<img") == (1 if kind == "image" else 3)
     text = re.sub("<[^>]+>", " ", re.sub(r'src="[^"]*"', "", page))
-    assert "most with" in text
+    assert "strongest pair with" in text
     name = "row 1, column 2" if kind == "image" else "concave points"
     assert name in text
     sizes = re.search(r"explained by pairs\s+exact\s+([\d.]+)\s+([\d.]+)\s+0\s+100 %", text)
@@ -498,7 +498,7 @@ def test_pairs_whose_interval_covers_0_are_drawn_as_0(tmp_path, monkeypatch):
     given = with_pairs(result_folder.build(Path("table"), "table", ("exact", "occlusion")), "exact", unsure=True)
     text = re.sub("<[^>]+>", " ", interactions.section(experiment.load(**given)).data)
     assert drawn and all((pairs != 0).tolist() == [True] + [False] * (len(pairs) - 1) for pairs in drawn)
-    assert "Pairs whose 95 % interval covers 0 are drawn as 0" in text and "pairs told from 0" in text
+    assert "Pairs whose 95 % interval includes 0 are drawn as 0" in text and "pairs different from 0" in text
 
 
 def test_the_section_asks_for_occlusion(tmp_path, monkeypatch):
@@ -509,7 +509,7 @@ def test_the_section_asks_for_occlusion(tmp_path, monkeypatch):
     told["labels"].pop("occlusion")
     told["order"] = ["exact"]
     page = interactions.section(experiment.load(**{**given, "settings_json": json.dumps(told)})).data
-    assert "No label of occlusion was run on these features" in page
+    assert "Not available: no occlusion on these features" in page
 
 
 def test_what_is_left_is_of_orders_three_and_more():

@@ -29,15 +29,15 @@ from shapeline.theory import visited_nodes
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "localization.ipynb"
 SECTIONS = [
-    "Health",
+    "Diagnostics",
     "Recommendation",
     "Model and data",
     "Maps",
-    "How much of the true region is found",
+    "Agreement with the true region",
     "F1 and runtime",
 ]
-SECTIONS += ["What the papers claim", "Ablation", "The smallest leaf", "Nodes visited: theorem 3.2"]
-SECTIONS += ["Likeness to the Shapley map: theorem 3.4", "Cost", "How to read this report", "Provenance"]
+SECTIONS += ["Claims of the papers", "Ablation", "Smallest leaf", "Nodes visited: theorem 3.2"]
+SECTIONS += ["Similarity to the Shapley map: theorem 3.4", "Cost", "How to read this report", "Provenance"]
 LABELS = {  # label: method, parameters, control, milliseconds
     "h_shap": ("h_shap", {"min_size": 3}, False, 12),
     "h_shap_12": ("h_shap", {"min_size": 12}, False, 5),

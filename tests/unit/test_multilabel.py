@@ -605,8 +605,8 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     there = "there" if wrong["label"] else "not there"
     assert name.startswith(f"square: {there}\nP = ") and "(wrong)" in name and f"instance {wrong['picture']}" in name
     sentences = " ".join(findings.headlines(results))
-    assert "6 instances are explained; the model is right on 91.7 % of their 12 labels" in sentences
-    assert "of the labels are right, and all labels of" in sentences and "classifies" not in sentences
+    assert "6 instances are explained; the model is correct on 91.7 % of their 12 labels" in sentences
+    assert "of the labels are correct, and all labels of" in sentences and "classifies" not in sentences
     maps = mean_maps(results)
     assert list(maps) == [0, 1] and [count for *_, count in maps.values()] == [6, 6]
     wanted = scores.matrix(rows[rows["target"] == 1]).mean(0)[results.features.cells[0]].ravel()
@@ -618,9 +618,9 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
         common.interval_note(results),
     ]
     told = "".join(page.data for page in pages)
-    assert "the label named beside the picture" in told and "Each label has a row of its own" in told
+    assert "the label named beside the image" in told and "Each label has a row of its own" in told
     assert "1 of the 12 explained labels" in told
-    assert "The number of a picture is the mean over those of its labels" in told
+    assert "The value of an image is the mean over its labels that have one" in told
 
 
 def test_means_of_seconds_and_nodes_are_over_pictures(results):

@@ -144,7 +144,7 @@ def test_thousands_of_instances_do_not_fill_the_memory(parameters, results, monk
     assert [*loaded.measured["log_odds"]["quantity"]] == ["masking_area", "rmse_by_budget"]
     assert "evenly spaced" not in combined.comparisons(results).data
     monkeypatch.setattr(combined, "ENOUGH", 5)
-    assert "Of 5 of the 12 instances, evenly spaced." in combined.comparisons(results).data
+    assert "Computed on 5 of 12 instances, evenly spaced." in combined.comparisons(results).data
 
 
 # --- findings -----------------------------------------------------------------------------------------------------
@@ -165,11 +165,11 @@ def without(results: experiment.Results, *names: str) -> experiment.Results:
 
 
 def test_the_first_screen_begins_with_the_answers(results):
-    page = common.header(results, [("Take a, 1 evaluation.", "RMSE < 1.")]).data
-    assert '<ul class="headlines"><li><b>Take a, 1 evaluation.</b> RMSE &lt; 1.</li><li>The model' in page
-    assert page.index("<h1>") < page.index("<b>Take") < page.index('<div class="key">')
+    page = common.header(results, [("Recommended: a (1 evaluation).", "RMSE < 1.")]).data
+    assert '<ul class="headlines"><li><b>Recommended: a (1 evaluation).</b> RMSE &lt; 1.</li><li>The model' in page
+    assert page.index("<h1>") < page.index("<b>Recommended") < page.index('<div class="key">')
     bare = common.header(results).data  # the best means are told where no advice is, which might say otherwise
-    for told in ("The lowest (best) masking area", "is closest to the exact values"):
+    for told in ("has the lowest (best) deletion AUC", "is the sampled method closest to the exact values"):
         assert told in bare and told not in page
 
 
@@ -195,7 +195,10 @@ def test_headline_says_when_a_control_wins(results):
     assert found["best"]["label"] == "exact" and found["control"]["label"] == "occlusion"
     assert found["control_wins"] is True and found["control_behind"] is None  # nothing is known of the instances
     sentence = findings.headlines(with_metrics(results, log_odds=frame))[2]
-    assert "belongs to exact: −10.0 (−11.0 to −9.0)" in sentence and "occlusion, beats it at −14.0" in sentence
+    assert (
+        "exact has the lowest (best) deletion AUC: −10.0 (−11.0 to −9.0)" in sentence
+        and "occlusion, is better: −14.0" in sentence
+    )
 
 
 def measured_of(quantity: str, x: float = np.nan, **values: np.ndarray) -> pd.DataFrame:
@@ -213,7 +216,7 @@ def test_headline_judges_the_control_on_the_same_instances(results):
     random = np.random.default_rng(0)
     easy = random.normal(-10, 4, 60)
     frame = areas_of(exact=easy.mean(), occlusion=easy.mean() + 0.3)
-    for noise, told in ((0.1, "."), (3.0, ", which may be chance.")):
+    for noise, told in ((0.1, "."), (3.0, ", which is not significant.")):
         moved = random.normal(0, noise, 60)
         log_odds = measured_of("masking_area", exact=easy, occlusion=easy + 0.3 + moved - moved.mean())
         found = dataclasses.replace(with_metrics(results, log_odds=frame), measured={"log_odds": log_odds})
@@ -221,7 +224,7 @@ def test_headline_judges_the_control_on_the_same_instances(results):
         assert behind["mean"] == pytest.approx(0.3) and findings.sure(behind) == (noise == 0.1)
         assert behind["high"] - behind["low"] == pytest.approx(2 * 1.96 * moved.std(ddof=1) / np.sqrt(60), rel=0.2)
         sentence = findings.headlines(found)[2]
-        assert "stays behind it at" in sentence and "overlap" not in sentence
+        assert "is worse: " in sentence and "overlap" not in sentence
         assert sentence.endswith(f"on the same instances the difference is {numbers.interval(behind)}{told}")
     frame = areas_of(exact=easy.mean(), occlusion=easy.mean() - 0.3)
     log_odds = measured_of("masking_area", exact=easy, occlusion=easy - 0.3 + random.normal(0, 0.1, 60))
@@ -229,7 +232,7 @@ def test_headline_judges_the_control_on_the_same_instances(results):
     behind = findings.headline(found)["control_behind"]
     ahead = {"mean": -behind["mean"], "low": -behind["high"], "high": -behind["low"]}
     assert behind["high"] < 0 < ahead["low"]
-    assert "beats it" in findings.headlines(found)[2] and numbers.interval(ahead) in findings.headlines(found)[2]
+    assert "is better" in findings.headlines(found)[2] and numbers.interval(ahead) in findings.headlines(found)[2]
     alone = measured_of("masking_area", exact=easy[:1], occlusion=easy[:1])
     found = dataclasses.replace(found, measured={"log_odds": alone})
     assert findings.headlines(found)[2].endswith(", on one instance.")
@@ -253,13 +256,13 @@ def test_the_best_at_a_budget_is_judged_on_the_same_instances(results):
     found = dataclasses.replace(with_metrics(results, error=compared), measured={"error": pd.concat(parts)})
     table = findings.best_by_budget(found)
     assert list(table["smallest error"]) == ["lime"] * 2 and list(table["next"]) == ["kernel_shap"] * 2
-    assert list(table["told apart"]) == ["yes", "no"]
+    assert list(table["significant"]) == ["yes", "no"]
     assert table["difference"][0] == numbers.interval(
         findings.difference(found, "error", "rmse_by_budget", "lime", "kernel_shap", 2.0)
     )
     assert findings.difference(found, "error", "rmse_by_budget", "lime", "kernel_shap", 2.0)["high"] < 0
     bare = findings.best_by_budget(dataclasses.replace(found, measured={}))
-    assert list(bare["difference"]) == list(bare["told apart"]) == ["–"] * 2
+    assert list(bare["difference"]) == list(bare["significant"]) == ["–"] * 2
 
 
 def test_areas_between_random_and_the_best_found_have_intervals(results):
@@ -273,7 +276,7 @@ def test_areas_between_random_and_the_best_found_have_intervals(results):
     table = tables.area_table(found).set_index("label")
     half = 1.96 * good.std(ddof=1) / np.sqrt(30)
     for curve in ("masking", "insertion"):
-        column = table[f"{curve}, from random to the best found"]
+        column = table[f"{tables.AUC[curve]}, from random to the best method"]
         mean, low, high = map(float, re.fullmatch(r"([\d.]+) % \(([\d.]+) to ([\d.]+)\)", column["lime"]).groups())
         assert mean == pytest.approx(100 * good.mean(), abs=0.05)
         assert (low, high) == pytest.approx((mean - 100 * half, mean + 100 * half), abs=1)
@@ -302,7 +305,7 @@ def test_headline_without_metrics_or_controls(results):
     bare = findings.headline(without(results, "log_odds", "error"))
     assert bare["best"] is bare["control"] is bare["control_wins"] is bare["error"] is None
     no_control = with_metrics(results, log_odds=areas_of(exact=-10, lime=-9))
-    assert "no control was run" in findings.headlines(no_control)[2]
+    assert "no control was measured" in findings.headlines(no_control)[2]
 
 
 def test_health_counts_failures_by_status(results):
@@ -326,15 +329,15 @@ def test_health_counts_zero_scores_and_ties(results):
     half = np.array([3, 2, 1, 1] + [0] * 12, np.float32)  # the cut is at 3 of 16
     frame = results.scores["random"].assign(scores=[half] * 12)
     table = tables.health(dataclasses.replace(results, scores={"random": frame}))
-    assert row(table, "random")["zero scores"] == "75 %" and row(table, "random")["ties at the cut"] == "100 %"
+    assert row(table, "random")["zero scores"] == "75 %" and row(table, "random")["ties at top-20 %"] == "100 %"
 
 
 def test_health_tells_what_methods_flagged_and_is_silent_otherwise(results):
-    assert "flagged" not in tables.health(results)
+    assert "warnings" not in tables.health(results)
     flags = ["no neighbour"] * 5 + [None] * 7
     marked = {**results.scores, "random": results.scores["random"].assign(flag=flags)}
     table = tables.health(dataclasses.replace(results, scores=marked))
-    assert row(table, "random")["flagged"] == "5 no neighbour" and row(table, "lime")["flagged"] == "none"
+    assert row(table, "random")["warnings"] == "5 no neighbour" and row(table, "lime")["warnings"] == "none"
 
 
 def test_ties_are_found_at_the_cut_and_nowhere_else():
@@ -552,16 +555,16 @@ def test_the_best_order_is_drawn_and_named_where_it_is_known(results):
     known = with_best_order(results)
     frame, drawn_in = known.metrics["log_odds"], styling.styles_of(results)
     lines = {line.get_label(): line for line in curves(frame, drawn_in).axes[0].lines}
-    assert set(lines["the best order there is"].get_ydata()) == {-7.0}
+    assert set(lines["optimal order"].get_ydata()) == {-7.0}
     dotted = dots.areas(frame, drawn_in).axes[0]
     assert [-5.0, -5.0] in [list(line.get_xdata()) for line in dotted.lines]
     assert dotted.patches[0].get_extents().width > 0  # its interval
     table = tables.area_table(known)
-    assert table["label"][0] == "the best order there is" and len(table) == len(tables.area_table(results)) + 1
-    assert table["masking area (lower is better)"][0] == numbers.interval({"mean": -5.0, "low": -6.0, "high": -4.0})
+    assert table["label"][0] == "optimal order" and len(table) == len(tables.area_table(results)) + 1
+    assert table["deletion AUC (lower is better)"][0] == numbers.interval({"mean": -5.0, "low": -6.0, "high": -4.0})
     assert "all coalitions of 12 instances" in common.masking_section(known).data
     page = common.masking_section(results).data
-    assert "cannot be had here" in page and "the best order there is" not in set(tables.area_table(results)["label"])
+    assert "No optimal order" in page and "optimal order" not in set(tables.area_table(results)["label"])
 
 
 def test_score_table_writes_the_largest_features_first():
@@ -642,11 +645,11 @@ def test_no_exact_label_no_error_section(tmp_path):
 
 
 def test_intervals_say_what_they_hold_fixed(results):
-    assert "Every instance has a draw of its own" in common.interval_note(results).data
+    assert "sampled independently per instance" in common.interval_note(results).data
     frame = results.scores["kernel_shap"]
     repeated = pd.concat([frame.assign(repeat=repeat) for repeat in range(3)])
     more = dataclasses.replace(results, scores={"kernel_shap": repeated})
-    assert "the mean over 3 draws of its instance" in common.interval_note(more).data
+    assert "the mean over 3 sampling repetitions" in common.interval_note(more).data
 
 
 def test_figures_are_pictures_with_a_description(results):

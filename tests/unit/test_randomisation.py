@@ -235,12 +235,12 @@ def compared(**means: list[float]) -> pd.DataFrame:
 
 def test_the_section_on_randomised_models_names_what_never_changes():
     page = sanity.randomisation_section(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(LABELS)).data
-    assert "3 layers drawn anew" in page and "0.02 (−0.08 to 0.02)" in page
-    assert "random: the same scores whatever the model" in page and "kernel: the same" not in page
-    assert "mim: not compared; on every instance" in page and "kernel: not compared" not in page
+    assert "3 layers randomised" in page and "0.02 (−0.08 to 0.02)" in page
+    assert "random: scores do not depend on the model." in page and "kernel: scores do not" not in page
+    assert "mim: not compared; failed or constant" in page and "kernel: not compared" not in page
     drawing = sanity.randomisation(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(LABELS))
     assert [text.get_text() for text in drawing.axes[0].get_yticklabels()] == ["kernel", "random"]
-    assert "No explanation" in sanity.randomisation_section(compared(), styles(LABELS)).data
+    assert "Not available" in sanity.randomisation_section(compared(), styles(LABELS)).data
 
 
 def test_the_section_on_references_ranks_each_label_under_each():
@@ -248,10 +248,10 @@ def test_the_section_on_references_ranks_each_label_under_each():
     page = sanity.reference_section(areas, styles(LABELS)).data
     assert "1 (−9.00)" in page and "2 (−5.00)" in page and "1 (−7.00)" in page
     first, second = list(LABELS)[:2]
-    changed = "⚠ The best mean changes with the reference that masks"
-    assert f"{changed}: {first} under mean (own), {second} under zero." in page
+    changed = "⚠ The best mean changes with the baseline"
+    assert f"{changed}: {first} with mean (own), {second} with zero." in page
     same = sanity.reference_section(areas.assign(zero=areas["mean (own)"] / 2), styles(LABELS)).data
-    assert f"{first} has the best mean under every reference." in same and changed not in same
+    assert f"{first} has the best mean with every baseline." in same and changed not in same
     assert f"Kendall&#x27;s W = {ranking.kendall_w(areas.to_numpy().T):.2f} over 3 methods and 2" in page
 
 

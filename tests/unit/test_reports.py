@@ -25,16 +25,16 @@ from tests.fixtures.result_folder import METHODS, build
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
 LABELS = {"image": tuple(METHODS), "table": ("exact", "kernel_shap", "sample_shapley", "lime", "occlusion", "random")}
 SECTIONS = [
-    "Health",
+    "Diagnostics",
     "Model and data",
-    "Masking and insertion",
+    "Deletion and insertion",
     "Instances",
     "Agreement between methods",
     "Error to the exact values",
     "Cost",
 ]
 SECTIONS += ["How to read this report", "Provenance"]
-PICTURES = ["Masked pictures", "Pictures that the model gets wrong", "Mean maps"]
+PICTURES = ["Masked images", "Images that the model gets wrong", "Mean maps"]
 
 
 def notebook(path: Path, *cells) -> Path:
@@ -75,7 +75,10 @@ def test_the_report_has_every_section_and_every_label(rendered, kind):
     assert len(links) == len(sections) and all(f'id="{link}"' in page for link in links)
     text = shown_text(page)
     assert all(label in text for label in LABELS[kind])
-    assert "belongs to exact" in text and "sample_shapley is closest to the exact values" in text
+    assert (
+        "exact has the lowest (best) deletion AUC" in text
+        and "sample_shapley is the sampled method closest to the exact values" in text
+    )
     assert "Traceback" not in text and "None" not in text and "nan" not in text.split()
 
 
@@ -87,7 +90,7 @@ def test_every_page_has_the_claims_that_its_experiment_judges(rendered, monkeypa
     judged = claims.Claim("A paper", "1", "It is cheap", (results.experiment,), claims.at_most("lime", abs, "d"))
     monkeypatch.setattr(claims, "CLAIMS", (judged,))
     page = papers.section(results).data
-    assert "What the papers claim" in page and "It is cheap" in page
+    assert "Claims of the papers" in page and "It is cheap" in page
     for name in ("report", "influence", "localization"):
         assert "papers.section(results)" in REPORT.with_name(f"{name}.ipynb").read_text()
 
@@ -190,7 +193,7 @@ def test_the_index_has_a_row_an_experiment(rendered):
     assert '<a href="image.html">Digits 3 and 8 in sixteen patches</a>' in page
     assert '<a href="table.html">Breast cancer in ten groups</a>' in page
     text = shown_text(page)
-    assert text.count("99.1 %") == 2 and "behind it" in text and "⚠ 1 of 156" in text
+    assert text.count("99.1 %") == 2 and "worse" in text and "⚠ 1 of 156" in text
     assert "1,582,008" in text and "sample_shapley" in text
 
 
@@ -216,8 +219,8 @@ def test_the_index_folds_costs_ranks_and_health_of_every_experiment(rendered, tm
     notebook = with_measured(rendered, "table", tmp_path)
     index.write_index([notebook, "reports/image.ipynb"], tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text()
-    table, image = re.findall(r"<details><summary>([^<]*health[^<]*)</summary>(.*?)</details>", page, re.S | re.I)
-    assert table[0] == "Costs, ranks and health: cancer_groups" and image[0] == "Health: digits_patches"
+    table, image = re.findall(r"<details><summary>([^<]*diagnostics[^<]*)</summary>(.*?)</details>", page, re.S | re.I)
+    assert table[0] == "Costs, ranks and diagnostics: cancer_groups" and image[0] == "Diagnostics: digits_patches"
     assert re.findall(r'alt="([^"]*)"', table[1]) == [
         "cancer_groups, deletion AUC: means against evaluations and seconds per instance",
         "cancer_groups, deletion AUC: average ranks of the methods with the critical difference",
@@ -249,10 +252,10 @@ def test_the_index_has_a_digest_of_the_configuration(rendered, tmp_path, monkeyp
     notebooks = ["reports/table.ipynb", "reports/image.ipynb"]
     given = {"cancer_groups": "0" * 15 + "a", "digits_patches": "0" * 15 + "b"}
     index.write_index(notebooks, tmp_path / "index.html", digests=given)
-    origins = (tmp_path / "index.html").read_text().partition("Where the results come from")[2]
+    origins = (tmp_path / "index.html").read_text().partition("<h2>Provenance</h2>")[2]
     for name, digest in given.items():
         assert re.search(rf"<td[^>]*>{name}</td>(?:(?!<tr>).)*>{digest}<", origins, re.S)
-    assert f"all of them together: {seeds.digest(given)}." in origins
+    assert f"Digest of all experiments: {seeds.digest(given)}." in origins
     index.write_index(notebooks, tmp_path / "index.html")
     assert ">configuration<" not in (tmp_path / "index.html").read_text()
 
@@ -264,7 +267,7 @@ def test_the_index_says_where_the_lead_over_the_control_may_be_chance(tmp_path):
         difference = {"mean": 0.1, "low": behind[0], "high": behind[1]}
         index.write_page([{**entry, "control_behind": difference}], tmp_path / "index.html")
         text = shown_text((tmp_path / "index.html").read_text())
-        assert "behind it" in text and ("not for sure" in text) == told
+        assert "worse" in text and ("not significantly" in text) == told
 
 
 def test_the_index_escapes_and_leaves_out_what_is_missing(tmp_path):

@@ -356,15 +356,15 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
     )
     row = stopping._row(results, "close", experiment.stopping(results)["close"])
     spent = found.evaluations
-    assert row["until"] == "predicted RMSE ≤ 0.02"
-    assert row["evaluations, mean"] == number(spent.mean(), 4) and row["most"] == number(spent.max())
+    assert row["target"] == "predicted RMSE ≤ 0.02"
+    assert row["evaluations, mean"] == number(spent.mean(), 4) and row["maximum"] == number(spent.max())
     assert row["at the cap"] == share(np.mean(np.array(found.flag) == AT_THE_CAP)) != "0 %"
-    assert row["same RMSE at"] == "4 d (fixed)"  # half way between 0.04 at 2 d and 0.01 at 8 d
+    assert row["equal RMSE at"] == "4 d (fixed)"  # half way between 0.04 at 2 d and 0.01 at 8 d
     assert row["saved"] == share(1 - spent.mean() / spent.max())
     page = stopping.section(results).data
-    assert "Until it is good enough" in page and "predicted RMSE ≤ 0.02" in page
+    assert "Adaptive stopping" in page and "predicted RMSE ≤ 0.02" in page
     assert experiment.evaluations(results)["close"] == pytest.approx(spent.mean())
-    assert stopping.words({"error": "5%", "top": 3}) == "predicted RMSE ≤ 5% of |v(N) − v(∅)| and the top 3 settled"
+    assert stopping.words({"error": "5%", "top": 3}) == "predicted RMSE ≤ 5% of |v(N) − v(∅)| and top 3 stable"
     results.labels = {"fixed": {"method": "gp_shapley"}}
     assert stopping.section(results).data == ""
 

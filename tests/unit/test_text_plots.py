@@ -342,7 +342,10 @@ def test_context_is_compared_instance_by_instance():
     assert first["mean"] == pytest.approx(first["absent_area"] - first["present_area"])
     assert first["rank_mean"] == pytest.approx(0.5) and second["rank_mean"] == pytest.approx(1)
     page = contexts.context_section(frame).data
-    assert re.findall(r"(present|absent|no clear difference)</td>", page) == ["present", "no clear difference"]
+    assert re.findall(r"(kept|masked|not significantly different)</td>", page) == [
+        "kept",
+        "not significantly different",
+    ]
     assert "both absent and present" in contexts.context_section(frame.head(0)).data
 
 
@@ -414,7 +417,7 @@ def test_decisive_f1_ranks_methods_and_marks_the_best_control():
     ]
     assert "higher is better" in axes.get_xlabel()
     page = sections_decisive.decisive_section(frame, STYLES, explained=4).data
-    assert "1 of 4 documents are left out" in page and page.index("0.83 (") < page.index("0.50 (")
+    assert "1 of 4 documents are excluded" in page and page.index("0.83 (") < page.index("0.50 (")
     assert page.count(">yes<") == 1 and page.count(">3<") == 3
     assert "not computed" in sections_decisive.decisive_section(None, STYLES, 4).data
     assert "No document counts" in sections_decisive.decisive_section(f1_frame(lime=[np.nan]), STYLES, 1).data

@@ -78,7 +78,7 @@ def test_the_health_table_names_labels_made_by_other_versions(tmp_path, monkeypa
     told = scores.metadata(path)
     scores.write(path, scores.read(path), {**told, "versions": {"torch": "2.12.0"}})
     shown = tables.health(experiment.load(**parameters)).set_index("label")["packages"]
-    assert shown["lime"] == "⚠ torch 2.12.0, not 2.13.0" and shown["exact"] == "as here"
+    assert shown["lime"] == "⚠ torch 2.12.0, not 2.13.0" and shown["exact"] == "as installed"
 
 
 def test_a_page_says_each_package_once_with_every_version_of_it():

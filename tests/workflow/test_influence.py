@@ -55,7 +55,7 @@ def test_labelled_points_are_scored_without_a_model_and_shown(fresh):
     assert about["framework"] is None and about["form"] is None and "torch" not in about["versions"]
 
     page = (results / "reports/cancer.html").read_text()
-    assert "Cells without a model" in page and "No model was asked" in page and "none: labelled points alone" in page
+    assert "Cells without a model" in page and "without a model" in page and "none: labelled instances only" in page
     assert "test accuracy" not in page and "nats" not in page and "predicted" not in page.split("How to read")[0]
     assert "Cells without a model" in (results / "reports/index.html").read_text()
     settings = json.loads((results / "reports/cancer.ipynb").read_text())["metadata"]["shapeline"]

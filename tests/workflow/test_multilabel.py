@@ -64,5 +64,5 @@ def test_several_labels_run_to_their_report(fresh):
     squares = pd.read_parquet(results / "squares/instances.parquet")
     assert (squares[["target", "label", "prediction"]] == 1).all(axis=None) and len(squares) == 3
     page = (results / "reports/squares.html").read_text()
-    assert "Traceback" not in page and "the label named beside the picture" in page and "all labels right" in page
+    assert "Traceback" not in page and "the label named beside the image" in page and "all labels correct" in page
     assert "classifies" not in page

@@ -14,7 +14,7 @@ from shapeline.statistics import claimed, paired
 from shapeline.statistics.bounds import enough, intervals
 from shapeline.statistics.claimed import ahead_of, verdict
 
-HOLDS, FAILS, OPEN, UNTESTABLE = "holds", "fails", "undecided", "not testable here"
+HOLDS, FAILS, OPEN, UNTESTABLE = "holds", "fails", "undecided", "not testable"
 VERDICTS = {claimed.HOLDS: HOLDS, claimed.FAILS: FAILS, claimed.OPEN: OPEN}
 
 
@@ -83,7 +83,7 @@ def beats(
         values = paired.by_label(measured[measured["label"].isin([first, *others])], quantity)
         absent = [label for label in (first, *others) if label not in values]
         if absent:
-            return Finding(f"{', '.join(absent)} did not run here, or on too few instances", UNTESTABLE)
+            return Finding(f"{', '.join(absent)} did not run, or on too few instances", UNTESTABLE)
         if not enough(len(values)):
             return Finding(f"{number(len(values))} instances are too few for a verdict", UNTESTABLE)
         claim = ahead_of(values[[first, *others]], first, better)
@@ -124,12 +124,12 @@ def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Fi
         if "error" not in results.measured:
             return Finding("metric error was not measured", UNTESTABLE)
         if absent := [label for label in (first, second) if label not in results.scores]:
-            return Finding(f"{', '.join(absent)} did not run here", UNTESTABLE)
+            return Finding(f"{', '.join(absent)} did not run", UNTESTABLE)
         found = equal_error(results, first, second)
         if found is None:
-            return Finding("no error that both cross between two of their snapshots", UNTESTABLE)
+            return Finding("no error that both cross between two intermediate budgets", UNTESTABLE)
         if not np.isfinite(found.low):
-            return Finding(f"{number(found.n)} instances, or snapshots, are too few for a verdict", UNTESTABLE)
+            return Finding(f"{number(found.n)} instances or intermediate budgets are too few for a verdict", UNTESTABLE)
         at = (
             f"RMSE {number(found.error, whole=False)}: {number(found.first)} evaluations against {number(found.second)}"
         )
@@ -151,7 +151,7 @@ def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], F
         if any(frame is None for frame in frames):
             return Finding(f"no scores of {first} and {second}", UNTESTABLE)
         if results.settings.get("timing") != "per_instance":
-            return Finding("instances were timed together; timing: per_instance times each alone", UNTESTABLE)
+            return Finding("instances were timed in batches; set timing: per_instance", UNTESTABLE)
         left, right = (experiment.good(frame).groupby("instance")["seconds"].mean() for frame in frames)
         logs = np.log(right / left).dropna().to_numpy()
         if not enough(len(logs)):

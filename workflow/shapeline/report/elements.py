@@ -25,9 +25,11 @@ def folded(title: str, part: HTML) -> HTML:
 
 
 def table(frame: pd.DataFrame, caption: str = "", text: Iterable[str] = (), header: bool = True) -> HTML:
-    """A table of text; columns other than the first and those in `text` are aligned right; a cell with ⚠ stands out."""
+    """Return a table of text; columns other than the first and those in `text` are aligned right, and a cell with ⚠ is
+    highlighted. A column of labels has the title "method"."""
     text = {frame.columns[0], *text} if len(frame.columns) else set()
     classes = ["text" if column in text else "number" for column in frame.columns]
+    titles = ["method" if column == "label" else column for column in frame.columns]
 
     def cells(values: Iterable, tag: str) -> str:
         return "".join(
@@ -35,7 +37,7 @@ def table(frame: pd.DataFrame, caption: str = "", text: Iterable[str] = (), head
             for value, kind in zip(values, classes, strict=True)
         )
 
-    head = f"<thead><tr>{cells(frame.columns, 'th')}</tr></thead>" if header else ""
+    head = f"<thead><tr>{cells(titles, 'th')}</tr></thead>" if header else ""
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in frame.itertuples(index=False, name=None))
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return HTML(
@@ -50,7 +52,7 @@ def note(text: str) -> HTML:
 
 def missing(metric: str) -> HTML:
     """The line that stands in for the figures of a metric that was not computed."""
-    return note(f"No figures here: the metric “{metric}” was not computed in this experiment.")
+    return note(f"Not available: the metric “{metric}” was not computed in this experiment.")
 
 
 def heading(text: str, level: int = 3) -> HTML:
@@ -72,7 +74,7 @@ def pair(left: HTML, right: HTML) -> HTML:
 def figure(
     drawing: Figure | None, alt: str, caption: str = "", vector: bool = True, numbers: pd.DataFrame | None = None
 ) -> HTML | None:
-    """A figure inside the page: vector graphics, or a picture at twice the screen's resolution; `alt` describes it.
+    """A figure inside the page: vector graphics, or a image at twice the screen's resolution; `alt` describes it.
 
     numbers: what is drawn, kept in the vector graphics as CSV, which `rendering.write_parts` writes beside the figure;
     none where a compared metric's CSV has it all.

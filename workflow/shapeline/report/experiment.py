@@ -187,22 +187,22 @@ def _card(given: Parameters, path: str) -> dict:
 
 
 def _each_label(frame: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The rows with a number of its own for each label of a picture, which to a report is an instance by itself."""
+    """The rows with a number of its own for each label of a image, which to a report is an instance by itself."""
     return frame.assign(picture=frame["instance"], instance=frame["instance"] * count + frame["target"])
 
 
 def ids(instances: pd.DataFrame) -> pd.Series:
-    """The instances as the dataset knows them: of several labels each is there once a label, and is its picture."""
+    """The instances as the dataset knows them: of several labels each is there once a label, and is its image."""
     return instances["picture" if "picture" in instances else "instance"]
 
 
 def explained_class(results: Results) -> str:
     """What positive scores speak for, in words."""
     if results.dataset_card.get("task") == "multilabel":
-        return "the label named beside the picture"
+        return "the label named beside the image"
     if asked := results.settings.get("target"):
         return "the true class" if asked == "true" else f"class {results.dataset_card['classes'][_target(results)]}"
-    return "the predicted class" if results.model_card else "the picture's own label"
+    return "the predicted class" if results.model_card else "the image's own label"
 
 
 def _target(results: Results) -> int:
@@ -211,10 +211,10 @@ def _target(results: Results) -> int:
 
 
 def rows_shown(results: Results) -> str:
-    """What is to be said of the rows of a figure of instances where each label of a picture has one."""
+    """What is to be said of the rows of a figure of instances where each label of a image has one."""
     if "picture" not in results.instances:
         return ""
-    return " Each label has a row of its own, and the pictures that have most labels come first."
+    return " Each label has a row of its own, and the images that have most labels come first."
 
 
 def _labels(settings: Mapping) -> dict[str, dict]:
@@ -357,7 +357,7 @@ def other_data(results: Results) -> str | None:
 def chosen(instances: pd.DataFrame, count: int) -> pd.DataFrame:
     """The instances shown: the first of every class in turn, by their order in the file and not by how they look.
 
-    Of a regression, whose labels are floats, the first ones. Of several labels all of a picture together, the pictures
+    Of a regression, whose labels are floats, the first ones. Of several labels all of a image together, the images
     that have most of them first.
     """
     if "picture" in instances:

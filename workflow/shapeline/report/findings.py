@@ -1,4 +1,4 @@
-"""What an experiment found, in sentences."""
+"""Findings of an experiment in sentences."""
 
 import math
 from collections.abc import Mapping
@@ -101,55 +101,54 @@ def _closest_sampled(results: Results) -> str | None:
 
 
 def headlines(results: Results, advised: bool = False) -> list[str]:
-    """What the experiment found, in sentences made from its numbers; advised: what to take is said, or withheld,
-    before, and the best means are left to it."""
+    """Return the findings in sentences; advised: whether recommendations, which have the best means, precede them."""
     facts = headline(results)
     regression = facts["r2"] is not None or not results.model_card
     known = results.instances[results.instances["label"] >= 0]  # of a text of one's own the class is not
     them = f"their {number(len(known))} labels" if "picture" in known else "them"
-    right = f"; the model is right on {share((known['label'] == known['prediction']).mean())} of {them}"
+    right = f"; the model is correct on {share((known['label'] == known['prediction']).mean())} of {them}"
     sentences, trained_on = [], other_data(results)
     tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"
     if "test_exact_match" in results.model_card:
         exact = share(results.model_card["test_exact_match"])
         accuracy = share(facts["accuracy"])
-        sentences.append(f"On {tested} {accuracy} of the labels are right, and all labels of {exact} of the records.")
+        sentences.append(
+            f"On {tested}, {accuracy} of the labels are correct, and all labels of {exact} of the instances."
+        )
     elif facts["accuracy"] is not None:
         sentences.append(f"The model classifies {share(facts['accuracy'])} of {tested} correctly.")
     if facts["r2"] is not None:
         error = number(results.model_card.get("test_rmse"))
-        sentences.append(f"On {tested} the model's predictions have R² {facts['r2']:.2f} and RMSE {error}.")
-    told = right if len(known) and not regression else ""
+        sentences.append(f"On {tested}, the predictions of the model have R² {facts['r2']:.2f} and RMSE {error}.")
+    remark = right if len(known) and not regression else ""
     if results.settings.get("target"):
-        told += f"; in each it is {explained_class(results)} that is explained, whatever the model predicts"
+        remark += f"; the explained class is always {explained_class(results)}"
     verb = "is" if facts["instances"] == 1 else "are"
-    sentences.append(f"{counted(facts['instances'], 'instance')} {verb} explained{told}.")
+    sentences.append(f"{counted(facts['instances'], 'instance')} {verb} explained{remark}.")
     if facts["best"] and not advised:
         sentences.append(_area_sentence(facts))
     sentences += [] if advised else _error_sentences(results, facts)
-    spent = f"{number(facts['evaluations'])} model evaluations were spent on {number(facts['rows'])} explanations"
+    spent = f"{number(facts['rows'])} explanations took {number(facts['evaluations'])} model evaluations"
     if not results.model_card:
-        spent = f"No model was asked: {number(facts['rows'])} explanations come from labelled points alone"
-    failed = (
-        "; none failed." if not facts["failures"] else f"; {number(facts['failures'])} failed (see the health table)."
-    )
+        spent = f"{number(facts['rows'])} explanations use labelled instances only, without a model"
+    failed = "; none failed." if not facts["failures"] else f"; {number(facts['failures'])} failed (see Diagnostics)."
     return [*sentences, spent + failed]
 
 
 def _area_sentence(facts: dict) -> str:
     best, control = facts["best"], facts["control"]
-    start = f"The lowest (best) masking area belongs to {best['label']}: {interval(best)} nats"
+    start = f"{best['label']} has the lowest (best) deletion AUC: {interval(best)} nats"
     if not control:
-        return start + "; no control was run."
-    behind, verb = facts["control_behind"], "beats it" if facts["control_wins"] else "stays behind it"
-    text = f"{start}. The best control, {control['label']}, {verb} at {interval(control)}"
+        return start + "; no control was measured."
+    behind, verb = facts["control_behind"], "is better" if facts["control_wins"] else "is worse"
+    text = f"{start}. The best control, {control['label']}, {verb}: {interval(control)}"
     if behind is None:
         return f"{text}."
     if not np.isfinite(behind["low"]):
         return f"{text}, on one instance."
     ahead = _other_way(behind) if facts["control_wins"] else behind
-    told = "" if sure(behind) else ", which may be chance"
-    return f"{text}; on the same instances the difference is {interval(ahead)}{told}."
+    remark = "" if sure(behind) else ", which is not significant"
+    return f"{text}; on the same instances the difference is {interval(ahead)}{remark}."
 
 
 def _error_sentences(results: Results, facts: dict) -> list[str]:
@@ -158,9 +157,8 @@ def _error_sentences(results: Results, facts: dict) -> list[str]:
     error, spent = facts["error"], evaluations(results)
     against = f" against {number(spent[results.exact])} for {results.exact}" if results.exact in spent.index else ""
     return [
-        f"Of the methods that sample at this budget, {error['label']} is closest to {results.truth}: "
-        f"RMSE {interval(error)} {results.value_unit}, "
-        f"with {number(error['evaluations'])} evaluations per instance{against}."
+        f"{error['label']} is the sampled method closest to {results.truth}: RMSE {interval(error)} "
+        f"{results.value_unit}, with {number(error['evaluations'])} evaluations per instance{against}."
     ]
 
 
@@ -184,7 +182,7 @@ def equal_error(results: Results, first: str, second: str) -> EqualError | None:
 
 
 def at_equal_error_table(results: Results) -> pd.DataFrame:
-    """What every label with snapshots takes to reach the error of the one that ends nearest, or as near as it gets."""
+    """Return the evaluations of every method with intermediate budgets at the final error of the best method."""
     frame = results.metrics["error"]
     ends = frame[frame["quantity"] == "rmse_by_budget"].sort_values("x").drop_duplicates("label", keep="last")
     best, *others = ends.sort_values("mean", kind="stable")["label"]
@@ -192,21 +190,21 @@ def at_equal_error_table(results: Results) -> pd.DataFrame:
     for label in others:
         found = equal_error(results, best, label)
         if found is None:
-            told = dict.fromkeys(("error", best, "its own", "times as many"), "–")
+            row = dict.fromkeys(("error", best, "evaluations", "ratio"), "–")
         else:
             sides = {"mean": found.ratio, "low": found.low, "high": found.high}
-            told = {
+            row = {
                 "error": number(found.error, whole=False),
                 best: number(found.first),
-                "its own": number(found.second),
+                "evaluations": number(found.second),
             }
-            told["times as many"] = interval(sides)
-        rows.append({"label": label, **told})
+            row["ratio"] = interval(sides)
+        rows.append({"label": label, **row})
     return pd.DataFrame(rows)
 
 
 def best_by_budget(results: Results) -> pd.DataFrame:
-    """The label with the smallest error to the exact values at each budget, and the runner-up; text, a row a budget."""
+    """Return the method with the smallest error at each budget and the next one; text, a row per budget."""
     frame = results.metrics["error"]
     errors = frame[frame["quantity"] == "rmse_by_budget"].sort_values("mean")
     rows = []
@@ -214,10 +212,10 @@ def best_by_budget(results: Results) -> pd.DataFrame:
         first, *others = rivals.to_dict("records")
         row = {"budget": f"{number(budget)} d", "smallest error": first["label"], "RMSE": interval(first)}
         second = others[0] if others else None
-        row |= {"next": second["label"] if second else "–", "its RMSE": interval(second) if second else "–"}
+        row |= {"next": second["label"] if second else "–", "RMSE of the next": interval(second) if second else "–"}
         names = (first["label"], second["label"]) if second else None
         behind = difference(results, "error", "rmse_by_budget", *names, budget) if names else None
         row["difference"] = interval(behind) if behind else "–"
-        row["told apart"] = "–" if behind is None else "yes" if sure(behind) else "no"
+        row["significant"] = "–" if behind is None else "yes" if sure(behind) else "no"
         rows.append(row)
     return pd.DataFrame(rows)

@@ -139,7 +139,7 @@ def document(entries: dict[str, tuple[str, str]], known: dict[str, tuple[str, di
 
 
 def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[str, str]:
-    """The row and the section of a run; drawn: whether it has a picture."""
+    """The row and the section of a run; drawn: whether it has a image."""
     row = (
         f"| [{_cell(page.title)}](#{page.name}) | {_explained(page, known)} | {_cost(page)} | {_cell(_short(page))} "
         f"| {_verdicts(page)} |"

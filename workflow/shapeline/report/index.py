@@ -1,4 +1,4 @@
-"""The page that links every report: what to take, a headline an experiment, claims, models and data."""
+"""The index of all reports: recommendations, a row per experiment, claims, models and data."""
 
 import html as markup
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,13 +35,13 @@ COLUMNS = {  # of the index, and how they are aligned
     "experiment": "text",
     "model accuracy": "number",
     "instances": "number",
-    "best masking area (nats)": "text",
+    "best deletion AUC (nats)": "text",
     "best control": "text",
     "closest sampled method (RMSE)": "text",
     "evaluations": "number",
     "failures": "number",
 }
-ENOUGH = 10  # instances for a curve beside those of other experiments
+ENOUGH = 10  # least instances of a curve in the figure of all experiments
 
 
 def write_index(
@@ -65,25 +65,25 @@ def write_index(
 
 
 def recommendations(results: Sequence[Results], shown: Mapping[str, str] = MappingProxyType({})) -> HTML:
-    """What to take in which experiment, for which question, at what cost; folded, what each experiment says of it.
+    """Return the recommendations per experiment and criterion, and figures and diagnostics of each behind a fold.
 
     shown: figures of the experiments' pages, by their description; they are not drawn again.
     """
     asked = {result.experiment: questions.evidence(result) for result in results}
-    parts = [heading("Which method to trust", 2), glance.section(results, asked), evidence.overview(results, asked)]
+    parts = [heading("Recommendation", 2), glance.section(results, asked), evidence.overview(results, asked)]
     parts += [pooled.section(results, asked)]
     for result in results:
         drawn = [evidence.costs_and_ranks(each, result, shown) for each in asked[result.experiment]]
-        named = "Costs, ranks and health" if drawn else "Health"
+        title = "Costs, ranks and diagnostics" if drawn else "Diagnostics"
         parts.append(
-            folded(f"{named}: {result.experiment}", together(*drawn, heading("Health"), common.health(result)))
+            folded(f"{title}: {result.experiment}", together(*drawn, heading("Diagnostics"), common.health(result)))
         )
     return together(*parts)
 
 
 def overview(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
-    """The papers' claims, models and data beside the paper's (table 1), masking curves (figure 2), and where the
-    results come from; digests: of the settings of each experiment, if known."""
+    """Return the papers' claims, models and data (table 1), deletion curves (figure 2), and the provenance of the
+    results; digests: of the settings of each experiment, if known."""
     # A model serves several experiments.
     rows = {
         (result.dataset_card["name"], result.model_card.get("name")): text_experiments.row_of(result)
@@ -97,31 +97,31 @@ def overview(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
     judged = claims.table(results)
     tested = judged["verdict"] != UNTESTABLE
     return together(
-        heading("What the papers claim", 2),
-        table(judged[tested], text=judged.columns) if tested.any() else note("None of them can be judged by this run."),
+        heading("Claims of the papers", 2),
+        table(judged[tested], text=judged.columns) if tested.any() else note("This run cannot test any of the claims."),
         note(
-            "Numbers are this run's, with their 95 % intervals. A claim about an order holds where the order is sure "
-            "on every comparison, fails where it is surely the other way round on one, and is undecided between. "
+            "Values are of this run, with 95 % intervals. A claim about an order holds if the order is significant in "
+            "every comparison, fails if one comparison is significantly reversed, and is undecided otherwise. "
             + STAND_INS
         ),
         folded(
-            f"{number((~tested).sum())} claims that this run cannot judge, and why",
+            f"{number((~tested).sum())} claims that this run cannot test, with reasons",
             table(judged[~tested].drop(columns=["experiment", "verdict"]), text=judged.columns),
         ),
         heading("Models and data", 2),
         text_experiments.experiments_table(rows.values()),
-        heading("Masking curves of all experiments", 2),
+        heading("Deletion curves of all experiments", 2),
         figure(
             lines.log_odds_grid(frames, styles),
-            "Masking curves of the common labels, a panel an experiment",
+            "Deletion curves of the common methods, one panel per experiment",
             "Lower is better; bands are 95 % intervals over instances. Controls are grey and dashed.",
             numbers=_masking(frames, styles),
         ),
-        heading("Where the results come from", 2),
+        heading("Provenance", 2),
         table(_origins(results, digests), text=["commit", "versions", "device", "frameworks", "configuration"]),
         note(
-            "Configuration: a digest of the settings of all jobs behind a page, from the data to the report. Pages of "
-            f"equal digests are of equal settings. Of all of them together: {digest(dict(digests))}."
+            "Configuration: a digest of the settings of all jobs of a page; equal digests mean equal settings. "
+            f"Digest of all experiments: {digest(dict(digests))}."
         )
         if digests
         else None,
@@ -129,7 +129,7 @@ def overview(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
 
 
 def _masking(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> pd.DataFrame | None:
-    """The masking curves of the labels drawn, of all experiments."""
+    """Return the deletion curves of the methods in the figure, of all experiments."""
     curves = [frame.assign(experiment=name) for name, frame in frames.items()]
     if not curves:
         return None
@@ -139,9 +139,9 @@ def _masking(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) ->
 
 
 def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataFrame:
-    """Commit, versions, devices, seed and configuration of every experiment, as its score files say."""
+    """Return commit, versions, devices, seed and configuration of every experiment, from its score files."""
 
-    def told(result: Results, key: str) -> str:
+    def merge(result: Results, key: str) -> str:
         every = [entry.get(key) for files in result.metadata.values() for entry in files]
         if key == "versions":
             return numbers.merged(every) or "–"
@@ -157,7 +157,7 @@ def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataF
     return pd.DataFrame(
         {
             "experiment": result.experiment,
-            **{name: told(result, key) for name, key in keys.items()},
+            **{name: merge(result, key) for name, key in keys.items()},
             **({"configuration": digests[result.experiment]} if digests else {}),
         }
         for result in results
@@ -171,7 +171,7 @@ def write_page(
     above: str = "",
     below: str = "",
 ) -> None:
-    """Write the page that links every report, with one headline row an experiment; pages: link -> title of others.
+    """Write the page that links every report, with one row per experiment; pages: link -> title of others.
 
     entries: as made by `findings.headline`, and a link: title, link, accuracy or r2, instances, best, control,
     control_wins, error, evaluations, rows, failures; what is None is shown as a dash. above, below: HTML before
@@ -180,11 +180,10 @@ def write_page(
     head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in COLUMNS.items())
     rows = "".join(f"<tr>{_row(entry)}</tr>" for entry in entries)
     body = (
-        "<h1>Shapeline: which attribution to trust, and what it costs</h1>\n"
-        f"{above}<h2>Reports</h2>\n"
-        "<p>One report an experiment. The masking area is the mean change of log-odds while the top features are "
-        "removed: lower is better; 95 % intervals over instances in brackets. A control is a scorer that "
-        "costs next to nothing. These are the best means; what to take, controls among them, is said above.</p>\n"
+        f"<h1>Shapeline: recommended attribution methods and their cost</h1>\n{above}<h2>Reports</h2>\n<p>One report "
+        "per experiment. Deletion AUC: mean change of log-odds while the top features are removed; lower is better; "
+        "95 % intervals over instances in brackets. Controls are methods of negligible cost. This table shows best "
+        "means; the recommendations are above.</p>\n"
         f'<div class="wide"><table class="index"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
     )
     if not entries:
@@ -208,9 +207,9 @@ def _row(entry: Mapping[str, object]) -> str:
         part = entry.get(key)
         return f"<b>{markup.escape(part['label'])}</b><br>{interval(part)}" if part else "–"
 
-    verdict = "" if wins is None else "<br>ahead of it" if wins else "<br>behind it"
+    verdict = "" if wins is None else "<br>better" if wins else "<br>worse"
     behind = entry.get("control_behind")
-    verdict += "" if behind is None or findings.sure(behind) else ",<br>not for sure"
+    verdict += "" if behind is None or findings.sure(behind) else ",<br>not significantly"
     spent = f"<br>{number(entry['error']['evaluations'])} evaluations" if entry.get("error") else ""
     cells = (
         f'<a href="{markup.escape(str(entry["link"]), quote=True)}">{markup.escape(str(entry["title"]))}</a>',

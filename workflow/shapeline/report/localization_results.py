@@ -9,9 +9,9 @@ from shapeline.datasets import regions as regions_module
 from shapeline.report import experiment
 from shapeline.report.experiment import Results
 
-COLUMNS = 7  # maps side by side: a picture of 120 pixels has about one on the page for each of its own
+COLUMNS = 7  # maps side by side: a image of 120 pixels has about one on the page for each of its own
 MARGIN = 2  # pixels between a true region and its box
-LARGEST = 480  # pixels a side of a picture that are drawn: the page shows a quarter of them
+LARGEST = 480  # pixels a side of a image that are drawn: the page shows a quarter of them
 CEILINGS = {"ceiling_touching": "every leaf that touches", "ceiling_best": "best set of leaves"}
 OUTPUTS = {"logit": "Logit", "probability": "Probability"}
 

@@ -230,7 +230,7 @@ def linked(text: str, stem: str) -> str:
 
 
 def _parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
-    """Of every picture of a page the name of its file, what is in it, and the numbers that it carries, as CSV."""
+    """Of every image of a page the name of its file, what is in it, and the numbers that it carries, as CSV."""
     for number, (description, kind, content) in enumerate(re.findall(PICTURE, text), 1):
         name = re.sub(r"[^a-z0-9]+", "_", markup.unescape(description).lower())[:60].strip("_")
         whole, vector = base64.b64decode(content), kind == "svg+xml"
@@ -248,7 +248,7 @@ def write_parts(html: Path | str, folder: Path | str, metrics: Path | str = "") 
     """Write every figure of a page as SVG, named by its description, and the compared metrics behind them as CSV.
 
     folder: made anew; metrics: the file of the comparison, "" without one. Returns the files. Numbers that a figure
-    carries (`elements.figure`) are a CSV of its name. A figure that is a picture of pixels (attribution maps) is
+    carries (`elements.figure`) are a CSV of its name. A figure that is a image of pixels (attribution maps) is
     written as the PNG it is.
     """
     folder = Path(folder)

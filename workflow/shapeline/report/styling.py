@@ -22,7 +22,7 @@ from shapeline.report.colours import (
 )
 
 PIXELS_PER_INCH = 96  # a browser's inch, so that a font size means the same in the page and in a figure
-DOTS_PER_INCH = 2 * PIXELS_PER_INCH  # of a figure that is a picture
+DOTS_PER_INCH = 2 * PIXELS_PER_INCH  # of a figure that is a image
 WIDTH = 1104 / PIXELS_PER_INCH  # inches: the text column of the page
 NARROW = 5.0  # inches: a figure that is still legible on a telephone
 STYLE = {
@@ -54,7 +54,7 @@ styled = matplotlib.rc_context(STYLE)
 # Of scores from -1 to 1; an odd number of colours, so that 0 is white.
 SIGNS = LinearSegmentedColormap.from_list("signs", [AGAINST, AGAINST_TINT, PAPER, FOR_TINT, FOR], 257)
 FEW = 6  # more curves than this hide each other under their bands
-DARK_INK = ("digits", "mnist")  # sources whose pictures store ink as bright
+DARK_INK = ("digits", "mnist")  # sources whose images store ink as bright
 CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
 # A name stays legible where a line runs behind it. An outline of its letters would be a path each, 20 kB a name.
 PLATE = {"boxstyle": "square,pad=0.05", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.8}

@@ -1,4 +1,4 @@
-"""The tables of a page, as data frames of text."""
+"""Tables of a page, as data frames of text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,25 +25,25 @@ from shapeline.report.numbers import interval, listed, merged, number, plain, sh
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
 
-CEILING = "best order"  # no label has a space
-FEW = 3  # columns of a group, whose numbers stand in a row; of more their count does
-CUT = 0.2  # the share of features whose choice the health table checks for ties
+CEILING = "best order"  # no method has a space in its name
+FEW = 3  # columns of a group whose values are listed; larger groups show their number of columns
+AUC = {"masking": "deletion AUC", "insertion": "insertion AUC"}
+CUT = 0.2  # share of top features that the diagnostics check for ties
 
 
 def health(results: Results) -> pd.DataFrame:
-    """One row a label: rows, failures by status, efficiency gap, zero scores, ties at the cut, evaluations spent.
+    """Return a row per method: rows, failures by status, efficiency gap, zero scores, ties at top-20 %, evaluations.
 
-    What methods flag stands beside the failures where any flagged an instance, and packages where a label was made
-    with another version than is here.
+    Warnings of methods have a column where there are any, and packages where versions differ from the installed ones.
     """
     table = pd.DataFrame([_health(results, label, frame) for label, frame in results.scores.items()])
-    table["packages"] = [_packages(results).get(label, "as here") for label in table["label"]]
-    usual = {"flagged": "none", "packages": "as here"}
+    table["packages"] = [_packages(results).get(label, "as installed") for label in table["label"]]
+    usual = {"warnings": "none", "packages": "as installed"}
     return table.drop(columns=[name for name, value in usual.items() if table[name].eq(value).all()])
 
 
 def _packages(results: Results) -> dict[str, str]:
-    """What each label was made with that has another version here, or in most of the other labels."""
+    """Return the packages of each method whose version differs from the installed one, or from that of most methods."""
     shards = {
         (label, place): told.get("versions", {})
         for label, files in results.metadata.items()
@@ -72,12 +72,12 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
         "label": label,
         "rows": number(len(frame)),
         "failures": "⚠ " + listed(failed, first=False) if len(failed) else "none",
-        "flagged": listed(flagged, first=False) if len(flagged) else "none",
+        "warnings": listed(flagged, first=False) if len(flagged) else "none",
         f"efficiency gap, median ({results.value_unit})": ("⚠ " if broken else "")
         + number(0.0 if gap < 1e-12 else gap),
         "should be 0": "yes" if promised else "no",
         "zero scores": share(np.mean(np.concatenate([rows.ravel() for rows in values]) == 0)) if values else "–",
-        "ties at the cut": share(np.mean(np.concatenate([ties(rows) for rows in values]))) if values else "–",
+        "ties at top-20 %": share(np.mean(np.concatenate([ties(rows) for rows in values]))) if values else "–",
         "evaluations, total": number(spent(frame)),
     }
 
@@ -102,7 +102,7 @@ def ties(values: np.ndarray, cut: float = CUT) -> np.ndarray:
 
 
 def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> pd.DataFrame:
-    """Mean log-odds change at a few masked fractions (the nearest computed), and both areas with intervals."""
+    """Return the mean change of log-odds at a few masked fractions (the nearest computed), and both AUCs."""
     frame = results.metrics.get("log_odds")
     if frame is None:
         return pd.DataFrame()
@@ -112,16 +112,16 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
     ways = {name: _of_the_way(results, f"{name}_area", better) for name, better in DIRECTIONS.items()}
     tops = {name: ceiling(frame, f"{name}_area") for name in DIRECTIONS}
-    ends = {name: "the best order there is" if len(top) else "the best found" for name, top in tops.items()}
+    ends = {name: "the optimal order" if len(top) else "the best method" for name, top in tops.items()}
     order = sorted(curve.index.union(masking.index), key=lambda label: masking["mean"].get(label, math.inf))
     shown = pd.DataFrame(
         {
             "label": label,
             **{f"top {share(x)} masked": number(curve[x].get(label)) for x in nearest},
-            "masking area (lower is better)": interval(masking.loc[label]) if label in masking.index else "–",
-            "insertion area (higher is better)": interval(insertion.loc[label]) if label in insertion.index else "–",
+            "deletion AUC (lower is better)": interval(masking.loc[label]) if label in masking.index else "–",
+            "insertion AUC (higher is better)": interval(insertion.loc[label]) if label in insertion.index else "–",
             **{
-                f"{name}, from random to {ends[name]}": _shares(way.loc[label]) if label in way.index else "–"
+                f"{AUC[name]}, from random to {ends[name]}": _shares(way.loc[label]) if label in way.index else "–"
                 for name, way in ways.items()
                 if len(way)
             },
@@ -131,15 +131,15 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     if not len(tops["masking"]):
         return shown
     along = ceiling(frame, "masking").set_index("x")["mean"]
-    best = {"label": "the best order there is"}
+    best = {"label": "optimal order"}
     best |= {f"top {share(x)} masked": number(along.get(x, math.nan)) for x in nearest}
-    best |= {f"{name} area ({way} is better)": interval(tops[name].iloc[0]) for name, way in DIRECTIONS.items()}
+    best |= {f"{AUC[name]} ({way} is better)": interval(tops[name].iloc[0]) for name, way in DIRECTIONS.items()}
     return pd.concat([pd.DataFrame([best]), shown], ignore_index=True).fillna("–")
 
 
 def _of_the_way(results: Results, quantity: str, better: str) -> pd.DataFrame:
-    """Mean, low and high of each label's area between that of random scores (0) and the best of each instance (1), that
-    of the best order there is, or where it is not known of the best label."""
+    """Return mean, low and high of each AUC between random attribution (0) and the best of each instance (1), which is
+    the optimal order, or the best method where that is unknown."""
     random = next((label for label, entry in results.labels.items() if entry["method"] == "random"), None)
     measured = results.measured.get("log_odds")
     if measured is None or random is None:
@@ -160,9 +160,9 @@ def _shares(row: Mapping) -> str:
 
 
 def cost(results: Results) -> pd.DataFrame:
-    """One row a label: evaluations per instance, as a multiple of d, against the budget; seconds and their share.
+    """Return a row per method: evaluations per instance, as a multiple of d, against the budget; seconds and share.
 
-    The empty and the full coalition are allowed on top of the budget.
+    The empty and the full coalition come on top of the budget.
     """
     each, budget, d = evaluations(results), results.settings.get("budget"), results.d
     varied = stopping(results)
@@ -189,7 +189,7 @@ def cost(results: Results) -> pd.DataFrame:
 
 def _of_budget(above: bool, budget: float | None, until: Mapping | None) -> str:
     if until:
-        return "until good enough"
+        return "adaptive stopping"
     return ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–"
 
 
@@ -223,9 +223,9 @@ def facts(entries: Mapping[str, object]) -> pd.DataFrame:
 
 
 def model_facts(card: Mapping) -> pd.DataFrame:
-    """The model card as facts; of an experiment without a model, that it has none."""
+    """Return the model card as facts; of an experiment without a model, that it has none."""
     if not card:
-        return facts({"model": "none: labelled points alone"})
+        return facts({"model": "none: labelled instances only"})
     accuracy, parameters = card.get("test_accuracy"), card.get("n_parameters", card.get("parameters"))
     epochs, best = len(card.get("history") or []), card.get("best_epoch")
     by_label = card.get("test_accuracy_by_label", {})
@@ -237,11 +237,11 @@ def model_facts(card: Mapping) -> pd.DataFrame:
             "trained on": (card.get("settings") or {}).get("dataset"),
             "trainable parameters": None if parameters is None else number(parameters),
             "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
-            "of each label": listed({name: share(value) for name, value in by_label.items()}),
-            "all labels right": share(card["test_exact_match"]) if "test_exact_match" in card else None,
+            "test accuracy per label": listed({name: share(value) for name, value in by_label.items()}),
+            "all labels correct": share(card["test_exact_match"]) if "test_exact_match" in card else None,
             "test R²": None if card.get("test_r2") is None else f"{card['test_r2']:.3f}",
             "test RMSE": None if card.get("test_rmse") is None else number(card["test_rmse"]),
-            "epochs": f"{epochs}, the best was {best}" if epochs and best else epochs or None,
+            "epochs": f"{epochs}, best: {best}" if epochs and best else epochs or None,
             "training": plain(card.get("training")),
             "training time": None if card.get("seconds") is None else f"{number(card['seconds'])} s",
             "seed": card.get("seed"),
@@ -276,7 +276,7 @@ def dataset_facts(card: Mapping) -> pd.DataFrame:
 
 
 def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Where the scores come from: what all score files share, and one row a label, both from the files themselves."""
+    """Return the provenance of the scores: what all score files share, and a row per method."""
     every = [entry for files in results.metadata.values() for entry in files]
     known = {"experiment": results.experiment, "result folder": results.root}
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
@@ -286,10 +286,10 @@ def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {
             "label": label,
-            "method": results.labels[label]["method"],
+            "class": results.labels[label]["method"],
             "parameters": plain(results.labels[label].get("parameters")) or "defaults",
             "shards": number(len(files)),
-            "form of the model": "; ".join(sorted({_form(entry.get("form")) for entry in files})),
+            "execution backend": "; ".join(sorted({_form(entry.get("form")) for entry in files})),
             "settings digest": "; ".join(sorted({str(entry.get("settings_digest", "–")) for entry in files})),
         }
         for label, files in results.metadata.items()

@@ -41,7 +41,7 @@ def done_by_evaluations(spent: Mapping[str, np.ndarray], d: int, styles: Mapping
         mean = across.mean()
         up = 100 * (across <= mean).mean()
         axes.plot(mean, up, style.marker, color=style.colour, markerfacecolor=style.face, markersize=7)
-    axes.set(xscale="log", ylim=(0, 103), xlabel="evaluations / d", ylabel="explanations that took no more (%)")
+    axes.set(xscale="log", ylim=(0, 103), xlabel="evaluations / d", ylabel="explanations within this cost (%)")
     low, high = axes.get_xlim()
     ticks = [tick for tick in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if low <= tick <= high]
     axes.set_xticks(ticks, [number(tick) for tick in ticks])

@@ -26,8 +26,8 @@ class Panel(NamedTuple):
 
 
 SCALARS = {
-    "masking_area": Panel("Masking area", "nats", False),
-    "insertion_area": Panel("Insertion area", "nats", True),
+    "masking_area": Panel("Deletion AUC", "nats", False),
+    "insertion_area": Panel("Insertion AUC", "nats", True),
     "rmse": Panel("RMSE", None, False),
     "spearman": Panel("Spearman correlation", "rank correlation", True),
     "top_k_overlap": Panel("Top-k overlap", "share of the exact top k", True),

@@ -14,13 +14,13 @@ from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.numbers import number
 from shapeline.report.styling import FEW, WIDTH, Style, styled, wrapped
 
-BEST = "the best order there is"
+BEST = "optimal order"
 BEST_DASH = (0, (1, 1))
 PANELS = {
-    "masking": ("Masking (lower is better)", "top features masked (%)", "change of log-odds (nats)"),
+    "masking": ("Deletion (lower is better)", "top features masked (%)", "change of log-odds (nats)"),
     "insertion": (
         "Insertion (higher is better)",
-        "top features kept, all others filled (%)",
+        "top features kept, all others masked (%)",
         "change of log-odds (nats)",
     ),
 }
@@ -47,7 +47,7 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
         axes.set(title=title, xlabel=across, ylabel=up)
         axes.margins(x=0.02)
     handles, names = panels[0].get_legend_handles_labels()
-    heading = "best area first"
+    heading = "best AUC first"
     drawing.legend(
         handles, names, loc="outside right upper", title=heading, alignment="left", handlelength=3.2, labelspacing=0.7
     )
@@ -195,7 +195,7 @@ def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
     coverage.axhspan(92, 98, color=matplotlib.rcParams["grid.color"], zorder=0)
     coverage.axhline(95, color=matplotlib.rcParams["axes.edgecolor"], linewidth=1, linestyle=(0, (1, 2)))
     error.set(yscale="log", title="Predicted and actual RMSE", ylabel=unit)
-    coverage.set(title="True scores inside of 95 % intervals (%)", ylim=(min(70.0, coverage.get_ylim()[0]), 101))
+    coverage.set(title="Exact scores inside 95 % intervals (%)", ylim=(min(70.0, coverage.get_ylim()[0]), 101))
     ticks = sorted(frame.loc[frame["quantity"] == "predicted_rmse_by_budget", "x"].unique())
     for axes in (error, coverage):
         axes.set(xscale="log", xlabel="budget (evaluations / d)")

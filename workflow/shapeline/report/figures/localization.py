@@ -41,7 +41,7 @@ PANELS = {  # quantity -> title and what is across
     "f1_equal_area": ("F1 at equal area", "F1 of as many pixels as are true"),
     "auprc": ("AUPRC", "average precision"),
     "iou_equal_area": ("IoU at equal area", "intersection over union"),
-    "pointing": ("Pointing game", "share of pictures hit"),
+    "pointing": ("Pointing game", "share of images hit"),
 }
 
 
@@ -52,7 +52,7 @@ def boxes_of(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
 
 
 def picture_tile(image: np.ndarray, tone: str) -> Tile:
-    """A picture (channels, height, width) in [0, 1]; of a large one every few pixels."""
+    """A image (channels, height, width) in [0, 1]; of a large one every few pixels."""
     step = _step(image.shape[1:])
     return Tile(score_maps.picture(image[:, ::step, ::step]), score_maps.grey(tone))
 
@@ -146,7 +146,7 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
             )  # fmt: skip
         axes.set(xscale="log", title=OUTPUTS[quantity], xlabel="positive features removed (k)")
         axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
-    panels[0].set_ylabel("share of the whole picture's")
+    panels[0].set_ylabel("share of the whole image's")
     drawing.legend(
         *panels[0].get_legend_handles_labels(), loc="outside right upper", title="steepest first", alignment="left",
         handlelength=3.2, labelspacing=0.7,
@@ -155,7 +155,7 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
 
 
 def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2) -> HTML | None:
-    """Pictures whose positive features are at the reference, a column a label (figure 3)."""
+    """Images whose positive features are at the reference, a column a label (figure 3)."""
     metadata = next((files[0] for files in results.metadata.values() if files), {})
     if not results.model_card:
         return None
@@ -179,13 +179,13 @@ def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2)
 
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     caption = (
-        "All positive features at the reference; below each picture, the share of it that is removed. A perfect map "
+        "All positive features at the reference; below each image, the share of it that is removed. A perfect map "
         "removes what lies in the boxes and nothing else."
     )
     drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
     return together(
-        heading("Pictures without their positive features"),
-        figure(drawing, "Pictures whose positive features are removed, one column a method", caption, vector=False),
+        heading("Images without their positive features"),
+        figure(drawing, "Images whose positive features are removed, one column a method", caption, vector=False),
     )
 
 
@@ -222,7 +222,7 @@ def runtime_plane(
     spans = time.loc[rows.index, ["low", "high"]].to_numpy(dtype=float)
     axes.set_xlim(np.nanmin([across, spans[:, 0]]) / 1.5, np.nanmax([across, spans[:, 1]]) * 2.5)
     axes.set_ylim(0, 1.12 * rows[["mean", "high"]].max(axis=None) or 1)
-    axes.set(xlabel="seconds per picture (logarithmic)", ylabel=title)
+    axes.set(xlabel="seconds per image (logarithmic)", ylabel=title)
     name_points(axes, across, rows, styles, spans)
     return drawing
 
@@ -238,7 +238,7 @@ def size_groups(results: Results) -> list[dict[int, str]]:
 
 
 def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, str]) -> Figure:
-    """The first picture with a true region and its maps, above an enlarged part of each."""
+    """The first image with a true region and its maps, above an enlarged part of each."""
     picked = _with_truth(results, truth).head(1)
     images, regions, cells = shown_pictures(results, truth, picked)
     image, region = images[0], regions[0]
@@ -266,7 +266,7 @@ def zoomed(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
     size = 3 * max(bottom - top, right - left)
     ends = []
     for start, stop, side in ((top, bottom, region.shape[0]), (left, right, region.shape[1])):
-        first = max(0, min((start + stop - size) // 2, side - size))  # moved in where it would leave the picture
+        first = max(0, min((start + stop - size) // 2, side - size))  # moved in where it would leave the image
         ends.append((first, min(side, first + size)))
     return ends[0], ends[1]
 
@@ -303,12 +303,12 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
             "s",
         ),
     ):
-        values = [get(label).astype(float).groupby(pictures).mean() for label in labels]  # a picture counts once
+        values = [get(label).astype(float).groupby(pictures).mean() for label in labels]  # a image counts once
         if all(len(each) for each in values):
             mean = [each.mean() for each in values]
             error = [1.96 * each.std(ddof=1) / len(each) ** 0.5 if len(each) > 1 else 0.0 for each in values]
             right.errorbar(across, mean, error, color=colour, marker=marker, markersize=5, label=name)
-    right.set(title="Cost per picture", xlabel="min_size s (pixels)", yscale="log")
+    right.set(title="Cost per image", xlabel="min_size s (pixels)", yscale="log")
     right.legend(fontsize=8.5)
     for axes in (left, right):
         axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""Pairs of features: lines over a picture, a matrix of columns, arcs over words."""
+"""Pairs of features: lines over a image, a matrix of columns, arcs over words."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from shapeline.report.styling import SIGNS, WIDTH, styled
 MOST = 24  # pairs drawn of an instance, the largest
 LEAST = 0.02  # of the largest: a thinner line is not seen
 THICK = 5.0  # points: the line of the largest pair
-SIDE = 2.75  # inches: of a picture
+SIDE = 2.75  # inches: of a image
 WRITTEN = 16  # features whose matrix has its numbers written in it
 LETTER = 0.085  # inches: of a word under its arcs
 
@@ -46,10 +46,10 @@ def network(
     pairs: Sequence[np.ndarray],
     tone: str = "gray",
 ) -> Figure:
-    """Pictures with a dot in each feature, as large as its own part, and a line for each of the largest pairs.
+    """Images with a dot in each feature, as large as its own part, and a line for each of the largest pairs.
 
     images: (n, channels, height, width) in [0, 1]; cells: n times (height, width), the feature of each pixel, -1 for
-    none; own: n times (d,); pairs: n times (d (d-1) / 2,); tone: of grey pictures.
+    none; own: n times (d,); pairs: n times (d (d-1) / 2,); tone: of grey images.
     """
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
@@ -99,7 +99,7 @@ def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, 
     axes.spines[:].set_visible(False)
     axes.grid(False)
     rest = f"; {d - len(kept)} smaller features not shown" if d > len(kept) else ""
-    axes.set_xlabel(f"own parts on the diagonal, pairs above it ({unit}){rest}", fontsize=8.5, loc="left")
+    axes.set_xlabel(f"main effects on the diagonal, pairs above it ({unit}){rest}", fontsize=8.5, loc="left")
     return drawing
 
 

@@ -1,4 +1,4 @@
-"""Scores as maps over pictures, and as tables."""
+"""Scores as maps over images, and as tables."""
 
 import html
 import itertools
@@ -39,8 +39,8 @@ def instance_table(
     ends = {f"{label} ±": row for label, row in half.items()}
     numbers = pd.DataFrame({**values, **ends}, columns).rename_axis("feature").reset_index()
     caption = (
-        "Behind ±, and as a line below: the 95 % interval of a sampled score; 0 is in the middle of a cell. Grey: the "
-        "interval holds 0."
+        "± and the line below show the 95 % interval of a sampled score; 0 is in the middle of a cell. Grey: the "
+        "interval includes 0."
         if half
         else ""
     )
@@ -78,7 +78,7 @@ def heat_maps(
 
 
 class Tile(NamedTuple):
-    """A small picture in a grid: pixels as `imshow` takes them, with its keywords, what is written below, and boxes
+    """A small image in a grid: pixels as `imshow` takes them, with its keywords, what is written below, and boxes
     (left, top, right, bottom) around parts of it, from 0 to 1."""
 
     pixels: np.ndarray | None  # None: the method failed
@@ -104,7 +104,7 @@ class Pictures(Artist):
 def picture_grid(
     names: Sequence[str], labels: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
-    """Small pictures: a row a name, its own picture first, then a column a label; tile(row, label or None).
+    """Small images: a row a name, its own image first, then a column a label; tile(row, label or None).
 
     More labels than `columns` go on in a further block of rows. All stand in one pair of axes in inches from the
     upper left, as axes of their own take ten times as long.
@@ -184,7 +184,7 @@ def _painted(shown: Tile, place: tuple[float, float, float, float], high: float)
 
 
 def tone_of(card: Mapping) -> str:
-    """The colour map of a dataset's grey pictures: ink is dark on light paper, others are shown as they are."""
+    """The colour map of a dataset's grey images: ink is dark on light paper, others are shown as they are."""
     return "gray_r" if card.get("source") in DARK_INK else "gray"
 
 
@@ -193,7 +193,7 @@ def picture(image: np.ndarray) -> np.ndarray:
 
 
 def grey(tone: str) -> dict[str, object]:
-    """What `imshow` is told of a picture in [0, 1]."""
+    """What `imshow` is told of a image in [0, 1]."""
     return {"cmap": tone, "vmin": 0, "vmax": 1}
 
 

@@ -42,7 +42,7 @@ from shapeline.seeds import seed_of
 
 UNEQUAL = 1e-3  # by which a network may differ between batches and forms, relative above 1
 MOST_ROWS = 100  # of a background that is taken as it is
-MOST_PIXELS = 1024  # of pictures that are explained pixel by pixel; larger ones by patches,
+MOST_PIXELS = 1024  # of images that are explained pixel by pixel; larger ones by patches,
 PATCHES = 16  # so many along the longer side
 
 
@@ -218,7 +218,7 @@ def check_rows(classifier: Classifier, given: Given, reference: Reference, said:
 
 
 def _default_features(given: Given) -> str | dict:
-    """Columns, words, pixels of small pictures, and patches of larger ones."""
+    """Columns, words, pixels of small images, and patches of larger ones."""
     if given.kind != "image":
         return {"text": "word"}.get(given.kind, "column")
     _, height, width = given.inputs.shape[1:]

@@ -1,6 +1,6 @@
 """Where the channels of an array are: how its rows reach the engine, and a model as it takes them.
 
-The engine has pictures as (n, channels, height, width); inputs of two axes, series too, are pictures of one channel.
+The engine has images as (n, channels, height, width); inputs of two axes, series too, are images of one channel.
 """
 
 from collections.abc import Sequence
@@ -34,19 +34,19 @@ class Layout:
         return ORDERS[self.order](rows)
 
 
-FIRST = Layout("one picture, as inputs[None]", 1, "channels_first")
-LAST = Layout("one picture, as inputs[None]", -1, "channels_last")
-MOVED = Layout("one picture, as inputs[None]", 1, "channels_last")  # of a network that wants them last
+FIRST = Layout("one image, as inputs[None]", 1, "channels_first")
+LAST = Layout("one image, as inputs[None]", -1, "channels_last")
+MOVED = Layout("one image, as inputs[None]", 1, "channels_last")  # of a network that wants them last
 PLAIN = Layout("inputs without channels", None, "without_channels")
-GREY = Layout("grey pictures, as inputs[:, None]", None, "channels_first")
-GREY_LAST = Layout("grey pictures, as inputs[..., None]", None, "channels_last")
+GREY = Layout("grey images, as inputs[:, None]", None, "channels_first")
+GREY_LAST = Layout("grey images, as inputs[..., None]", None, "channels_last")
 
 
 def layout_of(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray | None]) -> Layout | None:
     """Return how an array of three or four axes is read, whatever the number of its rows; None of other arrays.
 
-    Four axes are pictures, whose channels the shape tells, and where it does not, what the model takes. Three axes are
-    n inputs, (n, height, width) or (n, time, channels), or one picture, as the model takes them. beside: background and
+    Four axes are images, whose channels the shape tells, and where it does not, what the model takes. Three axes are
+    n inputs, (n, height, width) or (n, time, channels), or one image, as the model takes them. beside: background and
     reference, where these are arrays. Raises ShapelineError where several readings fit, or none.
     """
     keras = wrapping.framework_of(model) == "tensorflow"

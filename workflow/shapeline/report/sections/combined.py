@@ -22,14 +22,14 @@ def comparisons(results: Results) -> HTML:
     scores = {label: experiment.scores_of(frame, some) for label, frame in results.scores.items()}
     parts = [heading("Agreement between methods", 2), agreement_section(scores)]
     if len(some) < len(ids):
-        parts.append(note(f"Of {number(len(some))} of the {number(len(ids))} instances, evenly spaced."))
+        parts.append(note(f"Computed on {number(len(some))} of {number(len(ids))} instances, evenly spaced."))
     pairs = context_pairs(results.labels)
     if pairs and "log_odds" in results.measured:
         compared = context_comparison(results.measured["log_odds"], scores, pairs)
-        parts += [heading("Context absent or present", 2), context_section(compared)]
+        parts += [heading("Context masked or kept", 2), context_section(compared)]
     if "decisive" in results.metrics:
         parts += [
-            heading("Words that decide", 2),
+            heading("Ground-truth words", 2),
             decisive_section(results.metrics["decisive"], styling.styles_of(results), len(ids)),
         ]
     return together(*parts)

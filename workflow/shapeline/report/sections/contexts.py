@@ -1,4 +1,4 @@
-"""What changes where the context is present rather than absent."""
+"""Comparison of methods with masked and with kept context."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,24 +67,28 @@ def context_comparison(
 def context_section(frame: pd.DataFrame) -> HTML:
     """The comparison of contexts as a table; a line where there is nothing to compare."""
     if frame.empty:
-        return note("No method was run with its context both absent and present.")
+        return note("No method was run with both masked and kept context.")
     shown = pd.DataFrame(
         {
-            "context absent": row["absent"],
-            "context present": row["present"],
-            "masking areas (nats)": f"{number(row['absent_area'], whole=False)}, "
+            "context masked": row["absent"],
+            "context kept": row["present"],
+            "deletion AUC (nats)": f"{number(row['absent_area'], whole=False)}, "
             f"{number(row['present_area'], whole=False)}",
-            "absent − present (nats)": interval(row),
-            "lower (better)": "present" if row["low"] > 0 else "absent" if row["high"] < 0 else "no clear difference",
+            "masked − kept (nats)": interval(row),
+            "lower (better)": "kept"
+            if row["low"] > 0
+            else "masked"
+            if row["high"] < 0
+            else "not significantly different",
             "rank correlation": two_digit_interval({key: row[f"rank_{key}"] for key in ("mean", "low", "high")}),
             "instances": number(row["n"]),
         }
         for row in frame.to_dict("records")
     )
     return together(
-        table(shown, text=["context present", "lower (better)"]),
+        table(shown, text=["context kept", "lower (better)"]),
         note(
-            "Features outside the window of a method are absent (at the reference) or present (kept). Differences are "
-            "paired: each instance is compared with itself, and the 95 % intervals are over instances."
+            "Features outside the window of a method are masked (set to the baseline) or kept. Differences are paired "
+            "within instances, with 95 % intervals over instances."
         ),
     )

@@ -1,4 +1,4 @@
-"""How many of the words that are known to decide were found."""
+"""Agreement with the ground-truth words."""
 
 from collections.abc import Mapping
 
@@ -24,8 +24,8 @@ def decisive_f1(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | No
         return None
     drawing = Figure(figsize=(0.7 * WIDTH, 1.1 + 0.29 * len(labels)), layout="constrained")
     axes = drawing.subplots()
-    across = "F1 of the top k words, k = number of decisive words"
-    dots.dot_panel(axes, rows.loc[labels], styles, labels, dots.Panel("Decisive words found", across, True))
+    across = "F1 of the top k words, k = number of ground-truth words"
+    dots.dot_panel(axes, rows.loc[labels], styles, labels, dots.Panel("Ground-truth words found", across, True))
     dots.name_rows(axes, labels)
     axes.set_xlim(0, 1.02)
     return drawing
@@ -37,7 +37,7 @@ def decisive_section(frame: pd.DataFrame | None, styles: Mapping[str, Style], ex
         return elements.missing("decisive")
     drawing = decisive_f1(frame, styles)
     if drawing is None:
-        return note("No document counts: the model errs on all of them, or none has a decisive word.")
+        return note("Not available: the model misclassifies all documents, or none has a ground-truth word.")
     rows = scalars(frame, "f1").sort_values("mean", ascending=False, kind="stable")
     shown = pd.DataFrame(
         {
@@ -50,17 +50,16 @@ def decisive_section(frame: pd.DataFrame | None, styles: Mapping[str, Style], ex
         if label in styles
     )
     counted = int(rows["n"].max())
-    left = f"{number(explained - counted)} of {number(explained)} documents are left out"
+    left = f"{number(explained - counted)} of {number(explained)} documents are excluded"
     return together(
         figure(
             drawing,
-            "F1 of the top words of each method against the decisive words, with 95 % intervals",
+            "F1 of the top words of each method against the ground-truth words, with 95 % intervals",
             f"Mean over documents with 95 % intervals. {CONTROLS}",
         ),
         table(shown, text=["control"]),
         note(
-            "The decisive words of a document are known. As many words are chosen as are decisive, by signed score, so "
-            f"F1, precision and recall are the same number. {left}: those that the model misclassifies, where the "
-            "decisive words speak against the explained class, and those without a decisive word."
+            "The number of selected words, by signed score, equals the number of ground-truth words, so F1, precision "
+            f"and recall are equal. {left}: misclassified documents, and documents without a ground-truth word."
         ),
     )

@@ -16,7 +16,7 @@ from shapeline.report.numbers import number, share
 from shapeline.report.sections import common, method_agreement
 from shapeline.report.styling import NARROW, styled
 
-POINTWISE = ("mim", "parzen", "data_lime", "augmented_mim")  # a vector a point, whose picture can be shifted along it
+POINTWISE = ("mim", "parzen", "data_lime", "augmented_mim")  # a vector a point, whose image can be shifted along it
 PAPER_COSINE = 0.94  # between MIM and Parzen, at least, mean over 8,000 points (Sliwinski et al. 2019, §8.2)
 ALIKE = 1000  # instances whose agreement is computed; more change no digit that is shown
 

@@ -1,4 +1,4 @@
-"""What features do together: shares of own parts and pairs, the pairs of a few instances, and why occlusion differs."""
+"""Interactions: shares of main effects and pairs, pairs of a few instances, and the difference to occlusion."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -23,7 +23,7 @@ ROWS = 6  # features of an instance whose occlusion is taken apart
 
 
 def section(results: Results) -> HTML:
-    """Interactions of every label that scores pairs; empty where none does."""
+    """Return the interactions of every method that computes them; empty where none does."""
     ids = results.instances["instance"]
     found = {label: _parts(frame, ids) for label, frame in results.scores.items()}
     found = {label: parts for label, parts in found.items() if parts}
@@ -34,9 +34,8 @@ def section(results: Results) -> HTML:
         heading("Interactions", 2),
         table(pd.DataFrame([_shares(results, *one) for one in found.items()]), text=["strongest pair on average"]),
         note(
-            "What a feature does by itself is its own part; what two do together beyond that is their pair's. Both "
-            "together add up to v(N) − v(∅). Share of pairs: Σ|pairs| over Σ|pairs| + Σ|own parts|, mean over "
-            "instances and quartiles."
+            "Main effects and pairwise interactions sum to v(N) − v(∅). Share of pairs: Σ|pairs| over Σ|pairs| + "
+            "Σ|main effects|, mean over instances and quartiles."
         ),
         heading(f"Pairs of a few instances, by {label}"),
         *_drawn(results, label),
@@ -60,11 +59,11 @@ def _shares(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, 
     return {
         "label": label,
         "share of pairs": f"{share(of_pairs.mean())} ({share(low)} to {share(high)})",
-        f"own parts add up to, mean ({unit})": number(sums[:, 0].mean(), whole=False),
-        f"pairs add up to, mean ({unit})": number(sums[:, 1].mean(), whole=False),
+        f"sum of main effects, mean ({unit})": number(sums[:, 0].mean(), whole=False),
+        f"sum of pairs, mean ({unit})": number(sums[:, 1].mean(), whole=False),
         "v(N) − v(∅), mean": number(sums.sum(axis=1).mean(), whole=False),
         "strongest pair on average": _strongest(results, parts),
-        "pairs told from 0": _told(results, label, parts),
+        "pairs different from 0": _told(results, label, parts),
         "evaluations": number(experiment.evaluations(results)[label]),
     }
 
@@ -108,13 +107,13 @@ def _drawn(results: Results, label: str) -> Iterator[HTML]:
     picked = experiment.chosen(results.instances, count)
     parts = _parts(results.scores[label], picked["instance"])
     if not parts:
-        yield note("The method failed on all of the instances shown.")
+        yield note("The method failed on all shown instances.")
         return
     picked = picked.iloc[list(parts)]
     own, pairs = (list(one) for one in zip(*parts.values(), strict=True))
     spread = experiment.scores_of(results.scores[label], picked["instance"], "pairs_uncertainty")
     surely = [figures.told_from_zero(*one) for one in zip(pairs, spread, strict=True)]
-    muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval covers 0 are drawn as 0."
+    muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval includes 0 are drawn as 0."
     titles = [experiment.instance_name(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
     told = signs(experiment.explained_class(results))
     if results.dataset_card["kind"] == "image":
@@ -125,11 +124,11 @@ def _drawn(results: Results, label: str) -> Iterator[HTML]:
         features = [[f"feature {place}" for place in range(len(row))] for row in own]
         features = features if results.features is None else [_names(results)] * len(own)
         caption = (
-            f"{told}. Dots: own parts, lines: the {figures.MOST} largest pairs, each as large as its score; the "
-            f"largest of either is written above.{muted}"
+            f"{told}. Dots: main effects; lines: the {figures.MOST} largest pairs, scaled by their scores; the title "
+            f"has the largest of each.{muted}"
         )
         yield figure(
-            drawing, "Own parts and pairs over pictures", caption, numbers=_as_rows(titles, features, own, pairs)
+            drawing, "Main effects and pairs over images", caption, numbers=_as_rows(titles, features, own, pairs)
         )
         return
     words = [document.words for document in texts.documents_of(results, picked)] if _of_text(results) else None
@@ -142,11 +141,11 @@ def _drawn(results: Results, label: str) -> Iterator[HTML]:
             drawing = figures.matrix(names, row, sure, results.value_unit)
             caption = f"{title}. {told}.{muted}"
         numbers = _as_rows([title], [names], [row], [both])
-        yield figure(drawing, f"Own parts and pairs of {title}", caption, numbers=numbers)
+        yield figure(drawing, f"Main effects and pairs of {title}", caption, numbers=numbers)
 
 
 def _two_a_line(name: str) -> str:
-    """The lines of a name two by two: four above a picture are cut off."""
+    """The lines of a name two by two: four above a image are cut off."""
     lines = name.split("\n")
     return "\n".join(", ".join(lines[place : place + 2]) for place in range(0, len(lines), 2))
 
@@ -171,7 +170,7 @@ def _as_rows(titles: Sequence[str], names: Sequence, own: Sequence[np.ndarray], 
 
 def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HTML]:
     """Occlusion less Shapley beside half of each feature's pairs, of all instances and of the first."""
-    yield heading("Why occlusion and Shapley disagree here")
+    yield heading("Difference between occlusion and Shapley values")
     frame = next(
         (
             frame
@@ -182,9 +181,7 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
         None,
     )
     if frame is None:
-        yield note(
-            "No label of occlusion was run on these features; add one ({method: occlusion}) to have it compared."
-        )
+        yield note("Not available: no occlusion on these features; add a method ({method: occlusion}).")
         return
     removed = experiment.scores_of(frame, results.instances["instance"])
     rows = []
@@ -198,10 +195,9 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
         return
     yield table(pd.DataFrame(rows))
     yield note(
-        "Occlusion takes a feature away while all others are there; its Shapley value is the mean over all moments at "
-        "which it may come. Were there no interactions of order 3 or more, occlusion less Shapley would be half of the "
-        "sum of the feature's pairs; what is left is theirs, and of a sampled label its draw's. Root mean squares over "
-        "features and instances."
+        "Occlusion removes a feature from the full input; the Shapley value averages over all coalitions. Without "
+        "interactions of order 3 or more, occlusion minus Shapley equals half the sum of the pairs of the feature; the "
+        "remainder is of higher orders, or the sampling error. Root mean squares over features and instances."
     )
     label = next(iter(found))
     place = next((place for place in found[label] if removed[place] is not None), None)
@@ -225,7 +221,7 @@ def _sizes(split: pd.DataFrame, unit: str) -> dict[str, str]:
     return {
         f"occlusion − Shapley ({unit})": number(mean["difference"]),
         "½ Σ of its pairs": number(mean["half"]),
-        "what is left (orders 3 and more)": number(mean["residual"]),
+        "remainder (orders 3 and more)": number(mean["residual"]),
         "explained by pairs": share(told) if told >= 0 else "none",
     }
 
@@ -245,10 +241,10 @@ def _of_one(results: Results, label: str, place: int, split: pd.DataFrame, pairs
             "feature": names[one],
             **{name: number(split[name].iloc[one], whole=False) for name in ("occlusion", "shapley", "difference")},
             "½ Σ of its pairs": number(split["half"].iloc[one], whole=False),
-            "what is left": number(split["residual"].iloc[one], whole=False),
-            "most with": f"{names[partner[one]]} ({number(matrix[one, partner[one]], whole=False)})",
+            "remainder": number(split["residual"].iloc[one], whole=False),
+            "strongest pair with": f"{names[partner[one]]} ({number(matrix[one, partner[one]], whole=False)})",
         }
         for one in order
     )
     title = experiment.instance_name(results, row.to_dict("records")[0]).replace("\n", ", ")
-    return table(shown, f"{title}, by {label}: where the two disagree most", text=["most with"])
+    return table(shown, f"{title}, by {label}: largest differences", text=["strongest pair with"])

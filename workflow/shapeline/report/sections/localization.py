@@ -50,7 +50,7 @@ from shapeline.statistics.comparison import compare
 
 
 def on_quadrants(results: Results, label: str) -> bool:
-    """Whether a label is h-Shap on quadrants of the pixels, whose leaves are known from the size of the picture."""
+    """Whether a label is h-Shap on quadrants of the pixels, whose leaves are known from the size of the image."""
     special = {"shifts", "features"} & set(parameters(results, label))
     kind = results.settings["features"]
     return not special and (kind if isinstance(kind, str) else kind["kind"]) == "pixel"
@@ -77,7 +77,7 @@ def header(results: Results, truth: np.ndarray | None, answers: Answers = ()) ->
     with_truth = None if truth is None else truth.any(axis=(1, 2))
     facts = {
         **({"test accuracy": share(headline["accuracy"])} if headline["accuracy"] is not None else {}),
-        "pictures explained": number(headline["instances"]),
+        "images explained": number(headline["instances"]),
         **(
             {"with a true region": number(experiment.ids(results.instances)[with_truth].nunique())}
             if truth is not None
@@ -100,7 +100,7 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
     frame = measured(results)
     for quantity, text in (
         ("f1", "F1 as published (map above 1e-6)"),
-        ("f1_best", "F1 at the best threshold of each picture"),
+        ("f1_best", "F1 at the best threshold of each image"),
         ("auprc", "AUPRC, which has no threshold"),
     ):
         rows = scalars(frame, quantity).sort_values("mean", ascending=False, kind="stable")
@@ -129,7 +129,7 @@ def _best(rows: pd.DataFrame, labels: Sequence[str]) -> str | None:
 
 
 def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """The maps of a few pictures by all labels side by side, with boxes around the true regions."""
+    """The maps of a few images by all labels side by side, with boxes around the true regions."""
     picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
     images, regions, cells = shown_pictures(results, truth, picked)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
@@ -147,7 +147,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
         + experiment.rows_shown(results)
     )
     drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
-    return figure(drawing, "Maps of a few pictures, one column a method", caption, vector=False)
+    return figure(drawing, "Maps of a few images, one column a method", caption, vector=False)
 
 
 def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
@@ -170,15 +170,15 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
         figure(
             dots(frame, drawn),
             "F1 in three ways, average precision, IoU and pointing game of every method with 95 % intervals",
-            f"Means over pictures with 95 % intervals; higher is better.{ceilings}{controls}",
+            f"Means over images with 95 % intervals; higher is better.{ceilings}{controls}",
         ),
         table(score_table(frame, list(results.labels))),
         ceiling_table(frame, results),
         note(
-            f"{number(counted)} of {number(pictures)} pictures count"
+            f"{number(counted)} of {number(pictures)} images count"
             + (f"; the other {number(left)} have no true pixel of the class explained. " if left else ". ")
             + "F1 as published marks every pixel above 1e-6, so a map without zeros marks about half or all of the "
-            "picture: the other columns compare such maps fairly. The best threshold knows the truth; equal area "
+            "image: the other columns compare such maps fairly. The best threshold knows the truth; equal area "
             "knows only how large it is. Of equally high pixels the pointing game takes the share that is true, so a "
             "map that is even on a leaf can score no more than that leaf's share of true pixels."
         ),
@@ -226,10 +226,10 @@ def ceiling_table(frame: pd.DataFrame, results: Results) -> HTML | None:
 
 
 def paired_section(results: Results) -> HTML | None:
-    """The best h-Shap label (or the best of all) against every other, picture by picture; None without the numbers."""
+    """The best h-Shap label (or the best of all) against every other, image by image; None without the numbers."""
     if "localization" not in results.measured:
         return None
-    parts = [heading("Picture by picture")]
+    parts = [heading("Image by image")]
     for quantity in ("f1", "f1_best"):
         frame = results.measured["localization"]
         values = paired.by_label(frame, quantity)
@@ -258,14 +258,14 @@ def paired_section(results: Results) -> HTML | None:
     return together(
         *parts,
         note(
-            "Paired: each picture is compared with itself; 95 % intervals over pictures, Wilcoxon's "
+            "Paired: each image is compared with itself; 95 % intervals over images, Wilcoxon's "
             "signed-rank test, Holm's correction over all pairs of labels. Positive: the first label finds more."
         ),
     )
 
 
 def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """Curves and areas of the ablation, and the pictures without their positive features (figures 3 and F.2)."""
+    """Curves and areas of the ablation, and the images without their positive features (figures 3 and F.2)."""
     frame, drawn = results.metrics.get("ablation"), styles_of(results)
     if frame is None or frame.empty:
         return missing("ablation")
@@ -273,7 +273,7 @@ def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
         figure(
             ablation_curves(frame, drawn),
             "Logit and probability against the number of features removed, one curve a method",
-            "Mean over pictures of the share that is left of the whole picture's own. Positive features are removed "
+            "Mean over images of the share that is left of the whole image's own. Positive features are removed "
             "from the highest on; a curve is level once they are all gone. Steeper is better. Controls are grey and "
             "dashed.",
         ),
@@ -310,7 +310,7 @@ def runtime_section(results: Results) -> HTML:
         return missing("localization")
     alone = time["low"].notna().any()
     devices = sorted({str(entry.get("device")) for files in results.metadata.values() for entry in files})
-    bars = "Bars are 95 % intervals over pictures" + ("" if alone else ", of F1 alone: a batch shares its seconds out")
+    bars = "Bars are 95 % intervals over images" + ("" if alone else ", of F1 alone: a batch shares its seconds out")
     parts = []
     for quantity in ("f1", "f1_best"):
         title, _ = PANELS[quantity]
@@ -339,8 +339,8 @@ def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
             heading(", ".join(sizes.values())) if len(groups) > 1 else None,
             figure(
                 size_maps(results, truth, sizes),
-                "The map of one picture for every smallest leaf, whole and enlarged",
-                "One picture, whole and enlarged around its first true region; the smallest leaf shrinks to the "
+                "The map of one image for every smallest leaf, whole and enlarged",
+                "One image, whole and enlarged around its first true region; the smallest leaf shrinks to the "
                 "right. Once a leaf is smaller than what the model needs to see, nodes stop being relevant and the "
                 "map breaks up.",
                 vector=False,
@@ -348,7 +348,7 @@ def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
             figure(
                 size_curves(results, sizes),
                 "F1 and nodes visited against the smallest leaf",
-                "Means over pictures with 95 % intervals. Grey: the two ceilings of F1 for leaves of that size.",
+                "Means over images with 95 % intervals. Grey: the two ceilings of F1 for leaves of that size.",
             ),
         ]
     return together(*parts)

@@ -1,4 +1,4 @@
-"""How alike the methods are."""
+"""Agreement between methods."""
 
 from collections.abc import Mapping, Sequence
 
@@ -87,7 +87,7 @@ def agreement(frame: pd.DataFrame, labels: Sequence[str]) -> Figure | None:
 
 
 def agreement_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every pair of labels with both means and intervals, the most alike first; text."""
+    """Every pair of labels with both means and intervals, the most similar first; text."""
     rank, cosine = (
         frame[frame["quantity"] == name].set_index(["label", "other"]) for name in ("rank correlation", "cosine")
     )
@@ -111,10 +111,10 @@ def agreement_section(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]
     frame = agreements(scores_by_label)
     drawing = agreement(frame, list(scores_by_label))
     if drawing is None:
-        return note("No agreement to show: fewer than two methods explained the same instances.")
+        return note("Not available: fewer than two methods explained the same instances.")
     caption = (
-        "Mean over instances of the correlation between the scores of two methods; each pair's interval is in the "
-        "table. Scores without a sign, as saliency's, rank by size alone and cannot fully agree with signed ones."
+        "Mean over instances of the correlation between the scores of two methods; the table has the intervals. "
+        "Unsigned scores, such as those of saliency, rank by magnitude and cannot fully agree with signed ones."
     )
     pairs = agreement_table(frame)
     return together(

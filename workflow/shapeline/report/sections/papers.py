@@ -1,4 +1,4 @@
-"""What the papers claim, on the page of the experiment that judges it."""
+"""Claims of the papers on the page of the experiment that tests them."""
 
 from shapeline.report import claims
 from shapeline.report.elements import heading, note, table, together
@@ -11,14 +11,13 @@ def section(results: Results) -> HTML:
     judged = claims.of(results)
     if judged.empty:
         return HTML("")
-    timed = "each instance timed alone" if results.settings.get("timing") == "per_instance" else "timed in batches"
+    timed = "each instance timed separately" if results.settings.get("timing") == "per_instance" else "timed in batches"
     return together(
-        heading("What the papers claim", 2),
+        heading("Claims of the papers", 2),
         table(judged, text=judged.columns),
         note(
-            "The papers' models, data and machines were larger or others; 95 % intervals in brackets. Here: "
-            f"{timed}, on the device named above. A claim about an order holds where the order is sure on every "
-            "comparison, fails where it is surely the other way round on one, and is undecided between. "
-            + claims.STAND_INS
+            f"Models, data and machines differ from the papers'; {timed}; 95 % intervals in brackets. A claim about an "
+            "order holds if the order is significant in every comparison, fails if one comparison is significantly "
+            "reversed, and is undecided otherwise. " + claims.STAND_INS
         ),
     )

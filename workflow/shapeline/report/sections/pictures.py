@@ -1,4 +1,4 @@
-"""Sections of a report on pictures: masked pictures, the ones that the model gets wrong, mean maps of each class."""
+"""Sections of a report on images: masked images, the ones that the model gets wrong, mean maps of each class."""
 
 from collections.abc import Sequence
 
@@ -17,19 +17,19 @@ from shapeline.report.html import HTML
 from shapeline.report.numbers import counted, number, share
 from shapeline.report.sections import examples
 
-MASKED = (0.15, 0.2)  # shares of the features masked, as in the pictures of Chen et al. (2018)
-WRONG = 6  # misclassified pictures shown
+MASKED = (0.15, 0.2)  # shares of the features masked, as in the images of Chen et al. (2018)
+WRONG = 6  # misclassified images shown
 MOST = 10  # classes that have mean maps
 
 
 def sections(results: Results) -> HTML:
-    """All sections on pictures; empty where the inputs are none."""
+    """All sections on images; empty where the inputs are none."""
     if results.dataset_card["kind"] != "image":
         return HTML("")
     return together(
-        heading("Masked pictures", 2),
+        heading("Masked images", 2),
         masked_section(results),
-        heading("Pictures that the model gets wrong", 2) if _classified(results) else None,
+        heading("Images that the model gets wrong", 2) if _classified(results) else None,
         mistakes_section(results) if _classified(results) else None,
         heading("Mean maps", 2),
         mean_section(results),
@@ -40,7 +40,7 @@ def _classified(results: Results) -> bool:
     return bool(results.model_card) and results.dataset_card.get("task") != "regression"
 
 
-# ------------------------------------------------------------------------------------------------- masked pictures
+# ------------------------------------------------------------------------------------------------- masked images
 
 
 def masked_section(results: Results) -> HTML:
@@ -48,7 +48,7 @@ def masked_section(results: Results) -> HTML:
     picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
     return figure(
         masked_grid(results, picked),
-        "Pictures with the top features of each method masked, two rows an instance, a column a method",
+        "Images with the top features of each method masked, two rows an instance, a column a method",
         f"The top {' and '.join(map(share, MASKED))} of the features by signed score are masked"
         f"{examples.signless(results)}. "
         f"{_colours(results)}",
@@ -61,7 +61,7 @@ def mistakes_section(results: Results) -> HTML:
     rows = results.instances
     wrong = rows[rows["label"] != rows["prediction"]]
     of_others = "What speaks most for the wrong class"
-    things, explained = "pictures", "the class that it predicts, not the true one"
+    things, explained = "images", "the class that it predicts, not the true one"
     if results.settings.get("target"):
         explained = experiment.explained_class(results)
         of_others = "What speaks most for the class that is explained"
@@ -76,7 +76,7 @@ def mistakes_section(results: Results) -> HTML:
         note(f"The model gets {of_all} wrong.{first} The scores explain {explained}."),
         figure(
             masked_grid(results, shown, MASKED[-1:]),
-            "Misclassified pictures with the top features of each method masked",
+            "Misclassified images with the top features of each method masked",
             f"{of_others}: the top {share(MASKED[-1])} of the features"
             f"{examples.signless(results)}. {_colours(results)}",
             vector=False,
@@ -85,7 +85,7 @@ def mistakes_section(results: Results) -> HTML:
 
 
 def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[float] = MASKED) -> Figure:
-    """A row an instance and share of the features: the picture, then what each method masks of it."""
+    """A row an instance and share of the features: the image, then what each method masks of it."""
     instances = instances.loc[instances.index.repeat(len(shares))]
     images = results.dataset.inputs[experiment.positions(results.dataset, instances)]
     names = [experiment.instance_name(results, row) for row in instances.to_dict("records")]
@@ -108,7 +108,7 @@ def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[floa
 def masked(
     picture: np.ndarray, image: np.ndarray, scores: np.ndarray, cells: np.ndarray, part: float = MASKED[-1]
 ) -> np.ndarray:
-    """The picture (height, width, 3) with the top features red where the image was bright and blue where it was dark.
+    """The image (height, width, 3) with the top features red where the image was bright and blue where it was dark.
 
     image: (channels, height, width), bright where the mean of its channels is above one half; scores: (d,), of which
     this part of the largest is masked, at least one; cells: (height, width), the feature that owns each pixel. Of equal
@@ -140,7 +140,7 @@ def _colours(results: Results) -> str:
 
 
 def mean_section(results: Results) -> HTML:
-    """The mean picture and the mean score map of every method, a row a class."""
+    """The mean image and the mean score map of every method, a row a class."""
     regression = results.dataset_card.get("task") == "regression"
     means = mean_maps(results)
     kind = "predicted " if results.model_card and "target" not in results.instances else ""
@@ -161,10 +161,10 @@ def mean_section(results: Results) -> HTML:
     more = "" if len(means) == len(np.unique(_groups(results.instances))) else f" The first {MOST} classes are shown."
     return figure(
         drawing,
-        "Mean picture and mean score map of every method, a row a class",
-        "Means over the explained instances of the picture and of the scores, where the method did not fail. "
+        "Mean image and mean score map of every method, a row a class",
+        "Means over the explained instances of the image and of the scores, where the method did not fail. "
         f"{signs('the class')}{examples.signless(results)}; every map is scaled by its own largest "
-        "magnitude, written below it. Where the things in the pictures do not stand in one place, the mean shows where "
+        "magnitude, written below it. Where the things in the images do not stand in one place, the mean shows where "
         f"a method tends to look at all.{more}",
         vector=False,
     )

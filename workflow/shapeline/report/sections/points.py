@@ -1,4 +1,4 @@
-"""Points with the influence of their features: pictures beside maps and shifted pictures, records beside bars."""
+"""Points with the influence of their features: images beside maps and shifted images, records beside bars."""
 
 import base64
 import html
@@ -26,25 +26,25 @@ MOST = 20  # features of a record that are listed
 
 @dataclass(frozen=True)
 class Shown:
-    """One picture beside a map: what is written under both, the influence of every cell, and a warning if any."""
+    """One image beside a map: what is written under both, the influence of every cell, and a warning if any."""
 
     caption: str
-    phi: np.ndarray | None  # of the picture's shape; None for a failure
+    phi: np.ndarray | None  # of the image's shape; None for a failure
     warning: str = ""
 
 
 def points_section(results: Results) -> HTML:
-    """The points shown, with the influence of their features: pictures, or tables of values and bars."""
+    """The points shown, with the influence of their features: images, or tables of values and bars."""
     picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
     if results.dataset_card["kind"] == "image":
         return faces(results, picked)
     if results.dataset_card["kind"] == "table":
         return records(results, picked)
-    return note("No pictures and no records here: the inputs are texts, which these measures do not read.")
+    return note("No images and no records here: the inputs are texts, which these measures do not read.")
 
 
 def faces(results: Results, picked: pd.DataFrame) -> HTML:
-    """A row a picture: itself, then for each measure its influence map and the picture shifted along it."""
+    """A row a image: itself, then for each measure its influence map and the image shifted along it."""
     labels = data_labels(results, POINTWISE)
     scores = {label: experiment.scores_of(results.scores[label], picked["instance"]) for label in labels}
     reasons = {label: sparse_rows(results.scores[label]).set_index("instance")["why"] for label in labels}
@@ -65,17 +65,17 @@ def faces(results: Results, picked: pd.DataFrame) -> HTML:
 
 
 READING = (
-    "Of each measure: the influence map and the picture shifted along it. Blue: brighter here speaks for the picture's "
+    "Of each measure: the influence map and the image shifted along it. Blue: brighter here speaks for the image's "
     "own label; orange: darker here does. Each map is scaled by its own largest magnitude, written below it. A "
-    "picture is shifted until 5 % of its pixels change by 0.3 or more of the range."
+    "image is shifted until 5 % of its pixels change by 0.3 or more of the range."
 )
 
 
 def picture_row(image: np.ndarray, name: str, shown: Sequence[Shown], sweep: bool = False) -> HTML:
-    """The picture (channels, height, width) in [0, 1], then every map beside (sweep: above) its shifted picture."""
+    """The image (channels, height, width) in [0, 1], then every map beside (sweep: above) its shifted image."""
     title, *rest = name.split("\n")
     told = html.escape(", ".join(name.split("\n")), quote=True)
-    first = f"{_img(_grey(image), f'Picture: {told}')}<span><b>{html.escape(title)}</b></span>"
+    first = f"{_img(_grey(image), f'Image: {told}')}<span><b>{html.escape(title)}</b></span>"
     first += "".join(f"<span>{html.escape(line)}</span>" for line in rest)
     cells = "".join(f'<div class="measure">{_shown(image, measure, told)}</div>' for measure in shown)
     return HTML(f'<div class="face{" sweep" if sweep else ""}"><div>{first}</div><div>{cells}</div></div>')
@@ -88,13 +88,13 @@ def _shown(image: np.ndarray, measure: Shown, name: str) -> str:
     size = np.abs(measure.phi).max()
     said = html.escape(measure.caption, quote=True)
     pictures = _img(tinted(measure.phi), f"Influence map by {said}: {name}")
-    pictures += _img(_grey(shifted(image, measure.phi)), f"Picture shifted along the influence by {said}: {name}")
+    pictures += _img(_grey(shifted(image, measure.phi)), f"Image shifted along the influence by {said}: {name}")
     flag = f'<span class="flag">⚠ {html.escape(measure.warning)}</span>' if measure.warning else ""
     return f"{pictures}<span>{caption} ± {number(size)}</span>{flag}"
 
 
 def shifted(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
-    """The picture moved along the influence until the eye sees it, of the same shape, in [0, 1]."""
+    """The image moved along the influence until the eye sees it, of the same shape, in [0, 1]."""
     return influence.shifted_picture(image.reshape(-1), phi.reshape(-1)).reshape(image.shape)
 
 

@@ -1,4 +1,4 @@
-"""Sections of a report that doubt it: does what fills absent features decide the order, do scores notice the model?"""
+"""Sanity checks of a report: sensitivity to the baseline, and to the randomisation of the model."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report import styling
 from shapeline.report.colours import QUIET
-from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
 from shapeline.report.html import HTML
@@ -20,22 +20,22 @@ from shapeline.statistics import ranking
 AREA = "masking_area"
 PANELS = {
     "rank_correlation": "Rank correlation",
-    "rank_correlation_absolute": "Rank correlation of sizes",
+    "rank_correlation_absolute": "Rank correlation of magnitudes",
     "ssim": "Structural similarity of maps",
 }
-SAME = 0.999  # a rank correlation above this is that of the same scores
+SAME = 0.999  # a rank correlation above this means identical scores
 
 
 def sections(results: Results) -> HTML:
-    """What was measured of both questions; empty where nothing was."""
+    """Return both checks; empty where neither was measured."""
     areas = reference_areas(results)
     frame = results.metrics.get("randomisation")
     drawn = styling.styles_of(results)
     parts = []
     if areas.shape[1] > 1:
-        parts += [heading("What fills an absent feature", 2), reference_section(areas, drawn)]
+        parts += [heading("Sensitivity to the baseline", 2), reference_section(areas, drawn)]
     if frame is not None:
-        parts += [heading("Do the scores notice the model?", 2), randomisation_section(frame, drawn)]
+        parts += [heading("Sensitivity to the model (randomisation test)", 2), randomisation_section(frame, drawn)]
     return together(*parts)
 
 
@@ -43,7 +43,7 @@ def sections(results: Results) -> HTML:
 
 
 def reference_areas(results: Results) -> pd.DataFrame:
-    """Mean masking area (nats) of every label under each reference, the experiment's own first; a row a label."""
+    """Return the mean deletion AUC (nats) per method (rows) and baseline, that of the experiment first."""
     frame = results.metrics.get("log_odds")
     own = reference_name(results)
     columns = {f"{own} (own)": scalars(frame, AREA)["mean"]}
@@ -55,7 +55,7 @@ def reference_areas(results: Results) -> pd.DataFrame:
 
 
 def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
-    """Ranks of the labels by masking area under each reference, as figure and table, and how far they agree."""
+    """Return ranks of the methods by deletion AUC per baseline, as figure and table, and their agreement."""
     known = areas.dropna()
     ranks = known.rank(method="first").astype(int).sort_values(known.columns[0])
     shown = pd.DataFrame(
@@ -64,31 +64,31 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
     )
     leads = {name: known[name].idxmin() for name in known}
     agreement = two_digits(ranking.kendall_w(known.to_numpy().T))
-    told = f"{_leaders(leads)} Kendall's W = {agreement} over {len(known)} methods and "
+    finding = f"{_leaders(leads)} Kendall's W = {agreement} over {len(known)} methods and "
     return together(
         figure(
             rank_lines(ranks, styles),
-            "Rank of every method by masking area, a column a reference",
-            "Rank by mean masking area (1 is lowest, best) when the same scores are judged with another reference in "
-            "place of masked features. Controls are grey and dashed.",
+            "Rank of every method by deletion AUC, one column per baseline",
+            "Rank by mean deletion AUC (1 is lowest, best) of the same scores, evaluated with other baselines. "
+            "Controls are grey and dashed.",
             numbers=areas.rename_axis("label").reset_index(),
         ),
-        table(shown, "Rank (masking area, nats)"),
+        table(shown, "Rank (deletion AUC, nats)"),
         note(
-            f"{told}{known.shape[1]} references: 1 means the same order under each, 0 no agreement. Ranks are those of "
-            "the means, so that neighbours whose intervals overlap may change places by chance. The scores are those "
-            "of the experiment's own reference; only the judge changes."
+            f"{finding}{known.shape[1]} baselines (1: identical rankings, 0: no agreement). Methods with overlapping "
+            "intervals may change ranks by chance. The scores use the baseline of the experiment; only the evaluation "
+            "changes."
         ),
     )
 
 
 def _leaders(leads: Mapping[str, str]) -> str:
-    """Whether the best mean changes with the reference that masks; leads: the label of the least area, by reference."""
+    """Return whether the best mean changes with the baseline; leads: the method of the lowest AUC, by baseline."""
     (own, first), *others = leads.items()
-    changed = [f"{label} under {name}" for name, label in others if label != first]
+    changed = [f"{label} with {name}" for name, label in others if label != first]
     if not changed:
-        return f"{first} has the best mean under every reference."
-    return f"⚠ The best mean changes with the reference that masks: {first} under {own}, {', '.join(changed)}."
+        return f"{first} has the best mean with every baseline."
+    return f"⚠ The best mean changes with the baseline: {first} with {own}, {', '.join(changed)}."
 
 
 @styled
@@ -108,7 +108,7 @@ def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     axes.set_xticks(across, ranks.columns)
     axes.set_yticks(range(1, len(ranks) + 1))
     axes.set_ylim(len(ranks) + 0.4, 0.6)
-    axes.set(xlabel="reference that masks", ylabel="rank")
+    axes.set(xlabel="baseline", ylabel="rank")
     axes.grid(axis="y", visible=False)
     axes.tick_params(length=0)
     return drawing
@@ -118,10 +118,10 @@ def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
 
 
 def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
-    """How alike the scores of the trained and of the randomised models are, as figure and table."""
+    """Return the similarity of the scores of trained and randomised models, as figure and table."""
     drawing = randomisation(frame, styles)
     if drawing is None:
-        return note("No explanation of a randomised model can be compared: every method failed, or scores nothing.")
+        return note("Not available: every method failed on the randomised models, or has constant scores.")
     most = frame["x"].max()
     rows = frame[frame["x"] == most]
     by = {quantity: scalars(rows, quantity) for quantity in PANELS if (rows["quantity"] == quantity).any()}
@@ -139,34 +139,36 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
     )
     alike = by["rank_correlation"]["mean"] if "rank_correlation" in by else pd.Series(dtype=float)
     blind = [label for label in labels if alike.get(label, 0) > SAME]
-    told = (
-        f" {', '.join(blind)}: the same scores whatever the model, by construction or because nothing of it is asked."
-        if blind
-        else ""
-    )
+    remarks = f" {', '.join(blind)}: scores do not depend on the model." if blind else ""
     silent = [label for label in styles if label not in labels]
     if silent:
-        told += f" {', '.join(silent)}: not compared; on every instance it failed or scored all features alike."
+        remarks += f" {', '.join(silent)}: not compared; failed or constant on every instance."
     return together(
         figure(
             drawing,
-            "Likeness of the scores of the trained and the randomised models, a panel a measure",
-            "Mean over instances with 95 % intervals. 0: nothing in common with the trained model's scores; 1: the "
-            "same. Solid: most layers drawn anew, paler: fewer.",
+            "Similarity of the scores of trained and randomised models, one panel per measure",
+            "Mean over instances with 95 % intervals. 0: unrelated to the scores of the trained model; 1: identical. "
+            "Solid: most layers randomised, paler: fewer.",
         ),
-        table(shown, f"{_layers(most)} drawn anew"),
+        table(shown, f"{_layers(most)} randomised"),
         note(
-            "The last layers of the model, or all, were drawn anew (Adebayo et al. 2018), and the same class was "
-            "explained again with the same draws of the method. Scores that stay alike do not come from what the model "
-            "learnt. The intervals are over instances and hold one draw of the weights fixed. A map that is 0 almost "
-            "everywhere has a high structural similarity to any such map." + told
+            "The last layers of the model, or all, are randomised (Adebayo et al. 2018), and the same class is "
+            "explained with the same sampled coalitions. Scores that stay similar do not depend on what the model "
+            "learnt." + remarks
+        ),
+        folded(
+            FOLD,
+            note(
+                "The intervals are over instances, for one randomisation of the weights. A map that is 0 almost "
+                "everywhere has a high structural similarity to any other such map."
+            ),
         ),
     )
 
 
 @styled
 def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """Likeness to the trained model's scores: a panel a quantity, a row a label, a mark for each number of layers."""
+    """Return the similarity to the scores of the trained model: a panel per measure, a row per method."""
     quantities = [name for name in PANELS if (frame["quantity"] == name).any()]
     if not quantities:
         return None
@@ -191,7 +193,7 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
         axes.grid(axis="y", linewidth=0.4)
         axes.tick_params(axis="y", length=0)
     if len(depths) > 1:
-        panels[0].set_ylabel(f"from below up: {', '.join(_layers(depth) for depth in depths)}", fontsize=8.5)
+        panels[0].set_ylabel(f"from bottom to top: {', '.join(_layers(depth) for depth in depths)}", fontsize=8.5)
     name_rows(panels[0], labels)
     return drawing
 

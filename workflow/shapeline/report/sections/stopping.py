@@ -1,4 +1,4 @@
-"""Labels whose budget ends when an explanation is good enough: what each instance took, and what it came to."""
+"""Methods with adaptive stopping: evaluations and error per instance."""
 
 from collections.abc import Mapping
 
@@ -24,15 +24,15 @@ def section(results: Results) -> HTML:
         return HTML("")
     shown = pd.concat([pd.DataFrame({"label": label, "evaluations": row}) for label, row in spent.items()])
     return together(
-        heading("Until it is good enough", 2),
+        heading("Adaptive stopping", 2),
         figure(
             done_by_evaluations(spent, results.d, styles_of(results)),
-            "Share of the explanations that were good enough, against evaluations",
-            "Each explanation goes on in rounds until its predicted error is small enough, or its top features are "
-            "settled. Dots: means.",
+            "Share of explanations that reached their error target, against evaluations",
+            "Each explanation continues in rounds until its predicted error reaches the target, or its top features "
+            "are stable. Dots: means.",
             numbers=shown,
         ),
-        table(pd.DataFrame([_row(results, label, labels[label]) for label in spent]), text=["until"]),
+        table(pd.DataFrame([_row(results, label, labels[label]) for label in spent]), text=["target"]),
         note(_words(results)),
     )
 
@@ -45,22 +45,21 @@ def words(budget: Mapping) -> str:
         of_whole = " of |v(N) − v(∅)|" if isinstance(error, str) else ""
         parts.append(f"predicted RMSE ≤ {error}{of_whole}")
     if top is not None:
-        parts.append(f"the top {top} settled")
+        parts.append(f"top {top} stable")
     return " and ".join(parts)
 
 
 def _words(results: Results) -> str:
-    told = (
-        "At the cap: left before it was good enough, and flagged. The same for all: what every explanation would need "
-        "under one fixed budget that makes each as good, the most that any took; saved is the share of it that was not "
-        "spent."
+    text = (
+        "At the cap: share of explanations that stopped before the target, with a warning. Fixed budget: the largest "
+        "number of evaluations of any explanation; saved: the share of it that adaptive stopping did not spend."
     )
     if results.exact:
-        told += (
-            " Same RMSE at: where the curve of a label of the same method with snapshots has that mean error, between "
-            "budgets on logarithmic axes; a dash where no such label was run, or its curve lies to one side."
+        text += (
+            " Equal RMSE at: the budget at which the same method with intermediate budgets has that mean error, by "
+            "log-log interpolation; a dash where there is none."
         )
-    return told
+    return text
 
 
 def _row(results: Results, label: str, budget: Mapping) -> dict:
@@ -70,18 +69,18 @@ def _row(results: Results, label: str, budget: Mapping) -> dict:
     predicted = np.mean([predicted_error(np.asarray(row)[None])[0] for row in known]) if known else np.nan
     row = {
         "label": label,
-        "until": words(budget),
+        "target": words(budget),
         "evaluations, mean": number(spent.mean(), 4),
         "median": number(np.median(spent), 4),
-        "most": number(spent.max()),
+        "maximum": number(spent.max()),
         "at the cap": share((rows["flag"] == AT_THE_CAP).mean()),
         f"RMSE, predicted ({results.value_unit})": number(predicted),
     }
     if results.exact:
         errors = scalars(results.metrics.get("error"), "rmse")["mean"]
         row["actual"] = number(errors.get(label, np.nan))
-        row["same RMSE at"] = same_error(results, label, errors.get(label, np.nan))
-    return {**row, "the same for all": f"{number(spent.max() / d)} d", "saved": share(1 - spent.mean() / spent.max())}
+        row["equal RMSE at"] = same_error(results, label, errors.get(label, np.nan))
+    return {**row, "fixed budget": f"{number(spent.max() / d)} d", "saved": share(1 - spent.mean() / spent.max())}
 
 
 def same_error(results: Results, label: str, error: float) -> str:

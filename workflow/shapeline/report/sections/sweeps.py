@@ -65,7 +65,7 @@ def sweep(
 
 
 def sweeps_section(results: Results, count: int = 2) -> HTML:
-    """Picture rows of the sweeps at the first point of each class; empty without pictures, or measures with a width."""
+    """Image rows of the sweeps at the first point of each class; empty without images, or measures with a width."""
     methods = {results.labels[label]["method"]: None for label in data_labels(results, SWEEPS)}
     if results.dataset_card["kind"] != "image" or not methods or results.dataset_card.get("task") == "regression":
         return HTML("")
@@ -86,7 +86,7 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
 
 
 def sweep_rows(swept: Sweep, images: np.ndarray, names: Sequence[str]) -> HTML:
-    """A row a picture: itself, then for each value the map above the shifted picture."""
+    """A row a image: itself, then for each value the map above the shifted image."""
     rows = []
     for place, (image, name) in enumerate(zip(images, names, strict=True)):
         maps = [phi[place].reshape(image.shape) for phi in swept.phi]

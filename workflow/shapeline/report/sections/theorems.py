@@ -77,9 +77,7 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
         else [label for label in plain_labels(results) if len(said(results.scores[label], "visited_nodes"))]
     )
     if not labels or not having.any():
-        return note(
-            "No figures here: it takes h_shap with an absolute threshold of 0, and pictures with a true region."
-        )
+        return note("No figures here: it takes h_shap with an absolute threshold of 0, and images with a true region.")
     rows, panels = [], []
     for label in labels:
         size = parameters(results, label).get("min_size", 1)
@@ -105,8 +103,8 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
             visits(panels[:3]),
             "Nodes visited against the share of leaves with a true pixel: theorem, simulation and the trained model",
             "Curve: theorem 3.2 for n leaves, each true independently with probability ρ. Squares: simulated OR "
-            "games. Dots: pictures explained, ρ their share of leaves with a true pixel; filled: the trained model, "
-            "hollow: an OR over the true pixels of the same picture.",
+            "games. Dots: images explained, ρ their share of leaves with a true pixel; filled: the trained model, "
+            "hollow: an OR over the true pixels of the same image.",
             numbers=pd.concat(
                 pd.DataFrame({"label": label, "leaves": n, "rho": rho, "visited": visited, "visited_or": ideal})
                 for label, n, rho, visited, ideal in panels[:3]
@@ -125,7 +123,7 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 @styled
 def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]) -> Figure:
-    """A panel a label: (label, n, rho, visited by the model, visited by an OR), all but the first two (pictures,)."""
+    """A panel a label: (label, n, rho, visited by the model, visited by an OR), all but the first two (images,)."""
     drawing = Figure(figsize=(WIDTH, 3.7), layout="constrained")
     for axes, (label, n, rho, visited, ideal) in zip(
         drawing.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
@@ -184,7 +182,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Theorem 3.4: the bound against the cosine between h-Shap's map and the Shapley map of an OR over true pixels."""
     labels = [] if truth is None else [label for label in of_method(results, "h_shap") if on_quadrants(results, label)]
     if not labels or not truth.any():
-        return note("No figures here: it takes h_shap on pixels and pictures with a true region.")
+        return note("No figures here: it takes h_shap on pixels and images with a true region.")
     rows, shown = [], {}
     for label in labels:
         likeness = cosines(results, truth, label)
@@ -208,7 +206,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
         figure(
             cosine_strips(shown, styles_of(results)),
             "Cosine with the Shapley map of the true pixels, a column a label, and the bound of theorem 3.4",
-            "A dot a picture: the cosine between the map and an even map over the true pixels, which is the Shapley "
+            "A dot a image: the cosine between the map and an even map over the true pixels, which is the Shapley "
             "map of an OR over them (eq. 8). Hollow: an even map over the leaves that touch a true pixel, which is "
             "what h-Shap gives for that OR. Bar: the bound max(1/√a, √(k/n)), a cells in the largest leaf, k true of "
             "n pixels.",
@@ -227,7 +225,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
 def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
     """cosine (of the label's map with the even map over true pixels), ideal (of the leaves that touch), and bound.
 
-    A row a picture with a true region whose explanation did not fail.
+    A row a image with a true region whose explanation did not fail.
     """
     size = parameters(results, label).get("min_size", 1)
     largest = _largest_leaf(truth.shape[1:], size)
@@ -252,7 +250,7 @@ def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
 
 
 def _largest_leaf(shape: tuple[int, int], min_size: int) -> int:
-    """Cells of the largest leaf of a picture."""
+    """Cells of the largest leaf of a image."""
     return int(np.prod([np.diff(leaf_edges(side, min_size)).max() for side in shape]))
 
 
