@@ -37,7 +37,7 @@ def compare(measured: pd.DataFrame) -> pd.DataFrame:
     there is no interval, low and high are NaN.
     """
     keys = ["label", "quantity", "x"]
-    if not np.isfinite(measured["value"]).any():  # every row failed: the health table says why
+    if not np.isfinite(measured["value"]).any():  # every row failed: the diagnostics says why
         kinds = {"label": str, "quantity": str, "x": float, "mean": float, "low": float, "high": float, "n": int}
         return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
     measured = measured.assign(x=measured["x"].fillna(-1.0), value=measured["value"].replace([np.inf, -np.inf], np.nan))

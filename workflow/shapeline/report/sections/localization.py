@@ -358,4 +358,4 @@ def masking_section(results: Results) -> HTML:
     """The masking curves of the ordinary report, heading included, where that metric was computed."""
     if "log_odds" not in results.metrics:
         return HTML("")
-    return together(heading("Masking and insertion", 2), common.masking_section(results))
+    return together(heading("Deletion and insertion", 2), common.masking_section(results))
