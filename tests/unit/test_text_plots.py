@@ -420,7 +420,10 @@ def test_decisive_f1_ranks_methods_and_marks_the_best_control():
     assert "1 of 4 documents are excluded" in page and page.index("0.83 (") < page.index("0.50 (")
     assert page.count(">yes<") == 1 and page.count(">3<") == 3
     assert "not computed" in sections_decisive.decisive_section(None, STYLES, 4).data
-    assert "Not available: the model misclassifies" in sections_decisive.decisive_section(f1_frame(lime=[np.nan]), STYLES, 1).data
+    assert (
+        "Not available: the model misclassifies"
+        in sections_decisive.decisive_section(f1_frame(lime=[np.nan]), STYLES, 1).data
+    )
 
 
 # --- curves -------------------------------------------------------------------------------------------------------
