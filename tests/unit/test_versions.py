@@ -7,6 +7,7 @@ import sys
 import pandas as pd
 
 from shapeline import scores
+from shapeline.attribution import provenance
 from shapeline.config import validation
 from shapeline.operations import made_with, versions
 from shapeline.plan import jobs, paths
@@ -48,6 +49,17 @@ def test_a_run_begins_with_what_has_other_versions(default, tmp_path, monkeypatc
     (line,) = made_with.lines(loaded)
     assert line.startswith(f"digits: scores of kernel_shap, lime were made with numpy 1.0 and {here} is here")
     assert "versions: strict" in line
+
+
+def test_a_run_begins_with_what_was_computed_from_encoded_rows(default, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    default["run"] = ["digits"]
+    loaded = validation.load(default)
+    for label, more in (("exact", {}), ("kernel_shap", {"row_types": provenance.OWN_TYPES})):
+        (path,) = paths.score_files(loaded, "digits", label)
+        scores.write(path, pd.DataFrame({"instance": [1]}), {"framework": "function", "rows": ["a key"], **more})
+    (line,) = made_with.lines(loaded)
+    assert line.startswith("digits: scores of exact were computed from rows encoded as float32")
 
 
 def test_strict_versions_are_settings_of_jobs_and_the_default_is_none(default, monkeypatch):
