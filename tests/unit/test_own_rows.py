@@ -450,3 +450,125 @@ def test_what_a_model_raises_is_one_line():
         shapeline.explain(lambda rows: rows["c"], frame[:1], background=frame[:3])
     with pytest.raises(ShapelineError, match="background: there are no rows; give one or more"):
         shapeline.explain(lambda rows: rows["a"], frame[:1], background=frame[:0])
+
+
+def test_texts_of_an_array_are_not_cut_to_the_longest_of_the_inputs():
+    inputs, background = np.array([["a", "bbb"], ["cc", "d"]]), np.array([["a longer word", "x"], ["y", "zzzzzz"]])
+
+    def model(rows):
+        return np.char.str_len(rows.astype(str)) @ [0.01, 0.02]
+
+    for rows in (background, background.tolist()):
+        found = shapeline.explain(model, inputs, "shapley", background=rows, target=1)
+        expected = brute(lambda table: model(table.to_numpy(str)), pd.DataFrame(inputs), pd.DataFrame(background))
+        np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+        np.testing.assert_allclose(found.base_values, model(background).mean())
+    days = np.array([["2024-01-01"], ["2024-01-02"]], "datetime64[D]")
+    hours = np.array([["2024-01-01T06"]], "datetime64[h]")
+    found = shapeline.explain(
+        lambda rows: (rows[:, 0] - days[0, 0]) / np.timedelta64(10, "D"), days, "shapley", background=hours, target=1
+    )
+    np.testing.assert_allclose(found.base_values, 0.025)
+
+
+def test_whole_numbers_of_an_array_stay_whole_beside_their_mean():
+    rows, table_of = RNG.integers(0, 5, (6, 2)), np.array([0.1, 0.5, 0.2, 0.9, 0.4])
+    found = shapeline.explain(lambda rows: table_of[rows[:, 0]] * table_of[rows[:, 1]], rows, "shapley", target=1)
+    first, second = np.rint(rows.mean(axis=0)).astype(int)
+    assert found.base_values[0] == pytest.approx(table_of[first] * table_of[second])
+    large = 2**60 + RNG.integers(0, 9, (6, 2))
+    for reference in ({"background": large}, {}):
+        found = shapeline.explain(lambda rows: rows[:, 0] % 4 / 4, large, "shapley", target=1, **reference)
+        np.testing.assert_allclose(found.value_full, large[:, 0] % 4 / 4)
+    with pytest.raises(ShapelineError, match="int64 change beside a reference of float64; give rows of one type"):
+        shapeline.explain(lambda rows: rows[:, 0] % 4 / 4, large, "shapley", background=large + 0.5, target=1)
+
+
+def test_columns_of_lists_of_arrow():
+    arrow = pytest.importorskip("pyarrow")
+    lists = pd.array([[1, 2], [3], [], [4, 5, 6]] * 2, dtype=pd.ArrowDtype(arrow.list_(arrow.int64())))
+    frame = pd.DataFrame({"list": lists, "amount": AMOUNT[:8]})
+
+    def model(rows):
+        assert rows["list"].dtype == frame["list"].dtype
+        return rows["amount"] * [0.1 * len(each) for each in rows["list"]]
+
+    found = shapeline.explain(model, frame[:3], "shapley", background=frame[3:], target=1)
+    np.testing.assert_allclose(found.scores, brute(model, frame[:3], frame[3:]), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "line"),
+    [
+        (np.ma.masked_array(np.ones((3, 2)), mask=[[0, 1], [0, 0], [0, 0]]), r"lose its mask; give inputs.filled"),
+        ({"a": [1, 2], "b": [3, 4]}, r"a dict is no data frame of pandas; give pandas.DataFrame\(inputs\)"),
+    ],
+)
+def test_containers_that_would_lose_something(inputs, line):
+    with pytest.raises(ShapelineError, match=line):
+        shapeline.explain(lambda rows: np.ones(len(rows)), inputs, "shapley")
+
+
+def test_a_table_of_arrow_names_its_frame():
+    arrow = pytest.importorskip("pyarrow")
+    with pytest.raises(ShapelineError, match=r"a Table is no data frame of pandas; give inputs.to_pandas\(\)"):
+        shapeline.explain(lambda rows: np.ones(len(rows)), arrow.table({"a": [1, 2]}), "shapley")
+
+
+def test_missing_cells_of_nullable_columns_in_trees_and_in_print():
+    frame = pd.DataFrame({"count": pd.array([1, 2, None] * 20, "Int64"), "amount": RNG.random(60)})
+    model = HistGradientBoostingClassifier(max_iter=20, min_samples_leaf=2)
+    model.fit(frame, frame["count"].isna() ^ (frame["amount"] > 0.5))
+    found = shapeline.explain(model, frame[:3], "tree_shap", background=frame[5:12], target=True, value="margin")
+    expected = brute(model.decision_function, frame[:3], frame[5:12])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-9)
+    assert "count = missing" in str(found[2])
+    lists = frame.assign(count=[[1, 2]] * 60)
+    assert "count = [1, 2]" in str(
+        shapeline.explain(lambda rows: rows["amount"], lists[:1], background=lists, target=1)
+    )
+
+
+def test_classes_of_one_name_are_refused_and_truth_is_a_class():
+    frame = pd.DataFrame({"a": RNG.random(40), "b": RNG.random(40)})
+    model = LogisticRegression().fit(frame, (frame["a"] > 0.5).astype(int))
+    told = {"background": frame[:9], "method": "shapley"}
+    np.testing.assert_allclose(
+        shapeline.explain(model, frame[:2], target=True, **told).value_full, model.predict_proba(frame[:2])[:, 1]
+    )
+    with pytest.raises(ShapelineError, match="class_names: two classes are called 'one'; give each a name of its own"):
+        shapeline.explain(model, frame[:2], class_names=["one", "one"], **told)
+    model.classes_ = np.array(["1", 1], object)
+    with pytest.raises(ShapelineError, match="classes_: two classes are called '1'"):
+        shapeline.explain(model, frame[:2], target=1, **told)
+
+
+def test_truth_and_half_precision_reach_networks_as_numbers():
+    torch = pytest.importorskip("torch")
+    network = torch.nn.Linear(2, 2)
+    frame = pd.DataFrame({"count": pd.array([1, 2, 3, 4], "Int64"), "truth": [True, False, True, True]})
+
+    def value(rows):
+        numbers = torch.tensor(rows.to_numpy(np.float32))
+        return network(numbers).softmax(1)[:, 1].detach().numpy().astype(float)
+
+    found = shapeline.explain(network, frame[:2], "shapley", background=frame[2:], target=1, value="probability")
+    np.testing.assert_allclose(found.scores, brute(value, frame[:2], frame[2:]), atol=1e-6)
+    rows = torch.randn(4, 2).bfloat16()
+    found = shapeline.explain(network, rows, "shapley", target=1, value="probability")
+    np.testing.assert_allclose(found.value_full, value(pd.DataFrame(rows.float().numpy())), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [pd.date_range("2024", periods=N), pd.interval_range(0, N), [*"abc", *range(N - 3)]],
+    ids=["dates", "intervals", "mixed"],
+)
+def test_every_kind_of_column_and_of_label_is_saved(index, tmp_path):
+    odd = {"complex": np.arange(N) * 1j, "sparse": pd.arrays.SparseArray(np.arange(N) % 2)}
+    frame = pd.DataFrame({"amount": AMOUNT, **KINDS, **odd}).set_axis(pd.Index(index))
+    found = shapeline.explain(lambda rows: rows["amount"], frame[:3], "occlusion", background=frame[3:5], target=1)
+    found.save(tmp_path / "saved.parquet")
+    loaded = shapeline.Explanation.load(tmp_path / "saved.parquet")
+    np.testing.assert_allclose(loaded.scores, found.scores, rtol=1e-6)
+    assert "amount = " in str(loaded[2]) and "complex = 1j" in str(loaded[1, ["amount", "complex"]])

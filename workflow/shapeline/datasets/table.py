@@ -63,7 +63,7 @@ class Column:
 
 def as_type(cells: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return numbers as another type, to the nearest whole number where that type has no others."""
-    if dtype.kind in "iu":
+    if dtype.kind in "biu":
         cells = np.rint(cells)
     return cells.astype(dtype)  # a copy, so that columns adjoin in memory
 
@@ -140,7 +140,7 @@ def encode(values: pd.Series, is_category: bool = False) -> tuple[np.ndarray, Co
     for make in (_numbers, _places_of_any)[is_category:]:
         try:
             encoded = make(values)
-        except (TypeError, ValueError, OverflowError):  # of other extensions
+        except (TypeError, ValueError, OverflowError, NotImplementedError):  # of other extensions
             continue
         if encoded is not None and _is_same(encoded[1].decode(encoded[0]), values):
             return encoded
@@ -155,7 +155,7 @@ def _numbers(values: pd.Series) -> tuple[np.ndarray, Column] | None:
         if types not in ({int}, {float}):
             return None
         (cast,) = types
-    elif not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
+    elif not pd.api.types.is_any_real_numeric_dtype(dtype):
         return None
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     if pd.api.types.is_integer_dtype(dtype) or cast is int:

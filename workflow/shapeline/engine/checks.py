@@ -26,7 +26,12 @@ def as_cells(model: Classifier, inputs: np.ndarray, reference: Reference) -> np.
     if model.framework != "function":
         return as_array(inputs)
     inputs = np.asarray(inputs)
-    return as_array(inputs, np.result_type(inputs, reference.of(inputs[:1])))
+    cells = as_array(inputs, np.result_type(inputs, reference.of(inputs[:1])))
+    if inputs.dtype.kind in "iu" and cells.dtype.kind == "f" and not (cells.astype(inputs.dtype) == inputs).all():
+        raise ShapelineError(
+            f"engine: inputs of {inputs.dtype} change beside a reference of {cells.dtype}; give rows of one type"
+        )
+    return cells
 
 
 def shared_reference(reference: Reference, inputs: np.ndarray) -> Reference:

@@ -83,8 +83,10 @@ def opened(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
         for step in steps:
             made = step.transform(made)
         try:
+            if hasattr(made, "to_numpy"):  # a data frame, whose nullable columns have pd.NA
+                return made.to_numpy(np.float64, na_value=np.nan)
             return np.asarray(made.toarray() if hasattr(made, "toarray") else made, np.float64)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise unsupported(f"{where}: a {type(last).__name__} that is given texts is not read; {OTHERS}") from error
 
     return Fitted(last, prepare, outputs)

@@ -11,6 +11,7 @@ import numpy as np
 
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
+from shapeline.datasets.table import as_type
 from shapeline.engine import calibration
 from shapeline.engine.backends import backend_of, masked_rows
 from shapeline.engine.checks import check_full
@@ -324,7 +325,11 @@ def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference,
         told = f"{kind} of {whole}" if kind != "pad" else "padding"
         told += f", {_counted(chosen['rows'], 'row')}" if "rows" in chosen else ""
     reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series
-    return references.build(reference, data, seed), told
+    built = references.build(reference, data, seed)
+    means = built.rows is not None and built.rows.dtype.kind == "f" and built.given is given.table is None
+    if means and rows.dtype.kind in "biu":  # a row of whole numbers, as of a data frame
+        built = Reference(as_type(built.rows, rows.dtype))
+    return built, told
 
 
 def _counted(count: int, noun: str) -> str:

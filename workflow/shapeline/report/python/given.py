@@ -140,7 +140,8 @@ def read(
         inputs = _row_of(inputs, model, background)
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSmM":
         names = _names(feature_names, inputs.shape[1]) or [f"column {place}" for place in range(inputs.shape[1])]
-        return _table(None, _framed("inputs", inputs, names), background, _rows_of(reference), inputs.dtype)
+        beside = background, _rows_of(reference)
+        return _table(None, _framed("inputs", inputs, names), *beside, _type_of_all(inputs, *beside))
     if isinstance(inputs, pd.DataFrame):
         if feature_names is not None:
             raise ShapelineError("explain: feature_names: a data frame has its own; rename its columns")
@@ -167,6 +168,11 @@ def _plain(what: str, given: object) -> Any:
     """A data frame or Series as it is, texts as a list, anything else as an array; None stays. what: the argument."""
     if given is None or isinstance(given, pd.DataFrame | pd.Series):
         return given
+    if isinstance(given, np.ma.MaskedArray):
+        raise ShapelineError(f"explain: {what}: a masked array would lose its mask; give {what}.filled(np.nan)")
+    if isinstance(given, dict) or (hasattr(given, "to_pandas") and hasattr(given, "columns")):
+        remedy = f"pandas.DataFrame({what})" if isinstance(given, dict) else f"{what}.to_pandas()"
+        raise ShapelineError(f"explain: {what}: a {type(given).__name__} is no data frame of pandas; give {remedy}")
     if hasattr(given, "toarray"):
         raise ShapelineError(f"explain: {what}: a {type(given).__name__} is sparse; give {what}.toarray()")
     if hasattr(given, "weights") and hasattr(given, "data"):  # of shap.kmeans
@@ -175,7 +181,8 @@ def _plain(what: str, given: object) -> Any:
             "shap.sample(rows, 100), or the rows themselves"
         )
     if hasattr(given, "detach"):  # a torch tensor, wherever it is
-        given = given.detach().cpu().numpy()
+        given = given.detach().cpu()
+        given = (given.float() if str(given.dtype) == "torch.bfloat16" else given).numpy()  # which numpy lacks
     if isinstance(given, Iterator | Set | ValuesView):
         given = list(given)
     texts = list_texts(given) if what == "inputs" else None
@@ -212,6 +219,15 @@ def _row_of(series: pd.Series, model: object, background: object) -> Any:
     return row
 
 
+def _type_of_all(inputs: np.ndarray, *beside: Any) -> np.dtype:
+    """The type of an array of texts, dates or objects that holds the cells of other rows whole, too."""
+    kind = inputs.dtype.kind
+    arrays = [rows for rows in beside if isinstance(rows, np.ndarray)]
+    if kind == "U":
+        arrays = [rows.astype(str) if all(isinstance(each, str) for each in rows.flat) else rows for rows in arrays]
+    return np.result_type(inputs, *(rows for rows in arrays if rows.dtype.kind in (kind, "O")))
+
+
 def _framed(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | None:
     """An array of rows of anything as a data frame; what: the argument."""
     if rows is None or isinstance(rows, pd.DataFrame):
@@ -231,6 +247,7 @@ def _table(
     """A data frame, or an array of objects or texts of that dtype; a model that was fitted on names is given its own
     columns, and no others."""
     inputs = _columns("inputs", inputs, fitted_columns(model, inputs.columns))
+    is_network = wrapping.framework_of(model) is not None
     names = list(map(str, inputs.columns))
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -246,6 +263,8 @@ def _table(
             if not len(given):
                 raise ShapelineError(f"explain: {what}: there are no rows; give one or more")
             rows[what] = given.infer_objects() if lost else given
+    if is_network:
+        rows = {what: _truth_as_numbers(given) for what, given in rows.items()}
     rows = _of_one_type(rows)
     kept, cells = table.of_frames(list(rows.values()), dtype)
     parts = dict(zip(rows, cells, strict=True))
@@ -260,11 +279,17 @@ def _table(
         "categories": categories,
         "categorical": [place for place, name in enumerate(names) if name in categories],
     }
-    if wrapping.framework_of(model) is not None:
+    if is_network:
         report_lost_digits("explain: inputs", np.concatenate(cells), names)
         kept, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
     own = inputs if dtype is None else inputs.to_numpy(dtype)
     return Given("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, untouched=own, table=kept)
+
+
+def _truth_as_numbers(rows: pd.DataFrame) -> pd.DataFrame:
+    """The columns of True and False as 1 and 0."""
+    truth = [place for place, dtype in enumerate(rows.dtypes) if pd.api.types.is_bool_dtype(dtype)]
+    return rows.astype({rows.columns[place]: "Float64" if rows.iloc[:, place].hasnans else float for place in truth})
 
 
 def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.DataFrame:

@@ -80,13 +80,19 @@ def write(explanation, path: str | Path) -> None:
             | {
                 "method": dict(about.method),
                 "classes": list(about.classes),
-                "instances": [one.item() if isinstance(one, np.generic) else one for one in about.instances],
+                "instances": [_as_json(one) for one in about.instances],
                 "names": None if shared else [list(names) for names in about.names],
                 "data": _packed(about.data),
                 "features": _packed_features(about.features),
             },
         },
     )
+
+
+def _as_json(label: Any) -> Any:
+    """The label of an instance, as text where JSON has no such."""
+    label = label.item() if isinstance(label, np.generic) else label
+    return label if isinstance(label, str | int | float | list | tuple | None) else str(label)
 
 
 def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
@@ -147,11 +153,30 @@ def _packed(data: Any) -> Any:
         return data
     buffer = io.BytesIO()
     if isinstance(data, pd.DataFrame):
-        data.to_parquet(buffer)
+        _storable(data).to_parquet(buffer)
     else:
         np.save(buffer, data, allow_pickle=False)
     kind = "frame" if isinstance(data, pd.DataFrame) else "array"
     return {kind: base64.b64encode(buffer.getvalue()).decode()}
+
+
+def _storable(data: pd.DataFrame) -> pd.DataFrame:
+    """A data frame as Parquet takes it: columns and an index that it does not have as texts."""
+    kept = data.copy(deep=False)
+    if not _is_storable(kept.iloc[:, :0]):
+        kept.index = kept.index.map(str)
+    for place in range(kept.shape[1]):
+        if not _is_storable(kept.iloc[:, [place]]):
+            kept.isetitem(place, kept.iloc[:, place].map(str).astype(object))
+    return kept
+
+
+def _is_storable(data: pd.DataFrame) -> bool:
+    try:
+        data.to_parquet(io.BytesIO())
+    except (TypeError, ValueError, NotImplementedError):  # of pandas and Arrow
+        return False
+    return True
 
 
 def _unpacked(packed: Any) -> Any:

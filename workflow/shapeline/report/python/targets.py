@@ -40,6 +40,8 @@ class Classes:
                 return called.index(known)
         if is_number and known in ("0", "1") and self.labels == ("False", "True"):
             return int(known)
+        if isinstance(value, bool) and count == 2 and self.labels in ((), ("0", "1")):
+            return int(value)
         place = int(known) if is_number and known.isdigit() and int(known) < count else None
         if place is not None and not self.labels:
             return place
@@ -69,6 +71,10 @@ def classes_named(model: object, class_names: Sequence[str] | None) -> Classes:
     """The names given, and those of a model that knows its classes."""
     known = classes_of(behind(model))
     labels = () if known is None else tuple(map(class_name, known))
+    for what, names in (("the model's classes_", labels), ("class_names", tuple(map(class_name, class_names or ())))):
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ShapelineError(f"explain: {what}: two classes are called '{twice}'; give each a name of its own")
     if getattr(behind(model), "names_ids", False):  # of transformers, whose labels are the numbers themselves
         return Classes(labels if class_names is None else tuple(map(class_name, class_names)))
     return Classes(labels if class_names is None else tuple(map(class_name, class_names)), labels)

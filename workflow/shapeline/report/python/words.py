@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 
 from shapeline.methods.registry import METHODS
 
@@ -102,7 +103,7 @@ def label_features(explanation, place: int) -> list[str]:
 
 
 def _short_value(value: object) -> str:
-    if value is None or value != value:
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return "missing"
     text = f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
     return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
