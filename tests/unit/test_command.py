@@ -72,7 +72,7 @@ def test_a_target_has_no_missing_cells_and_texts_have_classes(tmp_path):
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
     given = starting.configuration(tmp_path / "customers.csv")
-    assert 'target: "left" ' in given and 'text: "note"    # of the other columns none is read' in given
+    assert 'target: "left" ' in given and 'text: "note"    # the other columns are not read' in given
     given = starting.configuration(tmp_path / "customers.csv", target="age")  # 60 numbers: no classes
     assert "source: table_file" in given and "task: regression" in given
 
@@ -115,11 +115,11 @@ def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("path", "target", "words"),
     [
-        ("none.csv", None, "there is no such file"),
-        ("model.onnx", None, "there is no such file"),
-        ("model.txt", None, "no folder of pictures or of a model"),
+        ("none.csv", None, "file not found"),
+        ("model.onnx", None, "file not found"),
+        ("model.txt", None, "no folder of images or of a model"),
         ("classes.csv", "lable", "no column 'lable'"),
-        (".", None, "one a class"),
+        (".", None, "one folder per class"),
     ],
 )
 def test_what_it_cannot_read_is_one_line(path, target, words, tmp_path):

@@ -61,7 +61,7 @@ def test_files_to_place_by_hand_are_named_with_page_place_and_size(place, paper)
     assert len(by_hand) == 2
     assert by_hand[0].startswith("data/raw/fer/fer2013.csv has to be placed by hand (about 301 MB): get it at https:")
     assert "data/raw/lisa/lisa-traffic-light-dataset.zip" in by_hand[1] and "4.7 GB" in by_hand[1]
-    assert "data/raw/weights/resnet18-f37072fd.pth: not here, 47 MB, from https://download.pytorch.org" in text
+    assert "data/raw/weights/resnet18-f37072fd.pth: not downloaded, 47 MB, from https://download.pytorch.org" in text
 
 
 def test_a_file_that_is_not_the_official_one_is_a_problem(place, paper):
@@ -141,7 +141,7 @@ def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest
 def test_a_mirror_that_is_not_there_is_told(place, paper):
     paper |= {"run": ["mnist38"], "data": {"mirror": "mirror"}}
     text, problems = told(paper)
-    assert "data.mirror: there is no folder mirror here; files come from the official places" in text
+    assert "data.mirror: folder mirror not found; files are downloaded from their official addresses" in text
     assert problems == []
 
 
@@ -178,7 +178,7 @@ def test_a_gpu_that_is_asked_for_and_not_there(place, default, monkeypatch):
 def test_a_time_limit_below_the_estimate(place, default):
     default["experiments"]["digits"]["time_limit"] = 0.1  # of 2^16 coalitions
     assert told(default)[1] == [
-        "experiments.digits.time_limit: 0.1 s an instance is below the estimate for 'exact', 0.53 s"
+        "experiments.digits.time_limit: 0.1 s per instance is below the estimate for 'exact', 0.53 s"
     ]
     default["experiments"]["digits"]["time_limit"] = 1
     assert told(default)[1] == []
@@ -194,7 +194,7 @@ def test_rates_are_those_of_score_files_where_there_are_some(place, default, mon
     file.touch()
     monkeypatch.setattr(scores, "read_table", lambda path: pd.DataFrame({"evaluations": [100, 300], "seconds": [1, 3]}))
     assert doctor.measured_rate(loaded, "cancer") == 1600  # of 16 background rows an evaluation
-    assert "at 1,600 rows/s measured here" in doctor.report(loaded)[0]
+    assert "at 1,600 rows/s, measured on this machine" in doctor.report(loaded)[0]
 
 
 def test_evaluations_are_those_of_the_designs(default):

@@ -61,7 +61,7 @@ def versions(requirements: str) -> Iterator[tuple[str, str]]:
     """Python and the packages against the pins of requirements.txt."""
     python = f"Python {platform.python_version()}"
     old = sys.version_info < OLDEST_PYTHON
-    yield python, f"{python} is too old: 3.11 or newer is needed" if old else ""
+    yield python, f"{python} is too old; install Python 3.11 or newer" if old else ""
     needed = requirements.split(f"# {CHECKS[0]}")[0]
     as_pinned, differs, lacking = 0, [], []
     for name, pinned in PIN.findall(needed):
@@ -77,14 +77,14 @@ def versions(requirements: str) -> Iterator[tuple[str, str]]:
     if differs:
         yield f"other than pinned: {', '.join(differs)}", ""
     if Path(sys.prefix).is_relative_to(Path(".snakemake").resolve()):
-        yield "each rule runs in an environment of its own, envs/*.yaml; this is the doctor's", ""
+        yield "each rule runs in its own environment, envs/*.yaml; this is the environment of doctor", ""
     elif lacking:
         remedy = "pip install -r requirements.txt"
         yield f"missing: {', '.join(lacking)}", f"not installed: {', '.join(lacking)}; {remedy}"
     peers = {method.package for method in METHODS.values() if method.package}
     absent = sorted(name for name in peers if importlib.util.find_spec(name) is None)
     if absent:
-        yield f"not installed, and needed by methods peer_* alone: {', '.join(absent)}", ""
+        yield f"not installed, needed only by methods peer_*: {', '.join(absent)}", ""
 
 
 def devices(config: Config) -> Iterator[tuple[str, str]]:
@@ -97,7 +97,7 @@ def devices(config: Config) -> Iterator[tuple[str, str]]:
             yield f"nvidia-smi: {gpu}", ""
     visible = visible_devices()
     if config.device == "cpu":
-        yield "device: cpu keeps all jobs off GPUs", ""
+        yield "device: cpu; no job uses a GPU", ""
         return
     required = config.device == "cuda"
     if not visible:
@@ -115,8 +115,8 @@ def data(config: Config) -> Iterator[tuple[str, str]]:
     """Every dataset of the run: prepared, read from a path, or which files are there and which are not."""
     told, mirror = set(), config.data.mirror
     if mirror and not sources.is_address(mirror) and not sources.expand(mirror).is_dir():
-        instead = "" if config.data.offline else "; files come from the official places"
-        yield f"data.mirror: there is no folder {mirror} here{instead}", ""
+        instead = "" if config.data.offline else "; files are downloaded from their official addresses"
+        yield f"data.mirror: folder {mirror} not found{instead}", ""
     for name in config.run:
         for dataset in paths.datasets_of(config, name):
             if dataset not in told:
@@ -154,7 +154,7 @@ def _file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[s
         if (sources.expand(mirror) / source / file.name).is_file():
             return f"{told}in the mirror, {size}", ""
     elif mirror and not config.data.offline:
-        return f"{told}not here, {size}, from {mirror}", ""
+        return f"{told}not downloaded, {size}, from {mirror}", ""
     if not file.urls:
         return (
             f"{told}missing, {size}; place it by hand",
@@ -162,7 +162,7 @@ def _file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[s
         )
     if config.data.offline:
         return f"{told}missing, {size}", f"data.offline is set and {place} is missing: get it at {file.urls[0]}"
-    return f"{told}not here, {size}, from {file.urls[0]}", ""
+    return f"{told}not downloaded, {size}, from {file.urls[0]}", ""
 
 
 def _unlike(file: RemoteFile, place: Path) -> str:
@@ -233,12 +233,12 @@ def work(config: Config) -> Iterator[tuple[str, str]]:
     for name in config.run:
         rate = measured_rate(config, name)
         cost = estimates.of_experiment(config, name, rate)
-        origin = f"at {rate:,.0f} rows/s measured here" if rate else "by the table of rates"
+        origin = f"at {rate:,.0f} rows/s, measured on this machine" if rate else "by the table of rates"
         limit = config.experiments[name].time_limit
         problem = ""
         if limit and cost.slowest_seconds > limit:
             problem = (
-                f"experiments.{name}.time_limit: {limit:g} s an instance is below the estimate for "
+                f"experiments.{name}.time_limit: {limit:g} s per instance is below the estimate for "
                 f"'{cost.slowest}', {cost.slowest_seconds:.2g} s"
             )
         yield f"{name}: {amount(cost.evaluations)} evaluations, roughly {core_time(cost.seconds)} {origin}", problem

@@ -39,9 +39,11 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
     if path.is_dir():
         return _pictures(path, model, ready)
     if path.suffix not in (".csv", ".parquet"):
-        raise ShapelineError(f"{path} is no .csv, .parquet or .onnx file and no folder of pictures or of a model")
+        raise ShapelineError(
+            f"{path} is no .csv, .parquet or .onnx file and no folder of images or of a model; give one of these"
+        )
     if not path.is_file():
-        raise ShapelineError(f"{path}: there is no such file")
+        raise ShapelineError(f"{path}: file not found; check the path")
     return _columns(path, target, model, ready)
 
 
@@ -90,7 +92,7 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
         ["# texts or missing cells need a pipeline of yours, saved by skops.io.dump: docs/own_data.md"]
         * (not plain and not model)
         + [f"mine: {{dataset: mine, {how}}}"],
-        ["features: {kind: column}", "reference: {kind: background, rows: 16}    # fills what is absent"]
+        ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline of masked features"]
         + ["value: prediction"] * regression,
         ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
     )
@@ -102,18 +104,20 @@ def _texts(file: list[str], target: str, table, column: str, model: str | None, 
         [
             "source: text_file",
             *file,
-            f"text: {_yaml(column)}" + "    # of the other columns none is read" * (table.shape[1] > 2),
+            f"text: {_yaml(column)}" + "    # the other columns are not read" * (table.shape[1] > 2),
             target,
             *(
-                [f"tokenizer: {model}    # of the model, which says how long a text may be"]
+                [f"tokenizer: {model}    # of the model, which limits the length of a text"]
                 if ready
-                else [f"length: {length}    # tokens; longer texts are cut", "vocabulary: 5000"]
+                else [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
             ),
         ],
         [f"mine: {{dataset: mine, {f'source: {model}' if model else 'architecture: word_cnn'}}}"],
         [
             "features: {kind: word}",
-            "reference: delete    # an absent word" if ready else "reference: pad    # an absent word",
+            "reference: delete    # masked words are deleted"
+            if ready
+            else "reference: pad    # masked words become padding",
         ],
         ["log_odds: {}"],
     )
@@ -127,7 +131,7 @@ def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
     classes = sorted(folder for folder in path.iterdir() if folder.is_dir())
     files = [file for folder in classes for file in sorted(folder.rglob("*")) if file.suffix.lower() in PICTURES]
     if len(classes) < 2 or not files:
-        raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders, one a class")
+        raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders; use one folder per class")
     by_mode: dict[str, Path] = {}
     sizes = []
     for file in files:
@@ -149,24 +153,24 @@ def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
         [
             "source: image_folder",
             _path(path),
-            f"size: {size}    # pictures are made so large",
+            f"size: {size}    # images are resized to this side",
             f"color: {'grey' if grey else 'rgb'}",
         ],
         [f"mine: {{dataset: mine, {f'source: {model}' if model else f'architecture: {built}'}}}"],
-        [f"features: {{kind: patch, size: {patch}}}    # patches of so many pixels a side", "reference: mean"],
+        [f"features: {{kind: patch, size: {patch}}}    # side of a patch in pixels", "reference: mean"],
         ["log_odds: {}"],
     )
 
 
 def _text(dataset: list[str], models: list[str], experiment: list[str], metrics: list[str]) -> str:
     """The configuration; the lines of each part."""
-    truth = ["exact: {method: shapley}    # all 2^d coalitions: what the others are measured against"]
+    truth = ["exact: {method: shapley}    # exact values, by all 2^d coalitions"]
     methods = [
         *truth * ("error: {reference: exact}" in metrics),
         "kernel_shap: {method: kernel_shap}",
         "sample_shapley: {method: sample_shapley}",
-        "occlusion: {method: occlusion}    # the cheap one",
-        "random: {method: random}    # what every method has to beat",
+        "occlusion: {method: occlusion}    # a control of low cost",
+        "random: {method: random}    # control: random attribution",
     ]
     lines = [
         "# Merged over config.yaml. Every key: docs/configuration.md. Run: shapeline run, or",
@@ -181,8 +185,8 @@ def _text(dataset: list[str], models: list[str], experiment: list[str], metrics:
         "  mine:",
         "    model: mine",
         *(f"    {line}" for line in experiment),
-        "    instances: {count: 50, or_all: true}    # of the test part, drawn by seed; all, where it has fewer",
-        "    budget: 4    # evaluations of a sampled method, as a multiple of the number of features",
+        "    instances: {count: 50, or_all: true}    # sampled from the test part by seed; all if it has fewer",
+        "    budget: 4    # evaluations of a sampled method per feature",
         "    methods:",
         *(f"      {line}" for line in methods),
         f"    metrics: {{{', '.join([*metrics, 'cost: {}'])}}}",

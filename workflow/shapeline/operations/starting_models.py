@@ -41,7 +41,7 @@ def is_model(path: Path) -> bool:
 def ready(path: Path) -> Ready:
     """What a model says of itself. Raises ShapelineError for one that the workflow would refuse."""
     if not path.exists():
-        raise ShapelineError(f"{path}: there is no such file")
+        raise ShapelineError(f"{path}: file not found; check the path")
     source = str(path.resolve())
     if path.suffix == ".onnx":
         return _onnx(source, path.read_bytes())
