@@ -133,7 +133,7 @@ def test_the_answer_names_a_control_and_what_keeps_to_no_budget(one):
     cheap = answer({"dear": one.values["dear"], "free": one.values["dear"] - 1}, {"dear": 9, "free": 0})
     [(short, more)] = evidence.answers([cheap], experiment(cheap))
     assert short.startswith("Faithfulness, within the budget. Recommended: free")
-    assert "free is a control; no more expensive method is better by this criterion." in more
+    assert "free is a control; no more expensive method is significantly better." in more
     better = answer({"dear": one.values["dear"] - 2, "free": one.values["dear"]}, {"dear": 90, "free": 0})
     [(_, more)] = evidence.answers([better], experiment(better))
     assert "free is a control. At any cost: dear" in more  # which earns its cost

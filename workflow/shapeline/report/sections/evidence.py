@@ -59,7 +59,7 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     more += [f"{mean}, {answer.question.better} is better."] if taken.label else []
     if taken.label in results.labels and results.labels[taken.label].get("is_control"):
         sure = taken.outcome != "undecided" and stays
-        worth = "; no more expensive method is better by this criterion" if sure else ""
+        worth = "; no more expensive method is significantly better" if sure else ""
         more.append(f"{taken.label} is a control{worth}.")
     more += [warning] if (warning := _warn(results, taken.label)) else []
     more += [exact] if (exact := _recommend_exact(answer, taken.label)) else []
