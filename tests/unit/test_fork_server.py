@@ -235,7 +235,7 @@ time.sleep(60)
 """
     environment = {name: value for name, value in os.environ.items() if name != fork_server.SOCKETS}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline().strip() == shlex.join(fork_server.command())
+    assert process.stdout.readline().strip() == f"trap '' INT; {shlex.join(fork_server.command())}"
     folder, server = process.stdout.readline().split()
     while not os.listdir(folder):
         time.sleep(0.05)

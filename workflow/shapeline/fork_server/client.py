@@ -43,4 +43,5 @@ if __name__ == "__main__":
         status = request(kind, words)
         if status is not None:
             sys.exit(status)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the shell ignores while this file starts
     os.execvp(program, [program, *words])

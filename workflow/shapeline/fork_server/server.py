@@ -65,8 +65,11 @@ def start(jobs: int) -> str:
             folder = tempfile.mkdtemp(prefix="shapeline-")
             start.server = launch(folder, with_package=True)
             os.environ[SOCKETS] = folder
-    # Snakemake formats the prefix: braces are doubled.
-    return f"{shlex.join(command())} ".replace("{", "{{").replace("}", "}}") if os.environ.get(SOCKETS) else ""
+    if not os.environ.get(SOCKETS):
+        return ""
+    # Ctrl-C reaches all processes at once, and Python would print a traceback while it starts. Snakemake formats the
+    # prefix: braces are doubled.
+    return f"trap '' INT; {shlex.join(command())} ".replace("{", "{{").replace("}", "}}")
 
 
 def launch(folder: str, with_package: bool = False, program: str = __file__, **options):
