@@ -504,7 +504,7 @@ def test_seconds_have_an_interval_where_each_instance_was_timed_alone():
         settings = {} if timing == "batch" else {"timing": timing}
         results = SimpleNamespace(settings=settings, labels={"a": {}}, scores={"a": rows}, metrics={"cost": cost}, d=8)
         shown[timing] = tables.cost(results)["ms per instance"][0]
-        assert ("timed alone" in common.cost_note(results).data) == (timing == "per_instance")
+        assert ("timed separately" in common.cost_note(results).data) == (timing == "per_instance")
     assert "to" not in shown["batch"] and shown["per_instance"] == "20.0 (10.0 to 30.0)"
 
 

@@ -168,7 +168,7 @@ def _plain(what: str, given: object) -> Any:
     """A data frame or Series as it is, texts as a list, anything else as an array; None stays. what: the argument."""
     if given is None or isinstance(given, pd.DataFrame | pd.Series):
         return given
-    if isinstance(given, np.ma.MaskedArray):
+    if isinstance(given, np.ma.MaskedArray) and (what != "inputs" or list_texts(given) is None):
         raise ShapelineError(f"explain: {what}: a masked array would lose its mask; give {what}.filled(np.nan)")
     if isinstance(given, dict) or (hasattr(given, "to_pandas") and hasattr(given, "columns")):
         remedy = f"pandas.DataFrame({what})" if isinstance(given, dict) else f"{what}.to_pandas()"
