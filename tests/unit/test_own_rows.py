@@ -59,6 +59,12 @@ KINDS = {
 AMOUNT = RNG.random(N)
 
 
+@pytest.fixture(autouse=True)
+def same_numbers(monkeypatch):
+    """Give each test the same random numbers, in whichever order tests run."""
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(2))
+
+
 def brute(value, rows, background, target=None):
     """Shapley values (n, d) by the sum over all subsets, of rows composed one at a time."""
     names = list(background)
