@@ -118,7 +118,7 @@ def test_a_long_pair_is_cut_as_transformers_cuts_it(cut):
 
 def test_a_drawing_begins_the_second_sentence_on_a_line(model, cut):
     def drawn(found):
-        return found._repr_html_().partition("<b>positive")[2]
+        return found._repr_html_().partition("<b>instance")[2]
 
     found = shapeline.explain(model, PAIRS[:1], "occlusion", tokenizer=cut, target="positive")
     before, line, behind = drawn(found).partition("<br>")[2].partition("<br>")
