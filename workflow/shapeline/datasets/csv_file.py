@@ -162,14 +162,10 @@ def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
     In a column of texts a cell such as NA or None is kept as it is, in one of numbers it is missing, and an empty cell
     is missing in both. attrs["words"]: of each column the words kept, which pandas by itself takes for missing.
     """
-    import pandas as pd
-
     names = header(path, form)
     table = _read(path, form, names)
     doubtful = [
-        name
-        for name, cells in table.items()
-        if cells.isna().any() and (isinstance(cells.dtype, pd.StringDtype) or cells.isna().all())
+        name for name, cells in table.items() if cells.isna().any() and (_holds_texts(cells) or cells.isna().all())
     ]
     words = {}
     if doubtful:
@@ -177,7 +173,7 @@ def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
         texts = _read(path, form, names, usecols=doubtful, dtype=str, keep_default_na=False)
         for name, cells in texts.items():
             kept = cells[table[name].isna() & cells.notna()]
-            is_number = isinstance(table[name].dtype, pd.StringDtype) and number_styles(table[name], form)
+            is_number = _holds_texts(table[name]) and number_styles(table[name], form)
             if len(kept) and cells.nunique() > 1 and not is_number:
                 table[name], words[name] = cells, kept.unique().tolist()
     if form.thousands:
@@ -273,6 +269,13 @@ def _pattern(decimal: str, thousands: str | None) -> str:
     return rf"\s*[-+]?(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?\s*"
 
 
+def _holds_texts(cells: "pd.Series") -> bool:
+    """Return whether pandas read a column as texts, which are objects before its version 3."""
+    from pandas.api.types import infer_dtype
+
+    return infer_dtype(cells, skipna=True) == "string"
+
+
 def number_styles(cells: "pd.Series", form: Form) -> list[tuple[str, str | None]]:
     """Return the (decimal, thousands) by which most of the texts are numbers, of equal ones the likelier first.
 
@@ -299,9 +302,7 @@ def refuse_numbers(
     where: str, cells: "pd.Series", form: Form, fix: str = "list the column under 'categorical'"
 ) -> None:
     """Raise ShapelineError for a column of texts that are numbers, but for how they are written or a few words."""
-    import pandas as pd
-
-    styles = number_styles(cells, form) if isinstance(cells.dtype, pd.StringDtype) else []
+    styles = number_styles(cells, form) if _holds_texts(cells) else []
     if not styles:
         return
     texts = cells.dropna()
