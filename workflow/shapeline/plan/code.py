@@ -22,7 +22,6 @@ from shapeline.plan.own_files import cut_by, tokenizer_file, user_file
 from shapeline.plan.runs import labels, split_label
 from shapeline.plan.tracked import PACKAGE, sources, tracked_modules, workflow_root
 
-STYLE_SHEET = PACKAGE / "report" / "page.css"
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
 MODEL_CODE = {
     "torch": "shapeline.models.torch_models",
@@ -264,8 +263,18 @@ def page_code(script: str, notebook: str) -> list[str]:
 
 
 def page_sources(*modules: str) -> list[str]:
-    """The files of a page's modules, and the style sheet of all pages."""
-    return [*sources(*modules), os.path.relpath(STYLE_SHEET)]
+    """The files of a page's modules, the style sheet of all pages, and the scripts and styles beside these modules."""
+    code = sources(*modules)
+    return [*code, *(file for module, file in _page_assets(os.getcwd()) if module is None or module in code)]
+
+
+@cache
+def _page_assets(folder: str) -> list[tuple[str | None, str]]:
+    """Scripts and style sheets with the module that puts them into a page, None where every page has them; their paths
+    are relative to the folder."""
+    files = sorted(file for kind in ("css", "js") for file in (PACKAGE / "report").glob(f"*.{kind}"))
+    modules = [None if file.stem == "page" else os.path.relpath(file.with_suffix(".py"), folder) for file in files]
+    return list(zip(modules, (os.path.relpath(file, folder) for file in files), strict=True))
 
 
 @cache

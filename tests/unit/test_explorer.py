@@ -1,0 +1,95 @@
+"""The instance explorer's fragment: what it stores is right, safe, small, and needs nothing else."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+
+from shapeline.errors import ShapelineError
+from shapeline.plan.code import page_sources
+from shapeline.report.explorer import Entry, ExplorerData, Instance, explorer_html
+
+AWKWARD = [
+    "</script><script>alert(1)</script>",
+    "\"quote\" & 'apostrophe' \\",
+    "Größe 木 \u2028",
+    "lone \ud800",
+    "<!--",
+]
+
+
+def content(page: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])
+
+
+def explorer(n: int = 3, methods: int = 2, d: int = 5, **rest) -> ExplorerData:
+    rng = np.random.default_rng(0)
+    entries = [
+        Entry(f"method_{place}", list(rng.normal(size=(n, d))), list(rng.random((n, d)))) for place in range(methods)
+    ]
+    return ExplorerData("table", [Instance(str(place)) for place in range(n)], entries, **rest)
+
+
+def test_scores_and_half_widths_are_stored_to_four_digits():
+    data = explorer()
+    stored = content(explorer_html(data))["scores"]
+    for instance, row in enumerate(stored):
+        for entry, (scores, half) in zip(data.entries, row, strict=True):
+            assert np.allclose(scores, entry.scores[instance], rtol=5e-4, atol=0)
+            assert np.allclose(half, entry.half[instance], rtol=5e-4, atol=0)
+
+
+def test_many_scores_are_integers_of_16_bits_and_what_is_not_finite_is_null():
+    scores = np.random.default_rng(0).normal(size=784)
+    scores[3] = np.nan
+    data = ExplorerData("image", [Instance("0")], [Entry("gp", [scores])])
+    packed = content(explorer_html(data))["scores"][0][0][0]
+    steps = np.frombuffer(base64.b64decode(packed["text"]), "<i2")
+    assert steps[3] == -32768
+    assert np.allclose(
+        np.delete(steps / 32767 * packed["largest"], 3), np.delete(scores, 3), atol=packed["largest"] / 6e4
+    )
+
+
+def test_text_of_a_dataset_cannot_end_the_element():
+    page = explorer_html(ExplorerData("table", [Instance("0", values=AWKWARD)], [Entry("m", [np.ones(5)])], AWKWARD))
+    assert page.count("</script>") == 2 and "alert(1)</" not in page and "<!--" not in page
+    page.encode()
+    assert content(page)["names"] == AWKWARD and content(page)["instances"][0]["values"] == AWKWARD
+
+
+def test_a_large_page_has_all_methods_for_some_instances_and_a_summary_for_the_rest():
+    data = explorer(1000, 40, 30, n_shown=20, recommended=["method_7"])
+    page = explorer_html(data, "<p>static</p>")
+    stored = content(page)
+    assert len(page) < 1_000_000 and len(stored["scores"]) == 20 and len(stored["instances"]) == 1000
+    summary, scores = stored["instances"][500]["summary"], data.entries[7].scores[500]
+    assert summary["features"] == np.argsort(-np.abs(scores))[:5].tolist() and summary["method"] == 7
+    assert np.allclose(summary["scores"], scores[summary["features"]], rtol=5e-4)
+    assert "<p>static</p>" in page
+
+
+def test_cells_are_run_lengths():
+    cells = np.array([[0, 0, 1], [1, -1, -1]])
+    stored = content(explorer_html(ExplorerData("image", [Instance("0")], [Entry("m", [np.ones(2)])], cells=cells)))
+    assert stored["cells"] == [0, 2, 1, 2, -1, 2] and stored["size"] == [2, 3]
+
+
+def test_a_fragment_loads_nothing_and_a_failed_explanation_is_null():
+    page = explorer_html(ExplorerData("table", [Instance("0")], [Entry("m", [None])]))
+    assert content(page)["scores"] == [[None]]
+    assert not re.search(r"<link|<iframe|@import|url\(|https?://|fetch\(|XMLHttp|innerHTML", page)
+
+
+def test_methods_with_explanations_of_other_instances_are_refused():
+    data = ExplorerData("table", [Instance("0")], [Entry("m", [np.ones(2), np.ones(2)])])
+    with pytest.raises(ShapelineError, match="'m' has 2 explanations of 1 instances"):
+        explorer_html(data)
+
+
+def test_an_edit_of_the_script_is_an_edit_of_the_pages_with_an_explorer(root, monkeypatch):
+    monkeypatch.chdir(root)
+    script = "workflow/shapeline/report/explorer.js"
+    assert script in page_sources("shapeline.report.explorer") and script not in page_sources("shapeline.report.html")

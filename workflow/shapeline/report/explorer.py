@@ -1,0 +1,234 @@
+"""The instance explorer of pages and notebooks: one instance by several methods, interactive without a network.
+
+A page calls `explorer_html` once per explorer; the script and the style stand in the fragment. Static figures given as
+`fallback` are shown where no script runs. A `shapeline:method` event on the document selects a method (explorer.js).
+"""
+
+import base64
+import functools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.report import colours
+
+KINDS = ("table", "image", "text")
+DIGITS = 4  # significant ones of a number
+MANY = 256  # from so many scores on, an explanation is stored as 16-bit integers
+TOP = 5  # scores of an instance that has a summary only
+CHOSEN = 2  # methods shown at first
+STEPS = np.iinfo(np.int16).max
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method with its explanation of each instance.
+
+    scores: per instance an array (d,), or None where the method failed or has no scores. half: per instance the
+    half-widths (d,) of 95 % intervals, or None; None for a method without intervals. note: cost or settings in one
+    line. unit: of the scores, "" for that of the data; only methods of one unit share a scale.
+    """
+
+    name: str
+    scores: Sequence[np.ndarray | None]
+    half: Sequence[np.ndarray | None] | None = None
+    note: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An explained instance, by what a reader knows it.
+
+    prediction, label (the true class) and explained (the explained class, where it is another): in words. base, full:
+    the value without and with all features. values: of its features, as text. names: of its own features, such as the
+    words of a text. image: a PNG as a data URI. cells: the feature of each pixel (height, width), -1 for none, where
+    they are its own.
+    """
+
+    id: str
+    prediction: str = ""
+    label: str | None = None
+    wrong: bool = False
+    explained: str = ""
+    base: float | None = None
+    full: float | None = None
+    values: Sequence[str] | None = None
+    names: Sequence[str] | None = None
+    image: str | None = None
+    cells: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class ExplorerData:
+    """What an explorer shows.
+
+    kind: "table", "image" or "text". names, cells: of the features, where all instances share them. explained: what
+    positive scores speak for. unit: of the scores. recommended: the methods shown first; by default the first two.
+    n_shown: the instances that have the scores of all methods; the others have the largest scores of the first
+    recommended method. links: whether the address of the page names the instance and the methods shown.
+    """
+
+    kind: str
+    instances: Sequence[Instance]
+    entries: Sequence[Entry]
+    names: Sequence[str] = ()
+    cells: np.ndarray | None = None
+    explained: str = "the explained class"
+    unit: str = "value"
+    recommended: Sequence[str] = field(default=())
+    n_shown: int | None = None
+    links: bool = True
+
+
+def explorer_html(data: ExplorerData, fallback: str = "") -> str:
+    """Return the explorer as a fragment of HTML that needs nothing else.
+
+    Parameters
+    ----------
+    data : ExplorerData
+        Instances, and the methods with their scores.
+    fallback : str
+        HTML of static figures, shown without JavaScript.
+
+    Raises
+    ------
+    ShapelineError
+        Where a method has scores of another number of instances.
+    """
+    content = json.dumps(_content(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # No text of a dataset ends the element or begins another, and what is no letter can be written as UTF-8.
+    content = re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda letter: f"\\u{ord(letter[0]):04x}", content)
+    return (
+        f'<style>{_style()}</style>\n<section class="shapeline-explorer" aria-label="Instance explorer">'
+        f'<script type="application/json" class="explorer-data">{content}</script>'
+        f'<div class="explorer-static">{fallback}</div></section>\n<script>{_source("explorer.js")}</script>'
+    )
+
+
+@functools.cache
+def _source(name: str) -> str:
+    return resources.files("shapeline.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _style() -> str:
+    """Return the rules with the colours of both schemes; JupyterLab states its own scheme."""
+    light, dark = (colours.LIGHT_PAGE, colours.TINTS), (colours.DARK_PAGE, colours.DARK_TINTS)
+    rules = [_variables(".shapeline-explorer", *light), "@media screen {"]
+    rules += [f"@media (prefers-color-scheme: dark) {{ {_variables(':root .shapeline-explorer', *dark)} }}"]
+    rules += [
+        _variables(f'[data-jp-theme-light="{is_light}"] .shapeline-explorer', *scheme)
+        for is_light, scheme in (("true", light), ("false", dark))
+    ]
+    return "\n".join([*rules, "}", _source("explorer.css")])
+
+
+def _variables(where: str, page: dict[str, str], tints: dict[str, str]) -> str:
+    signs = {"for": "p", "against": "n"}
+    channels = {f"tint-{name}": " ".join(map(str, bytes.fromhex(tints[sign][1:]))) for name, sign in signs.items()}
+    return f"{where} {{ {' '.join(f'--{name}: {value};' for name, value in (page | channels).items())} }}"
+
+
+def _content(data: ExplorerData) -> dict:
+    """Return what the script reads."""
+    if data.kind not in KINDS:
+        raise ShapelineError(f"explorer: unknown kind '{data.kind}'; use one of {', '.join(KINDS)}.")
+    for entry in data.entries:
+        if len(entry.scores) != len(data.instances):
+            counts = f"{len(entry.scores)} explanations of {len(data.instances)} instances"
+            raise ShapelineError(f"explorer: '{entry.name}' has {counts}; give one per instance, or None.")
+    shown = len(data.instances) if data.n_shown is None else min(data.n_shown, len(data.instances))
+    names = [entry.name for entry in data.entries]
+    chosen = [names.index(name) for name in data.recommended if name in names] or [*range(min(CHOSEN, len(names)))]
+    return {
+        "kind": data.kind,
+        "names": list(data.names),
+        "cells": _run_lengths(data.cells),
+        "size": None if data.cells is None else list(np.shape(data.cells)),
+        "signs": colours.signs(data.explained),
+        "unit": data.unit,
+        "links": data.links,
+        "chosen": sorted(chosen),
+        "methods": [
+            {"name": entry.name, "note": entry.note, "unit": entry.unit, "intervals": entry.half is not None}
+            for entry in data.entries
+        ],
+        "instances": [_instance(data, place, place < shown, chosen) for place in range(len(data.instances))],
+        "scores": [[_explanation(entry, place) for entry in data.entries] for place in range(shown)],
+    }
+
+
+def _instance(data: ExplorerData, place: int, whole: bool, chosen: Sequence[int]) -> dict:
+    """Return the facts of an instance, with its image and its own features, or with its largest scores only."""
+    one = data.instances[place]
+    facts = {
+        "id": str(one.id),
+        "prediction": one.prediction,
+        "label": one.label,
+        "wrong": bool(one.wrong),
+        "explained": one.explained,
+        "base": _round(one.base),
+        "full": _round(one.full),
+    }
+    if whole:
+        own = {"values": one.values, "names": one.names}
+        facts |= {name: [str(value) for value in values] for name, values in own.items() if values is not None}
+        facts |= {"image": one.image} if one.image else {}
+        if one.cells is not None:
+            facts |= {"cells": _run_lengths(one.cells), "size": list(np.shape(one.cells))}
+        return facts
+    return facts | {"summary": _summary(data.entries[chosen[0]], chosen[0], place, one.names)}
+
+
+def _summary(entry: Entry, method: int, place: int, names: Sequence[str] | None) -> dict:
+    """Return the largest scores of an instance by one method."""
+    scores = entry.scores[place]
+    if scores is None:
+        return {"method": method, "features": [], "scores": None, "half": None}
+    flat = np.ravel(scores)
+    top = np.argsort(-np.abs(np.nan_to_num(flat)), kind="stable")[:TOP]
+    half = None if entry.half is None or entry.half[place] is None else np.ravel(entry.half[place])[top]
+    found = {"method": method, "features": top.tolist(), "scores": _numbers(flat[top]), "half": _numbers(half)}
+    return found if names is None else found | {"names": [str(names[one]) for one in top]}
+
+
+def _explanation(entry: Entry, place: int) -> list | None:
+    scores = entry.scores[place]
+    return None if scores is None else [_numbers(scores), _numbers(None if entry.half is None else entry.half[place])]
+
+
+def _numbers(values: np.ndarray | None) -> list | dict | None:
+    """Return numbers to four digits, None for one that is not finite; many of them as 16-bit integers in base64, to a
+    32,767th of the largest."""
+    if values is None:
+        return None
+    flat = np.ravel(np.asarray(values, float))
+    if len(flat) < MANY:
+        return [_round(value) for value in flat.tolist()]
+    fine = np.isfinite(flat)
+    largest = float(np.abs(flat[fine]).max(initial=0.0))
+    steps = np.where(fine, np.round(np.nan_to_num(flat) / (largest or 1.0) * STEPS), -STEPS - 1).astype("<i2")
+    return {"text": base64.b64encode(steps.tobytes()).decode(), "largest": largest}
+
+
+def _round(value: float | None) -> float | None:
+    """Return a number to four significant digits, whole where it is; None where it is not finite."""
+    if value is None or not np.isfinite(value):
+        return None
+    rounded = float(f"{value:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def _run_lengths(cells: np.ndarray | None) -> list[int] | None:
+    """Return [feature, count, feature, count, ...] of the pixels in their order."""
+    if cells is None:
+        return None
+    flat = np.ravel(cells)
+    starts = np.flatnonzero(np.r_[True, flat[1:] != flat[:-1]])
+    return np.c_[flat[starts], np.diff(np.r_[starts, len(flat)])].ravel().tolist()
