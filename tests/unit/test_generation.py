@@ -455,6 +455,9 @@ def test_a_prompt_that_does_not_fit_is_refused(cut):
         ({"placeholder": None, "removal": "placeholder"}, "placeholder is None"),
         ({"seed": "a"}, "seed is 'a'"),
         ({"features": ["The", "It"]}, "pairs of characters"),
+        ({"context": "A \ud800 lone. One."}, "lone surrogate"),
+        ({"target": "\udfff"}, "lone surrogate"),
+        ({"budget": 4}, "give evaluations="),
     ],
 )
 def test_bad_input_is_one_line(model, cut, named, match):
@@ -473,6 +476,9 @@ def test_bad_models_are_one_line(tmp_path, model, cut):
     (tmp_path / "config.json").write_text('{"architectures": ["X"], "auto_map": {"AutoModel": "x.py"}}')
     refused("code of its own", tmp_path, QUESTION, cut)
     refused("for 1 prompts", lambda prompts: [1.0, 2.0, 3.0], "a b", features="word")
+    weights = torch.tensor([2.0], requires_grad=True)
+    found = shapeline.explain_generation(lambda prompts: weights * len(prompts[0]), "a", features="word")
+    assert found.scores == pytest.approx([2.0])
     refused("the log-probability nan", lambda prompts: [np.nan for _ in prompts], "a b", features="word")
 
 
@@ -490,6 +496,30 @@ def test_an_answer_that_cannot_be_is_one_line(cut):
     barred.__class__ = Barred
     assert original is not None
     refused("token 2 of the answer, .* has probability 0", barred, QUESTION, cut, CONTEXT, target=ANSWER)
+
+
+def test_a_placeholder_that_does_not_fit_is_refused(cut):
+    long = {"removal": "placeholder", "placeholder": "removed " * 20}
+    encoded = cut(chat_text(f"Context:\n{CONTEXT}\n\nQuestion: {QUESTION}"), add_special_tokens=False)["input_ids"]
+    tight = language_model.llama(window=len(encoded) + 20)
+    assert len(explain(tight, cut, removal="placeholder")) == 4
+    refused("shorter placeholder", tight, QUESTION, cut, CONTEXT, target=ANSWER, **long)
+
+
+def test_models_that_read_the_answer_before_they_predict_it_are_refused(cut):
+    from transformers import BartConfig, BartForConditionalGeneration, BertConfig, BertLMHeadModel
+
+    sizes = {"vocab_size": 360, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    refused("is not causal", BertLMHeadModel(BertConfig(**sizes, intermediate_size=48)).eval(), QUESTION, cut, CONTEXT)
+    decoder = BertLMHeadModel(BertConfig(**sizes, intermediate_size=48, is_decoder=True)).eval()
+    assert len(explain(decoder, cut)) == 4
+    layers = {f"{one}_{key}": 2 for one in ("encoder", "decoder") for key in ("layers", "attention_heads", "ffn_dim")}
+    bart = BartForConditionalGeneration(
+        BartConfig(vocab_size=360, d_model=32, max_position_embeddings=80, **layers)
+    ).eval()
+    plain = language_model.tokenizer(chat=False)
+    refused("decoder holds 80", bart, QUESTION, plain, CONTEXT, target=ANSWER * 20)
 
 
 def test_one_part(model, cut):

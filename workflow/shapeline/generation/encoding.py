@@ -58,11 +58,13 @@ class Encoder:
         return ids, owners
 
     def check_texts(self, texts: Sequence[str]) -> None:
-        """Refuse a text that holds a special token, which would be read as one."""
+        """Refuse a text that holds a special token, which would be read as one, or that is no Unicode."""
         added = getattr(self.tokenizer, "added_tokens_decoder", {})
         special = {str(token) for token in added.values() if getattr(token, "special", False)}
         special |= set(getattr(self.tokenizer, "all_special_tokens", ()))
         for text in texts:
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise ShapelineError(f"{WHERE}: {text!r:.60} holds a lone surrogate; decode the text as UTF-8.")
             if found := next((token for token in sorted(special) if token and token in text), None):
                 raise ShapelineError(
                     f"{WHERE}: {text!r:.60} holds {found!r}, a special token of the tokenizer; remove it from the text."

@@ -56,10 +56,12 @@ class PromptGame:
         if bad.any():
             row, token = np.argwhere(bad)[0]
             kept = int(masks[row].sum())
-            what = "probability 0" if np.isneginf(values[row, token]) else f"the log-probability {values[row, token]}"
+            barred = np.isneginf(values[row, token])
+            what = "probability 0" if barred else f"the log-probability {values[row, token]}"
+            remedy = "give an answer that the model can produce" if barred else "check the model's weights and precision"
             raise ShapelineError(
                 f"{WHERE}: token {token + 1} of the answer, {self.tokens[token]!r}, has {what} where {kept} of "
-                f"{self.d} parts are kept; give an answer that the model can produce."
+                f"{self.d} parts are kept; {remedy}."
             )
 
 
@@ -86,6 +88,7 @@ def model_source(
             removed = ~np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, owners]
             return [Row(ids, one.ids, one.prefix, gone) for gone in removed for one in answers], list(range(len(masks)))
         encoded = encoder.encode([prompt.render(mask, removal.placeholder) for mask in masks])
+        _check_lengths(encoded, answers, language_model, removal)
         distinct = {key: number for number, key in enumerate(dict.fromkeys(map(tuple, encoded)))}
         rows = [Row(key, one.ids, one.prefix) for key in distinct for one in answers]
         return rows, [distinct[tuple(each)] for each in encoded]
@@ -100,6 +103,17 @@ def model_source(
         return np.array([np.concatenate(found[place * step : place * step + step]) for place in places])
 
     return evaluate
+
+
+def _check_lengths(encoded: list[list[int]], answers: Sequence[Answer], language_model: Any, removal: Removal) -> None:
+    """Refuse coalitions that are longer than the whole prompt and do not fit, as with a long placeholder."""
+    most = 0 if language_model.seq2seq else max(len(answer.ids) for answer in answers) - 1
+    longest = max(map(len, encoded)) + most
+    if language_model.window is not None and longest > language_model.window:
+        raise ShapelineError(
+            f"{WHERE}: a prompt with removed parts and the answer have {longest:,} tokens and the model's context "
+            f"window holds {language_model.window:,}; give a shorter placeholder than {removal.placeholder!r:.40}."
+        )
 
 
 def function_source(
@@ -118,6 +132,7 @@ def function_source(
 def numbers_of(said: Any, count: int) -> np.ndarray:
     """What a function returned for so many prompts, as (n, T)."""
     try:
+        said = said.detach().cpu() if hasattr(said, "detach") else said  # of a torch tensor
         values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in said])
     except (TypeError, ValueError):
         values = np.empty(0)
@@ -150,6 +165,11 @@ def check_window(
     """Refuse a prompt that does not fit, and say which parts would be cut."""
     if window is None:
         return
+    longest = max((len(answer.prefix) + len(answer.ids) for answer in answers), default=0)
+    if encoder.seq2seq and longest > window:
+        raise ShapelineError(
+            f"{WHERE}: the answer has {longest:,} tokens and the model's decoder holds {window:,}; shorten the answer."
+        )
     most = 0 if encoder.seq2seq else max((len(answer.ids) for answer in answers), default=1) - 1
 
     def tokens(count: int) -> int:

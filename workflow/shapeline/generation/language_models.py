@@ -84,6 +84,20 @@ class LanguageModel:
         finally:
             self.model.train(training)
 
+    def check_causal(self) -> None:
+        """Refuse a model in which a token sees later ones: it would read the answer before it predicts it."""
+        if self.seq2seq:
+            return
+        ids = torch.tensor([[0, 0], [0, 1]], device=self.device)
+        with self.evaluating():
+            first, second = logits = self.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[:, 0]
+        rounding = max(1e-5, 4 * torch.finfo(logits.dtype).eps) * float(logits.abs().max())
+        if ((first - second).abs() > rounding).any():
+            raise ShapelineError(
+                f"{WHERE}: {self.architecture} is not causal, its tokens attend to later ones; load it as a decoder "
+                "(is_decoder=True)."
+            )
+
     def generate(self, prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
         """Return the greedy continuation of each prompt, at most `most` tokens."""
         end = getattr(self.model.generation_config, "eos_token_id", None)

@@ -113,6 +113,8 @@ def explain_generation(
     ShapelineError
         Where an input is wrong, or the prompt exceeds the context window; one line.
     """
+    if "budget" in parameters:
+        raise ShapelineError(f"{WHERE}: budget is no argument; give evaluations=.")
     model, tokenizer = _open(model, tokenizer)
     _check_choices(removal, value, evaluations, max_tokens, seed, model)
     chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
@@ -206,6 +208,7 @@ def _explain(
 
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
     model, encoder = call.model, Encoder(call.tokenizer, call.chat, call.model.seq2seq)
+    model.check_causal()
     encoder.check_texts(built.user_texts() if built.roles else built.parts)
     everything = built.render(np.ones(built.d, bool))
     encoder.check_vocabulary(everything, model.embeddings)
