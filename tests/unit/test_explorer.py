@@ -3,13 +3,18 @@
 import base64
 import json
 import re
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from shapeline.errors import ShapelineError
 from shapeline.plan.code import page_sources
+from shapeline.report import experiment
 from shapeline.report.explorer import Entry, ExplorerData, Instance, explorer_html
+from shapeline.report.sections import explorer as sections
+from tests.fixtures.result_folder import build
 
 AWKWARD = [
     "</script><script>alert(1)</script>",
@@ -93,3 +98,21 @@ def test_an_edit_of_the_script_is_an_edit_of_the_pages_with_an_explorer(root, mo
     monkeypatch.chdir(root)
     script = "workflow/shapeline/report/explorer.js"
     assert script in page_sources("shapeline.report.explorer") and script not in page_sources("shapeline.report.html")
+
+
+@pytest.mark.parametrize("kind", ["image", "table"])
+def test_the_explorer_of_an_experiment_has_its_files_scores(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = experiment.load(**build(Path(kind), kind, ("exact", "kernel_shap", "random"), n=6))
+    stored = content(sections.explorer(results, ["kernel_shap"]).data)
+    assert [method["name"] for method in stored["methods"]] == ["exact", "kernel_shap", "random"]
+    assert stored["chosen"] == [1] and stored["kind"] == kind
+    facts = pd.read_parquet(Path(kind, results.root.split("/")[-1], "instances.parquet")).set_index("instance")
+    for one, scores in zip(stored["instances"], stored["scores"], strict=True):
+        row = facts.loc[int(one["id"])]
+        assert one["wrong"] == (row["label"] != row["prediction"])
+        assert one["label"] == str(results.dataset_card["classes"][int(row["label"])])
+        for label, (given, _) in zip(results.scores, scores, strict=True):
+            frame = results.scores[label].set_index("instance")
+            assert np.allclose(given, frame["scores"][int(one["id"])], rtol=5e-4)
+        assert one["image"].startswith("data:image/png;base64,") if kind == "image" else len(one["values"]) == 10

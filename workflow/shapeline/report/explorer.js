@@ -215,7 +215,8 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       else if (data.kind === "image" && one.image && !method.features) body = overlay(one, method, scale, order);
       else if (data.kind === "text" && !method.features) body = text(one, method, scale, order);
       else body = table(one, method, scale, order);
-      return element("div", { class: "explorer-panel", role: "group", "aria-label": method.name }, head, cost, body);
+      return element("div", { class: "explorer-panel", role: "group", "aria-label": method.name }, head,
+        ...(data.kind === "image" ? [body, cost] : [cost, body]));
     }
 
     function nameOf(one, method, place) {

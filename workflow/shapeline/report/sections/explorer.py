@@ -1,0 +1,159 @@
+"""The instance explorer of an experiment: the shown instances with all methods, the others with a summary."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from shapeline.datasets import document_files
+from shapeline.report import experiment
+from shapeline.report.experiment import Results
+from shapeline.report.explorer import MANY, Entry, ExplorerData, Instance, explorer_html
+from shapeline.report.figures.score_maps import LEVEL, tone_of
+from shapeline.report.html import HTML
+from shapeline.report.numbers import number, spent
+from shapeline.report.sections.pictures import in_colour
+from shapeline.report.tables import record_values
+
+MAX_BYTES = 400_000  # of the scores of all methods, from which the number of instances follows
+
+
+def explorer(results: Results, recommended: Sequence[str] = (), fallback: HTML | None = None) -> HTML:
+    """Return the explorer; recommended: the methods shown first; fallback: static figures, shown without JavaScript."""
+    return HTML(explorer_html(explorer_data(results, recommended), "" if fallback is None else fallback.data))
+
+
+def explorer_data(results: Results, recommended: Sequence[str] = ()) -> ExplorerData:
+    """Return the explained instances, those of the static figures first, with the scores of all methods."""
+    first = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    others = results.instances[~results.instances["instance"].isin(first["instance"])]
+    rows = pd.concat([first, others], ignore_index=True)
+    entries = _entries(results, rows["instance"])
+    shown = min(max(len(first), _count_shown(entries)), len(rows))
+    shared = results.features
+    kind = results.dataset_card["kind"]
+    regression = results.dataset_card.get("task") == "regression"
+    return ExplorerData(
+        kind=kind,
+        instances=_instances(results, rows, shown),
+        entries=entries,
+        names=() if shared is None else experiment.feature_names(results),
+        cells=shared.cells[0] if kind == "image" and shared is not None else None,
+        explained="a larger prediction" if regression else experiment.explained_class(results),
+        unit=results.value_unit,
+        recommended=[label for label in recommended if label in results.scores] or _preferred(results),
+        n_shown=shown,
+    )
+
+
+def _preferred(results: Results) -> list[str]:
+    """Return the first method that is neither exact nor a control, and the exact values."""
+    others = [label for label in results.scores if not results.labels[label].get("is_control")]
+    estimates = [label for label in others if label != results.exact] or list(results.scores)
+    return [*estimates[:1], *([results.exact] if results.exact in results.scores else [])]
+
+
+def _entries(results: Results, instances: pd.Series) -> list[Entry]:
+    evaluations, seconds = experiment.evaluations(results), experiment.mean_seconds(results)
+    entries = []
+    for label, frame in results.scores.items():
+        errors = experiment.scores_of(frame, instances, "uncertainty")
+        half = [None if error is None else LEVEL * error for error in errors]
+        unit = experiment.unit_of(results, label)
+        costs = [f"{spent(evaluations[label])} evaluations"] * bool(np.isfinite(evaluations[label]))
+        costs += [f"{number(1000 * seconds[label])} ms per instance"] * bool(np.isfinite(seconds[label]))
+        entries.append(
+            Entry(
+                name=label,
+                scores=experiment.scores_of(frame, instances),
+                half=half if any(one is not None for one in half) else None,
+                note=", ".join(costs),
+                unit="" if unit == results.value_unit else unit or "none",
+            )
+        )
+    return entries
+
+
+def _count_shown(entries: Sequence[Entry]) -> int:
+    """Return the number of instances whose scores by all methods fit into MAX_BYTES."""
+    lengths = [next((np.size(one) for one in entry.scores if one is not None), 0) for entry in entries]
+    columns = [length * (1 if entry.half is None else 2) for length, entry in zip(lengths, entries, strict=True)]
+    bytes_per_score = 2.7 if max(lengths, default=0) >= MANY else 8
+    return int(MAX_BYTES / max(bytes_per_score * sum(columns), 1))
+
+
+def _instances(results: Results, rows: pd.DataFrame, shown: int) -> list[Instance]:
+    """Return the instances; the first `shown` with their inputs."""
+    values = _values(results, rows["instance"])
+    inputs = _inputs(results, rows.head(shown))
+    facts = [_facts(results, row) for row in rows.to_dict("records")]
+    own = [next(inputs, {}) if place < shown else {} for place in range(len(rows))]
+    summaries = {} if results.dataset_card["kind"] != "text" else dict(enumerate(_words(results, rows)))
+    return [
+        Instance(**fact, **{"names": summaries.get(place), **one}, base=base, full=full)
+        for place, (fact, one, (base, full)) in enumerate(zip(facts, own, values, strict=True))
+    ]
+
+
+def _inputs(results: Results, rows: pd.DataFrame):
+    """Yield what is shown of each input: values of a record, or the image with its own features."""
+    kind = results.dataset_card["kind"]
+    if kind == "text":
+        return
+    inputs = results.dataset.inputs[experiment.positions(results.dataset, rows)]
+    for one in inputs:
+        features = results.features_of(one)
+        if kind == "table":
+            yield {"values": record_values(one, features, results.dataset_card)}
+        else:
+            own = {"cells": features.cells[0]} if results.features is None else {}
+            yield {"image": to_data_uri(in_colour(one, tone_of(results.dataset_card))), **own}
+
+
+def to_data_uri(image: np.ndarray) -> str:
+    """Return an image (height, width, 3) in [0, 1] as a PNG in a data URI."""
+    buffer = io.BytesIO()
+    Image.fromarray(np.round(255 * np.clip(image, 0, 1)).astype(np.uint8)).save(buffer, "png", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _words(results: Results, rows: pd.DataFrame) -> list[Sequence[str]]:
+    if "words" in rows:
+        return list(rows["words"])
+    return [document_files.words(text, results.dataset_card) for text in rows["text"]]
+
+
+def _facts(results: Results, row: Mapping) -> dict:
+    """Return the name, the prediction and the true class of an instance in words."""
+    card, classes = results.dataset_card, results.dataset_card.get("classes")
+    if card.get("task") == "regression":
+        prediction, label = (number(row[key], 4, whole=False) for key in ("prediction", "label"))
+        return {"id": str(row["instance"]), "prediction": prediction, "label": label}
+    if not results.model_card:
+        return {"id": str(row["instance"]), "label": str(classes[row["label"]]) if classes else None}
+    probability = f"(P = {row['probability']:.3f})"
+    if "picture" in row:
+        there = {True: "present", False: "absent"}
+        facts = {"id": f"{row['picture']}:{classes[row['target']]}", "label": there[bool(row["label"])]}
+        facts["prediction"] = f"{classes[row['target']]} {there[bool(row['prediction'])]} {probability}"
+    else:
+        facts = {"id": str(row["instance"]), "prediction": f"{classes[row['prediction']]} {probability}"}
+        facts["label"] = str(classes[row["label"]]) if row["label"] >= 0 else None
+        facts["explained"] = experiment.other_class(results, row) or ""
+    return facts | {"wrong": row["label"] >= 0 and row["label"] != row["prediction"]}
+
+
+def _values(results: Results, instances: pd.Series) -> list[tuple[float | None, float | None]]:
+    """Return the base value and the value of the input of each instance, by the first method that has them."""
+    known = [
+        experiment.good(frame).drop_duplicates("instance").set_index("instance")[["value_empty", "value_full"]]
+        for frame in results.scores.values()
+        if {"value_empty", "value_full"} <= set(frame)
+    ]
+    ends = pd.DataFrame(np.nan, index=pd.Index(instances), columns=["value_empty", "value_full"])
+    for frame in known:
+        ends = ends.combine_first(frame.reindex(ends.index))
+    return list(ends.loc[instances].itertuples(index=False, name=None))
