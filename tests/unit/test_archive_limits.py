@@ -189,7 +189,12 @@ def test_a_picture_is_refused_whatever_is_done_with_corrupt_ones(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         Image.new("RGB", (30, 20)).save(tmp_path / name / "p.png")
-    settings = {"source": "image_folder", "path": str(tmp_path), "limits": {"pixels": 0.0005}, "on_corrupt": "skip"}
+    settings = {
+        "source": "image_folder",
+        "path": str(tmp_path),
+        "limits": {"pixels": 0.0005},
+        "on_decode_error": "skip",
+    }
     line = refused(lambda: preparation.prepare("image_folder", settings, [], tmp_path / "made"))
     assert (
         "p.png has 30 x 20 pixels and the limit is 0.0005 million; make it smaller, or set limits: {pixels: 1}" in line

@@ -280,11 +280,13 @@ OF_EVERY_FAMILY = {
 }
 
 
-@pytest.mark.parametrize("family", [*OF_EVERY_FAMILY, "snapshots", "spread"])
+@pytest.mark.parametrize("family", [*OF_EVERY_FAMILY, "intermediate_budgets", "spread"])
 def test_rows_that_are_kept_chunk_by_chunk_are_those_of_the_run(pictures, tmp_path, monkeypatch, family):
     """Whatever the order in which instances are taken, and however far a run came before it was killed."""
     subject, selected = pictures
-    method = {**OF_EVERY_FAMILY, "snapshots": {"method": "kernel_shap", "snapshots": [3.0]}}.get(family)
+    method = {**OF_EVERY_FAMILY, "intermediate_budgets": {"method": "kernel_shap", "intermediate_budgets": [3.0]}}.get(
+        family
+    )
     if family == "spread":
         fine = feature_kinds.build("pixel", subject.dataset.card)
         subject = dataclasses.replace(subject, features=fine, feature_settings="pixel")

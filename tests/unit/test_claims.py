@@ -72,14 +72,14 @@ def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
     results.measured["error"] = pd.DataFrame(rows, columns=measured(a=[1.0]).columns)
     results.scores = {label: scored(np.ones((30, 2)), evaluations=160).assign(flag=None) for label in ("good", "poor")}
     earlier = [scored(np.ones((30, 2)), evaluations=int(10 * x)).assign(budget=x) for x in budgets[:-1]]
-    results.labels, results.snapshots = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
+    results.labels, results.intermediate_budgets = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
     told = claim_checks.fewer("good", "poor")(results)
     assert told.verdict == "holds" and told.found.startswith("2.00 times as many (2.00 to 2.00)")
     assert "80.0 evaluations against 160" in told.found
     assert claim_checks.fewer("good", "poor", 3)(results).verdict == "fails"
     assert claim_checks.fewer("poor", "good")(results).verdict == "fails"
     assert claim_checks.fewer("good", "absent")(results).found == "absent did not run"
-    results.snapshots = {}
+    results.intermediate_budgets = {}
     results.measured["error"] = results.measured["error"].query("x == 16")
     assert claim_checks.fewer("good", "poor")(results).verdict == "not testable"
 

@@ -34,7 +34,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
     ("path", "value", "words"),
     [
         ("sead", 1, ["sead: unknown key", "'seed'"]),
-        ("seeds", 3, ["seeds: unknown key. Did you mean 'seed'? 'seeds' stands under experiments.<name>."]),
+        ("training_seeds", 3, ["training_seeds: unknown key. 'training_seeds' stands under experiments.<name>."]),
         ("margin", 0.1, ["margin: unknown key. 'margin' stands under experiments.<name>.report."]),
         ("experiments.digits.versions", "tell", ["versions: unknown key. 'versions' stands at the top."]),
         ("run", ["digit"], ["run: there is no experiment 'digit'", "'digits'"]),
@@ -88,12 +88,36 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             ["needs at least 32", "set 2 or more"],
         ),
         ("experiments.digits.budget", 0.25, ["experiments.digits.budget", "needs at least"]),
-        ("experiments.digits.methods.k", {"method": "lime", "snapshots": [4.0]}, ["4 is not below the budget of 4"]),
-        ("experiments.digits.methods.k", {"method": "kernel_shap", "snapshots": [1]}, ["snapshots: 1 x d is 16", "32"]),
-        ("experiments.digits.methods.k", {"method": "occlusion", "snapshots": [1]}, ["snapshots: unknown key"]),
-        ("experiments.digits.methods.k", {"method": "lime", "rival_of": "c_shaply"}, ["'c_shaply'", "'c_shapley'"]),
-        ("experiments.digits.methods.k", {"method": "lime", "rival_of": "lime"}, ["no fixed number of evaluations"]),
-        ("experiments.digits.methods.k", {"method": "lime", "rival_of": "exact", "budget": 4}, ["remove budget"]),
+        (
+            "experiments.digits.methods.k",
+            {"method": "lime", "intermediate_budgets": [4.0]},
+            ["4 is not below the budget of 4"],
+        ),
+        (
+            "experiments.digits.methods.k",
+            {"method": "kernel_shap", "intermediate_budgets": [1]},
+            ["intermediate_budgets: 1 x d is 16", "32"],
+        ),
+        (
+            "experiments.digits.methods.k",
+            {"method": "occlusion", "intermediate_budgets": [1]},
+            ["intermediate_budgets: unknown key"],
+        ),
+        (
+            "experiments.digits.methods.k",
+            {"method": "lime", "match_budget_of": "c_shaply"},
+            ["'c_shaply'", "'c_shapley'"],
+        ),
+        (
+            "experiments.digits.methods.k",
+            {"method": "lime", "match_budget_of": "lime"},
+            ["no fixed number of evaluations"],
+        ),
+        (
+            "experiments.digits.methods.k",
+            {"method": "lime", "match_budget_of": "exact", "budget": 4},
+            ["remove budget"],
+        ),
         ("experiments.digits.features", {"kind": "pixel"}, ["shapley enumerates 2^d", "d = 64", "d <= 20"]),
         ("experiments.digits.methods.k", {"method": "sample_interactions"}, ["at least 242", "set 15.13 or more"]),
         (
@@ -147,8 +171,8 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.digits.features", {"kind": "superpixel", "segments": 900}, ["more than the image's 64 pixels"]),
         (
             "experiments.digits.methods.m",
-            {"method": "lime", "kernel": "shapley", "keep": 3},
-            ["methods.m.keep", "cosine"],
+            {"method": "lime", "kernel": "shapley", "n_features": 3},
+            ["methods.m.n_features", "cosine"],
         ),
         (
             "experiments.cancer.reference",
@@ -249,7 +273,7 @@ def test_smoke_scale_shrinks_what_is_dear(default):
     small = validation.load({**default, "scale": "smoke"})
     chosen = small.experiments["c"]
     assert small.datasets["c"].count == 400
-    assert derived.canonical(chosen.instances) == {"count": 16, "label": "cross", "objects": 1, "or_all": True}
+    assert derived.canonical(chosen.instances) == {"count": 16, "label": "cross", "objects": 1, "fewer_ok": True}
     assert (chosen.shards, chosen.repeats, chosen.metrics.ablation.sizes) == (None, 2, 20)
     spent = [getattr(entry, "evaluations", None) or entry.samples for entry in chosen.methods.values()]
     assert spent == [64, 16, 10]
@@ -257,10 +281,10 @@ def test_smoke_scale_shrinks_what_is_dear(default):
 
 def test_beyond_the_papers_there_are_more_instances_and_repeats(default):
     default["experiments"]["reviews"]["instances"] = {"texts": ["a warm film"]}
-    del default["experiments"]["reviews"]["metrics"]["decisive"]
+    del default["experiments"]["reviews"]["metrics"]["ground_truth_words"]
     large = validation.load({**default, "scale": "beyond"})
     assert large.results == "results/beyond"
-    assert derived.canonical(large.experiments["digits"].instances) == {"count": 321, "or_all": True}
+    assert derived.canonical(large.experiments["digits"].instances) == {"count": 321, "fewer_ok": True}
     assert [large.experiments[name].repeats for name in ("digits", "crosses")] == [3, 3]
     default["experiments"]["digits"]["repeats"] = 5
     assert validation.load({**default, "scale": "beyond"}).experiments["digits"].repeats == 5
@@ -328,7 +352,7 @@ def test_unset_variable_and_missing_local_path(default, monkeypatch):
 def test_canonical_settings_ignore_order_numbers_written_two_ways_and_defaults(default):
     def settings(entry: dict) -> dict:
         default["experiments"]["digits"]["methods"] = {"k": entry}
-        default["experiments"]["digits"] |= {"metrics": {}, "seeds": 1}
+        default["experiments"]["digits"] |= {"metrics": {}, "training_seeds": 1}
         return derived.canonical(validation.load(default).experiments["digits"].methods["k"])
 
     first = settings({"method": "lime", "budget": 4, "kernel": "cosine"})
@@ -337,7 +361,7 @@ def test_canonical_settings_ignore_order_numbers_written_two_ways_and_defaults(d
 
 
 def test_a_rival_spends_what_a_fixed_cost_method_spends(default):
-    default["experiments"]["digits"]["methods"]["rival"] = {"method": "sample_shapley", "rival_of": "occlusion"}
+    default["experiments"]["digits"]["methods"]["rival"] = {"method": "sample_shapley", "match_budget_of": "occlusion"}
     loaded = validation.load(default)
     assert derived.budget_of(loaded, "digits", "rival") * 16 == pytest.approx(17)
     assert derived.budget_of(loaded, "digits", "kernel_shap") == 4
@@ -368,7 +392,16 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
     if name == "lime":
         signature |= inspect.signature(lasso.sparse).parameters
     for key, field in method.parameters.model_fields.items():
-        if key not in ("method", "budget", "snapshots", "rival_of", "graph", "keep", "features", "background"):
+        if key not in (
+            "method",
+            "budget",
+            "intermediate_budgets",
+            "match_budget_of",
+            "graph",
+            "n_features",
+            "features",
+            "background",
+        ):
             required = field.is_required() and signature[key].default is inspect.Parameter.empty
             assert required or signature[key].default == field.default, (name, key)
 
@@ -381,13 +414,6 @@ def test_typed_defaults_of_metrics_are_those_of_the_function(name):
         if key not in ("reference", "layers"):  # which name files
             required = field.is_required() and signature[key].default is inspect.Parameter.empty
             assert required or signature[key].default == field.default, (name, key)
-
-
-def test_a_key_of_an_earlier_version_is_told_with_its_new_name(default, monkeypatch):
-    monkeypatch.setitem(mistakes.RENAMED, "rows_explained", "instances")
-    default["experiments"]["digits"]["rows_explained"] = 5
-    (line,) = lines(default)
-    assert line.endswith("experiments.digits.rows_explained: has another name now, 'instances'; rename it")
 
 
 def test_a_framework_that_is_not_installed_is_refused_before_any_job(default, monkeypatch):

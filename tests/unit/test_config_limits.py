@@ -49,7 +49,7 @@ def test_a_list_that_contains_itself_is_one_line(default):
     [
         ("seed", 2**64, "seed: a whole number of 65 bits; the largest that any key takes is 2^64 - 1"),
         ("seed", 10**5000, "seed: a whole number of 16,610 bits"),
-        ("experiments.digits.seeds", -(2**64), "experiments.digits.seeds: a whole number of 65 bits"),
+        ("experiments.digits.training_seeds", -(2**64), "experiments.digits.training_seeds: a whole number of 65 bits"),
         ("experiments.digits.instances", {"count": 10**400}, "digits.instances.count: a whole number of 1,329 bits"),
         (
             "experiments",
@@ -106,12 +106,12 @@ def test_a_design_that_no_memory_holds_is_refused_with_what_it_takes(default, me
 
 def test_a_budget_beyond_all_coalitions_is_bounded_too(default):
     default["experiments"]["digits"] |= {"methods": {"whole": {"method": "kernel_shap", "budget": 1e7}}}
-    default["experiments"]["digits"] |= {"metrics": {"cost": {}}, "seeds": 1}
+    default["experiments"]["digits"] |= {"metrics": {"cost": {}}, "training_seeds": 1}
     validation.load(default)  # 2^16 coalitions are all that there are
     (line,) = refused(put(default, "experiments.digits.methods.whole.budget", 1e308))
     assert line.endswith("whole.budget: 1e+308 x d evaluations are more than any run makes; set 1e+08 or less")
-    default["experiments"]["digits"]["methods"]["whole"] |= {"budget": 4, "snapshots": [1e308]}
-    assert any("whole.snapshots: 1e+308 x d" in line for line in refused(default))
+    default["experiments"]["digits"]["methods"]["whole"] |= {"budget": 4, "intermediate_budgets": [1e308]}
+    assert any("whole.intermediate_budgets: 1e+308 x d" in line for line in refused(default))
 
 
 @pytest.mark.parametrize("section", ["datasets", "models"])

@@ -329,12 +329,12 @@ def lines(raw: dict) -> list[str]:
         ({"instances": {"near": [{"a": 1.0}]}}, ["faces.instances.near: records are sought by columns"]),
         (
             {
-                "instances": {"near": [{"mean radius": 1.0}], "or_all": True},
+                "instances": {"near": [{"mean radius": 1.0}], "fewer_ok": True},
                 "dataset": "breast_cancer",
                 "features": {"kind": "column"},
                 "methods": {"m": {"method": "mim"}},
             },
-            ["faces.instances.or_all: the records that near seeks"],
+            ["faces.instances.fewer_ok: the records that near seeks"],
         ),
         (
             {"methods": {"p": {"method": "data_lime", "mu": 0.1, "categorical": [0]}}},

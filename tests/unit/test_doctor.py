@@ -112,7 +112,7 @@ def test_offline_what_is_neither_here_nor_in_the_mirror_is_a_problem(place, pape
 def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest(place, paper):
     """Placed, in the mirror's folder, or at the path; and no name is twice."""
     compas, lists = "compas/compas-scores-two-years.csv", Path("data/raw/ssl/Strategic_Subject_List.csv")
-    paper |= {"run": ["digits", "fer"], "run_if_here": ["fer", "compas", "ssl"], "data": {"mirror": "mirror"}}
+    paper |= {"run": ["digits", "fer"], "run_if_available": ["fer", "compas", "ssl"], "data": {"mirror": "mirror"}}
 
     def run_of() -> tuple[list[str], list[str]]:
         config = here.with_what_is_here(validation.load(paper))
@@ -133,8 +133,8 @@ def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest
     assert run_of() == (["digits", "fer", "ssl"], left[:1])
     paper["datasets"]["compas"] = {"source": "compas", "path": f"mirror/{compas}"}
     assert run_of() == (["digits", "fer", "compas", "ssl"], [])
-    paper["run_if_here"] = ["feer"]
-    with pytest.raises(ShapelineError, match="run_if_here: there is no experiment 'feer'"):
+    paper["run_if_available"] = ["feer"]
+    with pytest.raises(ShapelineError, match="run_if_available: there is no experiment 'feer'"):
         validation.load(paper)
 
 

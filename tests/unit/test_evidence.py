@@ -162,7 +162,7 @@ def test_a_higher_cost_is_never_answered_by_something_surely_worse(one):
 
 
 def measured_errors(errors: dict[str, np.ndarray], budgets: dict[str, float] | None = None) -> pd.DataFrame:
-    """Errors (n,) by label, or by (label, budget) at the budgets of a label's snapshots."""
+    """Errors (n,) by label, or by (label, budget) at the budgets of a label's intermediate budgets."""
     parts = []
     for key, values in errors.items():
         label, x = key if isinstance(key, tuple) else (key, math.nan)
@@ -172,7 +172,9 @@ def measured_errors(errors: dict[str, np.ndarray], budgets: dict[str, float] | N
     return pd.concat(parts, ignore_index=True)
 
 
-def of_errors(errors: dict, evaluations: dict, budget: float, snapshots: dict | None = None) -> SimpleNamespace:
+def of_errors(
+    errors: dict, evaluations: dict, budget: float, intermediate_budgets: dict | None = None
+) -> SimpleNamespace:
     """An experiment with d = 10 that measured errors to the label `exact`, and evaluations by label."""
 
     def rows(count: float, at: float | None = None) -> pd.DataFrame:
@@ -190,8 +192,9 @@ def of_errors(errors: dict, evaluations: dict, budget: float, snapshots: dict | 
         model_card={},
         dataset_card={},
         experiment="e",
-        snapshots={
-            label: pd.concat([rows(count, at) for at, count in own.items()]) for label, own in (snapshots or {}).items()
+        intermediate_budgets={
+            label: pd.concat([rows(count, at) for at, count in own.items()])
+            for label, own in (intermediate_budgets or {}).items()
         },
         value_unit="nats",
     )
@@ -348,7 +351,7 @@ def test_masking_and_insertion_are_questions_of_their_own(one):
 
 
 def test_direction_of_the_question_decides(one):
-    question = Criterion("decisive", "f1", "higher", "Words: F1", "words", "")
+    question = Criterion("ground_truth_words", "f1", "higher", "Words: F1", "words", "")
     made = answer(dict(one.values.items()), dict(one.evaluations.items()), question)
     assert [advice.label for _, advice in made.choices] == ["free"]
 
@@ -475,7 +478,7 @@ def test_the_figures_carry_their_numbers(one):
 
 
 def test_questions_that_rank_the_same_methods_are_compared(one):
-    higher = Criterion("decisive", "f1", "higher", "Words: F1", "words", "")
+    higher = Criterion("ground_truth_words", "f1", "higher", "Words: F1", "words", "")
     same = answer(dict((-one.values).items()), dict(one.evaluations.items()), higher)
     page = evidence.over_questions([one, same]).data
     assert "Kendall&#x27;s W 1.00 over 4 methods and 2 criteria" in page and "0.50 on average" in page
@@ -508,7 +511,9 @@ def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: in
                     moved = value + move * (1 + (label == "dear")) + random.normal(0, noise)
                     rows.append((label, training, instance, repeat, "masking_area", math.nan, moved))
     names = ["label", "training", "instance", "repeat", "quantity", "x", "value"]
-    return SimpleNamespace(trainings={"log_odds": pd.DataFrame(rows, columns=names)}, settings={"seeds": len(moves)})
+    return SimpleNamespace(
+        trainings={"log_odds": pd.DataFrame(rows, columns=names)}, settings={"training_seeds": len(moves)}
+    )
 
 
 def test_trainings_have_means_a_figure_and_an_agreement(one):

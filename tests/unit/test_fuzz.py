@@ -94,9 +94,9 @@ BASE = {
             "instances": {"count": 8, "label": "3", "correct": True},
             "methods": {
                 "exact": {"method": "shapley"},
-                "k": {"method": "kernel_shap", "budget": 8, "snapshots": [4, 6.0]},
+                "k": {"method": "kernel_shap", "budget": 8, "intermediate_budgets": [4, 6.0]},
                 "c": {"method": "c_shapley", "order": 2},
-                "s": {"method": "sample_shapley", "rival_of": "c"},
+                "s": {"method": "sample_shapley", "match_budget_of": "c"},
                 "h": {"method": "h_shap", "shifts": [[0, 0], [1, 1]]},
             },
             "metrics": {"log_odds": {}, "error": {"reference": "exact"}, "cost": {}, "ablation": {"sizes": 5}},
@@ -105,10 +105,10 @@ BASE = {
         "b": {
             "model": "n",
             "features": {"kind": "group"},
-            "methods": {"l": {"method": "lime", "keep": 3}, "q": {"method": "qii", "permutations": 50}},
+            "methods": {"l": {"method": "lime", "n_features": 3}, "q": {"method": "qii", "permutations": 50}},
             "metrics": {"randomisation": {"layers": ["full"]}, "sensitivity": {}},
             "time_limit": 3.0,
-            "seeds": 2,
+            "training_seeds": 2,
         },
         "e": {
             "model": "o",
@@ -397,8 +397,8 @@ def pieces(content: bytes, cuts: list[tuple]) -> bytes:
 
 @cases(150, st.tuples(st.sampled_from(KINDS), st.lists(CUT, max_size=4), LIMIT, st.sampled_from(["stop", "skip"])))
 def test_an_archive_near_a_valid_one(case):
-    kind, cuts, limits, on_corrupt = case
-    entry = {"size": [4, 4], "on_corrupt": on_corrupt} | ({"limits": limits} if limits else {})
+    kind, cuts, limits, on_decode_error = case
+    entry = {"size": [4, 4], "on_decode_error": on_decode_error} | ({"limits": limits} if limits else {})
     prepared("image_folder", "pets.zip", pieces(ARCHIVES[kind], cuts), entry)
 
 

@@ -130,7 +130,7 @@ def test_an_error_target_ends_all_outputs_together():
     assert len(set(found.evaluations)) == 1 and found.evaluations[0] < 2**n and found.flag == [None] * 3
     assert (np.sqrt(np.mean(found.uncertainty**2, axis=1)) <= 0.02).all()
     assert (np.sqrt(np.mean((found.scores - by_definition(game, n).T) ** 2, axis=1)) < 0.04).all()
-    assert shapeline.shapley_values(game, n, budget={"error": 1e-9, "at_most": 5}).evaluations[0] == 60
+    assert shapeline.shapley_values(game, n, budget={"error": 1e-9, "max_budget": 5}).evaluations[0] == 60
 
 
 @pytest.mark.parametrize("method", ["gp_interactions", "sample_interactions", "shapley_interactions"])

@@ -201,8 +201,8 @@ def test_sizes_are_height_and_width(tmp_path, folder):
     np.testing.assert_array_equal(
         np.rint(255 * data.inputs[:1]).astype(np.uint8)[0].transpose(1, 2, 0), painted(COLOURS["deer"], 0)
     )  # of that size already: not a bit is changed
-    _, stretched = prepared(tmp_path, "image_folder", path, size=[10, 30], fit="resize")
-    _, cut = prepared(tmp_path, "image_folder", path, size=[10, 8], fit="crop")
+    _, stretched = prepared(tmp_path, "image_folder", path, size=[10, 30], resize="resize")
+    _, cut = prepared(tmp_path, "image_folder", path, size=[10, 8], resize="crop")
     row = stretched.inputs[5, 0, 5]  # five of each class by number, then the wide one
     assert row[12:18].min() > 0.95 and row[:7].max() < 0.05 and row[23:].max() < 0.05
     assert cut.inputs.shape[2:] == (10, 8) and cut.inputs[5].min() > 0.8, "only the middle is left"
@@ -242,7 +242,7 @@ def test_transparent_and_strange_pictures_are_refused_and_opaque_ones_are_read(t
         content = (tmp_path / name).read_bytes()
         (tmp_path / name).unlink()
         assert f"horse/{name} is of mode {mode}; save it as RGB or grey" in refused(
-            tmp_path, folder({f"horse/{name}": content}), color="grey", on_corrupt="skip"
+            tmp_path, folder({f"horse/{name}": content}), color="grey", on_decode_error="skip"
         )
     palette = Image.fromarray(colour).quantize(8)
     palette.save(tmp_path / "p.png")
@@ -306,13 +306,13 @@ def test_a_corrupt_picture_stops_or_is_skipped_named_and_counted(tmp_path, folde
     bad = {"deer/cut.jpg": good[: len(good) // 2], "horse/page.png": b"<html>", "horse/empty.jpeg": b""}
     path = folder(bad)
     message = refused(tmp_path, path)
-    assert "deer/cut.jpg cannot be decoded (" in message and "or set on_corrupt: skip" in message
-    card, data = prepared(tmp_path, "image_folder", path, on_corrupt="skip")
+    assert "deer/cut.jpg cannot be decoded (" in message and "or set on_decode_error: skip" in message
+    card, data = prepared(tmp_path, "image_folder", path, on_decode_error="skip")
     assert card["records"]["read"] == 13 and card["records"]["left_out_unreadable"] == 3 and len(data.ids) == 10
     assert card["notes"] == ["cannot be decoded and left out: deer/cut.jpg, horse/empty.jpeg, horse/page.png"]
     assert all(name in caplog.text for name in bad)
     path = folder({f"deer/{number}.jpg": b"" for number in range(12)})
-    card, _ = prepared(tmp_path, "image_folder", path, on_corrupt="skip")
+    card, _ = prepared(tmp_path, "image_folder", path, on_decode_error="skip")
     assert card["notes"][0].endswith("deer/7.jpg and 2 more") and card["records"]["left_out_unreadable"] == 12
 
 
@@ -334,7 +334,7 @@ def test_a_class_folder_without_pictures_is_named(tmp_path, folder):
     (path / "val").mkdir()
     assert "the folder val holds no picture" in refused(tmp_path, path)
     path = folder({f"frog/{number}.png": b"x" for number in range(3)})
-    assert "the folder frog holds no picture" in refused(tmp_path, path, on_corrupt="skip")
+    assert "the folder frog holds no picture" in refused(tmp_path, path, on_decode_error="skip")
     files = picture_files.folders()
     for archive in (
         compressed_tar(tmp_path / "a.tar.gz", {**files, "frog/readme.txt": b"x"}, gzip.compress),
@@ -436,7 +436,7 @@ def test_truncated_archives_are_refused(tmp_path, kind):
     if kind == "zip":  # a changed byte of a picture
         start = whole.index(b"IDAT") + 8
         path.write_bytes(whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1 :])
-        assert "truncated or damaged" in refused(tmp_path, path, on_corrupt="skip")
+        assert "truncated or damaged" in refused(tmp_path, path, on_decode_error="skip")
 
 
 def test_a_tar_whose_first_name_begins_like_a_zip_is_a_tar(tmp_path):
@@ -454,13 +454,13 @@ def test_a_tar_whose_first_name_begins_like_a_zip_is_a_tar(tmp_path):
         ("image_folder", {"path": "x", "size": [32]}, "[32] is not [height, width]"),
         ("image_folder", {"path": "x", "size": [32, 0]}, "is not [height, width]"),
         ("image_folder", {"path": "x", "size": 32}, "is not [height, width]"),
-        ("image_folder", {"path": "x", "fit": "crop"}, "add size: [height, width]"),
-        ("image_folder", {"path": "x", "size": [8, 8], "fit": "corp"}, "Did you mean 'crop'?"),
+        ("image_folder", {"path": "x", "resize": "crop"}, "add size: [height, width]"),
+        ("image_folder", {"path": "x", "size": [8, 8], "resize": "corp"}, "Did you mean 'crop'?"),
         ("image_folder", {"path": "x", "color": "gray"}, "Did you mean 'grey'?"),
-        ("image_folder", {"path": "x", "on_corrupt": "ski"}, "Did you mean 'skip'?"),
+        ("image_folder", {"path": "x", "on_decode_error": "ski"}, "Did you mean 'skip'?"),
         ("image_folder", {"path": "x", "unit": "word"}, "not text"),
         ("mnist", {"size": [32, 32]}, "dataset key 'size': source 'mnist' does not take it; remove the key"),
-        ("imdb", {"on_corrupt": "skip"}, "source 'imdb' does not take it"),
+        ("imdb", {"on_decode_error": "skip"}, "source 'imdb' does not take it"),
         ("own.py:records", {"color": "grey"}, "does not take it"),
     ],
 )
@@ -508,8 +508,8 @@ def test_the_configuration_knows_the_shape_from_size(folder):
     assert checks.input_shape(own, {}) is None
     raw["experiments"]["pets"]["features"] = {"kind": "patch", "size": 20}
     assert "larger than the image, 16x24" in told(raw)
-    raw["datasets"]["pets"] |= {"fits": "crop"}
-    assert "Did you mean 'fit'?" in told(raw)
+    raw["datasets"]["pets"] |= {"resized": "crop"}
+    assert "Did you mean 'resize'?" in told(raw)
 
 
 def test_the_configuration_refuses_what_no_picture_can_mend(folder, tmp_path):

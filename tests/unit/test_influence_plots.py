@@ -94,7 +94,7 @@ def build(folder: Path, kind: str, n: int = 20, prepared: Path | None = None) ->
     return {
         "experiment": kind,
         "root": str(root),
-        "settings_json": json.dumps({**stated, "exact": None, "instances_shown": 4}),
+        "settings_json": json.dumps({**stated, "exact": None, "n_shown": 4}),
         "model_card": "",
         "dataset_card": str(data / "card.json"),
         "dataset": str(data),

@@ -117,7 +117,7 @@ def test_rows_of_each_label_over_superpixels_and_words():
         buckets = features.buckets(kind, card, inputs)
         subject = Subject(model, data, None, references.build("zero", data, 0), kind)
         share = pd.DataFrame({"instance": np.arange(6) + 10, "row": np.arange(6), "prediction": 1})
-        for method in ({"method": "kernel_shap"}, {"method": "l_shapley"}, {"method": "lime", "keep": 2}):
+        for method in ({"method": "kernel_shap"}, {"method": "l_shapley"}, {"method": "lime", "n_features": 2}):
             budget = {"budget": 6.0} if method["method"] != "l_shapley" else {}
             settings, steps = {"method": method, "seed": 0, **budget}, []
             rows = questions.explain_rows(
@@ -134,5 +134,5 @@ def test_rows_of_each_label_over_superpixels_and_words():
                     assert row["status"] == "ok" and len(row["scores"]) == built.d
                     if method["method"] == "kernel_shap":
                         assert abs(row["scores"].sum() - (row["value_full"] - row["value_empty"])) < 1e-5
-                    if "keep" in method:
+                    if "n_features" in method:
                         assert 1 <= np.count_nonzero(row["scores"]) <= 2

@@ -171,7 +171,7 @@ def build(
         for name, (method, given, control, _) in labels.items()
     }
     stated = {
-        "report": {"title": "Crosses, synthetic maps", "instances_shown": 3, "notebook": "localization"},
+        "report": {"title": "Crosses, synthetic maps", "n_shown": 3, "notebook": "localization"},
         **{"labels": described, "order": list(labels), "budget": 4.0, "features": {"kind": "pixel"}},
         **{"reference": "mean", "value": "probability", "timing": timing},
     }

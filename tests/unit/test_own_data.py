@@ -198,7 +198,7 @@ def test_missing_cells_reach_a_pipeline_that_takes_them(prepared, table, tmp_pat
     fitted = HistGradientBoostingClassifier(max_iter=3, min_samples_leaf=2).fit(frame, table["sold"])
     table = table.assign(town=frame["town"])
     data = prepared("parquet", table)
-    model = opened(fitted, data, tmp_path, trusted=["functools.partial", "sklearn.utils.validation.check_array"])
+    model = opened(fitted, data, tmp_path, trusted_types=["functools.partial", "sklearn.utils.validation.check_array"])
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), fitted.predict_proba(frame), atol=1e-9)
 
 
@@ -324,7 +324,7 @@ def test_types_that_are_not_trusted_are_named(prepared, table, tmp_path):
     with pytest.raises(ShapelineError) as failure:
         opened(fitted, data, tmp_path)
     assert "types that are not trusted: _operator.neg; list them" in str(failure.value)
-    model = opened(fitted, data, tmp_path, trusted=["_operator.neg"])
+    model = opened(fitted, data, tmp_path, trusted_types=["_operator.neg"])
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), fitted.predict_proba(table[["rooms"]]), atol=1e-9)
     (tmp_path / "own.skops").write_bytes(b"no archive")
     with pytest.raises(ShapelineError, match=r"cannot be read as skops\.io\.dump writes it"):
@@ -461,7 +461,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
         ("models.granting.training", {"epochs": 3}, "models.granting.training: the model in"),
         ("models.granting.dataset", "remarks", "a pipeline takes tables, not a dataset of kind text"),
         ("models.network.dataset", "remarks", "a Keras file has a vocabulary of its own"),
-        ("models.network.trusted", ["x"], "only the types of a .skops file are checked"),
+        ("models.network.trusted_types", ["x"], "only the types of a .skops file are checked"),
         ("models.rule.source", "examples/own/rule.py:grantd", "has no function 'grantd'. Did you mean 'granted'?"),
         ("models.rule.source", "examples/own/halves.py:halves", "called with rows alone; it asks for 3 arguments"),
         ("models.rule.source", "examples/own/pipeline.skops", "function is of a source path/to/file.py:function"),

@@ -95,7 +95,7 @@ def test_names_are_those_of_something(experiments):
     labels = {label for entry in experiments.values() for label in entry["methods"]}
     keys = {key for one in methods.METHODS.values() for key in one.parameters.model_fields}
     official = {file.name for source in datasets.SOURCES.values() for file in source.files}
-    more = {"log_probability", "pad", "mean", "default", "paper", "experiment", "examples", "peers", "instances_shown"}
+    more = {"log_probability", "pad", "mean", "default", "paper", "experiment", "examples", "peers", "n_shown"}
     more |= {"regression", "set_influence", "weights", "training", "malaria", "uniform", "printed", "kernel", "product"}
     keys |= {*types.Experiment.model_fields, *types.Training.model_fields, *types.Instances.model_fields}
     known = {*experiments, *labels, *methods.METHODS, *keys, *official, *more}

@@ -220,7 +220,7 @@ def test_a_rival_on_words_spends_what_the_fixed_method_does():
     words = Features("word", (twins.LENGTH,), np.arange(twins.LENGTH, dtype=np.int32))
     asked = twins.text()[0], ids, TARGETS[:2]
     pad, fixed = Reference(np.zeros((1, twins.LENGTH), np.int32)), {"method": "l_shapley", "order": 1}
-    settings = {"method": "peer_shap_kernel", "rival_of": "l", "rival": fixed}
+    settings = {"method": "peer_shap_kernel", "match_budget_of": "l", "rival": fixed}
     (theirs,) = questions.attribute(*asked, settings, words, pad, on_error="fail")
     (ours,) = questions.attribute(*asked, fixed, words, pad, on_error="fail")
     np.testing.assert_array_equal(theirs.evaluations, ours.evaluations)
@@ -296,14 +296,14 @@ def test_impossible_entries_are_told(entries, monkeypatch):
     monkeypatch.setattr(registry, "missing", lambda method: None)
     labels |= {
         "text": {"method": "peer_lime_text"},
-        "steps": {"method": "peer_shap_permutation", "snapshots": [2.0]},
+        "steps": {"method": "peer_shap_permutation", "intermediate_budgets": [2.0]},
         "few": {"method": "peer_shap_kernel", "budget": 1.0},
     }
     d = int(np.prod(derived.feature_shape(validation.load(entries_of(raw, name)), entry_of(raw, name))))
     where = f"experiments.{name}.methods"
     assert refused(raw) == [
         f"{where}.text: peer_lime_text explains data of kind text, not of kind image; remove it",
-        f"{where}.steps.snapshots: peer_shap_permutation tells only its last estimate; "
+        f"{where}.steps.intermediate_budgets: peer_shap_permutation tells only its last estimate; "
         "give labels with budgets of their own",
         f"{where}.few.budget: 1 x d is {d} evaluations and peer_shap_kernel needs at least {2 * d} at d = {d}: "
         "set 2 or more",

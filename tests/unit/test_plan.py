@@ -360,7 +360,7 @@ def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, 
 def test_texts_of_ones_own_are_what_is_sharded(default):
     experiment = default["experiments"]["reviews"]
     experiment["instances"], experiment["shards"] = {"texts": ["good", "bad"]}, 8
-    del experiment["metrics"]["decisive"]
+    del experiment["metrics"]["ground_truth_words"]
     assert runs.shards(validation.load(default), "reviews") == 2
     experiment["instances"]["count"] = 3
     with pytest.raises(ShapelineError, match=r"reviews\.instances\.count: texts of one's own are all explained"):
@@ -369,7 +369,7 @@ def test_texts_of_ones_own_are_what_is_sharded(default):
 
 def test_a_rival_on_words_tracks_the_method_that_sets_its_budget(root, monkeypatch, default):
     monkeypatch.chdir(root)
-    default["experiments"]["reviews"]["methods"]["rival"] = {"method": "kernel_shap", "rival_of": "l_shapley"}
+    default["experiments"]["reviews"]["methods"]["rival"] = {"method": "kernel_shap", "match_budget_of": "l_shapley"}
     files = code.attribute_code(validation.load(default), "reviews", "rival")
     assert "workflow/shapeline/designs/local.py" in files and "workflow/shapeline/designs/sampled.py" in files
 

@@ -58,9 +58,9 @@ def test_what_an_entry_asks_for_is_counted():
 
 
 def test_metrics_that_rank_methods_are_told_in_order():
-    assert PAIRED == ("decisive", "error", "localization", "log_odds", "own")
+    assert PAIRED == ("error", "ground_truth_words", "localization", "log_odds", "own")
     assert {name for name, metric in METRICS.items() if not metric.of_model} == {
-        *("error", "decisive", "localization", "cost")
+        *("error", "ground_truth_words", "localization", "cost")
     }
 
 

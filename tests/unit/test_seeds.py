@@ -27,7 +27,7 @@ def loaded(raw: dict, **more):
 
 
 def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
-    one, three = loaded(raw), loaded(raw, seeds=3)
+    one, three = loaded(raw), loaded(raw, training_seeds=3)
     assert train_settings(one, "cnn") == train_settings(three, "cnn")
     assert [train_settings(three, "cnn", number)["seed"] for number in (0, 1, 2)] == [0, 1, 2]
     before, after = dict(jobs.expected_outputs(one)), dict(jobs.expected_outputs(three))
@@ -41,16 +41,16 @@ def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
 
 
 def test_trainings_cost_what_they_cost(raw):
-    one, three = loaded(raw), loaded(raw, seeds=3)
+    one, three = loaded(raw), loaded(raw, training_seeds=3)
     assert estimates.of_experiment(three, "tiny").evaluations == 3 * estimates.of_experiment(one, "tiny").evaluations
     more = estimates.of_run(three)[1] - estimates.of_run(one)[1]
     assert more > 2 * estimates.of_training(one, "cnn")
     assert estimates.result_bytes(three, "tiny") > estimates.result_bytes(one, "tiny")
-    assert validation.load({**raw, "scale": "smoke"}).experiments["tiny"].seeds == 2
+    assert validation.load({**raw, "scale": "smoke"}).experiments["tiny"].training_seeds == 2
 
 
 def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_first(raw):
-    one, whole, few = loaded(raw), loaded(raw, seeds=3), loaded(raw, seed_instances=4)
+    one, whole, few = loaded(raw), loaded(raw, training_seeds=3), loaded(raw, instances_per_training_seed=4)
     before, after = dict(jobs.expected_outputs(whole)), dict(jobs.expected_outputs(few))
     changed = {path for path, settings in before.items() if after[path] != settings}
     assert changed and all("/scores/" in path for path in changed)
@@ -58,7 +58,7 @@ def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_
     assert [parse(settings).rows for settings in asked] == [asked[0]] * 3
     assert asked[2] == {**asked[0], "training_seeds": 3, "training_instances": 4}
     count = whole.experiments["tiny"].instances.count
-    assert estimates.of_models(loaded(raw, seed_instances=10 * count), "tiny") == 3
+    assert estimates.of_models(loaded(raw, instances_per_training_seed=10 * count), "tiny") == 3
     once, partly = (estimates.of_experiment(config, "tiny").evaluations for config in (one, few))
     assert partly / once == pytest.approx(1 + 2 * 4 / count)
 
@@ -67,7 +67,7 @@ def test_scores_made_elsewhere_are_of_the_first_training_alone(raw, tmp_path):
     made = tmp_path / "scores.csv"
     made.write_text("instance\n")
     raw["experiments"]["tiny"]["methods"]["mine"] = {"method": "external", "path": str(made)}
-    three = loaded(raw, seeds=3)
+    three = loaded(raw, training_seeds=3)
     assert len(paths.explained_files(three, "tiny", "mine")["weights"]) == 1
     assert "training_seeds" not in attribute_settings(three, "tiny", "mine")
 
@@ -102,40 +102,41 @@ def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
     def asked(**more) -> float:
         return estimates.of_metrics(loaded(raw, **more), "tiny")
 
-    assert asked(metrics={"log_odds": {}}, seeds=3) == 3 * asked(metrics={"log_odds": {}}, seeds=1)
-    once = asked(metrics={"infidelity": {}}, seeds=1)
-    both = asked(metrics={"log_odds": {}, "infidelity": {}}, seeds=3)
-    assert both == 3 * asked(metrics={"log_odds": {}}, seeds=1) + once
+    assert asked(metrics={"log_odds": {}}, training_seeds=3) == 3 * asked(metrics={"log_odds": {}}, training_seeds=1)
+    once = asked(metrics={"infidelity": {}}, training_seeds=1)
+    both = asked(metrics={"log_odds": {}, "infidelity": {}}, training_seeds=3)
+    assert both == 3 * asked(metrics={"log_odds": {}}, training_seeds=1) + once
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda raw, tiny: tiny.update(seeds=0), "experiments.tiny.seeds: "),
+        (lambda raw, tiny: tiny.update(training_seeds=0), "experiments.tiny.training_seeds: "),
         (
             lambda raw, tiny: tiny.update(metrics={"cost": {}}),
-            "tiny.seeds: no metric compares trainings; add one of decisive, error, localization, log_odds, own",
+            "tiny.training_seeds: no metric compares trainings; add one of error, ground_truth_words, "
+            "localization, log_odds, own",
         ),
         (
             lambda raw, tiny: (tiny.update(model=None, dataset="digits38"), tiny.pop("model")),
-            "tiny.seeds: without a model nothing is trained; remove the key",
+            "tiny.training_seeds: without a model nothing is trained; remove the key",
         ),
         (
             lambda raw, tiny: (
                 tiny["methods"].update(mine={"method": "external", "path": "setup.cfg"}),
                 tiny.update(metrics={"error": {"reference": "mine"}}),
             ),
-            "tiny.seeds: the scores of 'mine' are of one model, and no truth of another; remove the key",
+            "tiny.training_seeds: the scores of 'mine' are of one model, and no truth of another; remove the key",
         ),
         (
             lambda raw, tiny: raw["models"]["cnn"].update(source="my.keras", architecture=None),
-            "tiny.seeds: models.cnn is ready and not trained here; remove the key",
+            "tiny.training_seeds: models.cnn is ready and not trained here; remove the key",
         ),
     ],
     ids=["none", "no metric", "no model", "scores made elsewhere", "a ready model"],
 )
 def test_where_seeds_make_no_sense_a_line_says_so(raw, change, said):
-    raw["experiments"]["tiny"]["seeds"] = 3
+    raw["experiments"]["tiny"]["training_seeds"] = 3
     change(raw, raw["experiments"]["tiny"])
     with pytest.raises(ShapelineError) as failure:
         validation.load(raw)

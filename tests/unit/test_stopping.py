@@ -259,13 +259,13 @@ def test_one_call_takes_it_and_tells_what_is_wrong_in_a_line():
     def explain(method, budget):
         return shapeline.explain(model, rows, method, features="column", budget=budget)
 
-    found = explain("gp_shapley", {"error": "5%", "at_most": 8})
+    found = explain("gp_shapley", {"error": "5%", "max_budget": 8})
     assert found.evaluations.max() <= 48
     for method, budget, words in (
         ("lime", {"error": 1.0}, "lime cannot stop when good enough; give a number, or use one of kernel_shap"),
         ("occlusion", {"error": 1.0}, "occlusion cannot stop"),
         ("kernel_shap", {}, "give error, or top"),
-        ("kernel_shap", {"error": 0.1, "at_most": 3}, "at_most: the first round of kernel_shap takes 4 x d"),
+        ("kernel_shap", {"error": 0.1, "max_budget": 3}, "max_budget: the first round of kernel_shap takes 4 x d"),
         ("kernel_shap", {"eror": 0.1}, 'give {"error": 0.05}'),
         ("kernel_shap", {"error": "five"}, 'give {"error": 0.05}'),
     ):
@@ -289,7 +289,7 @@ def configuration(entry):
 def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
     config = validation.load(configuration({"method": "gp_shapley", "budget": {"error": "5%"}}))
     settings = plan_settings.attribute_settings(config, "own", "own")
-    assert settings["budget"] == {"at_most": 32, "error": "5%"}
+    assert settings["budget"] == {"max_budget": 32, "error": "5%"}
     assert budget_of(config, "own", "own") == 32
     assert estimates.of_instance(config, "own", "own")[0] == 32 * 4
     assert METHODS["gp_shapley"].largest == gaussian_process.MOST_COALITIONS
@@ -299,13 +299,19 @@ def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
     ("entry", "words"),
     [
         ({"method": "lime", "budget": {"error": 0.1}}, "budget: lime cannot stop when good enough"),
-        ({"method": "kernel_shap", "budget": {"error": 0.1}, "snapshots": [2]}, "snapshots: a budget that ends"),
-        ({"method": "kernel_shap", "budget": {"error": 0.1}, "rival_of": "occlusion"}, "remove budget and snapshots"),
+        (
+            {"method": "kernel_shap", "budget": {"error": 0.1}, "intermediate_budgets": [2]},
+            "intermediate_budgets: a budget that ends",
+        ),
+        (
+            {"method": "kernel_shap", "budget": {"error": 0.1}, "match_budget_of": "occlusion"},
+            "remove budget and intermediate_budgets",
+        ),
         ({"method": "kernel_shap", "budget": {"eror": 0.1}}, "budget.eror: unknown key. Did you mean 'error'?"),
         ({"method": "kernel_shap", "budget": {"error": -1}}, "budget.error: input should be greater than 0"),
         (
-            {"method": "kernel_shap", "budget": {"top": 3, "at_most": 2}},
-            "budget.at_most: the first round of kernel_shap",
+            {"method": "kernel_shap", "budget": {"top": 3, "max_budget": 2}},
+            "budget.max_budget: the first round of kernel_shap",
         ),
         ({"method": "kernel_shap", "budget": "4"}, "budget: '4' is text to YAML"),
     ],
@@ -344,7 +350,7 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
     curve = [("fixed", "rmse_by_budget", x, 0.08 / x) for x in (2.0, 4.0, 8.0)]
     compared = [*curve, ("close", "rmse", np.nan, 0.02)]
     frame = pd.DataFrame(compared, columns=["label", "quantity", "x", "mean"]).assign(low=0.0, high=1.0, n=12)
-    entry = {"method": "gp_shapley", "parameters": {"budget": {"error": 0.02, "at_most": 8}}}
+    entry = {"method": "gp_shapley", "parameters": {"budget": {"error": 0.02, "max_budget": 8}}}
     results = SimpleNamespace(
         labels={"close": entry, "fixed": {"method": "gp_shapley"}, "exact": {"method": "shapley"}},
         scores={"close": scored(found, np.arange(12))},

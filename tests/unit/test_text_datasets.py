@@ -100,7 +100,7 @@ def test_documents_by_id(tmp_path):
     _, data = prepared(tmp_path, texts, {"classes": [1, 0]})
     assert document_files.documents(tmp_path / "out", data.ids) == texts
     assert "there is no record 20" in failures.failure(document_files.documents, tmp_path / "out", [3, 20])
-    assert "not known" in failures.failure(document_files.decisive, tmp_path / "out", [3])
+    assert "not known" in failures.failure(document_files.ground_truth_words, tmp_path / "out", [3])
     (tmp_path / "out/documents.parquet").write_bytes(b"PAR1")
     assert "damaged" in failures.failure(document_files.documents, tmp_path / "out", [3])
     (tmp_path / "out/documents.parquet").unlink()
@@ -249,9 +249,9 @@ def test_settings_and_their_defaults():
         ({"texts": ["a", "b"], "labels": [0, 1], "kind": "table"}, "kind 'table'"),
         ({"inputs": [[1], [2]], "labels": [0, 1], "kind": "text"}, "returns its documents as 'texts'"),
         ({"texts": ["...", "!"], "labels": [0, 1]}, "class '0' has no record"),
-        ({"texts": ["a b", "b"], "labels": [0, 1], "decisive": [[True]]}, "1 records for 2 texts"),
-        ({"texts": ["a b", "b"], "labels": [0, 1], "decisive": [[True], [True]]}, "record 0 has 2 words"),
-        ({"texts": ["a b", "b"], "labels": [0, 1], "decisive": [[1, 0], [1]]}, "one bool a word"),
+        ({"texts": ["a b", "b"], "labels": [0, 1], "ground_truth_words": [[True]]}, "1 records for 2 texts"),
+        ({"texts": ["a b", "b"], "labels": [0, 1], "ground_truth_words": [[True], [True]]}, "record 0 has 2 words"),
+        ({"texts": ["a b", "b"], "labels": [0, 1], "ground_truth_words": [[1, 0], [1]]}, "one bool a word"),
     ],
 )
 def test_own_bad_documents(returned, words, tmp_path):
@@ -270,8 +270,8 @@ def test_own_decisive_words_are_cut_as_the_words_are(tmp_path):
     for unit, expected in (("word", [False, True]), ("character", [True, False])):
         length = {"word": 2, "character": 3}[unit]
         settings = {"unit": unit, "length": length}
-        card, _ = prepared(tmp_path, texts, settings, split=[0, 0, 2, 2], decisive=flags)
-        found = document_files.decisive(tmp_path / "out", [1, 0])
+        card, _ = prepared(tmp_path, texts, settings, split=[0, 0, 2, 2], ground_truth_words=flags)
+        found = document_files.ground_truth_words(tmp_path / "out", [1, 0])
         assert [flag.tolist() for flag in found] == [[True], expected] and found[0].dtype == bool
         assert len(document_files.words(texts[0], card)) == 2
 
@@ -514,7 +514,7 @@ def test_reviews_know_the_words_of_the_example(made):
 
 def test_the_decisive_words_decide(made):
     folder, card, data = made
-    documents, flags = document_files.documents(folder, data.ids), document_files.decisive(folder, data.ids)
+    documents, flags = document_files.documents(folder, data.ids), document_files.ground_truth_words(folder, data.ids)
     polarity = {
         word: side
         for side in (reviews.NEGATIVE, reviews.POSITIVE)
@@ -522,18 +522,18 @@ def test_the_decisive_words_decide(made):
     }
     negators = {"not", "isn't", "never", "doesn't"}
     share = []
-    for document, decisive, label in zip(documents, flags, data.labels, strict=True):
+    for document, ground_truth_words, label in zip(documents, flags, data.labels, strict=True):
         words = document_files.words(document, card)
-        assert len(words) == len(decisive) and 0 < decisive.sum() < len(words)
-        share.append(decisive.mean())
+        assert len(words) == len(ground_truth_words) and 0 < ground_truth_words.sum() < len(words)
+        share.append(ground_truth_words.mean())
         # Read from left to right, a negator turns the polar words after it up to the end of its sentence.
-        marked = iter(decisive)
+        marked = iter(ground_truth_words)
         for sentence in document.rstrip(".").split(". "):
             chosen = [word for word in document_files.words(sentence, card) if next(marked)]
             turned = bool(chosen) and chosen[0] in negators
             assert all((polarity[word] != label) == turned for word in chosen[turned:])
             assert len(chosen) - turned in (0, 1, 2) and not (turned and len(chosen) == 1)
-        neutral = set(np.array(words)[~decisive])
+        neutral = set(np.array(words)[~ground_truth_words])
         assert neutral.isdisjoint(polarity)
     assert 0.1 < np.mean(share) < 0.25
 

@@ -9,12 +9,12 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from shapeline.errors import ShapelineError
-from shapeline.metrics import decisive
+from shapeline.metrics import ground_truth_words
 from shapeline.report import experiment, rendering, styling
 from shapeline.report.colours import INK, tint
 from shapeline.report.figures import lines
 from shapeline.report.sections import contexts, method_agreement, text_experiments, texts
-from shapeline.report.sections import decisive as sections_decisive
+from shapeline.report.sections import ground_truth_words as sections_ground_truth
 from shapeline.statistics.comparison import compare
 from tests.fixtures.result_folder import build
 
@@ -349,7 +349,7 @@ def test_context_is_compared_instance_by_instance():
     assert "both masked and kept context" in contexts.context_section(frame.head(0)).data
 
 
-# --- decisive words -----------------------------------------------------------------------------------------------
+# --- ground-truth words -----------------------------------------------------------------------------------------------
 
 
 def scored(*rows: tuple[int, list[float]], target: int = 1) -> pd.DataFrame:
@@ -361,10 +361,10 @@ def bools(text: str) -> np.ndarray:
     return np.array([letter == "x" for letter in text])
 
 
-def test_f1_of_decisive_words_by_hand():
+def test_f1_of_ground_truth_words_by_hand():
     rows = scored((7, [3, -9, 2, 1]), (3, [1, 2]), (5, [0.1, 0.2, 0.3, 0.4, 0.5]))
     known = {7: bools("x.x."), 3: bools("x."), 5: bools("x..x.")}
-    found = decisive.measure(rows, known, dict.fromkeys(known, 1))
+    found = ground_truth_words.measure(rows, known, dict.fromkeys(known, 1))
     # 7: the top two are words 0 and 2, as -9 is large only in size; 5: words 4 and 3, one of which is decisive
     assert found["value"].tolist() == [1.0, 0.0, 0.5]
     assert found["instance"].tolist() == [7, 3, 5] and set(found["quantity"]) == {"f1"} and found["x"].isna().all()
@@ -373,7 +373,7 @@ def test_f1_of_decisive_words_by_hand():
 def test_documents_that_cannot_be_judged_are_left_out_and_counted():
     rows = scored((0, [2, 1]), (1, [2, 1]), (2, [2, 1]))
     known = {0: bools("x."), 1: bools("x."), 2: bools("..")}
-    found = decisive.measure(rows, known, {0: 1, 1: 0, 2: 1})  # of 1 the model makes a 1 that is a 0
+    found = ground_truth_words.measure(rows, known, {0: 1, 1: 0, 2: 1})  # of 1 the model makes a 1 that is a 0
     assert found["value"].tolist()[0] == 1 and found["value"].isna().tolist() == [False, True, True]
     row = compare(found.assign(label="a")).iloc[0]
     assert (row["mean"], row["n"]) == (1, 1)
@@ -383,20 +383,20 @@ def test_equal_scores_are_ranked_by_a_seed_and_not_by_place():
     many = range(400)
     rows = scored(*((instance, [0, 0, 0, 0]) for instance in many))
     known = {instance: bools("x...") for instance in many}
-    first = decisive.measure(rows, known, dict.fromkeys(many, 1))["value"]
+    first = ground_truth_words.measure(rows, known, dict.fromkeys(many, 1))["value"]
     assert first.mean() == pytest.approx(0.25, abs=0.06)  # chance: k / d
-    assert (first == decisive.measure(rows, known, dict.fromkeys(many, 1))["value"]).all()
-    assert (first != decisive.measure(rows, known, dict.fromkeys(many, 1), seed=1)["value"]).any()
-    backwards = decisive.measure(rows[::-1], known, dict.fromkeys(many, 1)).sort_values("instance")["value"]
+    assert (first == ground_truth_words.measure(rows, known, dict.fromkeys(many, 1))["value"]).all()
+    assert (first != ground_truth_words.measure(rows, known, dict.fromkeys(many, 1), seed=1)["value"]).any()
+    backwards = ground_truth_words.measure(rows[::-1], known, dict.fromkeys(many, 1)).sort_values("instance")["value"]
     assert backwards.tolist() == first.tolist()  # whatever else is in the table
 
 
 def test_decisive_words_must_fit_the_scores():
     rows = scored((4, [1, 2]))
     with pytest.raises(ShapelineError, match="instance 4 has 2 scores but 3 words; prepare"):
-        decisive.measure(rows, {4: bools("x..")}, {4: 1})
+        ground_truth_words.measure(rows, {4: bools("x..")}, {4: 1})
     with pytest.raises(ShapelineError, match="instance 4 has 2 scores but no words"):
-        decisive.measure(rows, {}, {4: 1})
+        ground_truth_words.measure(rows, {}, {4: 1})
 
 
 STYLES = styling.styles({"exact": {}, "lime": {}, "random": {"is_control": True}}, "exact")
@@ -407,22 +407,22 @@ def f1_frame(**values: list[float]) -> pd.DataFrame:
     return compare(pd.concat(parts).assign(repeat=0, quantity="f1", x=np.nan))
 
 
-def test_decisive_f1_ranks_methods_and_marks_the_best_control():
+def test_ground_truth_f1_ranks_methods_and_marks_the_best_control():
     frame = f1_frame(lime=[1.0, 1, 0.5, np.nan], exact=[1.0, 0.5, 0, np.nan], random=[0.0, 0.5, 0, np.nan])
-    figure = sections_decisive.decisive_f1(frame, STYLES)
+    figure = sections_ground_truth.ground_truth_f1(frame, STYLES)
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["lime", "exact", "random"]
     assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == (0, (1, 2)) or line.is_dashed()] == [
         pytest.approx(1 / 6)
     ]
     assert "higher is better" in axes.get_xlabel()
-    page = sections_decisive.decisive_section(frame, STYLES, explained=4).data
+    page = sections_ground_truth.ground_truth_section(frame, STYLES, explained=4).data
     assert "1 of 4 documents are excluded" in page and page.index("0.83 (") < page.index("0.50 (")
     assert page.count(">yes<") == 1 and page.count(">3<") == 3
-    assert "not computed" in sections_decisive.decisive_section(None, STYLES, 4).data
+    assert "not computed" in sections_ground_truth.ground_truth_section(None, STYLES, 4).data
     assert (
         "Not available: the model misclassifies"
-        in sections_decisive.decisive_section(f1_frame(lime=[np.nan]), STYLES, 1).data
+        in sections_ground_truth.ground_truth_section(f1_frame(lime=[np.nan]), STYLES, 1).data
     )
 
 

@@ -298,7 +298,7 @@ def test_the_example_is_valid_and_tracks_the_tokenizer(example):
         ("datasets.pieces.unit", "character", "'unit': the tokenizer has its own words and tokens; remove the key"),
         ("datasets.pieces.vocabulary", 50, "'vocabulary': the tokenizer has its own"),
         ("experiments.pieces.features.kind", "character_run", "does not fit tokens of unit word; use word"),
-        ("experiments.pieces.metrics.decisive", {}, "decide is not known; remove the metric"),
+        ("experiments.pieces.metrics.ground_truth_words", {}, "decide is not known; remove the metric"),
         (
             "models.bag",
             {"dataset": "pieces", "architecture": "bilstm", "training": {"epochs": 0}},

@@ -285,7 +285,7 @@ def test_settings_of_the_chosen_instances():
             {"model": None, "dataset": "table", "features": {"kind": "column"}, "methods": {"mim": {"method": "mim"}}},
             "instances.objects: the objects in records of source 'breast_cancer' are not known",
         ),
-        ({}, {"metrics": {"decisive": {}}}, "the decisive words of source 'crosses' are not known"),
+        ({}, {"metrics": {"ground_truth_words": {}}}, "the ground-truth words of source 'crosses' are not known"),
     ],
 )
 def test_impossible_instances_are_told_before_any_job(entry, others, words):
@@ -386,7 +386,7 @@ def test_boxes_go_with_their_picture(tmp_path):
     )
     assert cropped.tolist() == [[1, 0, 0, 1, 2], [2, 5, 5, 6, 6]] and counts[annotated.CROPPED] == 1
     slides = {"training.json": {"a.png": ((24, 40), [("trophozoite", 4, 12, 12, 20)]), "b.png": ((24, 40), [])}}
-    for keys in ({"size": [12, 20]}, {"size": [12, 12], "fit": "crop"}, {"size": [48, 80]}):
+    for keys in ({"size": [12, 20]}, {"size": [12, 12], "resize": "crop"}, {"size": [48, 80]}):
         records = read(tmp_path, "malaria", files.malaria(slides), **keys)
         ((_, top, left, bottom, right),) = records["boxes"][0]
         inside = records["inputs"][0][:, top:bottom, left:right].mean()
@@ -400,7 +400,7 @@ def test_boxes_go_with_their_picture(tmp_path):
 
 def test_a_crop_without_its_cell_is_negative(tmp_path):
     slides = {"training.json": {"a.png": ((12, 24), [("trophozoite", 0, 0, 4, 4)]), "b.png": ((12, 24), [])}}
-    for keys, label, lost in (({}, 1, 0), ({"fit": "crop"}, 0, 1)):
+    for keys, label, lost in (({}, 1, 0), ({"resize": "crop"}, 0, 1)):
         records = read(tmp_path, "malaria", files.malaria(slides), size=[12, 12], **keys)
         assert records["labels"].tolist() == [label, 0] and records["odd"].get(annotated.CROPPED, 0) == lost
 
@@ -439,8 +439,8 @@ def test_a_box_file_that_names_a_missing_picture(tmp_path, source, gone, told):
     everything = read(tmp_path, source, content)
     del content[gone]
     message = refused(tmp_path, source, content)
-    assert f"names the picture {told}, which is missing; put it there, or set on_corrupt: skip" in message
-    records = read(tmp_path, source, content, on_corrupt="skip")
+    assert f"names the picture {told}, which is missing; put it there, or set on_decode_error: skip" in message
+    records = read(tmp_path, source, content, on_decode_error="skip")
     assert records["skipped"] == {annotated.MISSING: 1, annotated.UNREADABLE: 0}
     assert records["notes"][-1] == f"missing and left out: {told}"
     row = 2 if source == "malaria" else 5
@@ -451,7 +451,7 @@ def test_a_box_file_that_names_a_missing_picture(tmp_path, source, gone, told):
         tmp_path,
         source,
         {name: data for name, data in content.items() if not name.endswith(("png", "jpg"))},
-        on_corrupt="skip",
+        on_decode_error="skip",
     )
 
 
@@ -466,7 +466,7 @@ def test_a_picture_that_cannot_be_decoded(tmp_path, source, name):
     content = OFFICIAL[source]()
     content[name] = content[name][:60]
     assert f"{name} cannot be decoded" in refused(tmp_path, source, content)
-    records = read(tmp_path, source, content, on_corrupt="skip")
+    records = read(tmp_path, source, content, on_decode_error="skip")
     assert records["skipped"] == {annotated.MISSING: 0, annotated.UNREADABLE: 1}
     assert len(records["labels"]) == len(read(tmp_path, source, OFFICIAL[source]())["labels"]) - 1
 
@@ -623,7 +623,7 @@ def test_real_boxes_of_lights(real_data, tmp_path):
     shown = frames[:20] + frames[-20:]
     content |= {f"daySequence1/daySequence1/frames/{name}": one for name in shown}
     content["daySequence1/daySequence1/frames/daySequence1--99999.jpg"] = one  # of which the real file says nothing
-    records = read(tmp_path, "lisa", content, size=[60, 80], on_corrupt="skip")
+    records = read(tmp_path, "lisa", content, size=[60, 80], on_decode_error="skip")
     assert len(frames) == 3348 and records["skipped"][annotated.MISSING] == 3348 - 40
     assert len(records["labels"]) == 3 + 40 + 1 and not sum(records["odd"].values())
     assert records["labels"][-1] == 0 and not len(records["boxes"][-1])

@@ -258,7 +258,7 @@ ROWS = [
      all_rows(number=1) | {"error": 26, "cost": 39}),
     ("one more repeat", changed(**{E_ + "repeats": 2}), None,
      all_rows(["kernel"]) | {"error": 24, "cost": 24}),
-    ("one more training", changed(**{E_ + "seeds": 2}), None, all_rows() | {"cost": 0}),
+    ("one more training", changed(**{E_ + "training_seeds": 2}), None, all_rows() | {"cost": 0}),
     # The scores are the same as before, and so are their measurements; the seconds are not, which some metrics read.
     ("a design", None, "designs/sampled.py", {"kernel": 12, "error": 12, "cost": 12}),
     ("the engine", None, "engine/question.py", all_rows()),

@@ -17,7 +17,7 @@ TINY = {
             "instances": {"count": 4, "label": "cross"},
             "methods": LABELS,
             "metrics": {"localization": {}, "ablation": {"sizes": 4}, "cost": {}},
-            "report": {"notebook": "localization", "instances_shown": 2},
+            "report": {"notebook": "localization", "n_shown": 2},
         }
     },
 }

@@ -29,7 +29,7 @@ SHAPES = {
             "instances": {"count": 3, "label": "square", "correct": True},
             "methods": {"h_shap": {"method": "h_shap", "min_size": 3}},
             "metrics": {"localization": {}},
-            "report": {"notebook": "localization", "instances_shown": 2},
+            "report": {"notebook": "localization", "n_shown": 2},
         },
     },
     "run": ["shapes", "squares"],

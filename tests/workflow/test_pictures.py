@@ -19,7 +19,7 @@ def own_pictures(folder) -> dict:
     return {
         "run": ["pets"],
         "datasets": {
-            "pets": {"source": "image_folder", "path": str(folder), "size": [16, 16], "on_corrupt": "skip"},
+            "pets": {"source": "image_folder", "path": str(folder), "size": [16, 16], "on_decode_error": "skip"},
         },
         "models": {"cnn": {"dataset": "pets", "architecture": "digits_cnn", "training": {"epochs": 30}}},
         "experiments": {
@@ -77,7 +77,7 @@ def test_a_picture_more_makes_the_dataset_again(pets):
 def test_a_grey_picture_stops_the_run_with_one_line(fresh, tmp_path):
     files = picture_files.folders(n=6) | {"deer/grey.png": encoded(np.zeros((9, 9)))}
     raw = own_pictures(text_files.write_folder(tmp_path / "pictures", files))
-    del raw["datasets"]["pets"]["on_corrupt"]
+    del raw["datasets"]["pets"]["on_decode_error"]
     fresh.configure(raw)
     done = fresh.snakemake("data/prepared/pets/card.json", "--cores", "1", check=False)
     assert done.returncode

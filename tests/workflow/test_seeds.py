@@ -16,7 +16,7 @@ R = "results/tiny"
 def trained() -> dict:
     raw = copy.deepcopy(TINY)
     tiny = raw["experiments"]["tiny"]
-    tiny |= {"seeds": 2, "seed_instances": 4, "instances": {"count": 6}}
+    tiny |= {"training_seeds": 2, "instances_per_training_seed": 4, "instances": {"count": 6}}
     tiny["methods"] = {"exact": {"method": "shapley"}, "occlusion": {"method": "occlusion"}}
     tiny["metrics"] = {"error": {"reference": "exact"}}
     return raw

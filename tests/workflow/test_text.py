@@ -17,7 +17,7 @@ SENTENCE = "It is not heartwarming or entertaining. It just sucks."
 METHODS = {
     "exact": {"method": "shapley"},
     "l_shapley": {"method": "l_shapley", "order": 1},
-    "rival": {"method": "kernel_shap", "rival_of": "l_shapley"},
+    "rival": {"method": "kernel_shap", "match_budget_of": "l_shapley"},
     "integrated_gradients": {"method": "integrated_gradients", "steps": 8},
 }
 

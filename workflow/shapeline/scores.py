@@ -150,7 +150,7 @@ def select_training(rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:
 
 
 def final(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows at a label's full budget: without its snapshots at smaller ones."""
+    """The rows at a label's full budget: without its intermediate budgets at smaller ones."""
     return rows[rows["budget"].isna() | (rows["budget"] == rows["budget"].max())].reset_index(drop=True)
 
 
@@ -201,9 +201,10 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
     """The scores as a shap.Explanation, for that library's plots: one row an instance (and target, where there are
     several), the mean over repeats.
 
-    source: as `read` takes it, or its rows; those that failed are left out, and so are snapshots. data: (n, d) what to
-    show beside them, in the order of the instances. base_values are the values of the reference, so that the library's
-    sums hold where a method is efficient. Raises ShapelineError without shap, and where d differs by instance.
+    source: as `read` takes it, or its rows; those that failed are left out, and so are intermediate budgets. data: (n,
+    d) what to show beside them, in the order of the instances. base_values are the values of the reference, so that the
+    library's sums hold where a method is efficient. Raises ShapelineError without shap, and where d differs by
+    instance.
     """
     try:
         import shap

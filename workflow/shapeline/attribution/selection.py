@@ -24,7 +24,7 @@ class Wanted:
     count: how many; a larger one adds to a smaller one. split: the part of the data they are of.
     texts: explained in their place, pairs as two each: instances -1, -2, ..., label -1.
     label, correct, objects: only instances of that class, only those predicted correctly, only pictures with so many
-    objects of their class. or_all: where there are fewer, all of them.
+    objects of their class. fewer_ok: where there are fewer, all of them.
     near: in their place the records nearest to values by column, in this order; without a model of all parts.
     target: the class that is explained, "predicted", "true", or one for all.
     """
@@ -35,7 +35,7 @@ class Wanted:
     label: int | str | None = None
     correct: bool = False
     objects: int | None = None
-    or_all: bool = False
+    fewer_ok: bool = False
     near: list[dict[str, float | str]] | None = None
     target: int | str = "predicted"
 
@@ -166,7 +166,7 @@ def _drawn(subject: Subject, seed: int, wanted: Wanted) -> np.ndarray:
     if wanted.correct:
         order = _correct(subject, order, count, of)
         told += " that are predicted correctly"
-    if count > len(order) and not (wanted.or_all and len(order)):
+    if count > len(order) and not (wanted.fewer_ok and len(order)):
         raise ShapelineError(
             f"instances.count: {count} asked, the {split} split has {len(order)}{told}; lower the count"
         )

@@ -35,7 +35,7 @@ def parse(settings: Mapping[str, Any]) -> AttributionSettings:
     method = settings["method"]
     return AttributionSettings(
         game_settings.parse(settings),
-        method_settings.parse(method, [*method.get("snapshots", ()), settings.get("budget")]),
+        method_settings.parse(method, [*method.get("intermediate_budgets", ()), settings.get("budget")]),
         settings.get("repeats", 1),
         settings.get("timing", "batch"),
         settings.get("time_limit"),

@@ -80,10 +80,10 @@ def budget_of(config: Config, name: str, label: str) -> float:
     experiment's."""
     experiment = config.experiments[name]
     entry = experiment.methods[label]
-    if entry.rival_of is None:
+    if entry.match_budget_of is None:
         return float(entry.most or experiment.budget)
     shape = feature_shape(config, experiment)
-    settings = json.dumps(canonical(experiment.methods[entry.rival_of]))
+    settings = json.dumps(canonical(experiment.methods[entry.match_budget_of]))
     return fixed_cost(settings, shape) / math.prod(shape)
 
 

@@ -36,7 +36,6 @@ RULES = (
 )
 # Folders and pages beside the experiments' own.
 TAKEN = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "accuracy", "index")
-RENAMED: dict[str, str] = {}  # keys that had another name in an earlier version, and the names that they have
 FEW_PLACES = 2  # in which a key may stand: more say nothing
 SECTIONS = ("datasets", "models", "experiments")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -74,8 +73,6 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     if kind == "missing":
         return "is missing"
     if kind == "extra_forbidden":
-        if now := RENAMED.get(str(path[-1])):
-            return f"has another name now, '{now}'; rename it"
         near, elsewhere = nearest(path[-1], _keys_at(path[:-1], raw)), _stands_elsewhere(path)
         return f"unknown key.{near if 'Did you mean' in near or not elsewhere else ''}{elsewhere}"
     if kind == "union_tag_not_found":

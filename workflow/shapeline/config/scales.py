@@ -45,8 +45,8 @@ def _shrunk(config: Config) -> Config:
         chosen = experiment.get("instances", {})
         if not {"texts", "near"} & set(chosen):
             chosen = {key: chosen[key] for key in chosen if key != "correct"}  # a model of two epochs errs
-            experiment["instances"] = {**chosen, "count": min(16, full.instances.count), "or_all": True}
-        for key in ("repeats", "seeds"):
+            experiment["instances"] = {**chosen, "count": min(16, full.instances.count), "fewer_ok": True}
+        for key in ("repeats", "training_seeds"):
             if getattr(full, key) > 2:
                 experiment[key] = 2
         if full.metrics.ablation:
@@ -66,7 +66,7 @@ def _grown(config: Config) -> Config:
     for name, experiment in large["experiments"].items():
         full = config.experiments[name]
         if not (full.instances.texts or full.instances.near):
-            more = {"count": 3 * full.instances.count, "or_all": True}
+            more = {"count": 3 * full.instances.count, "fewer_ok": True}
             experiment["instances"] = {**experiment.get("instances", {}), **more}
         experiment["repeats"] = max(3, full.repeats)
     return Config.model_validate(large)

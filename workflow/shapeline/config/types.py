@@ -116,13 +116,13 @@ class Dataset(Strict):
     size: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = Field(
         None, description="Image files: [height, width] in pixels of the resized images."
     )
-    fit: Literal["resize", "crop"] | None = Field(
+    resize: Literal["resize", "crop"] | None = Field(
         None, description="Image files: resize (default) stretches, crop cuts the longer side."
     )
     color: Literal["rgb", "grey"] | None = Field(
         None, description="Image files: rgb by default, which refuses a grey image."
     )
-    on_corrupt: Literal["stop", "skip"] | None = Field(
+    on_decode_error: Literal["stop", "skip"] | None = Field(
         None, description="Image files: whether an image that cannot be decoded stops the run (default) or is skipped."
     )
     limits: Limits | None = Field(
@@ -177,7 +177,7 @@ class Model(Strict):
         "(.json, .ubj), LightGBM (.txt) or CatBoost (.cbm), path/to/folder of a text or image "
         "classifier of transformers, or with framework: function a path/to/file.py:function of rows.",
     )
-    trusted: list[str] | None = Field(
+    trusted_types: list[str] | None = Field(
         None, min_length=1, description=".skops: allowed types beyond scikit-learn's usual ones."
     )
     framework: Literal["torch", "tensorflow", "function"] | None = Field(
@@ -288,7 +288,7 @@ class Instances(Strict):
     objects: Positive | None = Field(
         None, description="Only images with so many objects of their class, if the dataset knows them."
     )
-    or_all: bool = Field(False, description="If there are fewer instances, explain all of them instead of an error.")
+    fewer_ok: bool = Field(False, description="If there are fewer instances, explain all of them instead of an error.")
     texts: (
         list[
             Annotated[str, Field(min_length=1)]
@@ -317,7 +317,7 @@ class Report(Strict):
     notebook: Literal["report", "influence", "localization"] = Field(
         "report",
         description="The page: influence for measures on labelled data, localization for images with known "
-        "decisive pixels.",
+        "ground-truth pixels.",
     )
     title: str | None = Field(None, description="Heading of the page; by default the experiment's name.")
     margin: float = Field(
@@ -327,9 +327,7 @@ class Report(Strict):
         description="Non-inferiority margin of a recommended method, as a fraction of the range between the best "
         "method and random attribution.",
     )
-    instances_shown: Annotated[int, Field(ge=1, le=12)] = Field(
-        4, description="Number of explanations shown as examples."
-    )
+    n_shown: Annotated[int, Field(ge=1, le=12)] = Field(4, description="Number of explanations shown as examples.")
     palette: Literal["colorblind", "deep", "muted"] = Field("colorblind", description="Colours of the figures.")
 
 
@@ -388,10 +386,10 @@ class Experiment(Strict):
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(
         1, description="Sampling repetitions of every sampled method."
     )
-    seeds: Annotated[int, Field(ge=1, le=100)] = Field(
+    training_seeds: Annotated[int, Field(ge=1, le=100)] = Field(
         1, description="Training seeds; every method explains the model of each."
     )
-    seed_instances: Positive | None = Field(
+    instances_per_training_seed: Positive | None = Field(
         None,
         description="Number of instances explained for the other training seeds, sampled by seed; all by default.",
     )
@@ -424,7 +422,7 @@ class Experiment(Strict):
 
 class Config(Strict):
     run: list[str] = Field(min_length=1, description="Experiments of the target `all`.")
-    run_if_here: list[str] = Field(
+    run_if_available: list[str] = Field(
         [],
         description="Further experiments of `all` if the files of their data are available: placed, in "
         "`data.mirror`, or at their `path`. Nothing is downloaded for them; `doctor` and the start of"
@@ -441,7 +439,7 @@ class Config(Strict):
         description="paper: as written; smoke: everything small; beyond: three times the instances, three repeats.",
     )
     seed: Annotated[int, Field(ge=0, lt=2**64)] = Field(0, description="Seed of everything random.")
-    accuracy: Annotated[int, Field(ge=0, le=1000)] = Field(
+    estimator_benchmark: Annotated[int, Field(ge=0, le=1000)] = Field(
         0, description="Samples per instance of the page that measures estimators on stored games; 0: no such page."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(

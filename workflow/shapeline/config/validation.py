@@ -1,6 +1,7 @@
 """The typed configuration: read it, check it, and write one clear line for every mistake."""
 
 import copy
+import logging
 from collections.abc import Iterable
 
 from pydantic import ValidationError
@@ -9,18 +10,26 @@ from shapeline.config.checks.experiment import problems
 from shapeline.config.checks.models import find_missing_frameworks
 from shapeline.config.limits import find_extremes
 from shapeline.config.mistakes import SECTIONS, at_path, explain_failure, name_errors
+from shapeline.config.renamed_keys import rename_keys
 from shapeline.config.scales import SCALES, SMOKE
 from shapeline.config.types import Config
 from shapeline.errors import ShapelineError
 
+log = logging.getLogger("shapeline")
 MAX_LINES = 40  # mistakes that are listed at once
 
 
 def load(raw: dict) -> Config:
-    """The validated configuration; raises one ShapelineError with a line for every mistake found."""
+    """Return the validated configuration; a key under an old name is accepted with a warning.
+
+    Raises one ShapelineError with a line per mistake.
+    """
     if excess := list(find_extremes(raw)):
         raise ShapelineError("\n".join(excess))
-    raw = _without_removed(copy.deepcopy(raw))
+    raw = copy.deepcopy(raw)
+    for line in rename_keys(raw):
+        log.warning(line)
+    raw = _without_removed(raw)
     lines = list(name_errors(raw))
     names = {section: set(raw[section]) for section in SECTIONS if isinstance(raw.get(section), dict)}
     for section in SECTIONS:

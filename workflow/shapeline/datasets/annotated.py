@@ -39,8 +39,8 @@ def read(
     asked: dict[str, Annotation],
     key: Callable[[str], str],
     size: list[int],
-    fit: str,
-    on_corrupt: str,
+    resize: str,
+    on_decode_error: str,
     limits: Limits = USUAL,
 ) -> dict:
     """A reader's dictionary of pictures, (n, 3, height, width) uint8, and boxes in the pixels that they then have.
@@ -48,8 +48,8 @@ def read(
     path, limits: folder or archive, and how much it may make this process read.
     asked: name -> annotation, in the order of the records; the dictionary has `kept`, positions in it, and no labels.
     key: the name of a file in `path`, "" for what is no picture.
-    size, fit: see pictures.decode; boxes go with their picture, and cover each pixel that they touch.
-    on_corrupt: pictures missing or not decodable: "skip" leaves out, names, counts; "stop" is a ShapelineError."""
+    size, resize: see pictures.decode; boxes go with their picture, and cover each pixel that they touch.
+    on_decode_error: pictures missing or not decodable: "skip" leaves out, names, counts; "stop" is a ShapelineError."""
     rows = {name: row for row, name in enumerate(asked)}
     inputs = np.zeros((len(asked), 3, *size), np.uint8)
     boxes: list[np.ndarray | None] = [None] * len(asked)
@@ -61,10 +61,10 @@ def read(
             if boxes[row] is not None:
                 raise ShapelineError(f"{where} is there twice; remove one.")
             try:
-                inputs[row] = pictures.decode(where, content, size, fit, limits=limits)
+                inputs[row] = pictures.decode(where, content, size, resize, limits=limits)
             except pictures.Undecodable as error:
-                if on_corrupt == "stop":
-                    raise ShapelineError(f"{error}; replace it, or set on_corrupt: skip.") from error
+                if on_decode_error == "stop":
+                    raise ShapelineError(f"{error}; replace it, or set on_decode_error: skip.") from error
                 log.warning("%s, left out", error)
                 unreadable.append(key(name))
                 continue
@@ -72,14 +72,14 @@ def read(
             if annotation.sides not in (None, sides):
                 told, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
                 raise ShapelineError(f"{where} has {stored} pixels and {annotation.where} says {told}; get it again.")
-            boxes[row], odd = fitted(_near(annotation, where), sides, size, fit)
+            boxes[row], odd = fitted(_near(annotation, where), sides, size, resize)
             counts.update(odd)
             resized += sides != tuple(size)
     kept = np.array([row for row, marked in enumerate(boxes) if marked is not None], np.int64)
     missing = [name for name, row in rows.items() if boxes[row] is None and name not in unreadable]
-    if missing and (on_corrupt == "stop" or not len(kept)):
+    if missing and (on_decode_error == "stop" or not len(kept)):
         more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
-        remedy = "put it there" if not len(kept) else "put it there, or set on_corrupt: skip"
+        remedy = "put it there" if not len(kept) else "put it there, or set on_decode_error: skip"
         first = asked[missing[0]].where
         raise ShapelineError(f"{path}: {first} names the picture {missing[0]}, which is missing{more}; {remedy}.")
     if not len(kept):
@@ -112,14 +112,14 @@ def _left_out(path: Path, what: str, names: list[str]) -> list[str]:
     return [f"{what} and left out: {', '.join(names[:NAMED])}{more}"]
 
 
-def fitted(boxes: list, sides: tuple[int, int], size: list[int], fit: str) -> tuple[np.ndarray, Counter]:
+def fitted(boxes: list, sides: tuple[int, int], size: list[int], resize: str) -> tuple[np.ndarray, Counter]:
     """Boxes (k, 5) of a picture of `sides` in the pixels of one of `size`, and how many were clipped or left out.
 
-    Each covers all pixels that it touches. fit: as the picture, see pictures.decode.
+    Each covers all pixels that it touches. resize: as the picture, see pictures.decode.
     """
     inside, counts = regions.clip(np.array(boxes, np.int64).reshape(-1, 5), *sides)
     scale = np.array(size) / sides
-    if fit == "crop":
+    if resize == "crop":
         scale = np.full(2, scale.max())
     start = (np.array(sides) - np.array(size) / scale) / 2  # of the part of the picture that stays
     corners = (inside[:, 1:].reshape(-1, 2, 2) - start) * scale
@@ -127,7 +127,7 @@ def fitted(boxes: list, sides: tuple[int, int], size: list[int], fit: str) -> tu
     corners[:, 0], corners[:, 1] = np.floor(corners[:, 0] + 1e-6), np.ceil(corners[:, 1] - 1e-6)
     moved = np.column_stack([inside[:, 0], corners.reshape(-1, 4).astype(np.int64)])
     seen, _ = regions.clip(moved, *size)
-    if fit == "crop":
+    if resize == "crop":
         counts[CROPPED] = len(moved) - len(seen)
     return seen, counts
 

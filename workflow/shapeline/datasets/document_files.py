@@ -16,10 +16,10 @@ def documents(folder: str | os.PathLike, ids: Iterable[int]) -> list[str]:
     return _document_column(Path(folder), ids, "text")
 
 
-def decisive(folder: str | os.PathLike, ids: Iterable[int]) -> list[np.ndarray]:
+def ground_truth_words(folder: str | os.PathLike, ids: Iterable[int]) -> list[np.ndarray]:
     """Of each record one bool a word, aligned to words(): whether it decides the class. Raises ShapelineError where
     the dataset does not know."""
-    return [np.array(flags, bool) for flags in _document_column(Path(folder), ids, "decisive")]
+    return [np.array(flags, bool) for flags in _document_column(Path(folder), ids, "ground_truth_words")]
 
 
 def words(document: str, card: dict) -> list[str]:
@@ -53,7 +53,7 @@ def _document_column(folder: Path, ids: Iterable[int], column: str) -> list:
     ids, file = [int(record) for record in ids], folder / "documents.parquet"
     try:
         if column not in pyarrow.parquet.read_schema(file).names:
-            raise ShapelineError(f"{file}: the decisive words of this dataset are not known.")
+            raise ShapelineError(f"{file}: the ground-truth words of this dataset are not known.")
         table = pyarrow.parquet.read_table(file, columns=["id", column], filters=[("id", "in", set(ids))])
     except FileNotFoundError as error:
         raise ShapelineError(f"{file} is missing; delete the folder of the dataset and run again.") from error

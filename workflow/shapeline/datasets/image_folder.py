@@ -24,22 +24,22 @@ NAMED = 10  # of the pictures left out, in the card
 def read(
     paths: dict[str, Path],
     size: list[int] | None = None,
-    fit: str = "resize",
+    resize: str = "resize",
     color: str = "rgb",
-    on_corrupt: str = "stop",
+    on_decode_error: str = "stop",
     limits: dict | None = None,
 ) -> dict:
     """Pictures (n, channels, height, width) uint8, labels and class names (the folders' in alphabetical order).
 
     Also the split, where train, validation and test folders stand above the classes. Order: by part, class and file
-    name, however they are stored. paths: any name -> folder or archive. size, fit, color: see pictures.decode; without
-    a size all pictures must have the same. on_corrupt: "skip" leaves out, names and counts what cannot be decoded.
-    Raises ShapelineError.
+    name, however they are stored. paths: any name -> folder or archive. size, resize, color: see pictures.decode;
+    without a size all pictures must have the same. on_decode_error: "skip" leaves out, names and counts what cannot be
+    decoded. Raises ShapelineError.
     """
     (path,) = paths.values()
     allowed = of(limits)
-    decode = functools.partial(pictures.decode, size=size, fit=fit, color=color, limits=allowed)
-    kept, folders, others, unreadable = _decoded(path, decode, on_corrupt, allowed)
+    decode = functools.partial(pictures.decode, size=size, resize=resize, color=color, limits=allowed)
+    kept, folders, others, unreadable = _decoded(path, decode, on_decode_error, allowed)
     if not kept:
         raise ShapelineError(f"{path}: holds no picture ({', '.join(pictures.SUFFIXES)}); the layout is {LAYOUT}.")
     parts = _parts(path, list(kept), folders)
@@ -72,7 +72,7 @@ def read(
 
 
 def _decoded(
-    path: Path, decode: Callable[[str, bytes], np.ndarray], on_corrupt: str, limits: Limits
+    path: Path, decode: Callable[[str, bytes], np.ndarray], on_decode_error: str, limits: Limits
 ) -> tuple[dict[PurePosixPath, np.ndarray], set[tuple[str, ...]], set[PurePosixPath], list[str]]:
     """The pictures below a folder or in an archive, all folders, the files that are no pictures, and the names of
     those that cannot be decoded."""
@@ -100,8 +100,8 @@ def _decoded(
             try:
                 pixels = decode(where, stream.read())
             except pictures.Undecodable as error:
-                if on_corrupt == "stop":
-                    remedy = "replace or remove it, or set on_corrupt: skip"
+                if on_decode_error == "stop":
+                    remedy = "replace or remove it, or set on_decode_error: skip"
                     raise ShapelineError(f"{error}; {remedy}.") from error
                 log.warning("%s, left out", error)
                 unreadable.append(name)

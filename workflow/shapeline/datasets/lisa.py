@@ -29,8 +29,8 @@ KINDS = {"Clip": TRAIN, "Sequence": TEST}
 def read(
     paths: dict[str, Path],
     size: list[int] | None = None,
-    fit: str = "resize",
-    on_corrupt: str = "stop",
+    resize: str = "resize",
+    on_decode_error: str = "stop",
     limits: dict | None = None,
 ) -> dict:
     """Frames by day (n, 3, 960, 1280) uint8 or of `size`, labels 1 with a green light, the official split, all boxes.
@@ -38,7 +38,7 @@ def read(
     Order: training first, then by sequence and number. A frame without a box is negative, in a sequence that has a
     file of boxes. boxes: of each frame (k, 5), category (of BOX_NAMES), top, left, bottom, right. paths: official file
     name -> the archive, or the folder it unpacks to: Annotations/**/frameAnnotationsBOX.csv and frames anywhere below.
-    The pieces whose names begin with "sample-" repeat frames and are not read. size, fit, on_corrupt: see
+    The pieces whose names begin with "sample-" repeat frames and are not read. size, resize, on_decode_error: see
     annotated.read. Raises ShapelineError.
     """
     (path,) = paths.values()
@@ -72,7 +72,7 @@ def read(
             raise ShapelineError(
                 f"{path}: holds no day{kind}, and so nothing for the {PARTS[part]} part; get it again."
             )
-    records = annotated.read(path, asked, _frame, size or [HEIGHT, WIDTH], fit, on_corrupt, allowed)
+    records = annotated.read(path, asked, _frame, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed)
     return {
         **records,
         "box_names": BOX_NAMES,

@@ -26,8 +26,8 @@ SIDES = (("minimum", "r"), ("minimum", "c"), ("maximum", "r"), ("maximum", "c"))
 def read(
     paths: dict[str, Path],
     size: list[int] | None = None,
-    fit: str = "resize",
-    on_corrupt: str = "stop",
+    resize: str = "resize",
+    on_decode_error: str = "stop",
     task: str = "classification",
     limits: dict | None = None,
 ) -> dict:
@@ -35,7 +35,7 @@ def read(
 
     Order: training first, then as annotated. boxes: of each slide (k, 5), category (of BOX_NAMES), top, left, bottom,
     right. paths: official file name -> malaria.zip, or its folder with training.json, test.json and the pictures
-    anywhere below; or a sample's, annotations.json in their place, without a split. size, fit, on_corrupt: see
+    anywhere below; or a sample's, annotations.json in their place, without a split. size, resize, on_decode_error: see
     annotated.read. task: multilabel gives labels (n, 2), with a trophozoite and with a ring. Raises ShapelineError.
     """
     (path,) = paths.values()
@@ -56,7 +56,9 @@ def read(
             if picture in asked:
                 raise ShapelineError(f"{annotation.where} names the picture {picture} a second time.")
             asked[picture] = annotation
-    records = annotated.read(path, asked, annotated.file_name, size or [HEIGHT, WIDTH], fit, on_corrupt, allowed)
+    records = annotated.read(
+        path, asked, annotated.file_name, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed
+    )
     parts = [annotation.part for annotation in asked.values()]
     shown = [[(boxes[:, 0] == BOX_NAMES.index(name)).any() for name in LABELS] for boxes in records["boxes"]]
     several = task == "multilabel"

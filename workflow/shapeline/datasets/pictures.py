@@ -10,8 +10,8 @@ from shapeline.datasets.limits import USUAL, Limits
 from shapeline.errors import ShapelineError, nearest
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
-KEYS = ("size", "fit", "color", "on_corrupt")  # of a dataset's entry, where its source is pictures in files
-WORDS = {"fit": ("resize", "crop"), "color": ("rgb", "grey"), "on_corrupt": ("stop", "skip")}
+KEYS = ("size", "resize", "color", "on_decode_error")  # of a dataset's entry, where its source is pictures in files
+WORDS = {"resize": ("resize", "crop"), "color": ("rgb", "grey"), "on_decode_error": ("stop", "skip")}
 MODES = {"rgb": "RGB", "grey": "L"}
 GREY, COLOUR, ALPHA = ("L", "1", "LA"), ("RGB", "P", "PA", "RGBA"), ("LA", "PA", "RGBA")
 
@@ -27,8 +27,10 @@ def check(settings: dict) -> None:
             raise ShapelineError(f"dataset key '{key}': {settings[key]!r} is unknown.{nearest(settings[key], words)}")
     size = settings.get("size")
     if size is None:
-        if settings.get("fit") is not None:
-            raise ShapelineError("dataset key 'fit': it says how pictures get their size; add size: [height, width].")
+        if settings.get("resize") is not None:
+            raise ShapelineError(
+                "dataset key 'resize': it says how pictures get their size; add size: [height, width]."
+            )
         return
     if not isinstance(size, list | tuple) or len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
         raise ShapelineError(f"dataset key 'size': {size!r} is not [height, width] in pixels.")
@@ -44,17 +46,17 @@ def decode(
     where: str,
     content: bytes,
     size: tuple[int, int] | None = None,
-    fit: str = "resize",
+    resize: str = "resize",
     color: str = "rgb",
     limits: Limits = USUAL,
 ) -> np.ndarray:
     """A JPEG or PNG file as (channels, height, width) uint8, turned as its camera says.
 
     where: the file, for messages. size: height and width it is brought to, by area-weighted bilinear interpolation;
-    None leaves it. fit: "resize" changes the ratio of its sides, "crop" cuts off what is too long, half of it at either
-    end. color: "rgb", where a grey picture is refused, or "grey", which turns colours to luma. limits: a
-    picture of more pixels is refused before it is decoded. Raises ShapelineError, and Undecodable (which is one) where
-    the content is no whole picture.
+    None leaves it. resize: "resize" changes the ratio of its sides, "crop" cuts off what is too long, half of it at
+    either end. color: "rgb", where a grey picture is refused, or "grey", which turns colours to luma. limits: a picture
+    of more pixels is refused before it is decoded. Raises ShapelineError, and Undecodable (which is one) where the
+    content is no whole picture.
     """
     from PIL import Image, ImageOps
 
@@ -76,7 +78,7 @@ def decode(
     picture = picture.convert(MODES[color])
     if size is not None:
         height, width = size
-        if fit == "crop":
+        if resize == "crop":
             picture = ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)
         elif picture.size != (width, height):
             picture = picture.resize((width, height), Image.Resampling.BILINEAR)

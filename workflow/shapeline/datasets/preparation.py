@@ -36,7 +36,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     """Read a source, choose its classes, split it, and write arrays.npz and card.json into `folder`.
 
     Of a table of one's own also table.parquet, its rows with their own types. Of a text also documents.parquet: id,
-    text, and where they are known the decisive words; its vocabulary is that of the training part of the chosen
+    text, and where they are known the ground-truth words; its vocabulary is that of the training part of the chosen
     classes. Where the reader says where in a picture its class is, also truth.npz.
 
     source: a name of SOURCES or path/to/file.py:function. raw_files: the official files, in any order, verified by
@@ -155,12 +155,12 @@ def _described(
 
 
 def _documents_digest(documents: dict) -> str:
-    """Of the documents and their decisive words: the card is an input of the jobs that read them, whose file has no
+    """Of the documents and their ground-truth words: the card is an input of the jobs that read them, whose file has no
     rule of its own."""
     hashed = hashlib.sha256()
     for document in documents["text"]:
         hashed.update(document.encode() + b"\0")
-    for flags in documents.get("decisive", ()):
+    for flags in documents.get("ground_truth_words", ()):
         hashed.update(flags.tobytes() + b"\2")
     return hashed.hexdigest()
 
@@ -213,14 +213,14 @@ def _encoded(content: dict, kept: np.ndarray, training: np.ndarray) -> tuple[np.
         "vocabulary": vocabulary,
     }
     documents = _texts(content, rows)
-    if content["decisive"] is not None:
+    if content["ground_truth_words"] is not None:
         # As the words are: the last ones of a long document, or those of its first characters.
-        decisive = [content["decisive"][row] for row in rows]
+        ground_truth_words = [content["ground_truth_words"][row] for row in rows]
         if words:
-            documents["decisive"] = [flags[-settings.length :] for flags in decisive]
+            documents["ground_truth_words"] = [flags[-settings.length :] for flags in ground_truth_words]
         else:
             n_left = [len(text.words_of(document, "character", settings.length)) for document in documents["text"]]
-            documents["decisive"] = [flags[:n] for flags, n in zip(decisive, n_left, strict=True)]
+            documents["ground_truth_words"] = [flags[:n] for flags, n in zip(ground_truth_words, n_left, strict=True)]
     return inputs, described, documents
 
 

@@ -17,7 +17,7 @@ from shapeline.errors import ShapelineError, nearest
 
 log = logging.getLogger(__name__)
 
-RETURNED_TEXT = ("texts", "labels", "split", "class_names", "kind", "decisive")
+RETURNED_TEXT = ("texts", "labels", "split", "class_names", "kind", "ground_truth_words")
 RETURNED_TRUTH = ("masks", "boxes", "box_names")
 RETURNED = ("inputs", *RETURNED_TEXT, "feature_names", "groups", "categories", "scale", "task", *RETURNED_TRUTH)
 
@@ -252,7 +252,8 @@ def checked_texts(where: str, records: dict, entry: Source | None, settings: dic
     return {
         "texts": texts,
         "tokens": tokens,
-        "decisive": None if own else _decisive(where, records.get("decisive"), tokens),  # its words are others
+        # A tokenizer of the user splits a text into other words.
+        "ground_truth_words": None if own else _check_ground_truth(where, records.get("ground_truth_words"), tokens),
         "labels": labels[filled],
         "split": None if split is None else split[filled],
         "ids": filled,
@@ -267,20 +268,24 @@ def checked_texts(where: str, records: dict, entry: Source | None, settings: dic
     }
 
 
-def _decisive(where: str, decisive: Iterable | None, tokens: text.Tokens) -> list[np.ndarray] | None:
+def _check_ground_truth(where: str, flags_of_texts: Iterable | None, tokens: text.Tokens) -> list[np.ndarray] | None:
     """Of each document one bool a word, whether it decides the class; None where that is not known."""
-    if decisive is None:
+    if flags_of_texts is None:
         return None
-    decisive = [np.asarray(flags) for flags in decisive]
-    if len(decisive) != len(tokens.n_words):
-        raise ShapelineError(f"{where}: decisive words of {len(decisive)} records for {len(tokens.n_words)} texts.")
-    for record, (flags, n_words) in enumerate(zip(decisive, tokens.n_words, strict=True)):
+    ground_truth = [np.asarray(flags) for flags in flags_of_texts]
+    if len(ground_truth) != len(tokens.n_words):
+        raise ShapelineError(
+            f"{where}: ground_truth_words of {len(ground_truth)} records for {len(tokens.n_words)} texts; "
+            "give one list "
+            "per text"
+        )
+    for record, (flags, n_words) in enumerate(zip(ground_truth, tokens.n_words, strict=True)):
         if flags.shape != (n_words,) or (n_words and flags.dtype != bool):
             raise ShapelineError(
-                f"{where}: record {record} has {n_words} words and decisive of shape {flags.shape} and type "
+                f"{where}: record {record} has {n_words} words and ground_truth_words of shape {flags.shape} and type "
                 f"{flags.dtype}; give one bool a word."
             )
-    return decisive
+    return ground_truth
 
 
 def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, names: list[str], missing: bool) -> tuple:

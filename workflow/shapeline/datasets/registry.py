@@ -78,8 +78,8 @@ class Source:
     whose entry may ask for that. balanced: of each part as many records of every chosen class as of its rarest are
     kept, drawn by seed. truth: "masks" or "boxes" where it is known where in a picture its class is. count: how many
     records are made where an entry does not say; None where an entry cannot say. records: as published. words: of a
-    document on average, that its length keeps. decisive: whether the words that decide a class are known. local: the
-    records are a user's own, at the entry's path; input_shape and classes are empty where only they tell.
+    document on average, that its length keeps. ground_truth_words: whether the words that decide a class are known.
+    local: the records are a user's own, at the entry's path; input_shape and classes are empty where only they tell.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Source:
     count: int | None = None
     records: int = 0
     words: int = 0
-    decisive: bool = False
+    ground_truth_words: bool = False
     local: bool = False
 
 
@@ -484,7 +484,7 @@ SOURCES: dict[str, Source] = {
         licence="MIT, as this package",
         citation="Synthetic: made by shapeline.datasets.reviews; no person wrote these reviews.",
         synthetic=True,
-        decisive=True,
+        ground_truth_words=True,
         unit="word",
         vocabulary=500,
     ),

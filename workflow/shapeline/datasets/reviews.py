@@ -36,7 +36,7 @@ SUBJECTS = (
         for noun in "film story acting script ending music dialogue plot pacing cast humour finale".split()
     ),
 )
-# A * marks a decisive word. {s} subject, {a} and {b} two adjectives, {v} verb, {w} its base form.
+# A * marks a ground-truth word. {s} subject, {a} and {b} two adjectives, {v} verb, {w} its base form.
 PLAIN = (
     "{s} is *{a}",
     "{s} is really *{a}",
@@ -86,17 +86,17 @@ FILLING = {
 
 
 def read(paths: dict[str, Path]) -> dict:
-    """3,000 different reviews of 4 to 30 words, negative and positive in turn, with their decisive words.
+    """3,000 different reviews of 4 to 30 words, negative and positive in turn, with their ground-truth words.
 
-    The same in every run, whatever its seed; no official split. decisive: of each review one bool a word. `paths` is
-    empty.
+    The same in every run, whatever its seed; no official split. ground_truth_words: of each review one bool a word.
+    `paths` is empty.
     """
     generator = np.random.default_rng(seed_of("reviews"))
     texts: dict[str, list[bool]] = {}
     while len(texts) < N:
-        text, decisive = _review(generator, len(texts) % 2)
-        texts.setdefault(text, decisive)
-    return {"texts": list(texts), "decisive": list(texts.values()), "labels": np.arange(N) % 2}
+        text, ground_truth_words = _review(generator, len(texts) % 2)
+        texts.setdefault(text, ground_truth_words)
+    return {"texts": list(texts), "ground_truth_words": list(texts.values()), "labels": np.arange(N) % 2}
 
 
 def _review(generator: np.random.Generator, label: int) -> tuple[str, list[bool]]:

@@ -86,6 +86,6 @@ def _budgeted(where: str, d: int, budget: int) -> int:
     budget = whole(where, "budget", budget, 0)
     if budget < minimum(d):
         raise ShapelineError(
-            f"{where}: {budget} evaluations are too few to stop by their error at d = {d}; at_most {minimum(d)}"
+            f"{where}: {budget} evaluations are too few to stop by their error at d = {d}; max_budget {minimum(d)}"
         )
     return budget

@@ -28,27 +28,27 @@ def fit(
 
 def sparse(
     design: Design,
-    keep: int,
+    n_features: int,
     kernel: str = "cosine",
     kernel_width: float = 0.25,
     ridge: float = 1.0,
     selection: str = "lasso",
 ) -> "SparseFit":
-    """The fit of at most `keep` features on the masks of a `lime` design made with this kernel and width."""
+    """The fit of at most `n_features` features on the masks of a `lime` design made with this kernel and width."""
     one_of("lime with a number of features", "kernel", kernel, ("cosine", "fraction"))
-    return SparseFit(design.masks, lime_weights(design.masks, kernel, kernel_width), keep, ridge, selection)
+    return SparseFit(design.masks, lime_weights(design.masks, kernel, kernel_width), n_features, ridge, selection)
 
 
 @dataclass(frozen=True, eq=False)
 class SparseFit:
-    """Coalitions to evaluate and a fit of at most `keep` features to their values; stands where a `Design` would.
+    """Coalitions to evaluate and a fit of at most `n_features` features to their values; stands where a `Design` would.
 
     masks (K, d) bool; weights (K,) of the coalitions; ridge and selection as in `fit`.
     """
 
     masks: np.ndarray
     weights: np.ndarray
-    keep: int
+    n_features: int
     ridge: float = 1.0
     selection: str = "lasso"
 
@@ -60,7 +60,7 @@ class SparseFit:
             )
         if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
             raise ShapelineError("lasso: every weight must be finite and at least 0, and one above 0.")
-        whole("lasso", "the number of features kept", self.keep, 1)
+        whole("lasso", "the number of features kept", self.n_features, 1)
         one_of("lasso", "selection", self.selection, tuple(SELECTIONS))
         if not 0 <= self.ridge < np.inf:
             raise ShapelineError(f"lasso: ridge is {self.ridge!r}; give a finite number of at least 0.")
@@ -96,7 +96,7 @@ class SparseFit:
         centred = flat - (flat @ self.weights / self.weights.sum())[:, None]
         centred[np.abs(centred).max(axis=1, initial=0) <= 1e-14 * np.abs(flat).max(axis=1, initial=0)] = 0
         right = centred @ weighted
-        k = min(self.keep, self.d)
+        k = min(self.n_features, self.d)
         scores = np.zeros((len(flat), self.d + 1))  # the last for empty places
         step = max(1, CHUNK_CELLS // (k * self.d))
         for first in range(0, len(flat), step):

@@ -17,9 +17,9 @@ LEAST = 0.7  # of a variance that is left where scores move less than was predic
 @dataclass(frozen=True)
 class Until:
     """What has to hold. error: RMSE of an explanation, in the values' units, or "5%" of |v(N) - v(empty)|; top: so
-    many features with the largest scores are told from the others; at_most: evaluations, as a multiple of d."""
+    many features with the largest scores are told from the others; max_budget: evaluations, as a multiple of d."""
 
-    at_most: float
+    max_budget: float
     error: float | str | None = None
     top: int | None = None
 
@@ -42,7 +42,7 @@ class Until:
 
     def rounds(self, d: int, first: int = FIRST_ROUND, largest: int | None = None) -> list[int]:
         """Evaluations after each round: first x d and a quarter more each time, at most all 2^d or `largest`."""
-        cap = min(evaluations(self.at_most, d), 2 ** min(d, 62), largest or 2**62)
+        cap = min(evaluations(self.max_budget, d), 2 ** min(d, 62), largest or 2**62)
         rounds = [int(first * d * GROWTH**number) for number in range(80)]  # 2^25 times the first
         return [*(spent for spent in rounds if spent < cap), cap]
 

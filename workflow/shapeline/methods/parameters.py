@@ -60,7 +60,7 @@ class GoodEnough(Parameters):
     top: Positive | None = Field(
         None, description="Stop when so many features with the largest scores are significantly larger than the others."
     )
-    at_most: float = Field(32, gt=0, description="Maximum of evaluations per instance, as a multiple of d.")
+    max_budget: float = Field(32, gt=0, description="Maximum of evaluations per instance, as a multiple of d.")
 
 
 Budget = Annotated[
@@ -74,17 +74,17 @@ class Sampled(OwnFeatures):
         None,
         description="Evaluations as a multiple of d; by default the experiment's. A mapping selects adaptive stopping.",
     )
-    snapshots: list[Annotated[float, Field(gt=0)]] | None = Field(
+    intermediate_budgets: list[Annotated[float, Field(gt=0)]] | None = Field(
         None, min_length=1, description="Smaller budgets whose estimates are stored too, without further evaluations."
     )
-    rival_of: str | None = Field(
+    match_budget_of: str | None = Field(
         None, description="Name of a method entry of fixed cost, whose number of evaluations is the budget."
     )
 
     @property
     def most(self) -> float | None:
         """The most evaluations of an instance that its own budget allows, as a multiple of d."""
-        return self.budget.at_most if isinstance(self.budget, GoodEnough) else self.budget
+        return self.budget.max_budget if isinstance(self.budget, GoodEnough) else self.budget
 
 
 class OnGraph(Parameters):
@@ -157,7 +157,7 @@ class Lime(Sampled):
     )
     kernel_width: float = Field(0.25, gt=0, description="Width of the distance kernels.")
     ridge: float = Field(1.0, ge=0, description="Penalty of large scores.")
-    keep: int | None = Field(None, ge=1, description="Largest number of features with a score; all by default.")
+    n_features: int | None = Field(None, ge=1, description="Largest number of features with a score; all by default.")
     selection: Literal["lasso", "forward"] = Field("lasso", description="Selection of these features.")
 
 

@@ -607,7 +607,7 @@ def own_problem(entry: Own) -> str | None:
     for name, needed in takes.items():
         if needed and name not in (*OWN_TAKES, *entry.parameters):
             return f"parameters: '{name}' is missing; {entry.method} needs it"
-    for key in ("budget", "snapshots", "rival_of"):
+    for key in ("budget", "intermediate_budgets", "match_budget_of"):
         if key in entry.model_fields_set and "budget" not in takes:
             return f"{key}: {entry.method} takes no budget; remove the key"
     return None
@@ -620,8 +620,8 @@ def stopping_problem(name: str, budget: GoodEnough) -> str | None:
         return f"budget: {name} cannot stop when good enough; give a number, or use one of {able}"
     if budget.error is None and budget.top is None:
         return "budget: nothing says when it is good enough; give error, or top"
-    if budget.at_most < (first := METHODS[name].first_round):
-        return f"budget.at_most: the first round of {name} takes {first} x d evaluations; set {first} or more"
+    if budget.max_budget < (first := METHODS[name].first_round):
+        return f"budget.max_budget: the first round of {name} takes {first} x d evaluations; set {first} or more"
     return None
 
 

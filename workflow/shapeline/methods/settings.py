@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a third of a second, which designs without a graph save
     import networkx
 
 # Keys of a method entry that say how much to spend, and on what; the others are the method's own parameters.
-PLANNED = ("budget", "snapshots", "rival_of", "rival", "features", "background")
+PLANNED = ("budget", "intermediate_budgets", "match_budget_of", "rival", "features", "background")
 Budget = float | Until | None
 
 
@@ -143,7 +143,7 @@ class MethodSettings:
     @functools.cached_property
     def _sparsify(self) -> calling.Call | None:
         # Named, not imported: an import would make every method depend on that file.
-        return calling.resolve("shapeline.designs.lasso:sparse") if self.arguments.get("keep") else None
+        return calling.resolve("shapeline.designs.lasso:sparse") if self.arguments.get("n_features") else None
 
     @functools.cached_property
     def arguments(self) -> dict[str, Any]:
@@ -162,11 +162,12 @@ class MethodSettings:
 def parse(settings: Mapping[str, Any], budgets: Sequence[Budget | Mapping] | None = None) -> MethodSettings:
     """Return the record of {"method": name, ...parameters} and what the entry plans with.
 
-    budgets: in place of the entry's `snapshots` and its budget, which is that of the experiment where it has none.
+    budgets: in place of the entry's `intermediate_budgets` and its budget, which is that of the experiment where it has
+    none.
     """
     name = settings["method"]
     typed = METHODS[name].parameters.model_validate({key: settings[key] for key in settings if key != "rival"})
-    chosen = [*settings.get("snapshots", ()), settings.get("budget")] if budgets is None else budgets
+    chosen = [*settings.get("intermediate_budgets", ()), settings.get("budget")] if budgets is None else budgets
     chosen = tuple(Until(**budget) if isinstance(budget, Mapping) else budget for budget in chosen)
     return MethodSettings(
         json.dumps([settings, chosen], sort_keys=True, default=repr),

@@ -57,11 +57,11 @@ def randomised(files, rows: pd.DataFrame) -> dict:
 
 
 def known_words(files, rows: pd.DataFrame) -> dict:
-    """The decisive words and the classes of the documents that score rows explain; files: the job's input."""
+    """The ground-truth words and the classes of the documents that score rows explain; files: the job's input."""
     ids = rows["instance"].unique()
-    flags = document_files.decisive(Path(files.arrays).parent, ids)
+    flags = document_files.ground_truth_words(Path(files.arrays).parent, ids)
     chosen = read(files.instances).set_index("instance")["label"]
-    return {"decisive": dict(zip(ids, flags, strict=True)), "labels": chosen.to_dict()}
+    return {"ground_truth_words": dict(zip(ids, flags, strict=True)), "labels": chosen.to_dict()}
 
 
 def known_pixels(files, rows: pd.DataFrame) -> dict:

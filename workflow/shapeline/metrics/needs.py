@@ -17,8 +17,8 @@ STORED = pa.schema([scores.MEASURED.field(name) for name in ("instance", "repeat
 
 
 def rows_of(name: str, rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:
-    """The score rows of a label that a metric measures of one training: those that succeeded, with snapshots where it
-    reads them."""
+    """The score rows of a label that a metric measures of one training: those that succeeded, with intermediate budgets
+    where it reads them."""
     chosen = scores.succeeded(scores.select_training(rows, training_seed))
     return chosen if METRICS[name].reads_snapshots else scores.final(chosen)
 

@@ -150,8 +150,8 @@ METRICS: dict[str, Metric] = {
         reads_snapshots=True,
         paired=True,
     ),
-    "decisive": Metric(
-        "shapeline.metrics.decisive:measure", "accuracy", {"f1": "higher"}, asks_documents=True, paired=True
+    "ground_truth_words": Metric(
+        "shapeline.metrics.ground_truth_words:measure", "accuracy", {"f1": "higher"}, asks_documents=True, paired=True
     ),
     "randomisation": Metric(
         "shapeline.metrics.randomisation:measure",

@@ -99,7 +99,7 @@ def _loaded(source: str, content: bytes, trusted: list[str]) -> Any:
         if unknown:
             raise ShapelineError(
                 f"models: {source} holds types that are not trusted: {', '.join(unknown)}; list them under the model's "
-                "'trusted' if you know where the file is from"
+                "'trusted_types' if you know where the file is from"
             )
         return skops.io.loads(content, trusted=[*TRUSTED, *trusted])
     except (zipfile.BadZipFile, UntrustedTypesFoundException, KeyError, ValueError, TypeError, ImportError) as error:

@@ -30,7 +30,7 @@ UNTRAINED = "none: the model came ready, and which rows it was made from is not 
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
-    """The classifier in the file that settings name (source, trusted), for the dataset that a card describes.
+    """The classifier in the file that settings name (source, trusted_types), for the dataset that a card describes.
 
     Raises ShapelineError when the file is not there, is no such file, or does not fit the dataset.
     """
@@ -47,7 +47,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         "input_shape": list(card["input_shape"]),
         "kind": card["kind"],
         **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),  # of a tokenizer of one's own
-        "trusted": sorted(settings.get("trusted", ())),
+        "trusted": sorted(settings.get("trusted_types", ())),
         **({"outputs": settings["outputs"]} if settings.get("outputs") else {}),
     }
     classifier = _opened(source, kind, path.read_bytes(), known, card.get("task") or "classification")

@@ -96,7 +96,7 @@ def of_models(config: Config, name: str) -> float:
 
 def of_trainings(experiment: Experiment) -> float:
     count = experiment.instances.number
-    return 1 + (experiment.seeds - 1) * min(1, (experiment.seed_instances or count) / count)
+    return 1 + (experiment.training_seeds - 1) * min(1, (experiment.instances_per_training_seed or count) / count)
 
 
 def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
@@ -116,10 +116,10 @@ def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
         evaluations = 2.0**d if d <= MAX_D else 0
     elif method.takes is not None and not method.sampled:  # one's own is not run to be counted
         evaluations = experiment.budget * d
-    elif method.sampled and (shape or not entry.rival_of):
+    elif method.sampled and (shape or not entry.match_budget_of):
         evaluations = (budget_of(config, name, label) if shape else entry.most or experiment.budget) * d
     else:
-        evaluations = _fixed(experiment.methods[entry.rival_of] if method.sampled else entry, shape, d)
+        evaluations = _fixed(experiment.methods[entry.match_budget_of] if method.sampled else entry, shape, d)
     return evaluations, evaluations * getattr(experiment.reference, "rows", 1)
 
 
@@ -160,7 +160,7 @@ def of_run(config: Config) -> tuple[float, float]:
     models: dict[str, int] = {}  # how often each is trained
     for entry in (config.experiments[name] for name in config.run):
         if entry.model:
-            models[entry.model] = max(entry.seeds, models.get(entry.model, 1))
+            models[entry.model] = max(entry.training_seeds, models.get(entry.model, 1))
     prepared = (
         len({dataset for name in config.run for dataset in paths.datasets_of(config, name)}) * JOB_SECONDS["torch"]
     )
@@ -192,7 +192,7 @@ def design_bytes(config: Config, name: str, label: str) -> float:
         return 0.0
     shape = feature_shape(config, config.experiments[name], entry)
     d = math.prod(shape) if shape else _features(config, name, entry)
-    budget = budget_of(config, name, label) if shape or entry.rival_of is None else 4
+    budget = budget_of(config, name, label) if shape or entry.match_budget_of is None else 4
     return DENSE * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
 
 
@@ -276,7 +276,7 @@ def result_bytes(config: Config, name: str) -> float:
         shape = feature_shape(config, experiment)
         d = math.prod(shape) if shape else _features(config, name, None)
         sampled = METHODS[entry.method].sampled
-        rows = count * (experiment.repeats * (1 + len(entry.snapshots or ())) if sampled else 1)
+        rows = count * (experiment.repeats * (1 + len(entry.intermediate_budgets or ())) if sampled else 1)
         total += rows * shares * (4 * d + 100)
         if experiment.cache:
             total += 8 * rows * of_instance(config, name, label)[0]

@@ -185,7 +185,7 @@ def _text(dataset: list[str], models: list[str], experiment: list[str], metrics:
         "  mine:",
         "    model: mine",
         *(f"    {line}" for line in experiment),
-        "    instances: {count: 50, or_all: true}    # sampled from the test part by seed; all if it has fewer",
+        "    instances: {count: 50, fewer_ok: true}    # sampled from the test part by seed; all if it has fewer",
         "    budget: 4    # evaluations of a sampled method per feature",
         "    methods:",
         *(f"      {line}" for line in methods),

@@ -190,7 +190,7 @@ def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
     entry = config.experiments[experiment].methods[split_label(label)[0]]
     functions = _functions(config, experiment, label)
     modules = [function.split(":")[0] for function in functions if not names_function(function)]
-    if getattr(entry, "keep", None):
+    if getattr(entry, "n_features", None):
         modules.append("shapeline.designs.lasso")
     model = config.experiments[experiment].model
     if METHODS[entry.method].family == "hierarchical" and model:
@@ -220,8 +220,8 @@ def _functions(config: Config, experiment: str, label: str) -> list[str]:
     named += [method.reads, method.reads_stack]
     if isinstance(getattr(entry, "budget", None), GoodEnough):
         named.append(method.grows)
-    if getattr(entry, "rival_of", None):
-        named.append(METHODS[entries[entry.rival_of].method].function)
+    if getattr(entry, "match_budget_of", None):
+        named.append(METHODS[entries[entry.match_budget_of].method].function)
     return [function for function in named if function]
 
 

@@ -1,4 +1,4 @@
-"""Which experiments of `run_if_here` are in a run: those whose data are all here."""
+"""Which experiments of `run_if_available` are in a run: those whose data are all here."""
 
 from pathlib import Path
 
@@ -8,15 +8,15 @@ from shapeline.plan.paths import datasets_of, raw_files
 
 
 def with_what_is_here(config: Config) -> Config:
-    """The configuration with those of `run_if_here` under `run` whose files are placed, in a folder that is the mirror,
-    or at their `path`."""
-    more = [name for name in config.run_if_here if name not in config.run and not _lacking(config, name)]
+    """The configuration with those of `run_if_available` under `run` whose files are placed, in a folder that is the
+    mirror, or at their `path`."""
+    more = [name for name in config.run_if_available if name not in config.run and not _lacking(config, name)]
     return config.model_copy(update={"run": [*config.run, *dict.fromkeys(more)]}) if more else config
 
 
 def not_here(config: Config) -> list[str]:
-    """A line for each experiment of `run_if_here` that is not under `run`, with the file that keeps it out."""
-    left = {name: _lacking(config, name) for name in config.run_if_here if name not in config.run}
+    """A line for each experiment of `run_if_available` that is not under `run`, with the file that keeps it out."""
+    left = {name: _lacking(config, name) for name in config.run_if_available if name not in config.run}
     return [f"not in this run: {name}, for {problem}" for name, problem in left.items() if problem]
 
 

@@ -96,7 +96,7 @@ def theory_job(config: Config) -> dict:
 
 def known_games_job(config: Config) -> dict:
     files = [*sources(*code.script_modules("measure_accuracy")), os.path.relpath(PACKAGE / "statistics/games.parquet")]
-    return with_code({"seed": config.seed, "draws": config.accuracy}, files)
+    return with_code({"seed": config.seed, "draws": config.estimator_benchmark}, files)
 
 
 def accuracy_job() -> dict:
@@ -170,5 +170,5 @@ def _of_models(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
             model_files(config, f"{entry.model}@{variant}")["card"],
             randomise_job(config, entry.model, variant),
         )
-    for number in range(1, entry.seeds):
+    for number in range(1, entry.training_seeds):
         yield model_files(config, name_training(entry.model, number))["card"], train_job(config, entry.model, number)

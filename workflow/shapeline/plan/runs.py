@@ -31,7 +31,7 @@ def count_trainings(config: Config, experiment: str, label: str | None = None) -
     """Return how many trainings of the model a label explains; scores made elsewhere are of the first alone."""
     if label and config.experiments[experiment].methods[label].method == "external":
         return 1
-    return config.experiments[experiment].seeds
+    return config.experiments[experiment].training_seeds
 
 
 def name_training(model: str, training_seed: int) -> str:
@@ -85,4 +85,4 @@ def shards(config: Config, experiment: str) -> int:
 
 def pages(config: Config) -> list[str]:
     """The pages of a run that are of no experiment, beside the index."""
-    return ["theory", "accuracy"] if config.accuracy else ["theory"]
+    return ["theory", "accuracy"] if config.estimator_benchmark else ["theory"]

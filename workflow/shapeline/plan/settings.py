@@ -59,7 +59,7 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
     if randomised:
         settings["randomised"] = variants(config, experiment)
     elif (number := count_trainings(config, experiment, label)) > 1:
-        settings |= {"training_seeds": number, "training_instances": entry.seed_instances}
+        settings |= {"training_seeds": number, "training_instances": entry.instances_per_training_seed}
     if entry.timing != "batch":
         settings["timing"] = entry.timing
     if entry.precision != "float32":
@@ -70,8 +70,8 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         settings["time_limit"] = entry.time_limit
     if METHODS[method.method].sampled:
         settings |= {"repeats": None if entry.repeats == 1 else entry.repeats}
-        if method.rival_of and feature_shape(config, entry) is None:  # known when the instance is seen
-            settings["method"] = {**canonical(method), "rival": canonical(entry.methods[method.rival_of])}
+        if method.match_budget_of and feature_shape(config, entry) is None:  # known when the instance is seen
+            settings["method"] = {**canonical(method), "rival": canonical(entry.methods[method.match_budget_of])}
         else:
             settings["budget"] = _budget(config, experiment, label)
     return canonical(settings)
@@ -119,7 +119,7 @@ def report_settings(config: Config, experiment: str) -> dict:
             "features": entry.features,
             "timing": None if entry.timing == "batch" else entry.timing,
             "repeats": entry.repeats,
-            "seeds": None if entry.seeds == 1 else entry.seeds,
+            "training_seeds": None if entry.training_seeds == 1 else entry.training_seeds,
             "exact": getattr(entry.metrics.error, "reference", None),
             "metrics": metric_names(config, experiment),
             "labels": described,

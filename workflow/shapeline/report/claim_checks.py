@@ -118,7 +118,7 @@ def level(label: str, within: float, metric: str, quantity: str) -> Callable[[Re
 
 def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
     """How many times the first label's evaluations the second takes to the same error, at least so often: at the least
-    error that both reach, between their snapshots."""
+    error that both reach, between their intermediate budgets."""
 
     def check(results: Results) -> Finding:
         if "error" not in results.measured:

@@ -50,7 +50,7 @@ class Results:
     metrics: dict[str, pd.DataFrame]
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
     trainings: dict[str, pd.DataFrame]  # the same with those of the model's other trainings, by their number
-    snapshots: dict[str, pd.DataFrame] = field(default_factory=dict)  # rows at budgets below the label's own
+    intermediate_budgets: dict[str, pd.DataFrame] = field(default_factory=dict)  # rows at budgets below the label's own
 
     @functools.cached_property
     def dataset(self) -> Dataset:
@@ -90,7 +90,7 @@ class Parameters:
     """What a notebook is given of an experiment: its name, its settings, and where its files are.
 
     `settings_json` holds labels (label -> {method, family, parameters, is_control}) and their order (or labels as a
-    list of such entries, each with its label), budget, features, reference, value, exact, and title, instances_shown,
+    list of such entries, each with its label), budget, features, reference, value, exact, and title, n_shown,
     palette (or those three under `report`).
     """
 
@@ -150,7 +150,7 @@ def load(**parameters) -> Results:
             for metric, frame in every.items()
         },
         trainings=every,
-        snapshots={label: rows[rows["budget"] < rows["budget"].max()] for label, rows in every_row.items()},
+        intermediate_budgets={label: rows[rows["budget"] < rows["budget"].max()] for label, rows in every_row.items()},
     )
 
 
@@ -260,7 +260,7 @@ def ceiling(frame: pd.DataFrame | None, name: str) -> pd.DataFrame:
 
 
 def spent(frame: pd.DataFrame) -> int:
-    """Coalitions evaluated for the rows, with those that only snapshots at smaller budgets used."""
+    """Coalitions evaluated for the rows, with those that only intermediate budgets at smaller budgets used."""
     own = frame["evaluations"].to_numpy()
     noted = [json.loads(extra).get("evaluated") if isinstance(extra, str) else None for extra in frame["extra"]]
     return int(sum(own[place] if union is None else union for place, union in enumerate(noted)))
@@ -343,7 +343,7 @@ def mean_seconds(results: Results) -> pd.Series:
 
 def evaluations_at_budgets(results: Results) -> pd.Series:
     """The same at each smaller budget whose estimates were kept, by label and budget (a multiple of d)."""
-    parts = [good(rows).assign(label=label) for label, rows in results.snapshots.items() if len(rows)]
+    parts = [good(rows).assign(label=label) for label, rows in results.intermediate_budgets.items() if len(rows)]
     if not parts:
         return pd.Series(dtype=float)
     return pd.concat(parts).groupby(["label", "budget"])["evaluations"].median()

@@ -163,8 +163,8 @@ def _error_sentences(results: Results, facts: dict) -> list[str]:
 
 
 def equal_error(results: Results, first: str, second: str) -> EqualError | None:
-    """Evaluations of two labels at the least error that both reach, between their snapshots; None where one has none,
-    or does not cross it."""
+    """Evaluations of two labels at the least error that both reach, between their intermediate budgets; None where one
+    has none, or does not cross it."""
     measured = results.measured.get("error")
     if measured is None:
         return None

@@ -40,7 +40,7 @@ QUESTIONS = (
         "localisation",
         "",
     ),
-    Criterion("decisive", "f1", "higher", "Ground-truth words: F1", "ground-truth words", ""),
+    Criterion("ground_truth_words", "f1", "higher", "Ground-truth words: F1", "ground-truth words", ""),
     Criterion("error", "rmse", "lower", "Closeness to the exact values: RMSE", "error", "{value}"),
     Criterion(
         "log_odds",

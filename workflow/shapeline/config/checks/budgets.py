@@ -21,14 +21,17 @@ def budget_in_reach(place: Place) -> Iterator[str]:
 
 
 def too_large(label: Label) -> Iterator[str]:
-    """The budget of a sampled method, and its snapshots, are in reach, and their design fits in memory."""
+    """The budget of a sampled method, and its intermediate budgets, are in reach, and their design fits in memory."""
     entry, method = label.entry, label.entry.method
-    if entry.rival_of:  # as many as a design has that is counted elsewhere
+    if entry.match_budget_of:  # as many as a design has that is counted elsewhere
         return
     features, d = f"d = {label.d:,}" if label.d else f"about {FEW} features", label.d or FEW
     own, default = entry.most, label.place.experiment.budget
     asked = [(own_place(label), own) if own else (f"{label.place.where}.budget", default)]
-    for where, multiple in [*asked, *((f"{label.where}.snapshots", smaller) for smaller in entry.snapshots or ())]:
+    for where, multiple in [
+        *asked,
+        *((f"{label.where}.intermediate_budgets", smaller) for smaller in entry.intermediate_budgets or ()),
+    ]:
         if (needed := held(method, multiple, d)) > MAX_DESIGN_BYTES:
             yield (
                 f"{where}: {multiple:g} x d evaluations by {method} would take {format_bytes(needed)} of memory at "
@@ -42,7 +45,7 @@ def too_large(label: Label) -> Iterator[str]:
 
 def own_place(label: Label) -> str:
     """Where a label's own budget says how much it spends at most."""
-    return f"{label.where}.budget{'.at_most' if isinstance(label.entry.budget, GoodEnough) else ''}"
+    return f"{label.where}.budget{'.max_budget' if isinstance(label.entry.budget, GoodEnough) else ''}"
 
 
 def good_enough(label: Label) -> Iterator[str]:
@@ -52,8 +55,8 @@ def good_enough(label: Label) -> Iterator[str]:
         return
     if problem := registry.stopping_problem(label.entry.method, budget):
         yield f"{label.where}.{problem}"
-    if label.entry.snapshots:
-        yield f"{label.where}.snapshots: a budget that ends when it is good enough has none; remove the key"
+    if label.entry.intermediate_budgets:
+        yield f"{label.where}.intermediate_budgets: a budget that ends when it is good enough has none; remove the key"
 
 
 def held(method: str, multiple: float, d: int) -> float:
@@ -80,22 +83,22 @@ def _beyond(multiple: float) -> str:
 
 
 def budget(label: Label) -> Iterator[str]:
-    """The budget of a sampled method and its snapshots: in order, and enough for the method."""
+    """The budget of a sampled method and its intermediate_budgets: in order, and enough for the method."""
     where, entry = label.where, label.entry
     try:
         most = budget_of(label.place.config, label.place.name, label.name)
     except ShapelineError as error:
-        yield f"{where}.rival_of: {error}"
+        yield f"{where}.match_budget_of: {error}"
         return
-    if len(set(entry.snapshots or ())) < len(entry.snapshots or ()):
-        yield f"{where}.snapshots: a budget is listed twice"
-    key = "rival_of" if entry.rival_of else "budget"
+    if len(set(entry.intermediate_budgets or ())) < len(entry.intermediate_budgets or ()):
+        yield f"{where}.intermediate_budgets: a budget is listed twice"
+    key = "match_budget_of" if entry.match_budget_of else "budget"
     own = own_place(label) if key == "budget" else f"{where}.{key}"
-    asked = [(own if entry.rival_of or entry.budget else f"{label.place.where}.budget", most)]
-    for smaller in entry.snapshots or ():
-        asked.append((f"{where}.snapshots", smaller))
+    asked = [(own if entry.match_budget_of or entry.budget else f"{label.place.where}.budget", most)]
+    for smaller in entry.intermediate_budgets or ():
+        asked.append((f"{where}.intermediate_budgets", smaller))
         if smaller >= most:
-            yield f"{where}.snapshots: {smaller:g} is not below the budget of {most:g}"
+            yield f"{where}.intermediate_budgets: {smaller:g} is not below the budget of {most:g}"
     yield from _too_few(label, asked)
 
 

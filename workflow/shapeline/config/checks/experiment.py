@@ -64,7 +64,7 @@ def _of_run(config: Config, names: dict[str, set]) -> Iterator[str]:
             sources.expand(config.data.mirror)
         except ShapelineError as error:
             yield f"data.mirror: {error}"
-    for key, asked in (("run", config.run), ("run_if_here", config.run_if_here)):
+    for key, asked in (("run", config.run), ("run_if_available", config.run_if_available)):
         for name in asked:
             if name not in names["experiments"]:
                 yield f"{key}: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
@@ -250,7 +250,7 @@ def labels(place: Place) -> Iterator[str]:
         if label.method.sampled and not mistakes:
             mistakes = list(too_large(label))
         yield from mistakes
-        if label.method.minimum and not mistakes and not (entry.rival_of and shape is None):
+        if label.method.minimum and not mistakes and not (entry.match_budget_of and shape is None):
             yield from budget(label)
 
 
@@ -281,7 +281,7 @@ RULES: tuple[Rule, ...] = (
     several_features,
     seconds,
     labels,
-    metrics.of_decisive_words,
+    metrics.of_ground_truth_words,
     metrics.of_a_truth,
 )
 ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)

@@ -24,7 +24,7 @@ def own_texts(place: Place) -> Iterator[str]:
             yield f"{where}.texts.{number}: the documents of datasets.{place.dataset_name} are {wanted}"
         elif any(PAIR in sentence or (of_pairs and not sentence.strip()) for sentence in text):
             yield f"{where}.texts.{number}: a sentence of it is empty or holds the sign U+001E; mend it"
-    for key in ("label", "correct", "objects", "or_all"):
+    for key in ("label", "correct", "objects", "fewer_ok"):
         if key in chosen.model_fields_set:
             yield f"{where}.{key}: texts of one's own are all explained and have no class; remove the key"
 
@@ -34,7 +34,7 @@ def near_records(place: Place) -> Iterator[str]:
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.near:
         return
-    for key in ("count", "texts", "label", "correct", "objects", "or_all"):
+    for key in ("count", "texts", "label", "correct", "objects", "fewer_ok"):
         if key in chosen.model_fields_set:
             yield f"{where}.{key}: the records that near seeks are all explained; remove the key"
     if source and source.kind != "table":

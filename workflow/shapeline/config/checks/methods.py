@@ -28,8 +28,8 @@ def own_shape(place: Place, entry: Any) -> tuple | str | None:
         return (
             f"a method has features of its own where the experiment's are pixels, and these are of kind '{place.kind}'"
         )
-    if getattr(entry, "rival_of", None):
-        return "a rival explains the same features; remove rival_of and give a budget"
+    if getattr(entry, "match_budget_of", None):
+        return "a rival explains the same features; remove match_budget_of and give a budget"
     if place.source is None:
         return None
     try:
@@ -103,8 +103,10 @@ def _on_grid(label: Label) -> bool:
 
 def kept_features(label: Label) -> Iterator[str]:
     """A fit of a few features has a kernel of distance."""
-    if getattr(label.entry, "keep", None) and label.entry.kernel == "shapley":
-        yield f"{label.where}.keep: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
+    if getattr(label.entry, "n_features", None) and label.entry.kernel == "shapley":
+        yield (
+            f"{label.where}.n_features: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
+        )
 
 
 def fixed_design(label: Label) -> Iterator[str]:
@@ -122,17 +124,17 @@ def fixed_design(label: Label) -> Iterator[str]:
 def rival(label: Label) -> Iterator[str]:
     """The label that a budget follows is there, and has a number of evaluations to follow."""
     entry, others = label.entry, label.place.experiment.methods
-    rival = getattr(entry, "rival_of", None)
+    rival = getattr(entry, "match_budget_of", None)
     if rival is None:
         return
-    if entry.budget or entry.snapshots:
-        yield f"{label.where}: rival_of sets the budget; remove budget and snapshots"
+    if entry.budget or entry.intermediate_budgets:
+        yield f"{label.where}: match_budget_of sets the budget; remove budget and intermediate_budgets"
     if rival not in others:
-        yield f"{label.where}.rival_of: there is no label '{rival}' among the methods.{nearest(rival, others)}"
+        yield f"{label.where}.match_budget_of: there is no label '{rival}' among the methods.{nearest(rival, others)}"
     elif not METHODS[others[rival].method].is_fixed_cost:
-        yield f"{label.where}.rival_of: '{rival}' has no fixed number of evaluations; give a budget instead"
+        yield f"{label.where}.match_budget_of: '{rival}' has no fixed number of evaluations; give a budget instead"
     elif getattr(others[rival], "features", None):
-        yield f"{label.where}.rival_of: '{rival}' explains features of its own; give a budget instead"
+        yield f"{label.where}.match_budget_of: '{rival}' explains features of its own; give a budget instead"
 
 
 def tree(label: Label) -> Iterator[str]:
@@ -250,10 +252,11 @@ def _without_grid(model: Model) -> bool:
 
 
 def last_estimate(label: Label) -> Iterator[str]:
-    """Another library's estimator has no snapshots."""
-    if label.method.family == "peers" and getattr(label.entry, "snapshots", None):
+    """Another library's estimator has no intermediate budgets."""
+    if label.method.family == "peers" and getattr(label.entry, "intermediate_budgets", None):
         yield (
-            f"{label.where}.snapshots: {label.entry.method} tells only its last estimate; give labels with budgets of "
+            f"{label.where}.intermediate_budgets: {label.entry.method} tells only its last estimate; give "
+            "labels with budgets of "
             "their own"
         )
 

@@ -111,18 +111,18 @@ def of_other_references(place: Place) -> Iterator[str]:
                 )
 
 
-def of_decisive_words(place: Place) -> Iterator[str]:
+def of_ground_truth_words(place: Place) -> Iterator[str]:
     """The words that decide a document's class are known."""
     for name, metric in place.metrics():
         where = f"{place.where}.metrics.{name}"
         if not metric.asks_documents:
             continue
         if place.experiment.instances.texts:
-            yield f"{where}: the decisive words of one's own texts are not known; remove the metric"
+            yield f"{where}: the ground-truth words of one's own texts are not known; remove the metric"
         elif place.dataset and place.dataset.tokenizer:
             yield f"{where}: which words of the tokenizer's decide is not known; remove the metric"
-        elif place.source and not place.source.decisive:
-            yield f"{where}: the decisive words of source '{place.source.name}' are not known; remove the metric"
+        elif place.source and not place.source.ground_truth_words:
+            yield f"{where}: the ground-truth words of source '{place.source.name}' are not known; remove the metric"
 
 
 def of_a_truth(place: Place) -> Iterator[str]:
@@ -145,14 +145,16 @@ def of_a_truth(place: Place) -> Iterator[str]:
 def of_trainings(place: Place) -> Iterator[str]:
     """The model can be trained again by other seeds, and a metric compares its trainings."""
     where, experiment, model = place.where, place.experiment, place.model
-    if experiment.seeds == 1:
+    if experiment.training_seeds == 1:
         return
     if place.without_model:
-        yield f"{where}.seeds: without a model nothing is trained; remove the key"
+        yield f"{where}.training_seeds: without a model nothing is trained; remove the key"
     elif model and (ready_kinds.kind_of(model.source, model.framework) or model.training.epochs == 0):
-        yield f"{where}.seeds: models.{experiment.model} is ready and not trained here; remove the key"
+        yield f"{where}.training_seeds: models.{experiment.model} is ready and not trained here; remove the key"
     truth = getattr(experiment.metrics.error, "reference", None)
     if truth in experiment.methods and experiment.methods[truth].method == "external":
-        yield f"{where}.seeds: the scores of '{truth}' are of one model, and no truth of another; remove the key"
+        yield (
+            f"{where}.training_seeds: the scores of '{truth}' are of one model, and no truth of another; remove the key"
+        )
     if not any(metric.paired for _, metric in place.metrics()):
-        yield f"{where}.seeds: no metric compares trainings; add one of {', '.join(PAIRED)}"
+        yield f"{where}.training_seeds: no metric compares trainings; add one of {', '.join(PAIRED)}"

@@ -75,8 +75,8 @@ def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
         yield f"{where}.source: {problem}"
     elif function and (problem := not_of_rows(model.source)):
         yield f"{where}.source: {problem}"
-    if model.trusted and suffix != ".skops":
-        yield f"{where}.trusted: only the types of a .skops file are checked; remove the key"
+    if model.trusted_types and suffix != ".skops":
+        yield f"{where}.trusted_types: only the types of a .skops file are checked; remove the key"
     if model.outputs and (function or not model.source or suffix not in (None, ".keras", ".onnx")):
         yield f"{where}.outputs: only a network of your own, or in a .keras or .onnx file, may need it; remove the key"
     yield from _without_training(where, model)

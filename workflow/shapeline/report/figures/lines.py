@@ -175,7 +175,7 @@ BUDGET_PANELS = {  # quantity -> title, whether it is a square whose root is dra
 @styled
 def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "nats") -> Figure | None:
     """What methods predict of their error beside the error itself, and how many true scores their intervals hold, both
-    against the budget; None where no method that has snapshots says how wrong it is."""
+    against the budget; None where no method that has intermediate budgets says how wrong it is."""
     if not (frame["quantity"] == "predicted_rmse_by_budget").any():
         return None
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")

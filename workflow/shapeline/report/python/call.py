@@ -58,7 +58,7 @@ def explain(
     features: "pixel", "column", "word" (texts, or token ids, 0 is padding), "superpixel", {"kind": "patch", "size": 2}
     or a Features. By default columns, words, pixels of pictures of up to 1,024 and 16 x 16 patches of larger ones.
     budget: multiple of d, for sampled methods, 4 by default; or until it is good enough: {"error": 0.05},
-    {"error": "5%"} or {"top": 5}, with "at_most" beside it.
+    {"error": "5%"} or {"top": 5}, with "max_budget" beside it.
     target: "predicted" (default), "true" (of y), "each" (a row each), a class by name or number, a set of them (a row
     each), or a list, one an input.
     seed: of all draws; an instance's own depend on its row too, and on how many equal ones stand before it.
@@ -156,7 +156,7 @@ def _check_good_enough(method: str, budget: dict, where: str) -> None:
     except ValidationError as failure:
         problem = (
             f'budget is {budget}: {failure.errors()[0]["msg"]}; give {{"error": 0.05}}, {{"error": "5%"}} or '
-            '{"top": 5}, with "at_most" beside it'
+            '{"top": 5}, with "max_budget" beside it'
         )
     if problem:
         raise ShapelineError(f"{where}: {problem}")

@@ -71,7 +71,7 @@ def shapley_values(
         else gp_shapley.
     budget : float or dict, optional
         In place of `evaluations`: a multiple of the number of players (default 4), or an error target as in
-        `shapeline.explain`: ``{"error": 0.05}``, ``{"error": "5%"}`` or ``{"top": 5}``, with "at_most" beside it.
+        `shapeline.explain`: ``{"error": 0.05}``, ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.
     player_names, output_names : sequence of str, optional
         Names of the players, all different, and of the outputs.
     seed, random_state : int
@@ -160,7 +160,7 @@ def _parsed(
 def _attributed(values: Values, parsed: MethodSettings, features: Features, count: int, seed: int) -> Record:
     """Return the scores of a game with so many outputs, by the core of `explain`."""
     method = parsed.method
-    if count > 1 and (parsed.arguments.get("keep") or (method.reads_stack and not method.reads_outputs)):
+    if count > 1 and (parsed.arguments.get("n_features") or (method.reads_stack and not method.reads_outputs)):
         raise ShapelineError(
             f"{WHERE}: {parsed.name} with these settings explains one output and the game has {count}; give one of "
             "them, as lambda masks: game(masks)[:, 0], or use gp_shapley"

@@ -9,7 +9,7 @@ from shapeline.report.html import HTML
 from shapeline.report.numbers import number
 from shapeline.report.sections import examples, texts
 from shapeline.report.sections.contexts import context_comparison, context_pairs, context_section
-from shapeline.report.sections.decisive import decisive_section
+from shapeline.report.sections.ground_truth_words import ground_truth_section
 from shapeline.report.sections.method_agreement import agreement_section
 
 ENOUGH = 2_000  # instances for an agreement to two digits
@@ -27,10 +27,10 @@ def comparisons(results: Results) -> HTML:
     if pairs and "log_odds" in results.measured:
         compared = context_comparison(results.measured["log_odds"], scores, pairs)
         parts += [heading("Context masked or kept", 2), context_section(compared)]
-    if "decisive" in results.metrics:
+    if "ground_truth_words" in results.metrics:
         parts += [
             heading("Ground-truth words", 2),
-            decisive_section(results.metrics["decisive"], styling.styles_of(results), len(ids)),
+            ground_truth_section(results.metrics["ground_truth_words"], styling.styles_of(results), len(ids)),
         ]
     return together(*parts)
 

@@ -33,7 +33,7 @@ def signless(results: Results) -> str:
 
 def explanations(results: Results) -> HTML:
     """The scores of a few instances by all labels side by side: maps for an image, a table of features otherwise."""
-    picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
     values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     if results.dataset_card["kind"] == "image":

@@ -103,7 +103,7 @@ def _names(results: Results) -> list[str]:
 
 def _drawn(results: Results, label: str) -> Iterator[HTML]:
     """The pairs of the instances that the page shows, as their kind of data asks."""
-    count = min(int(results.settings.get("instances_shown") or SHOWN), SHOWN)
+    count = min(int(results.settings.get("n_shown") or SHOWN), SHOWN)
     picked = experiment.chosen(results.instances, count)
     parts = _parts(results.scores[label], picked["instance"])
     if not parts:

@@ -130,7 +130,7 @@ def _best(rows: pd.DataFrame, labels: Sequence[str]) -> str | None:
 
 def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
     """The maps of a few images by all labels side by side, with boxes around the true regions."""
-    picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
     images, regions, cells = shown_pictures(results, truth, picked)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}

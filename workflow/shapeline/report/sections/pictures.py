@@ -45,7 +45,7 @@ def _classified(results: Results) -> bool:
 
 def masked_section(results: Results) -> HTML:
     """The shown instances with the top features of every method masked (Chen et al. 2018, figures 4 and 5)."""
-    picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
     return figure(
         masked_grid(results, picked),
         "Images with the top features of each method masked, two rows an instance, a column a method",

@@ -35,7 +35,7 @@ class Shown:
 
 def points_section(results: Results) -> HTML:
     """The points shown, with the influence of their features: images, or tables of values and bars."""
-    picked = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
     if results.dataset_card["kind"] == "image":
         return faces(results, picked)
     if results.dataset_card["kind"] == "table":

@@ -18,7 +18,7 @@ from shapeline.statistics.recommendation import Recommendation, recommend
 
 def over_trainings(answer: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
     """Return means per training seed, the recommendation and the agreement of the rankings; None for one seed."""
-    trainings = results.settings.get("seeds") or 1
+    trainings = results.settings.get("training_seeds") or 1
     if trainings < 2:
         return None
     means, values = training_means(answer, results), training_values(answer, results)

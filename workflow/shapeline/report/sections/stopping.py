@@ -84,7 +84,8 @@ def _row(results: Results, label: str, budget: Mapping) -> dict:
 
 
 def same_error(results: Results, label: str, error: float) -> str:
-    """The fixed budget at which the same method has this mean RMSE, by the curve of a label with snapshots."""
+    """The fixed budget at which the same method has this mean RMSE, by the curve of a label with intermediate
+    budgets."""
     curves = results.metrics.get("error")
     method = results.labels[label]["method"]
     for other, entry in results.labels.items():

@@ -290,7 +290,7 @@ def explanations(results: Results) -> HTML:
         ]
         read = reading_note(experiment.explained_class(results), signless(results))
         return together(read, *tables, order_note(results))
-    picked = documents_shown(results.instances, int(results.settings.get("instances_shown") or 4) + 2)
+    picked = documents_shown(results.instances, int(results.settings.get("n_shown") or 4) + 2)
     labels = _few(results)
     more = note(f"Shown are {', '.join(labels)}: the best masking areas, and the best control.") if labels else None
     return together(

@@ -16,8 +16,8 @@ from shapeline.report.styling import WIDTH, Style, styled
 
 
 @styled
-def decisive_f1(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """F1 of the top k words against the k decisive ones, best label on top; frame as of `compare`."""
+def ground_truth_f1(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """F1 of the top k words against the k ground-truth ones, best label on top; frame as of `compare`."""
     rows = scalars(frame, "f1")
     labels = sorted((label for label in styles if label in rows.index), key=lambda label: -rows["mean"][label])
     if not labels:
@@ -31,11 +31,11 @@ def decisive_f1(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | No
     return drawing
 
 
-def decisive_section(frame: pd.DataFrame | None, styles: Mapping[str, Style], explained: int) -> HTML:
+def ground_truth_section(frame: pd.DataFrame | None, styles: Mapping[str, Style], explained: int) -> HTML:
     """The F1 of every label as figure and table; explained: documents explained, among them those left out."""
     if frame is None:
-        return elements.missing("decisive")
-    drawing = decisive_f1(frame, styles)
+        return elements.missing("ground_truth_words")
+    drawing = ground_truth_f1(frame, styles)
     if drawing is None:
         return note("Not available: the model misclassifies all documents, or none has a ground-truth word.")
     rows = scalars(frame, "f1").sort_values("mean", ascending=False, kind="stable")

@@ -10,25 +10,27 @@ from shapeline.seeds import seed_of
 
 
 def measure(
-    rows: pd.DataFrame, decisive: Mapping[int, np.ndarray], labels: Mapping[int, int], seed: int = 0
+    rows: pd.DataFrame, ground_truth_words: Mapping[int, np.ndarray], labels: Mapping[int, int], seed: int = 0
 ) -> pd.DataFrame:
-    """F1 between the decisive words of a document and its k highest signed scores, k = number of decisive words.
+    """Return the F1 of the k words with the highest signed scores against the k ground-truth words of each document.
 
-    rows: score rows that succeeded; decisive: instance -> (d,) bool; labels: instance -> true class. As many words are
-    chosen as are decisive, so F1, precision and recall are one number in [0, 1]; chance gives k / d. The sign counts:
-    decisive words speak for the true class. Where the explained class is another, because the model errs, or no word
-    is decisive, F1 is NaN, which leaves the document out of means and of their n. Equal scores are ranked at random, by
-    a seed an instance. Raises ShapelineError for an instance that is unknown or has another number of words.
+    rows: score rows that succeeded; ground_truth_words: instance -> (d,) bool; labels: instance -> true class. As many
+    words are selected as there are ground-truth words, so F1, precision and recall are one number in [0, 1]; chance
+    gives k / d. The sign counts: ground-truth words speak for the true class. F1 is NaN, and excluded from means and
+    their n, where the model misclassifies the document or no word is a ground-truth word. Equal scores are ranked at
+    random, by a seed per instance. Raises ShapelineError for an instance that is unknown or has another number of
+    words.
     """
     instances = rows["instance"].to_numpy()
     d = rows["scores"].map(len).to_numpy(dtype=int)
     for instance, length in zip(instances, d, strict=True):
-        if instance not in decisive or len(decisive[instance]) != length:
-            known = f"{len(decisive[instance])} words" if instance in decisive else "no words"
+        if instance not in ground_truth_words or len(ground_truth_words[instance]) != length:
+            known = f"{len(ground_truth_words[instance])} words" if instance in ground_truth_words else "no words"
             raise ShapelineError(
-                f"decisive: instance {instance} has {length} scores but {known}; prepare the dataset and explain again"
+                f"ground_truth_words: instance {instance} has {length} scores but {known}; prepare the dataset and "
+                "explain again"
             )
-    wanted = np.concatenate([np.asarray(decisive[instance], bool) for instance in instances])
+    wanted = np.concatenate([np.asarray(ground_truth_words[instance], bool) for instance in instances])
     values = np.concatenate([np.asarray(row, float) for row in rows["scores"]])
     chance = np.concatenate(
         [np.random.default_rng(seed_of(seed, "ties", record)).random(n) for record, n in zip(instances, d, strict=True)]

@@ -1,0 +1,130 @@
+"""Configuration keys under their old names: accepted with one line, refused beside the new name."""
+
+import copy
+import logging
+
+import pytest
+
+from shapeline.config import validation
+from shapeline.config.renamed_keys import RENAMED_KEYS, rename_keys
+from shapeline.errors import ShapelineError
+
+# A value of each renamed key where a configuration has it: the section of that place, and the value.
+USES = {
+    "run_if_here": ((), ["faces"]),
+    "accuracy": ((), 2),
+    "fit": (("datasets", "pets"), "crop"),
+    "on_corrupt": (("datasets", "pets"), "skip"),
+    "trusted": (("models", "pipeline"), ["functools.partial"]),
+    "seeds": (("experiments", "faces"), 2),
+    "seed_instances": (("experiments", "faces"), 5),
+    "or_all": (("experiments", "faces", "instances"), True),
+    "instances_shown": (("experiments", "faces", "report"), 2),
+    "decisive": (("experiments", "opinions", "metrics"), {}),
+    "snapshots": (("experiments", "faces", "methods", "kernel"), [3.0]),
+    "rival_of": (("experiments", "faces", "methods", "matched"), "whole"),
+    "keep": (("experiments", "faces", "methods", "sparse"), 3),
+    "at_most": (("experiments", "faces", "methods", "adaptive", "budget"), 8.0),
+}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """The files that the configuration names."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pipeline.skops").touch()
+
+
+def write(old: str, name: str) -> dict:
+    """Return a valid configuration that gives one of the keys under `name`."""
+    raw = {
+        "run": ["opinions"],
+        "datasets": {
+            "digits": {"source": "digits"},
+            "cancer": {"source": "breast_cancer"},
+            "pets": {"source": "image_folder", "path": "pets", "size": [8, 8]},
+            "reviews": {"source": "reviews"},
+        },
+        "models": {
+            "cnn": {"dataset": "digits", "architecture": "digits_cnn"},
+            "pipeline": {"dataset": "cancer", "source": "pipeline.skops"},
+            "words": {"dataset": "reviews", "architecture": "word_cnn"},
+        },
+        "experiments": {
+            "faces": {
+                "model": "cnn",
+                "features": {"kind": "patch", "size": 2},
+                "instances": {"count": 10},
+                "methods": {
+                    "kernel": {"method": "kernel_shap"},
+                    "whole": {"method": "occlusion"},
+                    "matched": {"method": "lime"},
+                    "sparse": {"method": "lime"},
+                    "adaptive": {"method": "kernel_shap", "budget": {"error": 0.1}},
+                },
+                "metrics": {"log_odds": {}},
+                "report": {},
+            },
+            "opinions": {
+                "model": "words",
+                "features": {"kind": "word"},
+                "reference": "pad",
+                "methods": {"kernel": {"method": "kernel_shap"}},
+                "metrics": {"cost": {}},
+            },
+        },
+    }
+    section, (path, value) = raw, USES[old]
+    for part in path:
+        section = section[part]
+    section[name] = value
+    return raw
+
+
+def test_the_cases_are_all_keys():
+    assert sorted(USES) == sorted(old for _, old, _ in RENAMED_KEYS)
+
+
+@pytest.mark.parametrize(("place", "old", "new"), RENAMED_KEYS)
+def test_an_old_key_gives_the_configuration_of_the_new_one(place, old, new, caplog):
+    with caplog.at_level(logging.WARNING, "shapeline"):
+        expected = validation.load(write(old, new))
+        assert not caplog.messages
+        assert validation.load(write(old, old)) == expected
+    where = ".".join([*USES[old][0], old])
+    assert caplog.messages == [f"{where}: the key is deprecated; rename it to '{new}'"]
+    value = expected.model_dump()
+    for part in USES[old][0]:
+        value = value[part]
+    assert value[new] == USES[old][1] or old == "decisive"
+
+
+@pytest.mark.parametrize(("place", "old", "new"), RENAMED_KEYS)
+def test_both_names_at_once_are_an_error(place, old, new):
+    raw = write(old, old)
+    section = raw
+    for part in USES[old][0]:
+        section = section[part]
+    section[new] = copy.deepcopy(section[old])
+    with pytest.raises(ShapelineError) as failure:
+        validation.load(raw)
+    where = ".".join([*USES[old][0], old])
+    assert str(failure.value) == f"{where}: is the old name of '{new}', which is also given; remove '{old}'"
+
+
+def test_keys_of_a_custom_function_and_odd_sections_stay_as_they_are():
+    raw = {
+        "datasets": None,
+        "models": [1],
+        "experiments": {"a": {"methods": {"m": {"method": "f.py:f", "parameters": {"keep": 3}}, "n": None}}, "b": 3},
+    }
+    before = copy.deepcopy(raw)
+    assert rename_keys(raw) == [] and raw == before
+
+
+def test_the_users_configuration_is_not_changed():
+    raw = write("seeds", "seeds")
+    before = copy.deepcopy(raw)
+    validation.load(raw)
+    assert raw == before
