@@ -136,6 +136,6 @@ def test_every_cell_of_the_page_shows_something(root, tmp_path, monkeypatch):
     measured = pa.Table.from_pandas(accuracy.measure(played, draws=2, seed=0), preserve_index=False)
     scores.write_table(written, measured, {"draws": 2})
     _, shown = notebooks.shown(root / "notebooks/accuracy.ipynb", measured=str(written))
-    assert shown.count("<img") == 2 and shown.count("<table") == 3
+    assert shown.count("<svg") == 2 and shown.count("<table") == 3
     assert "At 4 d evaluations take" in shown and "game 2" in shown and "a sum of terms" in shown
     assert not any(absent in shown for absent in (">nan", "None", "inf<", "np.float64"))

@@ -468,8 +468,8 @@ def test_the_figures_carry_their_numbers(one):
         experiment="e", labels=labels, exact=None, settings={}, metrics={"log_odds": rows}, scores=frames
     )
     page = evidence.costs_and_ranks(one, results).data
-    drawn = [base64.b64decode(part).decode() for part in re.findall(r'base64,([^"]+)', page)]
-    plane, ranks = (re.search("<dc:description>(.*?)</dc:description>", one, re.S)[1] for one in drawn)
+    drawn = re.findall(r"<svg.*?</svg>", page, re.S)
+    plane, ranks = (re.search("<metadata>(.*?)</metadata>", one, re.S)[1] for one in drawn)
     found = pd.read_csv(io.StringIO(plane)).set_index("label")
     assert dict(found["evaluations"]) == dict(one.evaluations) and set(found["seconds"]) == {2.0}
     assert found["mean"].to_numpy() == pytest.approx(one.values.mean()[found.index], rel=1e-5)

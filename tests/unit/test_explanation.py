@@ -259,7 +259,7 @@ def test_it_is_told_on_one_screen(explained):
     assert "Explanation by kernel_shap of 6 instances, 5 columns" in repr(explained)
     assert "sex = " in repr(explained[3]) and "±" in repr(explained[3])
     page = explained._repr_html_()
-    assert "<img" in page and "kernel_shap" in page
+    assert "<svg" in page and "kernel_shap" in page
     assert repr(explained[:0]).startswith("Explanation by kernel_shap of 0 instances")
 
 

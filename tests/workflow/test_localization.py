@@ -36,4 +36,4 @@ def test_crosses_become_a_page_on_where_they_are(fresh):
         assert sorted(curves.loc[curves["quantity"] == "probability", "x"].unique()) == [1, 23, 524, 12_000]
         assert np.isfinite(curves.loc[curves["quantity"] == "probability_area", "value"]).all()
     page = (fresh.path / "results" / "reports" / "crosses.html").read_text()
-    assert "Traceback" not in page and page.count("<img") >= 3 and "random" in page
+    assert "Traceback" not in page and page.count("<img") + page.count("<svg") >= 3 and "random" in page

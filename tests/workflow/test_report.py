@@ -49,13 +49,13 @@ def test_the_page_of_accuracy_is_rendered_with_its_figures(fresh):
     assert "Accuracy: which estimator of Shapley values to take" in page and "gp_shapley" in page
     assert all(game.name in page for game in kept) and "boosted trees" not in page.split("<script")[0]
     written = [path for path in (fresh.path / "results/reports/accuracy_files").iterdir() if path.suffix == ".svg"]
-    assert len(written) == len(re.findall("<img", page)) > 1
+    assert len(written) == len(re.findall("<img|<svg role", page)) > 1
 
 
 def test_figures_and_their_numbers_lie_beside_every_page(tiny):
     reports = tiny.path / "results/reports"
     for name in ("index", "theory", "tiny"):
-        figures = len(re.findall("<img", (reports / f"{name}.html").read_text()))
+        figures = len(re.findall("<img|<svg role", (reports / f"{name}.html").read_text()))
         written = [path.name for path in (reports / f"{name}_files").iterdir() if path.suffix in (".svg", ".png")]
         assert len(written) == figures > 1, name
         links = re.findall(rf'<a href="{name}_files/([^"]*)">', (reports / f"{name}.html").read_text())

@@ -4,7 +4,6 @@ It writes docs/gallery.md and a small figure of each page into docs/images/galle
 It reads pages and no results, so that a page that was kept can stand there when its results are gone; a run whose page
 is gone as well keeps the entry that it has there. Delete docs/gallery.md to begin anew."""
 
-import base64
 import html
 import io
 import re
@@ -29,7 +28,7 @@ ANCHOR, LEFT = '\n<a id="{}"></a>\n', "\n## Not among these\n\n"
 COMMANDS = {"config.yaml": "snakemake {} --cores 2"}
 COMMAND = "snakemake {} --cores 8 --configfile {}"
 SHOWN = re.compile(
-    r'<img width="\d+" alt="([^"]*)" src="data:image/svg\+xml;base64,([^"]*)"></div>'
+    r'<svg role="img" aria-label="([^"]*)"[^>]*><metadata>(.*?)</metadata>.*?</svg></div>'
     r"(?:<figcaption>(.*?)</figcaption>)?",
     re.S,
 )
@@ -92,11 +91,9 @@ def _tables(text: str, column: str) -> list[dict[str, str]]:
 
 def _points(text: str) -> tuple[pd.DataFrame, str] | None:
     """What the first figure of means against costs draws, which it keeps as CSV, and its caption."""
-    for alt, content, caption in SHOWN.findall(text):
-        if "means against evaluations" in alt:
-            kept = re.search(rb"<dc:description>(.*?)</dc:description>", base64.b64decode(content), re.S)
-            if kept:
-                return pd.read_csv(io.StringIO(html.unescape(kept[1].decode()))), html.unescape(caption)
+    for alt, kept, caption in SHOWN.findall(text):
+        if "means against evaluations" in alt and kept:
+            return pd.read_csv(io.StringIO(html.unescape(kept))), html.unescape(caption)
     return None
 
 

@@ -46,21 +46,29 @@ launch_new_instance([*sys.argv[1:], f"--IPKernelApp.parent_handle={parent}", *un
 """
 
 
-PICTURE = r'<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/(svg\+xml|png);base64,([^"]+)"'
+PICTURE = (
+    r'<svg role="img" aria-label="([^"]*)".*?</svg>|<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/png;base64,([^"]+)"'
+)
 
 
 @functools.cache
 def style_sheet() -> str:
     """The rules of every page, which stand in it; `plan.code.page_code` counts them among its sources."""
-    return colours.style_sheet() + resources.files("shapeline.report").joinpath("page.css").read_text(encoding="utf-8")
+    return colours.style_sheet() + _packaged("page.css")
+
+
+def _packaged(name: str) -> str:
+    """Return a text file of this package."""
+    return resources.files("shapeline.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def page(title: str, body: str) -> str:
-    """A whole HTML page around a body; style inside, no script, nothing loaded from elsewhere."""
+    """A whole HTML page around a body; style and script inside, nothing loaded from elsewhere."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{markup.escape(title)}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{markup.escape(title)}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n{body}\n"
+        f"<script>\n{_packaged('page.js')}</script>\n</body>\n</html>\n"
     )
 
 
@@ -210,7 +218,7 @@ def figures_of(executed: Mapping) -> dict[str, str]:
     """The figures in the outputs of an executed notebook as HTML, by their descriptions."""
     outputs = (output for cell in executed["cells"] for output in cell.get("outputs", ()))
     pages = "".join("".join(output.get("data", {}).get("text/html", ())) for output in outputs)
-    every = re.findall(r'(<figure><div class="wide"><img[^>]*? alt="([^"]*)".*?</figure>)', pages, re.S)
+    every = re.findall(r'(<figure><div class="wide"><[^>]*? (?:alt|aria-label)="([^"]*)".*?</figure>)', pages, re.S)
     return {markup.unescape(alt): figure for figure, alt in every}
 
 
@@ -226,17 +234,19 @@ def linked(text: str, stem: str) -> str:
         links = ", ".join(f'<a href="{stem}_files/{name}">{name[-3:].upper()}</a>' for name in last)
         return f'<p class="files">{links}</p></figure>'
 
-    return re.sub(f"{PICTURE}|</figure>", each, text)
+    return re.sub(f"{PICTURE}|</figure>", each, text, flags=re.S)
 
 
 def _parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
     """Of every image of a page the name of its file, what is in it, and the numbers that it carries, as CSV."""
-    for number, (description, kind, content) in enumerate(re.findall(PICTURE, text), 1):
-        name = re.sub(r"[^a-z0-9]+", "_", markup.unescape(description).lower())[:60].strip("_")
-        whole, vector = base64.b64decode(content), kind == "svg+xml"
-        numbers = re.search(rb"<dc:description>(.*?)</dc:description>", whole, re.S) if vector else None
-        told = markup.unescape(numbers[1].decode()) if numbers else None
-        yield f"{number:02d}_{name}.{'svg' if vector else 'png'}", whole, told
+    for number, found in enumerate(re.finditer(PICTURE, text, re.S), 1):
+        described, *pixels = found.groups()
+        name = re.sub(r"[^a-z0-9]+", "_", markup.unescape(described or pixels[0]).lower())[:60].strip("_")
+        if described is None:
+            yield f"{number:02d}_{name}.png", base64.b64decode(pixels[1]), None
+            continue
+        numbers = re.search(r"<metadata>(.+?)</metadata>", found[0], re.S)
+        yield f"{number:02d}_{name}.svg", found[0].encode(), markup.unescape(numbers[1]) if numbers else None
 
 
 def write(path: Path, text: str) -> None:

@@ -47,7 +47,7 @@ STYLE = {
     "grid.color": GRID,
     "grid.linewidth": 0.7,
     "legend.frameon": False,
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
     "svg.hashsalt": "shapeline",
 }
 styled = matplotlib.rc_context(STYLE)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import MIDDLE, PALE, QUIET
-from shapeline.report.elements import lay_out
+from shapeline.report.elements import lay_out, mark_method
 from shapeline.report.experiment import scalars
 from shapeline.report.numbers import number
 from shapeline.report.styling import PLATE, WIDTH, Style, styled
@@ -83,10 +83,11 @@ def error_by_cost(
     return drawing
 
 
-def draw_point(axes: Axes, across: float, row: Mapping[str, float], style: Style) -> None:
-    """A mean with its interval at what it costs."""
-    axes.plot([across, across], [row["low"], row["high"]], color=style.colour, linewidth=1.8)
-    axes.plot(across, row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5)
+def draw_point(axes: Axes, across: float, row: pd.Series, style: Style) -> None:
+    """A mean with its interval at what it costs; row: of a method, which is its name."""
+    bar = axes.plot([across, across], [row["low"], row["high"]], color=style.colour, linewidth=1.8)
+    dot = axes.plot(across, row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5)
+    mark_method(row.name, *bar, *dot)
 
 
 def evaluations_axis(axes: Axes, top: float) -> None:
@@ -146,6 +147,7 @@ def name_points(
         label, point = rows.index[place], (across[place], rows["mean"].iloc[place])
         style = {"va": "center", "fontsize": 9, "color": styles[label].ink, "bbox": PLATE}
         text = axes.annotate(label, point, xytext=(0, 0), textcoords="offset points", ha="left", **style)
+        mark_method(label, text)
         around = text.get_window_extent()  # of the name at its point; elsewhere it is shifted, which needs no text
         for right, above in offsets:
             x0 = around.x0 + right * points - around.width * (0 if right > 0 else 1 if right < 0 else 0.5)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, QUIET
-from shapeline.report.elements import width_of
+from shapeline.report.elements import mark_method, width_of
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.figures.costs import wide
 from shapeline.report.figures.lines import BEST_DASH, best_first
@@ -104,11 +104,24 @@ def dot_panel(
     for place, label in enumerate(labels):
         if label in rows.index:
             row, style = rows.loc[label], styles[label]
-            axes.plot([row["low"], row["high"]], [place, place], color=style.colour, linewidth=2, solid_capstyle="butt")
-            axes.plot(row["mean"], place, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6.5)
-            axes.text(
-                1.02, place, number(row["mean"], whole=False), transform=beside, va="center", fontsize=8.5, color=INK
-            )
+            drawn = [
+                *axes.plot(
+                    [row["low"], row["high"]], [place, place], color=style.colour, linewidth=2, solid_capstyle="butt"
+                ),
+                *axes.plot(
+                    row["mean"], place, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6.5
+                ),
+                axes.text(
+                    1.02,
+                    place,
+                    number(row["mean"], whole=False),
+                    transform=beside,
+                    va="center",
+                    fontsize=8.5,
+                    color=INK,
+                ),
+            ]
+            mark_method(label, *drawn)
     controls = rows.loc[[label for label in rows.index if styles[label].control], "mean"]
     if len(controls):
         best = controls.max() if panel.higher else controls.min()

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
+from shapeline.report.elements import mark_method
 from shapeline.report.figures import costs, dots
 from shapeline.report.numbers import equals
 from shapeline.report.questions import Evidence
@@ -27,10 +28,11 @@ def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, St
     [axes] = dots.beside_names(drawing, labels)
     for place, label in enumerate(labels):
         style = styles[label]
-        axes.plot(means[label].agg(["min", "max"]), [place, place], color=style.colour, linewidth=1.2)
+        drawn = axes.plot(means[label].agg(["min", "max"]), [place, place], color=style.colour, linewidth=1.2)
         for training, mean in means[label].items():
             face = style.colour if training == 0 else PAPER
-            axes.plot(mean, place, style.marker, color=style.colour, markerfacecolor=face, markersize=6.5)
+            drawn += axes.plot(mean, place, style.marker, color=style.colour, markerfacecolor=face, markersize=6.5)
+        mark_method(label, *drawn)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     what = answer.question.title.split(": ")[-1]
@@ -107,10 +109,10 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
         left, style = place < half, styles[label]
         row = place + 1 if left else k - place
         edge = 0.7 if left else k + 0.3
-        axes.plot([rank, rank, edge], [0, row, row], color=style.colour, linewidth=0.9)
-        axes.plot(rank, 0, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6)
+        line = axes.plot([rank, rank, edge], [0, row, row], color=style.colour, linewidth=0.9)
+        dot = axes.plot(rank, 0, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6)
         name = f"{label}  {rank:.1f}" if left else f"{rank:.1f}  {label}"
-        axes.text(
+        text = axes.text(
             edge + (-0.08 if left else 0.08),
             row,
             name,
@@ -119,6 +121,7 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
             fontsize=9,
             color=style.ink,
         )
+        mark_method(label, *line, *dot, text)
     for level, (first, last) in enumerate(groups):
         height = -0.85 - 0.34 * (level + 1)
         axes.plot([average[first] - 0.04, average[last] + 0.04], [height] * 2, color=INK, linewidth=3.2)

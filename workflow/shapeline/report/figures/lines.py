@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import FAINT, INK
+from shapeline.report.elements import mark_method
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.numbers import number
 from shapeline.report.styling import FEW, WIDTH, Style, styled, wrapped
@@ -106,7 +107,7 @@ def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: f
         axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
     else:  # the axes have room for it, as beside others of the same quantity that show it
         axes.update_datalim(np.column_stack([np.tile(across, 2), np.concatenate([line["low"], line["high"]])]))
-    axes.plot(
+    curve = axes.plot(
         across,
         line["mean"],
         color=style.colour,
@@ -118,6 +119,7 @@ def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: f
         markerfacecolor=style.face,
         label=label,
     )
+    mark_method(label, *curve)
 
 
 def best_first(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str, highest: bool = False) -> list[str]:

@@ -1,0 +1,95 @@
+// What a page adds to its static content: tables that sort and filter, a method that is highlighted everywhere, values
+// of points under the pointer, folds that open for links and for print. Without it the page has the same content.
+"use strict";
+(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
+
+  // Tables
+  const leadingNumber = (text) => {
+    const found = text.replace(/[,⚠★☆✓\s]/g, "").replace(/−/g, "-").match(/^[<>≤≥±]?(-?\d+\.?\d*(e-?\d+)?)/i);
+    return found ? parseFloat(found[1]) : NaN;
+  };
+  const compareCells = (first, second) => {
+    const [one, other] = [leadingNumber(first), leadingNumber(second)];
+    if (isNaN(one) !== isNaN(other)) return isNaN(one) ? 1 : -1;  // text and dashes follow numbers
+    return isNaN(one) ? first.localeCompare(second) : one - other;
+  };
+  const sortRows = (table, column, header) => {
+    const down = header.getAttribute("aria-sort") === "ascending", body = table.tBodies[0];
+    all("th[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
+    header.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const cell = (row) => row.cells[column].textContent.trim();
+    body.append(...[...body.rows].sort((a, b) => compareCells(cell(a), cell(b)) * (down ? -1 : 1)));
+  };
+  const enhanceTable = (table) => {
+    const heads = all("thead th", table), rows = [...table.tBodies[0].rows];
+    if (rows.length < 3 || rows.some((row) => row.cells.length !== heads.length)) return;
+    heads.forEach((head, column) => {
+      const button = make("button", { type: "button", className: "sort", title: "Sort by this column" });
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sortRows(table, column, head));
+      head.append(button);
+    });
+    if (rows.length < 9) return;
+    const name = table.caption ? table.caption.textContent : "this table";
+    const filter = make("input", { type: "search", className: "filter", placeholder: "Filter rows" });
+    filter.setAttribute("aria-label", `Filter the rows of ${name}`);
+    filter.addEventListener("input", () => rows.forEach((row) => {
+      row.hidden = !row.textContent.toLowerCase().includes(filter.value.toLowerCase());
+    }));
+    table.closest(".wide").before(filter);
+  };
+  all(".wide > table:not(.facts, .record, .sentence)").filter((table) => table.tHead).forEach(enhanceTable);
+
+  // Methods
+  const chosen = new Set();
+  const highlight = (method) => {
+    if (!chosen.delete(method)) chosen.add(method);
+    document.body.classList.toggle("chosen", chosen.size > 0);
+    all("[data-method]").forEach((part) => part.classList.toggle("on", chosen.has(part.dataset.method)));
+    all("button[data-method]").forEach((button) => button.setAttribute("aria-pressed", chosen.has(button.dataset.method)));
+  };
+  const methods = new Set(all("svg [data-method]").map((part) => part.dataset.method));
+  all("tbody tr").forEach((row) => {
+    const name = row.cells[0].textContent.trim();
+    if (methods.has(name)) row.dataset.method = name;
+  });
+  const readValues = (svg) => {
+    const [head, ...lines] = svg.querySelector("metadata").textContent.trim().split("\n").map((line) => line.split(","));
+    return new Map(lines.filter((line) => line.length === head.length).map((line) => [line[0],
+      head.slice(1).map((name, place) => `${name} ${line[place + 1] || "–"}`).join("\n")]));
+  };
+  all("svg[aria-label*='means against']").forEach((svg) => {
+    const values = readValues(svg), there = [...new Set(all("[data-method]", svg).map((part) => part.dataset.method))];
+    const bar = make("p", { className: "methods" });
+    bar.setAttribute("role", "group");
+    bar.setAttribute("aria-label", "Methods to highlight in all figures and tables");
+    there.forEach((name) => {
+      const button = make("button", { type: "button", textContent: name, title: values.get(name) || "" });
+      button.dataset.method = name;
+      button.setAttribute("aria-pressed", "false");
+      bar.append(button);
+    });
+    svg.closest(".wide").before(bar);
+    all("[data-method]", svg).forEach((part) => {
+      const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
+      title.textContent = `${part.dataset.method}\n${values.get(part.dataset.method) || ""}`;
+      part.prepend(title);
+    });
+  });
+  document.addEventListener("click", (event) => {
+    const part = event.target.closest("svg [data-method], button[data-method]");
+    if (part) highlight(part.dataset.method);
+  });
+
+  // Folds
+  const open = () => {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    const fold = target && target.closest("details");
+    if (fold) { fold.open = true; target.scrollIntoView(); }
+  };
+  addEventListener("hashchange", open);
+  addEventListener("beforeprint", () => all("details").forEach((fold) => { fold.open = true; }));
+  open();
+})();
