@@ -1,6 +1,5 @@
 """Recommendations: the cheapest method that is surely within a margin of the best, and the figures that show it."""
 
-import base64
 import dataclasses
 import io
 import math

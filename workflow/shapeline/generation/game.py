@@ -58,7 +58,9 @@ class PromptGame:
             kept = int(masks[row].sum())
             barred = np.isneginf(values[row, token])
             what = "probability 0" if barred else f"the log-probability {values[row, token]}"
-            remedy = "give an answer that the model can produce" if barred else "check the model's weights and precision"
+            remedy = (
+                "give an answer that the model can produce" if barred else "check the model's weights and precision"
+            )
             raise ShapelineError(
                 f"{WHERE}: token {token + 1} of the answer, {self.tokens[token]!r}, has {what} where {kept} of "
                 f"{self.d} parts are kept; {remedy}."

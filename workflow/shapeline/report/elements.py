@@ -91,7 +91,8 @@ def figure(
     if vector:
         image = f'<svg role="img" aria-label="{said}" width="{width}" {_vectors(drawing, numbers)}'
     else:
-        image = f'<img width="{width}" alt="{said}" src="data:image/png;base64,{base64.b64encode(_pixels(drawing)).decode()}">'
+        source = f"data:image/png;base64,{base64.b64encode(_pixels(drawing)).decode()}"
+        image = f'<img width="{width}" alt="{said}" src="{source}">'
     legend = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     return HTML(f'<figure><div class="wide">{image}</div>{legend}</figure>')
 
