@@ -1,5 +1,6 @@
 """From Python: what a person gives, against brute force over data frames and texts; what an Explanation knows."""
 
+import json
 import re
 
 import numpy as np
@@ -357,10 +358,89 @@ def test_figures_show_what_is_there(explained):
     assert np.abs(dots[:, 1] - np.round(dots[:, 1])).max() <= 0.36
     formats, _ = DisplayFormatter().format(figure)  # as a notebook asks for it
     assert formats["image/png"].startswith(b"\x89PNG")
-    with pytest.raises(ShapelineError, match=r"'bars' shows one instance; select it, as in e\[3\]"):
-        explained.plot("bars")
-    with pytest.raises(ShapelineError, match=r"unknown kind 'bar'\. Did you mean 'bars'"):
-        explained.plot("bar")
+    with pytest.raises(ShapelineError, match=r"'waterfall' shows one instance; select it, as in e\[3\]"):
+        explained.plot("waterfall")
+    with pytest.raises(ShapelineError, match=r"unknown kind 'beswarm'\. Did you mean 'beeswarm'"):
+        explained.plot("beswarm")
+
+
+def test_plots_of_many_instances_have_the_conventions_of_shap(explained):
+    sizes = np.abs(explained.scores)
+    (bars,) = explained.plot("bar").axes
+    np.testing.assert_allclose([bar.get_width() for bar in bars.patches], explained.summary()["mean |score|"])
+    order = [explained.feature_names.index(name) for name in explained.summary().index]
+    matrix, top, *_ = explained.plot("heatmap").axes
+    shown = np.ma.filled(matrix.images[0].get_array(), 0)
+    surely = np.where(sizes > 1.96 * explained.uncertainty, explained.scores, 0)[:, order].T
+    assert sorted(map(tuple, shown.T.round(9))) == sorted(map(tuple, surely.T.round(9)))
+    np.testing.assert_allclose(np.sort(top.lines[0].get_ydata()), np.sort(explained.value_full))
+    (axes,) = explained.plot("dependence", feature="age").axes
+    dots = axes.collections[-1].get_offsets().filled(np.nan)
+    ages = explained.data["age"].to_numpy(float)
+    np.testing.assert_array_equal(dots[:, 0], ages)
+    np.testing.assert_allclose(dots[:, 1][~np.isnan(ages)], explained[:, "age"].scores[:, 0][~np.isnan(ages)])
+    (axes,) = explained.plot("cohort", groups=list("aabbbb")).axes
+    widths = np.reshape([bar.get_width() for bar in axes.patches], (2, -1))
+    np.testing.assert_allclose(widths, [sizes[:2, order].mean(0), sizes[2:, order].mean(0)])
+    categories = explained.plot("dependence", feature="sex").axes[0]
+    assert {tick.get_text() for tick in categories.get_xticklabels()} == set(explained.data["sex"].astype(str))
+    assert isinstance(explained.plot("cohort", groups="sex"), Figure) and isinstance(explained.plot("beeswarm"), Figure)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("dependence", {"feature": "agee"}, "no feature 'agee'. Did you mean 'age'"),
+        ("cohort", {"groups": [1, 2]}, "2 for 6 instances; give one per instance"),
+        ("cohort", {"groups": "agee"}, "no column 'agee'. Did you mean 'age'"),
+        ("cohort", {"groups": [1] * 6}, "compares 2 to 12 groups, and there are 1"),
+        (
+            "bar",
+            {"feature": "age"},
+            "'bar' takes no feature; leave it out, or use plot\\(\"dependence\", feature=...\\)",
+        ),
+    ],
+)
+def test_arguments_of_plots_are_checked(explained, kind, arguments, message):
+    with pytest.raises(ShapelineError, match=message):
+        explained.plot(kind, **arguments)
+
+
+def read_explorer(page: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])
+
+
+def test_a_page_and_a_notebook_have_the_explorer(explained, tmp_path):
+    assert explained.to_html(tmp_path / "new" / "page.html") is None
+    page = (tmp_path / "new" / "page.html").read_text()
+    assert page == explained.to_html() and page.startswith("<!DOCTYPE html>")
+    for text, links in ((page, True), (explained._repr_html_(), False)):
+        stored = read_explorer(text)
+        assert stored["links"] is links and [one["id"] for one in stored["instances"]] == explained.about.instances
+        given = [np.array(row[0][0], float) for row in stored["scores"]]
+        np.testing.assert_allclose(given, explained.scores, rtol=1e-3)
+        np.testing.assert_allclose([row[0][1] for row in stored["scores"]], explained.half_widths, rtol=1e-3)
+        assert '<div class="explorer-static"><figure>' in text
+
+
+def test_large_explanations_are_figures_in_a_notebook_and_cut_in_a_page(explained):
+    many = explained[np.zeros(30_000, int)]
+    assert "application/json" not in many._repr_html_()
+    page = many.to_html()
+    assert len(read_explorer(page)["instances"]) == 2000 and "first 2,000 of 30,000 instances" in page
+
+
+def test_images_texts_and_outputs_of_games_have_explorers():
+    pictures = RNG.random((2, 3, 6, 6))
+    found = shapeline.explain(
+        lambda rows: rows.reshape(len(rows), -1).mean(1), pictures, "shapley", features={"kind": "patch", "size": 2}
+    )
+    stored = read_explorer(found.to_html())
+    assert stored["kind"] == "image" and stored["size"] == [6, 6] and len(stored["scores"][0][0][0]) == 9
+    stored = read_explorer(shapeline.explain(opinion, ["great <b> film", "bad"], "occlusion").to_html())
+    assert [one["names"] for one in stored["instances"]] == [["great", "<b>", "film"], ["bad"]]
+    game = shapeline.shapley_values(lambda masks: masks.sum(1) ** 2, 5)
+    assert read_explorer(game.to_html())["signs"].startswith("Blue speaks for a larger value")
 
 
 def test_words_are_coloured_by_sign_and_escaped():

@@ -85,7 +85,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       facts, panels, note, status);
 
     function title(one) {
-      return `instance ${one.id}` + (one.prediction ? `: ${one.prediction}` : "") + (one.wrong ? " (wrong)" : "");
+      return `instance ${one.id}` + (one.prediction || one.explained ? `: ${one.prediction || one.explained}` : "") + (one.wrong ? " (wrong)" : "");
     }
 
     // --------------------------------------------------------------------------------------------------- state

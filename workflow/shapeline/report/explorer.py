@@ -6,6 +6,7 @@ A page calls `explorer_html` once per explorer; the script and the style stand i
 
 import base64
 import functools
+import io
 import json
 import re
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 
 import numpy as np
+from PIL import Image
 
 from shapeline.errors import ShapelineError
 from shapeline.report import colours
@@ -133,6 +135,21 @@ def _variables(where: str, page: dict[str, str], tints: dict[str, str]) -> str:
     signs = {"for": "p", "against": "n"}
     channels = {f"tint-{name}": " ".join(map(str, bytes.fromhex(tints[sign][1:]))) for name, sign in signs.items()}
     return f"{where} {{ {' '.join(f'--{name}: {value};' for name, value in (page | channels).items())} }}"
+
+
+def count_shown(entries: Sequence[Entry], max_bytes: int) -> int:
+    """Return the number of instances whose scores by all methods fit into some bytes of a page."""
+    lengths = [next((np.size(one) for one in entry.scores if one is not None), 0) for entry in entries]
+    columns = [length * (1 if entry.half is None else 2) for length, entry in zip(lengths, entries, strict=True)]
+    bytes_per_score = 2.7 if max(lengths, default=0) >= MANY else 8
+    return int(max_bytes / max(bytes_per_score * sum(columns), 1))
+
+
+def to_data_uri(image: np.ndarray) -> str:
+    """Return an image (height, width, 3) in [0, 1] as a PNG in a data URI."""
+    buffer = io.BytesIO()
+    Image.fromarray(np.round(255 * np.clip(image, 0, 1)).astype(np.uint8)).save(buffer, "png", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _content(data: ExplorerData) -> dict:

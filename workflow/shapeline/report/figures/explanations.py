@@ -1,22 +1,25 @@
-"""Figures of explanations in a notebook: bars and waterfalls, a summary, maps over images, coloured words."""
+"""Figures of explanations: of one instance, of many in the conventions of shap, over images and words."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, signs, tint
+from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, signs, tint
 from shapeline.report.figures.score_maps import picture
 from shapeline.report.html import HTML
 from shapeline.report.numbers import number, spent
-from shapeline.report.styling import WIDTH, styled
+from shapeline.report.styling import MARKERS, SIGNS, WIDTH, palette, styled
 from shapeline.statistics.bounds import student
 
 MOST = 14  # features with their own bar
 SIDE = 2.3  # inches per image
+MAX_CLUSTERED = 2_000  # instances; more stand in the order of the model's values
+MAX_CATEGORIES = 24  # ticks of a dependence plot
 STRONGEST = 0.85  # opacity of the largest score
 
 
@@ -81,14 +84,8 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
     rows = np.arange(len(names))
     drawing = Figure(figsize=(WIDTH, 1.0 + 0.32 * len(names)), layout="constrained")
     left, right = drawing.subplots(1, 2, sharey=True, width_ratios=[1, 1.6])
-    means, low, high = _means(np.abs(scores))
-    left.barh(rows, means, color=MIDDLE, height=0.62)
-    left.errorbar(
-        means, rows, xerr=[means - np.maximum(low, 0.0), high - means], fmt="none", ecolor=INK, elinewidth=1, capsize=2
-    )
-    left.set(xlabel=f"mean |{across.partition(' ')[0]}|", title="Mean over instances")
-    left.set_yticks(rows, names)
-    left.set_ylim(len(names) - 0.4, -0.6)
+    draw_means(left, names, scores, across)
+    left.set(title="Mean over instances")
     heights = rows + np.stack([_swarm(column) for column in scores.T], axis=1)
     grey = np.full(scores.shape, np.nan) if shades is None else shades[:, shown]
     colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), _blend(np.nan_to_num(grey)))
@@ -96,8 +93,129 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
     right.axvline(0, color=INK, linewidth=0.8)
     legend = f"; {NAMES['for']}: high feature value, {NAMES['against']}: low" if shades is not None else ""
     right.set(xlabel=f"{across}{legend}", title="One dot per instance")
-    for axes in (left, right):
-        axes.tick_params(axis="y", length=0)
+    right.tick_params(axis="y", length=0)
+    right.grid(axis="y", visible=False)
+    return drawing
+
+
+@styled
+def importance(names: Sequence[str], scores: np.ndarray, across: str) -> Figure:
+    """Return the mean |score| of each feature with its 95 % interval over instances; names: the largest first."""
+    names, scores = names[:MOST], scores[:, :MOST]
+    drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.3 * len(names)), layout="constrained")
+    draw_means(drawing.subplots(), names, scores, across)
+    return drawing
+
+
+def draw_means(axes: Axes, names: Sequence[str], scores: np.ndarray, across: str) -> None:
+    """Draw the mean |score| of scores (n, d), a row per feature, with 95 % intervals over instances."""
+    rows = np.arange(len(names))
+    means, low, high = mean_intervals(np.abs(scores))
+    ends = [means - np.maximum(low, 0.0), high - means]
+    axes.barh(rows, means, color=MIDDLE, height=0.62)
+    axes.errorbar(means, rows, xerr=ends, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+    axes.set(xlabel=f"mean |{across.partition(' ')[0]}|")
+    axes.set_yticks(rows, names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+
+
+@styled
+def heat_map(
+    names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, values: np.ndarray, across: str
+) -> Figure:
+    """Return scores as a matrix of features by instances, in the order of a hierarchical clustering, below the model's
+    value of each instance and beside the mean |score|.
+
+    names: d, the largest mean |score| first. scores, half: (n, d), half-widths of 95 % intervals or None; a score whose
+    interval includes 0 has no colour. values: (n,).
+    """
+    names, scores = names[:MOST], np.nan_to_num(scores[:, :MOST])
+    surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MOST]), scores, 0.0)
+    order = _order(scores, values)
+    drawing = Figure(figsize=(WIDTH, 2.0 + 0.3 * len(names)), layout="constrained")
+    grid = drawing.add_gridspec(2, 2, height_ratios=[1, max(2, 0.45 * len(names))], width_ratios=[5, 1])
+    matrix, top = drawing.add_subplot(grid[1, 0]), drawing.add_subplot(grid[0, 0])
+    limit = float(np.percentile(np.abs(scores), 99)) or float(np.abs(scores).max(initial=0.0)) or 1.0
+    drawn = matrix.imshow(surely[order].T, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    matrix.set_yticks(range(len(names)), names)
+    note = "" if half is None else "; without colour: the 95 % interval includes 0"
+    matrix.set(xlabel=f"instances, similar explanations beside each other{note}")
+    matrix.grid(False)
+    matrix.tick_params(length=0)
+    top.plot(np.arange(len(order)), values[order], color=INK, linewidth=1)
+    top.set(ylabel="value", xlim=matrix.get_xlim(), xticks=[])
+    beside = drawing.add_subplot(grid[1, 1], sharey=matrix)
+    draw_means(beside, names, scores, across)
+    beside.tick_params(labelleft=False)
+    drawing.colorbar(drawn, ax=beside, label=across, fraction=0.3)
+    return drawing
+
+
+def _order(scores: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return positions of instances with similar explanations beside each other."""
+    if not 2 < len(scores) <= MAX_CLUSTERED:
+        return np.argsort(values, kind="stable")
+    from scipy.cluster import hierarchy
+
+    return hierarchy.leaves_list(hierarchy.linkage(scores, "average", optimal_ordering=len(scores) <= 500))
+
+
+@styled
+def dependence(name: str, values: pd.Series, scores: np.ndarray, half: np.ndarray | None, across: str) -> Figure:
+    """Return the scores (n,) of a feature against its values (n,), with 95 % intervals half (n,) where known."""
+    drawing = Figure(figsize=(0.62 * WIDTH, 4.2), layout="constrained")
+    axes = drawing.subplots()
+    numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    places = values.astype(float).to_numpy() if numeric else _places(axes, values)
+    if half is not None:
+        axes.errorbar(places, scores, yerr=np.nan_to_num(half), fmt="none", ecolor=PALE, elinewidth=1, zorder=1)
+    axes.scatter(places, scores, s=16, color=FOR, linewidths=0, zorder=2)
+    axes.axhline(0, color=INK, linewidth=0.8)
+    missing = int(np.isnan(places).sum())
+    axes.set(xlabel=f"{name}{f' ({number(missing)} missing values are not shown)' if missing else ''}", ylabel=across)
+    axes.set_title("One dot per instance" + (", with its 95 % interval" if half is not None else ""))
+    return drawing
+
+
+def _places(axes: Axes, values: pd.Series) -> np.ndarray:
+    """Return a place per category, each instance a little beside it, and write the categories at the axis."""
+    words = values.map(str, na_action="ignore").fillna("missing").astype(str)
+    names = sorted(words.unique()) if len(words.unique()) > 1 else list(words.unique())
+    shown = names if len(names) <= MAX_CATEGORIES else names[:: -(-len(names) // MAX_CATEGORIES)]
+    axes.set_xticks([names.index(name) for name in shown], shown, rotation=30 if len(shown) > 6 else 0)
+    codes = pd.Categorical(words, names).codes
+    turn = pd.Series(codes).groupby(codes).cumcount().to_numpy()
+    return codes + 0.3 * ((turn * 0.618034) % 1 - 0.5)
+
+
+@styled
+def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str) -> Figure:
+    """Return the mean |score| of each feature in groups of instances, with 95 % intervals.
+
+    names: d, the largest overall first. groups: name -> scores (n of the group, d).
+    """
+    names = names[:MOST]
+    colours, step = palette(), 0.8 / len(groups)
+    drawing = Figure(figsize=(0.8 * WIDTH, 1.2 + 0.18 * len(names) * (len(groups) + 1)), layout="constrained")
+    axes = drawing.subplots()
+    for place, (name, scores) in enumerate(groups.items()):
+        rows = np.arange(len(names)) + step * (place - (len(groups) - 1) / 2)
+        means, low, high = mean_intervals(np.abs(scores[:, :MOST]))
+        axes.barh(
+            rows, means, height=0.9 * step, color=colours[place % len(colours)], label=f"{name} ({number(len(scores))})"
+        )
+        ends = [means - np.maximum(low, 0.0), high - means]
+        axes.errorbar(
+            means, rows, xerr=ends, fmt=MARKERS[place % len(MARKERS)], markersize=3, color=INK, elinewidth=1, capsize=2
+        )
+    axes.set(xlabel=f"mean |{across.partition(' ')[0]}| with 95 % intervals over instances")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.legend(title="group (instances)", loc="lower right")
     return drawing
 
 
@@ -169,7 +287,7 @@ def trade_off(
     """
     drawing = Figure(figsize=(WIDTH, 1.6 + 0.34 * max(len(labels), 5)), layout="constrained")
     left, right = drawing.subplots(1, 2, width_ratios=[1.5, 1])
-    means, low, high = _means(values)
+    means, low, high = mean_intervals(values)
     order = np.argsort(means, kind="stable")
     for row, place in enumerate(order):
         best = labels[place] == taken
@@ -244,7 +362,7 @@ def _blend(shares: np.ndarray) -> np.ndarray:
     return np.array(to_rgb(AGAINST)) * (1 - shares[..., None]) + np.array(to_rgb(FOR)) * shares[..., None]
 
 
-def _means(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def mean_intervals(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return means (d,) and the ends of their 95 % intervals over instances."""
     mean = np.nanmean(sizes, axis=0)
     there = np.isfinite(sizes).sum(axis=0)

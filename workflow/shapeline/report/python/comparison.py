@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,6 +76,17 @@ class Comparison:
     def plot(self) -> "Figure":
         """Return the quality and cost of each method, the recommended one marked, and their agreement."""
         return drawing.add_png(drawing.comparison(self))
+
+    @property
+    def every(self) -> dict[str, Explanation]:
+        """The explanations by method, with the exact values where they are known."""
+        exact = {} if self.exact is None or "exact" in self.explanations else {"exact": self.exact}
+        return {**self.explanations, **exact}
+
+    def to_html(self, path: str | Path | None = None) -> str | None:
+        """Return a page with the table, the recommendation and the explorer of all methods, or write it to a file."""
+        head = drawing.comparison_head(self)
+        return drawing.write_page("Comparison of methods", head, self.every, self.recommended, path)
 
     def __repr__(self) -> str:
         return "\n".join(

@@ -3,15 +3,15 @@
 import functools
 import html
 import io
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError
 from shapeline.report.python import words
 
-KINDS = ("bars", "waterfall", "summary", "overlay", "words", "pairs")
-MAX_IMAGES, MAX_TEXTS = 8, 20  # in one figure
+MAX_BYTES, BYTES_PER_SCORE = 300_000, 2.5  # of an explorer in a notebook, and of a score in it at least
 
 
 def add_png(drawn):
@@ -27,145 +27,60 @@ def _png(drawn) -> bytes:
     return buffer.getvalue()
 
 
-def plot(explanation, kind: str | None = None):
-    """Return the figure that `Explanation.plot` describes."""
-    from shapeline.report.figures import explanations as figures
-
-    kind = _fitting(explanation) if kind is None else kind
-    if kind not in KINDS:
-        raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, KINDS)}")
-    across = f"score ({words.VALUES.get(explanation.about.value, explanation.about.value)})"
-    if kind in ("bars", "waterfall"):
-        if len(explanation) != 1:
-            raise ShapelineError(f"plot: '{kind}' shows one instance; select it, as in e[3].plot('{kind}')")
-        _, scores, half = explanation.of(0)
-        both = (explanation.value_empty[0], explanation.value_full[0])
-        draw = figures.bars if kind == "bars" else figures.waterfall
-        return draw(
-            words.label_features(explanation, 0), scores, half, both, words.format_title(explanation, 0), across
-        )
-    if kind == "summary":
-        table = explanation.summary()
-        places = [explanation.about.names[0].index(name) for name in table.index]
-        flat = explanation.scores.reshape(len(explanation), -1)[:, places]
-        return figures.summary(list(table.index), flat, _shades(explanation, list(table.index)), across)
-    if kind == "pairs":
-        return _pairs(explanation)
-    if kind == "overlay":
-        return _overlay(explanation, figures)
-    return _texts(explanation, figures)
-
-
-def page(explanation) -> str:
-    """Return the explanation as HTML for a notebook: its facts and its figure."""
-    from shapeline.report import elements
-
-    head = f"<p><b>{html.escape(words.headline(explanation))}</b></p>"
+def facts(explanation) -> str:
+    """Return the method, the value, the baseline and the cost as HTML."""
     rows = "".join(
         f"<tr><td>{html.escape(name)}</td><td style='text-align:left'>{html.escape(text)}</td></tr>"
         for name, text in words.facts(explanation).items()
     )
+    return f"<p><b>{html.escape(words.headline(explanation))}</b></p><table>{rows}</table>"
+
+
+def static(explanation) -> str:
+    """Return the default figure as HTML; nothing where there is none."""
+    from shapeline.report import elements
+    from shapeline.report.python import plots
+
     if not len(explanation) or not np.isfinite(explanation.scores).any():
-        return f"<div>{head}<table>{rows}</table></div>"
-    drawn = plot(explanation)
+        return ""
+    try:
+        drawn = plots.plot(explanation)
+    except ShapelineError:  # instances with different features have no figure in common
+        return ""
     vector = explanation.about.kind != "image"
     if not hasattr(drawn, "data"):
         drawn = elements.figure(drawn, words.format_explanation(explanation), vector=vector)
-    return f"<div>{head}<table>{rows}</table>{drawn.data}</div>"
+    return drawn.data
 
 
-def _fitting(explanation) -> str:
-    """Return the default kind of figure for the kind of data and the number of instances."""
-    kind = explanation.about.kind
-    known = bool(explanation.about.features) and explanation.about.features[0] is not None
-    if kind == "image" and known and explanation.data is not None:
-        return "overlay"
-    if kind == "text":
-        return "words"
-    if len(explanation) == 1:
-        return "bars"
-    if not explanation._shares_names():
-        raise ShapelineError("plot: instances have different features; select one, as in e[3].plot()")
-    return "summary"
+def page(explanation) -> str:
+    """Return the explanation as HTML for a notebook: its facts, and the explorer where it is small, else a figure."""
+    return f"<div>{facts(explanation)}{_explored({words.name_of(explanation): explanation}, static(explanation))}</div>"
 
 
-def _shades(explanation, names: list[str]) -> np.ndarray | None:
-    """Return the rank of each value in its column, (n, d) in [0, 1], NaN where it is not a number."""
-    values = explanation._values()
-    if values is None:
-        return None
-    numbers = values.set_axis(list(explanation.about.names[0]), axis=1)[names].apply(
-        lambda column: column if pd.api.types.is_numeric_dtype(column) else pd.Series(np.nan, column.index)
-    )
-    return numbers.astype(float).rank(pct=True).to_numpy()
+def _explored(found: Mapping, fallback: str, recommended: str | None = None) -> str:
+    """Return an explorer of explanations with a static figure in it; the figure where the explorer would be large."""
+    from shapeline.report.python import exploring
+
+    size = sum(each.scores.size for each in found.values())
+    if size > MAX_BYTES / BYTES_PER_SCORE or not any(np.isfinite(each.scores).any() for each in found.values()):
+        return fallback
+    explored = exploring.explore(found, recommended, fallback, links=False)
+    return explored if len(explored) - len(fallback) <= MAX_BYTES else fallback
 
 
-def _overlay(explanation, figures):
-    """Return score maps over images, without features whose interval includes 0."""
-    if explanation.about.kind != "image" or explanation.data is None or not all(explanation.about.features):
-        raise ShapelineError("plot: 'overlay' needs images with known features; use 'bars' or 'summary'")
-    shown = range(min(len(explanation), MAX_IMAGES))
-    maps = []
-    for place in shown:
-        _, scores, half = explanation.of(place)
-        surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half), scores, 0.0)
-        cells = explanation.about.features[place].cells[0]
-        maps.append(np.where(cells < 0, 0.0, surely[cells]))
-    names = [f"{explanation.about.instances[place]}: {explanation.target_names[place]}" for place in shown]
-    rest = len(explanation) - len(maps)
-    return figures.overlay(_to_images(explanation)[: len(maps)], names, maps, explanation.uncertainty is not None, rest)
+def write_page(title: str, head: str, found: Mapping, recommended: str | None, path: str | Path | None) -> str | None:
+    """Return a page with the explorer of some explanations, or write it to a file."""
+    from shapeline.report import rendering
+    from shapeline.report.python import exploring
 
-
-def _to_images(explanation) -> np.ndarray:
-    """Return the explained images as (n, channels, height, width); their channels may be last or missing."""
-    data = np.asarray(explanation.data)
-    if data.ndim == 3:
-        return data[:, None]
-    return data if data.shape[1:] == explanation.about.features[0].cells.shape else np.moveaxis(data, -1, 1)
-
-
-def _pairs(explanation):
-    """Return main effects and interactions of one instance: over an image, as arcs over words, else as a matrix."""
-    from shapeline.report.figures import pairs as figures
-
-    explanation.interactions()  # raises an error where there are none
-    if len(explanation) != 1:
-        raise ShapelineError("plot: 'pairs' shows one instance; select it, as in e[3].plot('pairs')")
-    names, own, _ = explanation.of(0)
-    both = explanation.pairs[0, : len(names) * (len(names) - 1) // 2]
-    if explanation.pairs_uncertainty is not None:  # as the page does
-        both = figures.told_from_zero(both, explanation.pairs_uncertainty[0, : len(both)])
-    about, title = explanation.about, f"{explanation.about.instances[0]}: {explanation.target_names[0]}"
-    unit = words.VALUES.get(about.value, about.value)
-    features = about.features[0]
-    if about.kind == "image" and explanation.data is not None and features is not None:
-        image = np.asarray(_to_images(explanation), dtype=float)
-        image = (image - image.min()) / max(float(image.max() - image.min()), 1e-12)
-        return figures.network(image, [title], [features.cells[0]], [own], [both])
-    if about.kind == "text":
-        return figures.arcs(names, own, both, title, unit)
-    return figures.matrix(words.label_features(explanation, 0), own, both, unit)
-
-
-def _texts(explanation, figures):
-    """Return coloured words; words whose interval includes 0 stay plain."""
-    if explanation.about.kind != "text":
-        raise ShapelineError("plot: 'words' needs texts; leave out the kind to get the default figure")
-    shown = range(min(len(explanation), MAX_TEXTS))
-    each = [
-        (words.format_title(explanation, place), *explanation.of(place), _second(explanation, place)) for place in shown
-    ]
-    return figures.coloured_words(each, len(explanation) - len(each))
-
-
-def _second(explanation, place: int) -> int | None:
-    """Return the first word after special tokens between words, as in a pair of sentences."""
-    features = explanation.about.features[place] if explanation.about.features else None
-    if features is None:
-        return None
-    of_words = np.flatnonzero(features.cells >= 0)
-    behind = of_words[1:][np.diff(of_words) > 1]
-    return int(features.cells[behind[0]]) if len(behind) else None
+    first = found[recommended] if recommended in found else next(iter(found.values()))
+    body = exploring.explore(found, recommended, static(first))
+    text = rendering.page(title, f"<h1>{html.escape(title)}</h1>{head}{body}")
+    if path is None:
+        return text
+    rendering.write(Path(path), text)
+    return None
 
 
 def comparison(found):
@@ -181,11 +96,16 @@ def comparison(found):
     return figures.trade_off(costs, found.values[labels].to_numpy(), labels, found.recommended, likeness, across)
 
 
+def comparison_head(found) -> str:
+    """Return the table and the recommendation of a comparison as HTML."""
+    sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in found.list_findings())
+    table = found.titled_table.to_html(float_format="{:.4g}".format, na_rep="–")
+    return f'<div class="wide">{table}</div>{sentences}'
+
+
 def comparison_page(found) -> str:
-    """Return a comparison as HTML for a notebook: the table, the recommendation and the figure."""
+    """Return a comparison as HTML for a notebook: table, recommendation, figure, and the explorer where it is small."""
     from shapeline.report import elements
 
-    sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in found.list_findings())
     drawn = "" if found.by is None else elements.figure(comparison(found), "quality and cost of each method").data
-    table = found.titled_table.to_html(float_format="{:.4g}".format, na_rep="–")
-    return f"<div>{table}{sentences}{drawn}</div>"
+    return f"<div>{comparison_head(found)}{drawn}{_explored(found.every, '', found.recommended)}</div>"

@@ -104,6 +104,11 @@ class Explanation(Record):
         half = None if self.uncertainty is None else LEVEL * self.uncertainty[place].ravel()[: len(names)]
         return names, self.scores[place].ravel()[: len(names)], half
 
+    @property
+    def half_widths(self) -> np.ndarray | None:
+        """Half-widths (n, d) of 95 % intervals; None where the method gives none."""
+        return None if self.uncertainty is None else LEVEL * self.uncertainty.reshape(len(self), -1)
+
     def _shares_names(self) -> bool:
         names = self.about.names
         return bool(names) and all(each is names[0] or each == names[0] for each in names)
@@ -215,6 +220,13 @@ class Explanation(Record):
             return self.data if tuple(map(str, self.data)) == names else None
         return pd.DataFrame(self.data, columns=list(names)) if self.data.shape[1] == len(names) else None
 
+    def _images(self) -> np.ndarray:
+        """Return the explained images as (n, channels, height, width); their channels may be last or missing."""
+        data = np.asarray(self.data)
+        if data.ndim == 3:
+            return data[:, None]
+        return data if data.shape[1:] == self.about.features[0].cells.shape else np.moveaxis(data, -1, 1)
+
     def summary(self) -> pd.DataFrame:
         """Return the mean |score| over instances per feature, the largest first, and the mean score."""
         if not self._shares_names():
@@ -224,14 +236,40 @@ class Explanation(Record):
         table = pd.DataFrame(means, index=pd.Index(self.about.names[0], name="feature"))
         return table.sort_values("mean |score|", ascending=False, kind="stable")
 
-    def plot(self, kind: str | None = None) -> "Figure | HTML":
-        """Return a figure, or coloured words for texts, with 95 % intervals for sampled methods.
+    def plot(self, kind: str | None = None, *, feature: str | None = None, groups: Any = None) -> "Figure | HTML":
+        """Return a figure, or coloured words for texts, with 95 % intervals.
 
-        kind: "bars" or "waterfall" for one instance; "summary" for several with the same features (mean |score|, and
-        a dot per instance); "overlay" for images, "words" for texts; "pairs" for one instance with interactions. None
-        selects by the kind of data.
+        Parameters
+        ----------
+        kind : str, optional
+            By default selected by the kind of data. As in shap: "bar" (one instance; of several the mean |score|),
+            "waterfall" (one instance), "beeswarm" (mean |score| and a dot per instance), "heatmap" (features by
+            instances), "dependence" (scores of a feature against its values), "cohort" (mean |score| in groups). And
+            "overlay" for images, "words" for texts, "pairs" for one instance with interactions.
+        feature : str, optional
+            For "dependence"; by default the feature with the largest mean |score|.
+        groups : str or sequence, optional
+            For "cohort": a column, or a group per instance; by default the explained classes.
         """
-        return drawing.add_png(drawing.plot(self, kind))
+        from shapeline.report.python import plots
+
+        return drawing.add_png(plots.plot(self, kind, feature, groups))
+
+    def to_html(self, path: str | Path | None = None) -> str | None:
+        """Return a page with the interactive explorer, which needs no network, or write it to a file.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            The file; without one the page is returned.
+
+        Returns
+        -------
+        str or None
+            The page, None where it is written.
+        """
+        name = words.name_of(self)
+        return drawing.write_page(f"Explanation by {name}", drawing.facts(self), {name: self}, None, path)
 
     def __repr__(self) -> str:
         return words.format_explanation(self)

@@ -99,10 +99,11 @@ def label_features(explanation, place: int) -> list[str]:
     values, names = explanation._values(), explanation.about.names[place]
     if values is None:
         return list(names)
-    return [f"{name} = {_short_value(value)}" for name, value in zip(names, values.iloc[place], strict=True)]
+    return [f"{name} = {format_value(value)}" for name, value in zip(names, values.iloc[place], strict=True)]
 
 
-def _short_value(value: object) -> str:
+def format_value(value: object) -> str:
+    """Return the value of a feature in at most WIDE characters."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return "missing"
     text = f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)

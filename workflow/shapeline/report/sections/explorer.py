@@ -1,17 +1,14 @@
 """The instance explorer of an experiment: the shown instances with all methods, the others with a summary."""
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from shapeline.datasets import document_files
 from shapeline.report import experiment
 from shapeline.report.experiment import Results
-from shapeline.report.explorer import MANY, Entry, ExplorerData, Instance, explorer_html
+from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
 from shapeline.report.figures.score_maps import LEVEL, tone_of
 from shapeline.report.html import HTML
 from shapeline.report.numbers import number, spent
@@ -32,7 +29,7 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
     others = results.instances[~results.instances["instance"].isin(first["instance"])]
     rows = pd.concat([first, others], ignore_index=True)
     entries = _entries(results, rows["instance"])
-    shown = min(max(len(first), _count_shown(entries)), len(rows))
+    shown = min(max(len(first), count_shown(entries, MAX_BYTES)), len(rows))
     shared = results.features
     kind = results.dataset_card["kind"]
     regression = results.dataset_card.get("task") == "regression"
@@ -77,14 +74,6 @@ def _entries(results: Results, instances: pd.Series) -> list[Entry]:
     return entries
 
 
-def _count_shown(entries: Sequence[Entry]) -> int:
-    """Return the number of instances whose scores by all methods fit into MAX_BYTES."""
-    lengths = [next((np.size(one) for one in entry.scores if one is not None), 0) for entry in entries]
-    columns = [length * (1 if entry.half is None else 2) for length, entry in zip(lengths, entries, strict=True)]
-    bytes_per_score = 2.7 if max(lengths, default=0) >= MANY else 8
-    return int(MAX_BYTES / max(bytes_per_score * sum(columns), 1))
-
-
 def _instances(results: Results, rows: pd.DataFrame, shown: int) -> list[Instance]:
     """Return the instances; the first `shown` with their inputs."""
     values = _values(results, rows["instance"])
@@ -111,13 +100,6 @@ def _inputs(results: Results, rows: pd.DataFrame):
         else:
             own = {"cells": features.cells[0]} if results.features is None else {}
             yield {"image": to_data_uri(in_colour(one, tone_of(results.dataset_card))), **own}
-
-
-def to_data_uri(image: np.ndarray) -> str:
-    """Return an image (height, width, 3) in [0, 1] as a PNG in a data URI."""
-    buffer = io.BytesIO()
-    Image.fromarray(np.round(255 * np.clip(image, 0, 1)).astype(np.uint8)).save(buffer, "png", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _words(results: Results, rows: pd.DataFrame) -> list[Sequence[str]]:
