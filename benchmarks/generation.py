@@ -88,7 +88,7 @@ def main() -> None:
     results = {"plain forward pass": raw}
     values = []
     for reuse, name in ((False, "without caches"), (True, "with caches")):
-        source = game.model_source(model, encoder, prompt, [answer], game.Removal(), reuse)
+        source = game.ModelSource(model, encoder, prompt, [answer], game.Removal(), reuse)
         results[name], found = measure(lambda source=source: source(masks))
         values.append(found)
     if chosen.captum:

@@ -444,7 +444,7 @@ def test_a_prompt_that_does_not_fit_is_refused(cut):
         ({"value": "total"}, "value is 'total'"),
         ({"evaluations": 0}, "at least 1"),
         ({"method": "kernel_shapp"}, "Did you mean 'kernel_shap'"),
-        ({"method": "saliency"}, "makes no coalitions"),
+        ({"method": "saliency"}, "does not explain prompts"),
         ({"method": "kernel_shap", "evaluations": 3}, "the minimum for d = 4"),
         ({"context": "A <|end|> here. And more."}, "special token"),
         ({"prompt": "What <|start|>system is?"}, "special token"),

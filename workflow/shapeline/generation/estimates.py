@@ -10,12 +10,14 @@ from shapeline.attribution.asked import Together, together
 from shapeline.designs.design import Design
 from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame
+from shapeline.generation.part_scores import CAPTUM, OF_TOKENS, SCORERS, score_parts
 from shapeline.generation.prompts import WHERE
 from shapeline.methods.controls import random
 from shapeline.methods.settings import MethodSettings, parse
 
 VALUES = ("sum", "mean", "token")
 ALIASES = {"leave_one_out": "occlusion", "exact": "shapley"}
+OF_MODEL = (*OF_TOKENS, CAPTUM)  # methods that evaluate the model themselves
 
 
 # From values of the answer (K,) and of its tokens (T, K) to scores (d,) and (T, d), each with standard errors or None.
@@ -24,13 +26,13 @@ Reader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | None,
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """Scores (d,), or (d, T) of each token; standard_error of their shape or None; tokens (d, T); values of both ends;
-    the coalitions evaluated and their values; seconds."""
+    """Scores (d,), or (d, T) of each token; standard_error of their shape or None; tokens (d, T), None where the method
+    gives none; values of both ends; the coalitions evaluated and their values; seconds."""
 
     method: str
     scores: np.ndarray
     standard_error: np.ndarray | None
-    tokens: np.ndarray
+    tokens: np.ndarray | None
     value_full: float
     value_empty: float
     masks: np.ndarray
@@ -40,22 +42,49 @@ class Estimate:
 
 
 def estimate(game: PromptGame, settings: dict, evaluations: int, value: str = "sum", seed: int = 0) -> Estimate:
-    """Return the scores of a method. settings: {"method": name, ...its parameters}; value: one of VALUES."""
-    began = time.perf_counter()
-    read, count, masks = _plan(settings, game.d, evaluations, seed)
-    by_token = game.values(masks.masks) * game.signs
-    if value == "mean":
-        by_token = by_token / max(np.sum(game.signs > 0), 1)
-    total = by_token.sum(axis=1)
-    scores, error, tokens, spread = read(total[:count], by_token[:count].T)
+    """Return the scores of a method. settings: {"method": name, ...its parameters}; value: one of VALUES.
+
+    seconds: of the method itself, and of its evaluations at the mean rate of the game's; so that they do not depend on
+    the coalitions that the game had evaluated before.
+    """
+    began, spent = time.perf_counter(), game.seconds
+    by_tokens = _by_scorer if settings["method"] in SCORERS else _by_design
+    (scores, error, tokens, spread), count, masks = by_tokens(game, settings, evaluations, value, seed)
+    by_token = _values(game, masks.masks, value)
     if value == "token":
         scores = tokens = tokens.T
         error = None if spread is None else spread.T
-    else:
+    elif tokens is not None:
         tokens = reconcile(scores, tokens, by_token)
+    total = by_token.sum(axis=1)
     ends = float(total[masks.full]), float(total[masks.empty])
-    took = time.perf_counter() - began
+    own = time.perf_counter() - began - (game.seconds - spent)
+    took = own + (count * game.seconds / len(game.known) if settings["method"] not in OF_MODEL else 0.0)
     return Estimate(settings["method"], scores, error, tokens, *ends, masks.masks, by_token, count, took)
+
+
+def _values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
+    """Values (K, T) of the answer's tokens as they add up to the value."""
+    by_token = game.values(masks) * game.signs
+    return by_token / max(np.sum(game.signs > 0), 1) if value == "mean" else by_token
+
+
+def _by_design(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
+    """What a reader returns, the evaluations, and the coalitions, of a method that is a design."""
+    read, count, masks = _plan(settings, game.d, evaluations, seed)
+    by_token = _values(game, masks.masks, value)[:count]
+    return read(by_token.sum(axis=1), by_token.T), count, masks
+
+
+def _by_scorer(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
+    """The same of a method that chooses coalitions as it goes on, or has none."""
+    name = settings["method"]
+    parameters = {key: given for key, given in settings.items() if key != "method"}
+    scores, count = score_parts(game, name, parameters, evaluations, seed, value == "token")
+    unit = max(np.sum(game.signs > 0), 1) if value == "mean" and name not in ("h_shap", "attention_rollout") else 1
+    ends = together([Design(np.zeros((0, game.d), bool), np.zeros((game.d, 0)))], game.d)
+    found = (None, None, scores, None) if value == "token" else (scores / unit, None, None, None)
+    return found, count, ends
 
 
 def _plan(settings: dict, d: int, evaluations: int, seed: int) -> tuple[Reader, int, Together]:
@@ -70,7 +99,8 @@ def _plan(settings: dict, d: int, evaluations: int, seed: int) -> tuple[Reader, 
         return read, 0, together([Design(np.zeros((0, d), bool), np.zeros((d, 0)))], d)
     method = parse(settings, [evaluations / d])
     if not method.method.is_design:
-        raise ShapelineError(f"{WHERE}: {name} makes no coalitions of prompt parts; choose a method that does.")
+        others = ", ".join(sorted(SCORERS))
+        raise ShapelineError(f"{WHERE}: {name} does not explain prompts; choose a method of coalitions, or {others}.")
     design = method.build((d,), evaluations / d, seed)
     return _reader(method, design), design.evaluations, together([design], d)
 

@@ -1,5 +1,7 @@
 """The game over a prompt's parts: the value of a coalition is the log-probability of an answer, token by token."""
 
+import functools
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +28,7 @@ class PromptGame:
     """Values (K, T) of coalitions (K, d): log-probabilities of the answer's tokens.
 
     signs (T,): 1, and -1 for the tokens of a second answer that is contrasted. source: evaluates masks (K, d) that
-    differ. known: values by coalition, so that each is evaluated once.
+    differ. known: values by coalition, so that each is evaluated once. seconds: of all evaluations by the source.
     """
 
     prompt: Prompt
@@ -34,6 +36,7 @@ class PromptGame:
     signs: np.ndarray
     source: Callable[[np.ndarray], np.ndarray]
     known: dict[bytes, np.ndarray] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @property
     def d(self) -> int:
@@ -45,10 +48,16 @@ class PromptGame:
         keys = [mask.tobytes() for mask in masks]
         new = {key: mask for key, mask in zip(keys, masks, strict=True) if key not in self.known}
         if new:
+            began = time.perf_counter()
             values = np.asarray(self.source(np.array(list(new.values()))), np.float64)
+            self.seconds += time.perf_counter() - began
             self._check(values, np.array(list(new.values())))
             self.known.update(zip(new, values, strict=True))
         return np.array([self.known[key] for key in keys])
+
+    def totals(self, masks: np.ndarray) -> np.ndarray:
+        """Return the values (K,) of the answer, those of a contrasted one subtracted."""
+        return self.values(masks) @ self.signs
 
     def _check(self, values: np.ndarray, masks: np.ndarray) -> None:
         """Refuse a value that is no number, or minus infinity."""
@@ -67,44 +76,50 @@ class PromptGame:
             )
 
 
-def model_source(
-    language_model: Any,
-    encoder: Encoder,
-    prompt: Prompt,
-    answers: Sequence[Answer],
-    removal: Removal,
-    reuse: bool | None,
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the evaluation of coalitions by a model of transformers.
+@dataclass(frozen=True, eq=False)
+class ModelSource:
+    """The evaluation of coalitions (K, d) by a model of transformers: log-probabilities (K, T) of the answers' tokens.
 
     reuse: of key-value caches of shared prefixes; None where counting tokens says that it pays.
     """
-    from shapeline.generation import batches, prefix_cache
-    from shapeline.generation.batches import Row
 
-    ids, owners = encoder.owners(prompt) if removal.kind == "mask" else (None, None)
+    language_model: Any
+    encoder: Encoder
+    prompt: Prompt
+    answers: Sequence[Answer]
+    removal: Removal = Removal()
+    reuse: bool | None = None
 
-    def rows_of(masks: np.ndarray) -> tuple[list[Row], list[int]]:
-        """Rows of distinct prompts, one per answer, and the distinct prompt of each coalition."""
-        if owners is not None:
-            removed = ~np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, owners]
-            return [Row(ids, one.ids, one.prefix, gone) for gone in removed for one in answers], list(range(len(masks)))
-        encoded = encoder.encode([prompt.render(mask, removal.placeholder) for mask in masks])
-        _check_lengths(encoded, answers, language_model, removal)
-        distinct = {key: number for number, key in enumerate(dict.fromkeys(map(tuple, encoded)))}
-        rows = [Row(key, one.ids, one.prefix) for key in distinct for one in answers]
-        return rows, [distinct[tuple(each)] for each in encoded]
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        from shapeline.generation import batches, prefix_cache
 
-    def evaluate(masks: np.ndarray) -> np.ndarray:
-        rows, places = rows_of(masks)
+        rows, places = self._rows(masks)
         found = None
-        if reuse or (reuse is None and prefix_cache.pays(language_model, rows)):
-            found = prefix_cache.score(language_model, rows)
-        found = batches.score(language_model, rows) if found is None else found
-        step = len(answers)
+        if self.reuse or (self.reuse is None and prefix_cache.pays(self.language_model, rows)):
+            found = prefix_cache.score(self.language_model, rows)
+        found = batches.score(self.language_model, rows) if found is None else found
+        step = len(self.answers)
         return np.array([np.concatenate(found[place * step : place * step + step]) for place in places])
 
-    return evaluate
+    def _rows(self, masks: np.ndarray) -> tuple[list, list[int]]:
+        """Rows of distinct prompts, one per answer, and the distinct prompt of each coalition."""
+        from shapeline.generation.batches import Row
+
+        if self.removal.kind == "mask":
+            ids, owners = self.owners
+            removed = ~np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, owners]
+            rows = [Row(ids, one.ids, one.prefix, gone) for gone in removed for one in self.answers]
+            return rows, list(range(len(masks)))
+        encoded = self.encoder.encode([self.prompt.render(mask, self.removal.placeholder) for mask in masks])
+        _check_lengths(encoded, self.answers, self.language_model, self.removal)
+        distinct = {key: number for number, key in enumerate(dict.fromkeys(map(tuple, encoded)))}
+        rows = [Row(key, one.ids, one.prefix) for key in distinct for one in self.answers]
+        return rows, [distinct[tuple(each)] for each in encoded]
+
+    @functools.cached_property
+    def owners(self) -> tuple[list[int], np.ndarray]:
+        """Ids of the whole prompt and the player of each, as `Encoder.owners`."""
+        return self.encoder.owners(self.prompt)
 
 
 def _check_lengths(encoded: list[list[int]], answers: Sequence[Answer], language_model: Any, removal: Removal) -> None:

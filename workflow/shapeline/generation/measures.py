@@ -21,7 +21,7 @@ def exact_values(game: PromptGame) -> np.ndarray:
             f"measures: {game.d} parts have 2^{game.d} coalitions; at most {MOST_EXACT} are enumerated."
         )
     design = shapley(game.d)
-    return design.attribute(_totals(game, design.masks))
+    return design.attribute(game.totals(design.masks))
 
 
 def rmse(scores: np.ndarray, exact: np.ndarray) -> float:
@@ -34,7 +34,7 @@ def top_k_drop(game: PromptGame, scores: np.ndarray, k: int = 3) -> float:
     k = whole("top_k_drop", "k", k, 1)
     masks = np.ones((2, game.d), bool)
     masks[1, np.argsort(-np.asarray(scores), kind="stable")[:k]] = False
-    full, removed = _totals(game, masks)
+    full, removed = game.totals(masks)
     return float(full - removed)
 
 
@@ -43,7 +43,7 @@ def datamodeling_score(game: PromptGame, scores: np.ndarray, samples: int = 64, 
     over fresh coalitions that keep each part with probability 1/2 (Cohen-Wang et al. 2024); NaN where either is
     constant."""
     masks = np.random.default_rng([seed, 1]).random((whole("datamodeling_score", "samples", samples, 2), game.d)) < 0.5
-    predicted, actual = _ranks(masks @ np.asarray(scores, float)), _ranks(_totals(game, masks))
+    predicted, actual = _ranks(masks @ np.asarray(scores, float)), _ranks(game.totals(masks))
     if np.ptp(predicted) < TIES or np.ptp(actual) < TIES:
         return float("nan")
     return float(np.corrcoef(predicted, actual)[0, 1])
@@ -55,7 +55,7 @@ def curve(game: PromptGame, scores: np.ndarray, kind: str = "deletion") -> np.nd
         raise ShapelineError(f"measures: kind is {kind!r}; give 'deletion' or 'insertion'.")
     rank = np.argsort(np.argsort(-np.asarray(scores), kind="stable"))
     inserted = rank < np.arange(game.d + 1)[:, None]
-    return _totals(game, inserted if kind == "insertion" else ~inserted)
+    return game.totals(inserted if kind == "insertion" else ~inserted)
 
 
 def citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -> tuple[float, float]:
@@ -72,11 +72,6 @@ def citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -
     cited = {int(place) for place in best if scores[place] > 0}
     found = len(cited & support)
     return (found / len(cited) if cited else 0.0), found / len(support)
-
-
-def _totals(game: PromptGame, masks: np.ndarray) -> np.ndarray:
-    """Values (K,) of the answer."""
-    return game.values(masks) @ game.signs
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

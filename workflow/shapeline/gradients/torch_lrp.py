@@ -35,13 +35,12 @@ def attn_lrp(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tup
             "network with the method plainly(), or choose another method"
         )
     of_cells = np.zeros(inputs.shape)
-    with differentiable(model.module), _asked(model.module):
+    with differentiable(model.module), model.module.plainly(), relevance_rules(model.module):
         rows = rows_of_a_pass(points(model, inputs[:1], True).shape, model)
         for start in range(0, len(inputs), rows):
             part = slice(start, start + rows)
             x = points(model, inputs[part], True).requires_grad_()
-            with Rules():
-                logits = model.module.from_embedding(x, tensor(model, inputs[part]))
+            logits = model.module.from_embedding(x, tensor(model, inputs[part]))
             target = tensor(model, targets[part]).long()[:, None]
             (slope,) = torch.autograd.grad(logits.gather(1, target).sum(), x)
             of_cells[part] = (x * slope).sum(-1).detach().double().cpu().numpy()
@@ -85,9 +84,9 @@ def _layer_norm(x: torch.Tensor, shape, weight=None, bias=None, eps: float = 1e-
 
 
 @contextlib.contextmanager
-def _asked(module: torch.nn.Module) -> Iterator[None]:
-    """The model as the rules take it."""
-    with module.plainly(), _constant(module), _written_out(module):
+def relevance_rules(module: torch.nn.Module) -> Iterator[None]:
+    """A block in which derivatives of the module by its input follow the rules; its attention has to be eager."""
+    with _constant(module), _written_out(module), Rules():
         yield
 
 

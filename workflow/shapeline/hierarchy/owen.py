@@ -1,6 +1,6 @@
 """Owen values on a tree of halves: the partition explainer, batched over instances."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,14 +24,20 @@ class Owen:
 
 
 def partition(
-    evaluate: Evaluate, n_instances: int, shape: Sequence[int], evaluations: int, nodes_a_round: int = 5
+    evaluate: Evaluate,
+    n_instances: int,
+    shape: Sequence[int],
+    evaluations: int,
+    nodes_a_round: int = 5,
+    cut: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = halves_of,
 ) -> Owen:
     """Owen values over halves of the longer side, while the evaluations last: shap's PartitionExplainer.
 
     As the library with fixed_context=0 (what is outside a node is absent): of the nodes of an input not yet split, the
     nodes_a_round with the largest |v(node) - v(empty)| go first (the library's batch of 10 masks); the interaction of
     the halves, and v(node) - v(empty) of a node that is never split, are shared out evenly over its cells. Equals take
-    turns in the order in which they came; in the library they draw lots. Raises ShapelineError.
+    turns in the order in which they came; in the library they draw lots. cut: of rectangles (m, 4) into their two
+    parts, for another tree than that of halves. Raises ShapelineError.
     """
     sides = sides_of_picture(shape, 1)
     evaluations = whole("partition", "evaluations", evaluations, 2)
@@ -50,7 +56,7 @@ def partition(
         if not chosen.any():
             break
         of, whole_nodes = instances[chosen], nodes[chosen]
-        halves = np.concatenate(halves_of(whole_nodes))
+        halves = np.concatenate(cut(whole_nodes))
         parts = tally.values(np.tile(of, 2), halves[:, None]) - empty[np.tile(of, 2)]
         shared.append((of, whole_nodes, worth[chosen] - parts[: len(of)] - parts[len(of) :]))
         split += np.bincount(of, minlength=n_instances)

@@ -86,15 +86,9 @@ class TextNetwork(nn.Module):
             )
         return list(layers)
 
-    @contextlib.contextmanager
-    def plainly(self) -> Iterator[None]:
-        """Attention as two products and a softmax between them: the faster ones keep no weights."""
-        usual = getattr(self.model.config, "_attn_implementation", None)
-        try:
-            self.model.set_attn_implementation("eager")
-            yield
-        finally:
-            self.model.set_attn_implementation(usual)
+    def plainly(self) -> contextlib.AbstractContextManager:
+        """As `eager_attention` of the model."""
+        return eager_attention(self.model)
 
     def _moved_up(self, ids: torch.Tensor) -> torch.Tensor:
         absent = ids == DELETED
@@ -121,6 +115,17 @@ class TextNetwork(nn.Module):
         said: Any = self.model(**given)
         logits = getattr(said, "logits", said)
         return logits if self.order is None else logits[:, self.order]
+
+
+@contextlib.contextmanager
+def eager_attention(model: Any) -> Iterator[None]:
+    """A block in which attention is two products and a softmax between them: the faster ones keep no weights."""
+    usual = getattr(model.config, "_attn_implementation", None)
+    try:
+        model.set_attn_implementation("eager")
+        yield
+    finally:
+        model.set_attn_implementation(usual)
 
 
 def is_of_transformers(model: Any) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest, reported_extras
-from shapeline.generation import estimates, game
+from shapeline.generation import estimates, game, part_scores
 from shapeline.generation.encoding import Encoder
-from shapeline.generation.game import PromptGame, Removal
+from shapeline.generation.game import ModelSource, PromptGame, Removal
 from shapeline.generation.prompts import WHERE, Prompt, as_list, build_prompt
 from shapeline.report.python.call import AUTO, automatic, checked_settings
 from shapeline.report.python.prompt_explanation import PromptExplanation
@@ -84,7 +84,9 @@ def explain_generation(
         The answer to explain; by default the model's own greedy answer.
     method : str
         "auto" (exact Shapley values where 2^parts is at most `evaluations`, else "gp_shapley"), "leave_one_out",
-        "random", or a method of coalitions of the registry; `parameters` are its own.
+        "random", a method of coalitions of the registry, "partition" or "h_shap" along passages and sentences,
+        "gradient_x_input", "integrated_gradients", "attn_lrp", "attention_rollout", or "peer_captum_llm"; `parameters`
+        are its own.
     removal : {"delete", "placeholder", "mask"}
         Whether a removed part is deleted, replaced by `placeholder`, or not attended to.
     value : {"sum", "mean", "token"} or callable
@@ -186,7 +188,7 @@ def _explain(
         raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
     name = estimates.ALIASES.get(call.method, call.method)
     name = automatic(built.d, call.evaluations, call.evaluations) if name == AUTO else name
-    settings = checked_settings(name, dict(call.parameters), call.evaluations / built.d, WHERE)
+    settings = _settings(name, call.parameters, call.evaluations / built.d)
     made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
     played, answer = made(call, built, target, contrast)
     value = "function" if callable(call.value) else call.value
@@ -204,6 +206,13 @@ def _explain(
         is_own_answer=target is None and hasattr(call.model, "seq2seq"),
         **vars(estimate),
     )
+
+
+def _settings(name: str, parameters: Mapping[str, object], budget: float) -> dict:
+    """The settings of a method and its parameters. Raises ShapelineError."""
+    if name == part_scores.CAPTUM:
+        return part_scores.captum_settings(parameters)
+    return checked_settings(name, dict(parameters), budget, WHERE)
 
 
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
@@ -230,7 +239,7 @@ def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str
     game.check_window(encoder, built, answers, model.window, call.removal)
     signs = np.concatenate([np.full(len(one.ids), sign) for one, sign in zip(answers, (1.0, -1.0), strict=False)])
     tokens = tuple(token for one in answers for token in one.tokens)
-    source = game.model_source(model, encoder, built, answers, call.removal, call.reuse)
+    source = ModelSource(model, encoder, built, answers, call.removal, call.reuse)
     return PromptGame(built, tokens, signs, source), answers[0].text
 
 

@@ -38,8 +38,9 @@ class PromptExplanation:
         A part's contribution to log p(answer); (d, T) of ``value="token"``.
     standard_error : ndarray or None
         Of the shape of `scores`, 0 of exact values; None where the method gives none.
-    tokens : ndarray of shape (d, T)
-        Contributions to each answer token, from the same evaluations; rows add up to `scores`.
+    tokens : ndarray of shape (d, T), or None
+        Contributions to each answer token, from the same evaluations; rows add up to `scores`. None where the method
+        gives none: ``value="token"`` asks gradient methods for them.
     value_full, value_empty : float
         The value with all parts and with none.
     method, evaluations, seconds
@@ -55,7 +56,7 @@ class PromptExplanation:
     answer_tokens: tuple[str, ...]
     scores: np.ndarray
     standard_error: np.ndarray | None
-    tokens: np.ndarray
+    tokens: np.ndarray | None
     value_full: float
     value_empty: float
     method: str
@@ -95,7 +96,7 @@ class PromptExplanation:
 
     def tokens_frame(self) -> pd.DataFrame:
         """Return the contributions to each answer token: a row per part, a column per token."""
-        return pd.DataFrame(self.tokens, index=pd.Index(self.parts, name="part"), columns=list(self.answer_tokens))
+        return pd.DataFrame(self._by_token(), index=pd.Index(self.parts, name="part"), columns=list(self.answer_tokens))
 
     def plot(self, kind: str | None = None) -> "Figure | HTML":
         """Return a figure: "bars" of the parts with 95 % intervals (default), "tokens", a heat map of parts by answer
@@ -107,7 +108,7 @@ class PromptExplanation:
             raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, KINDS)}")
         names, half = [_short(part) for part in self.parts], self.half_widths
         if kind == "tokens":
-            return drawing.add_png(prompts.heat_map(names, self.answer_tokens, self.tokens))
+            return drawing.add_png(prompts.heat_map(names, self.answer_tokens, self._by_token()))
         if kind == "text":
             return explanations.coloured_words([(self._headline(), self.parts, self.totals, half, None)])
         ends = (self.value_empty, self.value_full)
@@ -133,6 +134,11 @@ class PromptExplanation:
     def _repr_html_(self) -> str:
         text = self.plot("text")._repr_html_()
         return f"<div><pre>{html.escape(repr(self).partition(chr(10) + '  ')[0])}</pre>{text}</div>"
+
+    def _by_token(self) -> np.ndarray:
+        if self.tokens is None:
+            raise ShapelineError(f"tokens: {self.method} gave no scores of answer tokens; see value='token'.")
+        return self.tokens
 
     def _unit(self) -> str:
         if self.value == "function":

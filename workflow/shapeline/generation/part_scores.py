@@ -1,0 +1,89 @@
+"""Methods that choose their own coalitions or none: hierarchical, of gradients and attention, and captum's."""
+
+import importlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from shapeline.errors import ShapelineError, describe_missing, is_installed
+from shapeline.generation import part_tree
+from shapeline.generation.game import ModelSource, PromptGame
+from shapeline.generation.prompts import WHERE
+
+CAPTUM = "peer_captum_llm"
+EXPLAINERS = ("shapley_sampling", "feature_ablation", "kernel_shap")
+# Of a method: scores (d,) or (T, d) of each token where these are asked for, and its evaluations.
+Scores = tuple[np.ndarray, int]
+
+
+def captum_settings(parameters: Mapping) -> dict:
+    """Return the settings of `peer_captum_llm`; ShapelineError where a parameter is none."""
+    explainer = parameters.get("explainer", EXPLAINERS[0])
+    if set(parameters) - {"explainer"} or explainer not in EXPLAINERS:
+        given = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+        raise ShapelineError(f"{CAPTUM}: {given:.80} is no parameter; give explainer, one of {', '.join(EXPLAINERS)}.")
+    return {"method": CAPTUM, "explainer": explainer}
+
+
+def score_parts(
+    game: PromptGame, name: str, parameters: Mapping, evaluations: int, seed: int, by_token: bool
+) -> Scores:
+    """Return the scores by a method of SCORERS; ShapelineError where it has none for this game."""
+    return SCORERS[name](game, dict(parameters), evaluations, seed, by_token)
+
+
+def _hierarchical(scores: Callable[[PromptGame, dict, int], Scores]) -> Callable[..., Scores]:
+    def score(game: PromptGame, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
+        if by_token:
+            raise ShapelineError(f"{WHERE}: hierarchical methods give no scores of tokens; choose value='sum'.")
+        return scores(game, parameters, evaluations)
+
+    return score
+
+
+def _h_shap(game: PromptGame, parameters: dict, evaluations: int) -> Scores:
+    if wrong := next((key for key in ("min_size", "shifts") if key in parameters), None):
+        raise ShapelineError(f"{WHERE}: h_shap on a prompt has no {wrong}; leave it out.")
+    given = [parameters.get(key, usual) for key, usual in H_SHAP.items()]
+    return part_tree.h_shap(game.totals, game.prompt, *given)
+
+
+def _partition(game: PromptGame, parameters: dict, evaluations: int) -> Scores:
+    return part_tree.partition(game.totals, game.prompt, parameters.get("evaluations", max(2, evaluations)))
+
+
+def _of_tokens(name: str) -> Callable[..., Scores]:
+    def score(game: PromptGame, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
+        source, functions = _model_of(game, name), importlib.import_module("shapeline.generation.token_scores")
+        passes = len(source.answers) * functions.PASSES
+        if name == "integrated_gradients":
+            parameters.setdefault("steps", max(2, evaluations // passes))
+        weights = np.diag(game.signs) if by_token else game.signs[None]
+        scores = getattr(functions, name)(source, weights, **parameters)
+        cost = len(source.answers) if name == "attention_rollout" else passes * parameters.get("steps", 1)
+        return (scores if by_token else scores[0]), cost
+
+    return score
+
+
+def _captum(game: PromptGame, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
+    if not is_installed("captum"):
+        raise ShapelineError(f"{CAPTUM}: {describe_missing('captum')}")
+    explain = importlib.import_module("shapeline.peers.captum_llm").explain  # captum is imported where it is chosen
+    return explain(_model_of(game, CAPTUM), parameters["explainer"], evaluations, seed, by_token)
+
+
+def _model_of(game: PromptGame, name: str) -> ModelSource:
+    if not isinstance(game.source, ModelSource):
+        raise ShapelineError(f"{WHERE}: {name} needs a model of transformers and its answer; choose another method.")
+    return game.source
+
+
+H_SHAP = {"threshold": 0.0, "mode": "absolute", "leaf_score": "uniform"}
+OF_TOKENS = ("gradient_x_input", "integrated_gradients", "attention_rollout", "attn_lrp")
+SCORERS: dict[str, Callable[..., Scores]] = {
+    "h_shap": _hierarchical(_h_shap),
+    "partition": _hierarchical(_partition),
+    CAPTUM: _captum,
+    **{name: _of_tokens(name) for name in OF_TOKENS},
+}

@@ -1,0 +1,118 @@
+"""Scores of prompt parts from gradients, relevance and attention of a causal model: sums over the tokens of a part."""
+
+import contextlib
+
+import numpy as np
+import torch
+
+from shapeline.errors import ShapelineError
+from shapeline.generation import batches
+from shapeline.generation.encoding import Answer
+from shapeline.generation.game import ModelSource
+from shapeline.generation.prompts import FIXED, WHERE
+from shapeline.gradients.torch_lrp import relevance_rules
+from shapeline.gradients.torch_passes import differentiable
+from shapeline.gradients.torch_rollout import rollout
+from shapeline.models.text_network import eager_attention
+
+PASSES = 3  # evaluations that a pass forward and back counts as
+
+
+def gradient_x_input(source: ModelSource, weights: np.ndarray) -> np.ndarray:
+    """Return embedding times gradient of the weighted log-probabilities; weights (k, T) -> (k, d)."""
+    return _by_path(source, weights, 1)
+
+
+def integrated_gradients(source: ModelSource, weights: np.ndarray, steps: int) -> np.ndarray:
+    """Return gradients integrated over the embeddings of the parts, from zero (midpoint rule); (k, T) -> (k, d).
+
+    Tokens that belong to no part stay as they are (Sundararajan et al. 2017).
+    """
+    return _by_path(source, weights, steps)
+
+
+def attn_lrp(source: ModelSource, weights: np.ndarray) -> np.ndarray:
+    """Return the relevance of parts for the logits of the answer's tokens (Achtibat et al. 2024); (k, T) -> (k, d)."""
+    module = source.language_model.model
+    with eager_attention(module):
+        return _by_path(source, weights, 1, relevance_rules(module), logits=True)
+
+
+def attention_rollout(source: ModelSource, weights: np.ndarray) -> np.ndarray:
+    """Return the attention that flows from the parts to where each token of the answer is predicted (Abnar & Zuidema
+    2020), whatever the signs of the weights; (k, T) -> (k, d)."""
+    _check(source)
+    flows = []
+    module = source.language_model.model
+    for answer in source.answers:
+        ids = torch.tensor([_sequence(source, answer)], device=source.language_model.device)
+        with eager_attention(module), source.language_model.evaluating():
+            layers = module(input_ids=ids, output_attentions=True, use_cache=False).attentions
+        if not layers or any(layer is None or layer.shape[-1] != ids.shape[1] for layer in layers):
+            raise _unsupported(source, "gives no attention of all tokens")
+        flows.append(rollout(layers)[0, -len(answer.ids) :].cpu().numpy())
+    width = max(flow.shape[1] for flow in flows)
+    joined = np.concatenate([np.pad(flow, ((0, 0), (0, width - flow.shape[1]))) for flow in flows])
+    return _pooled(source, np.abs(weights) @ joined)
+
+
+def _by_path(
+    source: ModelSource,
+    weights: np.ndarray,
+    steps: int,
+    rules: contextlib.AbstractContextManager | None = None,
+    logits: bool = False,
+) -> np.ndarray:
+    """Embedding times mean gradient along the path from zero, of the log-probabilities or the logits themselves.
+
+    One step is the end of the path, the prompt itself.
+    """
+    _check(source)
+    model, total, first = source.language_model, 0.0, 0
+    removable = torch.as_tensor(source.owners[1] != FIXED, device=model.device)
+    places = np.ones(1) if steps == 1 else (np.arange(steps) + 0.5) / steps
+    with differentiable(model.model), rules or contextlib.nullcontext():
+        for answer in source.answers:
+            own = torch.as_tensor(weights[:, first : first + len(answer.ids)], device=model.device).float()
+            first += len(answer.ids)
+            ids = torch.tensor(_sequence(source, answer), device=model.device)
+            embedded = model.model.get_input_embeddings()(ids).detach()
+            prompt = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
+            prompt[: len(removable)] = removable
+            for place in places:
+                x = torch.where(prompt[:, None], embedded * place, embedded)[None].requires_grad_()
+                slopes = _slopes(source, answer, x, own, logits)
+                total = total + _pooled(source, (slopes[:, 0] * embedded).sum(-1).double().cpu().numpy())
+    return total / len(places)
+
+
+def _slopes(source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch.Tensor, logits: bool) -> torch.Tensor:
+    """Gradients (k, 1, n, e) by the embeddings of k weighted sums of what the answer's tokens get."""
+    given = {"inputs_embeds": x, "attention_mask": np.ones((1, x.shape[1]), np.int64)}
+    scores = batches.last_logits(source.language_model, len(answer.ids), **given)[0].float()
+    scores = scores if logits else torch.log_softmax(scores, dim=-1)
+    chosen = scores.gather(1, torch.tensor(answer.ids, device=scores.device)[:, None])[:, 0]
+    sums = weights @ chosen
+    return torch.stack([torch.autograd.grad(one, x, retain_graph=True)[0] for one in sums])
+
+
+def _sequence(source: ModelSource, answer: Answer) -> list[int]:
+    """Ids of the whole prompt and the answer but its last token."""
+    return [*source.owners[0], *answer.ids[:-1]]
+
+
+def _pooled(source: ModelSource, by_token: np.ndarray) -> np.ndarray:
+    """Sums (k, d) over the tokens of each part of numbers (k, n), of which those behind the prompt are left out."""
+    owners = source.owners[1]
+    parts = owners[None, :] == np.arange(source.prompt.d)[:, None]
+    return by_token[:, : len(owners)] @ parts.T
+
+
+def _check(source: ModelSource) -> None:
+    model = source.language_model
+    if model.seq2seq or "inputs_embeds" not in model.inputs:
+        raise _unsupported(source, "is no causal model that takes embeddings")
+
+
+def _unsupported(source: ModelSource, reason: str) -> ShapelineError:
+    return ShapelineError(f"{WHERE}: '{source.language_model.architecture}' {reason}; choose a method of coalitions.")
