@@ -19,16 +19,54 @@ rule select_instances:
         framework=lambda w: code.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
+        gpu=lambda w: GPU if CONFIG.experiments[w.experiment].game else 0,
+        jobs_per_gpu=CONFIG.jobs_per_gpu,
+        device=lambda w: "auto" if not CONFIG.experiments[w.experiment].game else CONFIG.device,
+        store=STORE,
     params:
         settings=lambda w: jobs.select_job(CONFIG, w.experiment),
     script:
         "../scripts/select_instances.py"
 
 
+# A share of the evaluations of an expensive game, which the job of the method's scores then reads.
+rule evaluate_game:
+    input:
+        instances=f"{RESULTS}/{{experiment}}/instances.parquet",
+        earlier=lambda w: paths.value_files(
+            CONFIG, w.experiment, w.label, int(w.round)
+        ),
+        own=lambda w: tracked.own(code.attribute_code(CONFIG, w.experiment, w.label)),
+        script=script_file("evaluate_game"),
+    output:
+        values=f"{RESULTS}/{{experiment}}/values/{{label}}/{{round}}.{{shard}}-of-{{shards}}.parquet",
+    log:
+        f"{RESULTS}/logs/evaluate_game/{{experiment}}/{{label}}/{{round}}.{{shard}}-of-{{shards}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/evaluate_game/{{experiment}}/{{label}}/{{round}}.{{shard}}-of-{{shards}}.tsv"
+    wildcard_constraints:
+        round=r"\d+",
+    priority: 1
+    conda:
+        "../../envs/torch.yaml"
+    threads: 1
+    resources:
+        gpu=GPU,
+        jobs_per_gpu=CONFIG.jobs_per_gpu,
+        device=CONFIG.device,
+        on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
+        store=STORE,
+    params:
+        settings=lambda w: jobs.attribute_job(CONFIG, w.experiment, w.label),
+    script:
+        "../scripts/evaluate_game.py"
+
+
 rule attribute:
     input:
         unpack(lambda w: model_inputs(w.experiment, w.label)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
+        values=lambda w: paths.value_files(CONFIG, w.experiment, w.label),
         own=lambda w: tracked.own(code.attribute_code(CONFIG, w.experiment, w.label)),
         script=script_file("attribute"),
     output:

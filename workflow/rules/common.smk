@@ -139,6 +139,9 @@ def script_file(name):
 
 
 def dataset_files(experiment):
+    """The prepared data of an experiment; none of a game."""
+    if CONFIG.experiments[experiment].game:
+        return {}
     files = paths.prepared(paths.dataset_of(CONFIG, experiment))
     return {"arrays": files["arrays"], "dataset_card": files["card"]}
 

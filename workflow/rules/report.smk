@@ -4,8 +4,8 @@ rule render_report:
         metrics=lambda w: paths.compared_files(CONFIG, w.experiment),
         measured=lambda w: paths.measured_files(CONFIG, w.experiment),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        arrays=lambda w: dataset_files(w.experiment)["arrays"],
-        dataset_card=lambda w: dataset_files(w.experiment)["dataset_card"],
+        arrays=lambda w: dataset_files(w.experiment).get("arrays", []),
+        dataset_card=lambda w: dataset_files(w.experiment).get("dataset_card", []),
         model_card=lambda w: model_card(w.experiment),
         notebook=lambda w: source_file(
             f"notebooks/{CONFIG.experiments[w.experiment].report.notebook}.ipynb"

@@ -102,6 +102,10 @@ class Table:
             _touch(self.folder)
         return pa.concat_tables([*found, self.schema.empty_table()]).to_pandas()
 
+    def read_all(self) -> pd.DataFrame:
+        """Return all rows."""
+        return self.read(set().union(*map(self._addresses_in, self._segments())))
+
     def append(self, rows: pd.DataFrame) -> None:
         """Keep rows, which have a column `address`; they are written at once or, of quick chunks, a few together."""
         self._waiting.append(rows)

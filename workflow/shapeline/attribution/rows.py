@@ -195,7 +195,7 @@ class _Part:
                 nothing = dict.fromkeys(("uncertainty", "pairs", "pairs_uncertainty"))
                 explanation = dataclasses.replace(explanation, scores=spread, **nothing)
             budget = None if isinstance(budget, Until) else budget
-            frames.append(_rows_at(self.share.iloc[places], explanation, self.repeat, budget))
+            frames.append(rows_at(self.share.iloc[places], explanation, self.repeat, budget))
         return pd.concat(frames, ignore_index=True)
 
 
@@ -224,7 +224,8 @@ def _known(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndar
     ]
 
 
-def _rows_at(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
+def rows_at(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
+    """Return the rows of an explanation of the instances of a share."""
     flat = explanation.scores.reshape(len(share), -1).astype(np.float32)
     return pd.DataFrame(
         {

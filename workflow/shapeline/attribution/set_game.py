@@ -11,9 +11,12 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
+from shapeline.attribution.game_values import ValueRows
+from shapeline.attribution.row_store import ADDRESS
 from shapeline.attribution.value_file import WHERE, ValueFile
 from shapeline.errors import MethodFailure, ShapelineError, first_line
 from shapeline.game.features import Features
+from shapeline.methods.settings import MethodSettings
 
 SECONDS = 1.0  # that one call of a game may take before it is given no more coalitions than that
 MOST_AT_ONCE = 2**14  # coalitions of one call
@@ -24,7 +27,7 @@ FAILED = "evaluation failed"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a game is evaluated. n_jobs: processes; batch: coalitions of one call, as many as take a second by default;
+    """How a game is evaluated. n_jobs: processes; batch: coalitions of one call, by default as many as take `seconds`;
     identity: of the game in `cache`; on_error: "fail" or "record"."""
 
     n_jobs: int = 1
@@ -33,19 +36,27 @@ class Evaluation:
     on_error: str = "fail"
     cache: Path | None = None
     identity: str | None = None
+    seconds: float = SECONDS
 
 
 class Values:
     """v(S) of a game, (K, outputs) of coalitions (K, n): none is evaluated twice, and none that is in the cache.
 
-    progress: called with the coalitions evaluated and those left.
+    progress: called with the coalitions evaluated and those left. file: of the cache, where `how` names none.
     """
 
-    def __init__(self, game: Callable, players: Sequence[str], how: Evaluation, progress: Callable | None = None):
+    def __init__(
+        self,
+        game: Callable,
+        players: Sequence[str],
+        how: Evaluation,
+        progress: Callable | None = None,
+        file: ValueFile | ValueRows | None = None,
+    ):
         self.game, self.players, self.how, self.progress = game, tuple(players), how, progress
         self._known, self._table, self._failed = pd.Index([], dtype=object), None, {}
-        self._used = pd.Index([], dtype=object)
-        self.file = ValueFile(how.cache, len(players), how.identity) if how.cache else None
+        self.used = pd.Index([], dtype=object)
+        self.file = ValueFile(how.cache, len(players), how.identity) if how.cache else file
         if self.file:
             self._known, self._table = self.file.read()
         self._before = self._known
@@ -53,12 +64,12 @@ class Values:
     @property
     def evaluations(self) -> int:
         """Number of distinct coalitions whose values were wanted."""
-        return len(self._used)
+        return len(self.used)
 
     @property
     def reused(self) -> int:
         """Number of these that the cache held."""
-        return len(self._used.intersection(self._before))
+        return len(self.used.intersection(self._before))
 
     def of(self, masks: np.ndarray) -> np.ndarray:
         """Return the values (K, outputs) of coalitions (K, n).
@@ -66,9 +77,9 @@ class Values:
         Raises ShapelineError that names the coalition where an evaluation fails for good; MethodFailure after the
         others where failures are recorded.
         """
-        keys = pd.Index(_keys_of(masks), dtype=object)
+        keys = pd.Index(keys_of(masks), dtype=object)
         wanted = keys.unique()
-        self._used = self._used.union(wanted, sort=False)
+        self.used = self.used.union(wanted, sort=False)
         missing = wanted.difference(self._known, sort=False).difference(list(self._failed), sort=False)
         if len(missing):
             self._evaluate(masks[pd.Series(np.arange(len(keys)), keys).groupby(level=0).first()[missing].to_numpy()])
@@ -76,6 +87,14 @@ class Values:
         if failed:
             raise MethodFailure(FAILED, f"{len(failed)} of {len(wanted)} evaluations failed; the first: {failed[0]}")
         return self._table[self._known.get_indexer(keys)]
+
+    def rows_of(self, masks: np.ndarray) -> pd.DataFrame:
+        """Return the coalitions (K, n) whose values are known, as rows of a table of the row store."""
+        keys = pd.Index(keys_of(masks), dtype=object)
+        keys = keys[keys.isin(self._known)]
+        values = pd.Series([*self._table[self._known.get_indexer(keys)]] if len(keys) else [], dtype=object)
+        seconds = np.array([self.file.seconds[key] for key in keys], float)
+        return pd.DataFrame({ADDRESS: keys, "values": values, "seconds": seconds})
 
     def _evaluate(self, masks: np.ndarray) -> None:
         """Evaluate coalitions, and keep the values of each call as soon as it ends."""
@@ -98,7 +117,7 @@ class Values:
                     self._keep(*answer)
                 took = (time.monotonic() - began) / max(1, len(parts) / jobs)
                 if self.how.batch is None:
-                    size = int(np.clip(size * min(2.0, SECONDS / max(took, 1e-9)), 1, MOST_AT_ONCE))
+                    size = int(np.clip(size * min(2.0, self.how.seconds / max(took, 1e-9)), 1, MOST_AT_ONCE))
 
     def _keep(self, masks: np.ndarray, values: np.ndarray | None, failure: str | None) -> None:
         """Hold the values of coalitions, or why they have none."""
@@ -106,14 +125,14 @@ class Values:
             told = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
                 raise ShapelineError(f"{WHERE}: {told}; the game must give every coalition a finite value")
-            self._failed |= dict.fromkeys(_keys_of(masks), told)
+            self._failed |= dict.fromkeys(keys_of(masks), told)
             return
         if self._table is not None and len(self._table) and values.shape[1] != self._table.shape[1]:
             held, given = self._table.shape[1], values.shape[1]
             raise ShapelineError(
                 f"{WHERE}: the game gave {held} values a coalition before and {given} now; give as many"
             )
-        keys = pd.Index(_keys_of(masks), dtype=object)
+        keys = pd.Index(keys_of(masks), dtype=object)
         self._known = self._known.append(keys)
         self._table = values if self._table is None else np.concatenate([self._table, values])
         if self.file:
@@ -135,7 +154,13 @@ class SetQuestion:
     evaluate: Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), to (K, outputs)
     features: Features
     value: str = "game"
-    model: ClassVar[SimpleNamespace] = SimpleNamespace(framework="function", check_rows=lambda inputs: None)
+    model: ClassVar[SimpleNamespace] = SimpleNamespace(
+        framework="function", architecture="game", check_rows=lambda inputs: None
+    )
+
+    def having(self, **_) -> "SetQuestion":
+        """Return the same question, which has no other form, baseline or model."""
+        return self
 
     def values(self, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None = None) -> np.ndarray:
         """Return the values (m, K) of the outputs numbered `inputs` (m,); masks: (K, d), or (m, K, d) all the same."""
@@ -197,10 +222,34 @@ def _as_columns(values: object, count: int) -> np.ndarray:
     return array.reshape(count, -1).astype(np.float64)
 
 
-def _keys_of(masks: np.ndarray) -> list[str]:
+def keys_of(masks: np.ndarray) -> list[str]:
     """Return each coalition as a text of 0 and 1."""
     digits = np.ascontiguousarray(masks, np.uint8) + ord("0")
     return digits.view(f"S{masks.shape[1]}").ravel().astype(str).tolist()
+
+
+def names_of(argument: str, given: object, count: int, noun: str) -> tuple[str, ...]:
+    """Return the names of players or outputs. Raises ShapelineError where they do not fit."""
+    if given is None:
+        return tuple(f"{noun} {place}" for place in range(count))
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise ShapelineError(f"{WHERE}: {argument} is {given!r}; give a list of {count} names")
+    names = tuple(map(str, given))
+    if len(names) != count:
+        raise ShapelineError(f"{WHERE}: {argument} has {len(names)} names for {count} {noun}s; give {count}")
+    if doubled := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise ShapelineError(f"{WHERE}: {argument} has '{doubled[0]}' twice; give each {noun} a name of its own")
+    return names
+
+
+def check_outputs(method: MethodSettings, count: int) -> None:
+    """Refuse a method whose estimator reads one output, for a game of several. Raises ShapelineError."""
+    entry = method.method
+    if count > 1 and (method.arguments.get("n_features") or (entry.reads_stack and not entry.reads_outputs)):
+        raise ShapelineError(
+            f"{WHERE}: {method.name} with these settings explains one output and the game has {count}; give one of "
+            "them, as lambda masks: game(masks)[:, 0], or use gp_shapley"
+        )
 
 
 def number_of_jobs(n_jobs: object) -> int:

@@ -46,16 +46,24 @@ def source_of(dataset: Dataset | None) -> Source | None:
     return registry.source_for(canonical(dataset)) if dataset else None
 
 
-def dataset_of(config: Config, experiment: Experiment) -> str:
-    """The name of the experiment's dataset: its own, or its model's."""
-    return experiment.dataset or config.models[experiment.model].dataset
+def dataset_of(config: Config, experiment: Experiment) -> str | None:
+    """The name of the experiment's dataset: its own, or its model's; None of a game."""
+    return None if experiment.game else experiment.dataset or config.models[experiment.model].dataset
 
 
 def shards_of(config: Config, experiment: Experiment) -> int:
-    """Score files a label."""
+    """Score files a label; the evaluations of a game are shared out before."""
+    if experiment.game:
+        return 1
     number, chosen = experiment.shards or config.shards, experiment.instances
     count = chosen.number
     return math.ceil(count / INSTANCES_A_SHARD) if number == "auto" else min(number, count)
+
+
+def evaluation_shards_of(config: Config, experiment: Experiment) -> int:
+    """Jobs that share the evaluations of a method; 1 where the job of its scores makes them."""
+    number = experiment.shards or config.shards
+    return number if experiment.game and number != "auto" else 1
 
 
 def features_of(experiment: Experiment, entry: Any) -> Any:

@@ -23,6 +23,7 @@ RULES = (
     *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "randomise_model"),
     *(
         "select_instances",
+        "evaluate_game",
         "attribute",
         "measure",
         "measure_scores",

@@ -223,7 +223,13 @@ class CharacterRun(Strict):
     kind: Literal["character_run"]
 
 
-Features = Annotated[Pixel | Patch | Superpixel | Column | Group | Word | CharacterRun, Field(discriminator="kind")]
+class Player(Strict):
+    kind: Literal["player"]
+
+
+Features = Annotated[
+    Pixel | Patch | Superpixel | Column | Group | Word | CharacterRun | Player, Field(discriminator="kind")
+]
 
 
 class Background(Strict):
@@ -314,10 +320,10 @@ class Instances(Strict):
 
 
 class Report(Strict):
-    notebook: Literal["report", "influence", "localization"] = Field(
+    notebook: Literal["report", "influence", "localization", "game"] = Field(
         "report",
         description="The page: influence for measures on labelled data, localization for images with known "
-        "ground-truth pixels.",
+        "ground-truth pixels, game (its default) for an experiment with a game.",
     )
     title: str | None = Field(None, description="Heading of the page; by default the experiment's name.")
     margin: float = Field(
@@ -361,7 +367,21 @@ class Experiment(Strict):
         description="Without a model: data for methods of labelled data. Beside a model: other data than it was "
         "trained on, whose instances are explained.",
     )
-    features: Features = Field(description="Parts of an instance that get a score.")
+    game: str | None = Field(
+        None,
+        pattern=USER_FILE,
+        description="In place of a model and data: path/to/file.py:function that returns a game, a function from "
+        "coalitions to values with `n_players`, or a list or mapping of games. Its players are the features.",
+    )
+    game_files: list[str] = Field(
+        [], description="game: files that its function reads, so that an edit of one evaluates the game again."
+    )
+    game_rounds: Annotated[int, Field(ge=1, le=20)] = Field(
+        4,
+        description="game with several shards: rounds of evaluation jobs for an adaptive budget; one job evaluates "
+        "what is left after them.",
+    )
+    features: Features = Field(description="Parts of an instance that get a score; not given for a game.")
     reference: Reference = Field("mean", description="Baseline: what replaces a masked feature.")
     value: Literal[
         "log_probability", "probability", "log_odds", "margin", "logit", "expected_log_probability", "prediction"
@@ -411,7 +431,9 @@ class Experiment(Strict):
     )
     cache: bool = Field(False, description="Store values of coalitions in the row store, so that methods share them.")
     shards: Literal["auto"] | Positive | None = Field(
-        None, description="Score files per method; the run-wide `shards` by default."
+        None,
+        description="Score files per method; the run-wide `shards` by default. game: jobs that share the evaluations "
+        "of a method, 1 by default.",
     )
     on_error: Literal["record", "fail"] = Field(
         "record",

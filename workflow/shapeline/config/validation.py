@@ -30,10 +30,11 @@ def load(raw: dict) -> Config:
     for line in rename_keys(raw):
         log.warning(line)
     raw = _without_removed(raw)
+    of_games = _complete_games(raw)
     lines = list(name_errors(raw))
     names = {section: set(raw[section]) for section in SECTIONS if isinstance(raw.get(section), dict)}
     for section in SECTIONS:
-        if isinstance(raw.get(section), dict) and raw[section]:
+        if isinstance(raw.get(section), dict) and (raw[section] or of_games):
             raw[section] = {**raw[section], **SMOKE[section]}
             names[section] |= set(SMOKE[section])
     config, mistakes = _parse(raw)
@@ -72,6 +73,21 @@ def _without_removed(raw: dict) -> dict:
         if isinstance(experiment, dict) and isinstance(experiment.get("methods"), dict):
             experiment["methods"] = {k: v for k, v in experiment["methods"].items() if v is not None}
     return raw
+
+
+def _complete_games(raw: dict) -> bool:
+    """Give experiments with a game what follows from it; return whether there is one, which needs no other section."""
+    entries = raw.get("experiments")
+    entries = entries.values() if isinstance(entries, dict) else ()
+    games = [entry for entry in entries if isinstance(entry, dict) and entry.get("game")]
+    for entry in games:
+        entry.setdefault("features", {"kind": "player"})
+        entry.setdefault("metrics", {"efficiency": {}, "cost": {}})
+        if isinstance(entry.setdefault("report", {}), dict):
+            entry["report"].setdefault("notebook", "game")
+    for section in ("datasets", "models") if games else ():
+        raw[section] = raw.get(section) or {}
+    return bool(games)
 
 
 def _parse(raw: dict) -> tuple[Config | None, dict[tuple, str]]:

@@ -82,6 +82,8 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
 def explanations(config: Config, name: str) -> int:
     """Explanations by a label in a repeat: of instances, or of each label of those that have several."""
     chosen, dataset = config.experiments[name].instances, paths.dataset_of(config, name)
+    if dataset is None:  # only a game itself tells its outputs
+        return 1
     count, source, card = chosen.number, source_of(config.datasets[dataset]), card_of(dataset)
     if chosen.label is not None or (source.task if source else card.get("task")) != "multilabel":
         return count
@@ -297,6 +299,8 @@ def _features(config: Config, name: str, entry) -> float:
         sentences = [each for text in texts for each in ([text] if isinstance(text, str) else text)]
         return sum(len(each.split()) for each in sentences) / len(texts)
     dataset = paths.dataset_of(config, name)
+    if dataset is None:
+        return UNKNOWN
     shape = input_shape(config, dataset)
     if chosen.kind in ("word", "character_run"):
         source = SOURCES.get(config.datasets[dataset].source)

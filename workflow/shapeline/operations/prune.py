@@ -16,7 +16,7 @@ from shapeline.plan import jobs
 MADE = re.compile(
     r"models/[\w@]+/[\w.-]+|reports/\w+\.(html|ipynb)|reports/\w+_files/[\w.-]+"
     r"|accuracy/errors\.parquet|\w+/(instances|scores/[\w@]+/\d+-of-\d+|metrics/\w+(/[\w@]+)?)\.parquet"
-    r"|\w+/values/[0-9a-f]{16}/[\w.-]+"  # of earlier versions
+    r"|\w+/values/\w+/[\w.-]+"  # of games, and of earlier versions
 )
 ROWS = re.compile(r"\.rows/\w+/([0-9a-f]{32})/[\w.-]+")
 PARTIAL = re.compile(r"\.(.+)\.\d+\.tmp")  # files.atomic: what a killed job left; Snakemake's lock says that none runs

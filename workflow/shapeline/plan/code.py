@@ -18,7 +18,7 @@ from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import ready_kinds
-from shapeline.plan.own_files import cut_by, tokenizer_file, user_file
+from shapeline.plan.own_files import cut_by, game_files, tokenizer_file, user_file
 from shapeline.plan.runs import labels, split_label
 from shapeline.plan.tracked import PACKAGE, sources, tracked_modules, workflow_root
 
@@ -34,6 +34,7 @@ ENGINE_CODE = {
     "tensorflow": ("shapeline.engine.tf_backend", "shapeline.engine.tf_windows", "shapeline.engine.numpy_backend"),
     "function": ("shapeline.engine.numpy_backend",),
 }
+GAME_CODE = "shapeline.attribution.game_job"
 OF_VALUES = ("coalitions", "data", "external")  # families that ask a model for values of coalitions alone
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 # Every job imports what reads each kind of data; an edit of how documents are cut runs no job on pictures again.
@@ -181,9 +182,14 @@ def select_code(config: Config, experiment: str) -> list[str]:
     code = sources(
         *script_modules("select_instances"),
         *framework_code(config, experiment),
+        *_game_code(config, experiment),
         without=_other_kinds_of(config, experiment),
     )
-    return [*code, *tokenizer_file(config, experiment)]  # whose words stand beside an instance
+    return [
+        *code,
+        *game_files(config, experiment),
+        *tokenizer_file(config, experiment),
+    ]  # whose words stand beside an instance
 
 
 def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
@@ -199,9 +205,10 @@ def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
         *script_modules("attribute"),
         *modules,
         *framework_code(config, experiment),
+        *_game_code(config, experiment),
         without=_other_kinds_of(config, experiment),
     )
-    own = [file for function in functions for file in user_file(function)]
+    own = [file for function in functions for file in user_file(function)] + game_files(config, experiment)
     return [*code, *own, *([str(expand(entry.path))] if entry.method == "external" else [])]
 
 
@@ -284,13 +291,18 @@ def notebook_modules(notebook: Path) -> tuple[str, ...]:
     return tuple(tracked_modules("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")))
 
 
+def _game_code(config: Config, experiment: str) -> list[str]:
+    """Modules of jobs on a game; none without one."""
+    return [GAME_CODE] if config.experiments[experiment].game else []
+
+
 def _other_kinds_of(config: Config, experiment: str) -> tuple[str, ...]:
     return _other_kinds(config, dataset_of(config, config.experiments[experiment]))
 
 
-def _other_kinds(config: Config, dataset: str) -> tuple[str, ...]:
+def _other_kinds(config: Config, dataset: str | None) -> tuple[str, ...]:
     """Modules that read other kinds of data than the dataset's; none where its kind is not known before it is read."""
-    source = source_of(config.datasets[dataset])
+    source = source_of(config.datasets.get(dataset))
     if source is None:
         return ()
     return tuple(module for kind, modules in OF_KIND.items() if kind != source.kind for module in modules)

@@ -17,6 +17,7 @@ from shapeline.plan.paths import (
     model_files,
     prepared,
     score_files,
+    value_files,
 )
 from shapeline.plan.runs import (
     all_labels,
@@ -144,6 +145,7 @@ def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     yield from _of_models(config, experiment)
     for label in all_labels(config, experiment):
         job = attribute_job(config, experiment, label)
+        yield from ((path, job) for path in value_files(config, experiment, label))
         yield from ((path, job) for path in score_files(config, experiment, label))
     by_model, by_scores = (
         measure_jobs(config, experiment, metrics(config, experiment)) for metrics in (model_metrics, score_metrics)

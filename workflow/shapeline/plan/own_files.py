@@ -28,9 +28,16 @@ def cut_by(tokenizer: str | None) -> list[str]:
     return folders.files_of(tokenizer, weights=False) if folders.names_folder(tokenizer) else user_file(tokenizer)
 
 
+def game_files(config: Config, experiment: str) -> list[str]:
+    """The user's own files behind the values of an experiment's game, as inputs; none without a game."""
+    entry = config.experiments[experiment]
+    return [*user_file(entry.game), *(str(expand(path)) for path in entry.game_files)]
+
+
 def tokenizer_file(config: Config, experiment: str) -> list[str]:
     """The user's own file that cuts the documents of the experiment's dataset, as an input."""
-    return cut_by(config.datasets[dataset_of(config, config.experiments[experiment])].tokenizer)
+    dataset = dataset_of(config, config.experiments[experiment])
+    return cut_by(config.datasets[dataset].tokenizer) if dataset else []
 
 
 def user_files(config: Config, experiment: str) -> list[str]:

@@ -1,18 +1,21 @@
 """Where every file of a run is."""
 
 from shapeline.config.derived import dataset_of as dataset_name
+from shapeline.config.derived import evaluation_shards_of
 from shapeline.config.types import Config
 from shapeline.datasets import records
 from shapeline.datasets.registry import SOURCES, WEIGHTS
 from shapeline.datasets.sources import expand
 from shapeline.plan.inputs import as_inputs
 from shapeline.plan.runs import (
+    evaluation_rounds,
     explained_models,
     labels,
     metric_names,
     model_metrics,
     score_metrics,
     shards,
+    split_label,
 )
 
 
@@ -36,6 +39,18 @@ def raw_files(config: Config, dataset: str) -> list[str]:
 def score_files(config: Config, experiment: str, label: str) -> list[str]:
     n = shards(config, experiment)
     return [f"{config.results}/{experiment}/scores/{label}/{i}-of-{n}.parquet" for i in range(n)]
+
+
+def value_files(config: Config, experiment: str, label: str, rounds: int | None = None) -> list[str]:
+    """Return the files of a game's values that other jobs evaluate for a label; of the first rounds, or of all."""
+    label, randomised = split_label(label)
+    entry = config.experiments[experiment]
+    if not entry.game or randomised:
+        return []
+    n = evaluation_shards_of(config, entry)
+    every = range(evaluation_rounds(config, experiment, label) if rounds is None else rounds)
+    folder = f"{config.results}/{experiment}/values/{label}"
+    return [f"{folder}/{number}.{i}-of-{n}.parquet" for number in every for i in range(n)]
 
 
 def measured_file(config: Config, experiment: str, label: str) -> str:
@@ -79,7 +94,7 @@ def start_file(config: Config, model: str) -> list[str]:
     return [f"{config.results}/models/{model}/start.safetensors"] if config.models[model].weights else []
 
 
-def dataset_of(config: Config, experiment: str) -> str:
+def dataset_of(config: Config, experiment: str) -> str | None:
     return dataset_name(config, config.experiments[experiment])
 
 
@@ -87,7 +102,7 @@ def datasets_of(config: Config, experiment: str) -> list[str]:
     """The experiment's dataset and, where it is another, the one that its model is trained on."""
     entry = config.experiments[experiment]
     trained_on = [config.models[entry.model].dataset] if entry.model else []
-    return list(dict.fromkeys([dataset_of(config, experiment), *trained_on]))
+    return list(dict.fromkeys(filter(None, [dataset_of(config, experiment), *trained_on])))
 
 
 def trained_on(config: Config, experiment: str) -> list[str]:

@@ -1,7 +1,8 @@
 """What is in a run: labels in their order, derived models, metrics, shards, datasets."""
 
-from shapeline.config.derived import shards_of
+from shapeline.config.derived import evaluation_shards_of, shards_of
 from shapeline.config.types import Config
+from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 
@@ -81,6 +82,14 @@ def score_metrics(config: Config, experiment: str) -> list[str]:
 def shards(config: Config, experiment: str) -> int:
     """Score files a label: from counts only, so that paths are the same on every machine."""
     return shards_of(config, config.experiments[experiment])
+
+
+def evaluation_rounds(config: Config, experiment: str, label: str) -> int:
+    """Return the rounds of jobs that share the evaluations of a game by a label, 0 where one job makes all of them."""
+    entry, method = config.experiments[experiment], config.experiments[experiment].methods[label]
+    if evaluation_shards_of(config, entry) == 1 or METHODS[method.method].control:
+        return 0
+    return entry.game_rounds if isinstance(getattr(method, "budget", None), GoodEnough) else 1
 
 
 def pages(config: Config) -> list[str]:

@@ -1,7 +1,7 @@
 """The settings of each job: one canonical dict, from wildcards alone."""
 
 from shapeline.config.derived import budget_of, canonical, feature_shape, framework_of
-from shapeline.config.types import Config
+from shapeline.config.types import Config, Experiment
 from shapeline.datasets.registry import remote_files
 from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
@@ -38,6 +38,7 @@ def select_settings(config: Config, experiment: str) -> dict:
             "target": None if entry.target == "predicted" else entry.target,
             **({"reference": entry.reference} if entry.model else {}),
             "dataset": entry.dataset,  # without a model, or where the data are not its model's
+            **_game_settings(entry),
             "features": entry.features,
             "seed": config.seed,
         }
@@ -55,6 +56,7 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         "seed": config.seed,
         **({"reference": entry.reference, "value": entry.value} if entry.model else {}),
         "dataset": entry.dataset,
+        **_game_settings(entry),
     }
     if randomised:
         settings["randomised"] = variants(config, experiment)
@@ -75,6 +77,11 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
         else:
             settings["budget"] = _budget(config, experiment, label)
     return canonical(settings)
+
+
+def _game_settings(entry: Experiment) -> dict:
+    """The game of an experiment and the files that it reads."""
+    return {"game": entry.game, "game_files": entry.game_files or None} if entry.game else {}
 
 
 def _budget(config: Config, experiment: str, label: str) -> float | dict:
@@ -115,6 +122,7 @@ def report_settings(config: Config, experiment: str) -> dict:
                 else {}
             ),
             "dataset": entry.dataset,
+            **({"game": entry.game, "budget": float(entry.budget)} if entry.game else {}),
             "target": None if entry.target == "predicted" else entry.target,
             "features": entry.features,
             "timing": None if entry.timing == "batch" else entry.timing,

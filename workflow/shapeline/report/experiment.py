@@ -123,7 +123,7 @@ def load(**parameters) -> Results:
     files = _score_files(given, labels)
     tables = _by_metric([score_files.read_table(given.metrics)] if Path(given.metrics).is_file() else [])
     every = _by_metric(map(_compared, given.measured))
-    card = _card(given, given.dataset_card)
+    card = _card(given, given.dataset_card) if given.dataset_card else {}
     explained = score_files.read_table(_present(given.instances, given.experiment))
     every_row = {label: score_files.select_training(score_files.read(paths)) for label, paths in files.items()}
     explanations = {label: score_files.final(rows) for label, rows in every_row.items()}

@@ -85,16 +85,17 @@ def overview(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
     """Return the papers' claims, models and data (table 1), deletion curves (figure 2), and the provenance of the
     results; digests: of the settings of each experiment, if known."""
     # A model serves several experiments.
+    of_data = [result for result in results if result.dataset_card]  # and not of a game
     rows = {
         (result.dataset_card["name"], result.model_card.get("name")): text_experiments.row_of(result)
-        for result in results
+        for result in of_data
     }
     styles = styling.styles(
         {label: entry for result in results for label, entry in result.labels.items() if label in COMMON}
     )
     drawn = [result for result in results if "log_odds" in result.metrics and len(result.instances) >= ENOUGH]
     frames = {result.experiment: result.metrics["log_odds"] for result in drawn}
-    judged = claims.table(results)
+    judged = claims.table(of_data)
     tested = judged["verdict"] != UNTESTABLE
     return together(
         heading("Claims of the papers", 2),

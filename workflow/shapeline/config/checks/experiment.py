@@ -7,10 +7,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shapeline.config.checks import datasets, instances, methods, metrics, models
+from shapeline.config.checks import datasets, games, instances, methods, metrics, models
 from shapeline.config.checks.budgets import budget, budget_in_reach, good_enough, too_large
 from shapeline.config.checks.place import Label, Place, Rule
-from shapeline.config.derived import canonical, feature_shape, features_of, framework_of, shards_of, source_of
+from shapeline.config.derived import (
+    canonical,
+    evaluation_shards_of,
+    feature_shape,
+    features_of,
+    framework_of,
+    shards_of,
+    source_of,
+)
 from shapeline.config.limits import describe_long_name
 from shapeline.config.types import ROOT, Config, Experiment
 from shapeline.datasets import checks, folders, sources
@@ -40,6 +48,9 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
         for rule in models.RULES:
             yield from rule(name, model, config)
     for name, experiment in config.experiments.items():
+        if experiment.game:
+            yield from _of_experiment(Place(config, name, experiment, None, None, None))
+            continue
         if experiment.model is None and experiment.dataset is None and ("experiments", name) not in mistaken:
             yield f"experiments.{name}: give a model, or a dataset, or both"
         for key in ("dataset", "model"):
@@ -93,7 +104,7 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
 
 def _of_experiment(place: Place) -> Iterator[str]:
     """The lines of all rules; after one of ENDS there is nothing more to say."""
-    for rule in RULES:
+    for rule in GAME_RULES if place.experiment.game else RULES:
         lines = list(rule(place))
         yield from lines
         if lines and rule in ENDS:
@@ -102,7 +113,10 @@ def _of_experiment(place: Place) -> Iterator[str]:
 
 def shards(place: Place) -> Iterator[str]:
     """There are not more score files than Snakemake can look at."""
-    if (number := shards_of(place.config, place.experiment)) > MOST_SHARDS:
+    if place.experiment.game:
+        if (number := evaluation_shards_of(place.config, place.experiment)) > MOST_SHARDS:
+            yield f"{place.where}.shards: {number:,} jobs a label are more than {MOST_SHARDS:,}; set fewer shards"
+    elif (number := shards_of(place.config, place.experiment)) > MOST_SHARDS:
         count = place.experiment.instances.count
         yield (
             f"{place.where}.shards: {number:,} score files a label, for {count:,} instances, are more than "
@@ -246,7 +260,8 @@ def labels(place: Place) -> Iterator[str]:
             yield f"{place.where}.methods.{name}.features: {shape}"
             continue
         label = Label(place, name, entry, shape)
-        mistakes = [line for rule in (*methods.RULES, good_enough) for line in rule(label)]
+        rules = (games.method, *methods.RULES) if place.experiment.game else methods.RULES
+        mistakes = [line for rule in (*rules, good_enough) for line in rule(label)]
         if label.method.sampled and not mistakes:
             mistakes = list(too_large(label))
         yield from mistakes
@@ -283,5 +298,7 @@ RULES: tuple[Rule, ...] = (
     labels,
     metrics.of_ground_truth_words,
     metrics.of_a_truth,
+    games.of_models,
 )
+GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, labels, metrics.of_a_truth)
 ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)

@@ -94,7 +94,7 @@ def neighbours(label: Label) -> Iterator[str]:
 
 
 def _on_graph(label: Label) -> bool:
-    return label.kind not in TABLE_KINDS
+    return label.kind not in (*TABLE_KINDS, "player")
 
 
 def _on_grid(label: Label) -> bool:

@@ -44,7 +44,7 @@ class Place:
 
     @property
     def without_model(self) -> bool:
-        return self.experiment.model is None
+        return self.experiment.model is None and not self.experiment.game
 
     @property
     def function(self) -> str:

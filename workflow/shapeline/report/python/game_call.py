@@ -9,7 +9,14 @@ from tqdm import tqdm
 
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
-from shapeline.attribution.set_game import Evaluation, SetQuestion, Values, number_of_jobs
+from shapeline.attribution.set_game import (
+    Evaluation,
+    SetQuestion,
+    Values,
+    check_outputs,
+    names_of,
+    number_of_jobs,
+)
 from shapeline.attribution.value_file import WHERE
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest
@@ -115,7 +122,7 @@ def shapley_values(
     """
     seed = seed_by(seed, random_state, WHERE)
     n = _players_of(game, n_players)
-    names = _names("player_names", _own(game, "player_names") if player_names is None else player_names, n, "player")
+    names = names_of("player_names", _own(game, "player_names") if player_names is None else player_names, n, "player")
     spend = check_spending(WHERE, budget, evaluations)
     chosen = method
     if method == AUTO:
@@ -159,12 +166,7 @@ def _parsed(
 
 def _attributed(values: Values, parsed: MethodSettings, features: Features, count: int, seed: int) -> Record:
     """Return the scores of a game with so many outputs, by the core of `explain`."""
-    method = parsed.method
-    if count > 1 and (parsed.arguments.get("n_features") or (method.reads_stack and not method.reads_outputs)):
-        raise ShapelineError(
-            f"{WHERE}: {parsed.name} with these settings explains one output and the game has {count}; give one of "
-            "them, as lambda masks: game(masks)[:, 0], or use gp_shapley"
-        )
+    check_outputs(parsed, count)
     each, same = np.arange(count), np.zeros(count, int)
     options = Options(seed, draws=same, on_error=values.how.on_error, outputs=count > 1)
     [record] = attribute(SetQuestion(values.of, features), each, each, parsed, options)
@@ -195,24 +197,10 @@ def _own(game: object, name: str) -> object:
     return own if isinstance(own, str | list | tuple) else None
 
 
-def _names(argument: str, given: object, count: int, noun: str) -> tuple[str, ...]:
-    """Return the names of players or outputs. Raises ShapelineError where they do not fit."""
-    if given is None:
-        return tuple(f"{noun} {place}" for place in range(count))
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise ShapelineError(f"{WHERE}: {argument} is {given!r}; give a list of {count} names")
-    names = tuple(map(str, given))
-    if len(names) != count:
-        raise ShapelineError(f"{WHERE}: {argument} has {len(names)} names for {count} {noun}s; give {count}")
-    if doubled := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise ShapelineError(f"{WHERE}: {argument} has '{doubled[0]}' twice; give each {noun} a name of its own")
-    return names
-
-
 def _outputs(values: Values, n: int, given: object) -> tuple[str, ...]:
     """Return the names of the outputs, of which the values of both ends show how many there are."""
     count = values.of(np.repeat([[False], [True]], n, axis=1)).shape[1]
-    return (ONE,) if given is None and count == 1 else _names("output_names", given, count, "output")
+    return (ONE,) if given is None and count == 1 else names_of("output_names", given, count, "output")
 
 
 def _check_method(method: str, n: int, evaluations: int | None) -> None:

@@ -1,0 +1,15 @@
+"""Evaluate a share of the coalitions of a game that a method asks for in one round."""
+
+from shapeline.operations import jobs
+
+device = jobs.start(snakemake)
+
+from shapeline.attribution.game_job import GameJob
+from shapeline.attribution.settings import parse
+from shapeline.seeds import digest
+
+settings, wildcards, options = snakemake.params.settings, snakemake.wildcards, snakemake.resources
+job = GameJob(parse(settings), wildcards.label, snakemake.input, device, options.store)
+metadata = {"experiment": wildcards.experiment, "label": wildcards.label, "settings_digest": digest(settings)}
+share = int(wildcards.shard), int(wildcards.shards)
+job.evaluate_shard(snakemake.output.values, *share, options.on_error, metadata)

@@ -1,0 +1,255 @@
+"""Jobs of an experiment that explains games: its outputs, shares of its evaluations, and the scores of a method."""
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shapeline import scores
+from shapeline.attribution import game_values
+from shapeline.attribution.attribution_job import Result
+from shapeline.attribution.explanation import Explanation
+from shapeline.attribution.game_values import LONG, ValueRows
+from shapeline.attribution.row_store import Table, digest_file, digest_of
+from shapeline.attribution.rows import rows_at
+from shapeline.attribution.run import Options, attribute
+from shapeline.attribution.set_game import Evaluation, SetQuestion, Values, check_outputs, keys_of, names_of
+from shapeline.attribution.settings import AttributionSettings
+from shapeline.attribution.subjects import Subject
+from shapeline.attribution.value_file import WHERE
+from shapeline.designs.design import whole
+from shapeline.designs.stopping import Until
+from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.game.features import Features
+from shapeline.methods import calling
+from shapeline.operations.versions import of_job
+from shapeline.plan.own_files import user_file
+from shapeline.seeds import seed_of
+
+log = logging.getLogger("shapeline")
+EVERY = 5.0  # seconds between two lines of progress
+
+
+@dataclass(frozen=True)
+class NamedGame:
+    """A game of an experiment: its name and number, its players, and what tells it from others in the row store."""
+
+    name: str
+    number: int
+    play: Callable
+    players: tuple[str, ...]
+    output_names: Sequence[str] | None
+    identity: str | None
+
+    @property
+    def features(self) -> Features:
+        """The players as the features of an explanation."""
+        d = len(self.players)
+        return Features("player", (d,), np.arange(d, dtype=np.int32), self.players)
+
+
+class Missing(Exception):
+    """The values of these coalitions (K, n) are not known yet."""
+
+    def __init__(self, masks: np.ndarray):
+        super().__init__(f"{len(masks)} coalitions")
+        self.masks = masks
+
+
+class Known(Values):
+    """The values of a game that are known; it raises Missing in the place of an evaluation."""
+
+    def _evaluate(self, masks: np.ndarray) -> None:
+        raise Missing(masks)
+
+
+def build_games(settings: Mapping[str, Any], device: str) -> list[NamedGame]:
+    """Return the games that the function of an experiment builds. Raises ShapelineError for what is no game."""
+    reference = settings["game"]
+    built = calling.resolve(reference)({"seed": settings.get("seed", 0), "device": device})
+    if not isinstance(built, Mapping):
+        several = isinstance(built, list | tuple)
+        built = {f"game {place}": game for place, game in enumerate(built)} if several else {"": built}
+    if not built:
+        raise ShapelineError(f"{reference}: it returned no game; return one, or a list or mapping of games")
+    with called(reference):
+        return [_named(str(name), number, game) for number, (name, game) in enumerate(built.items())]
+
+
+def _named(name: str, number: int, game: object) -> NamedGame:
+    own = getattr(game, "n_players", None)
+    if not callable(game) or own is None:
+        raise ShapelineError(
+            f"{WHERE}: it returned a {type(game).__name__}; return a function from coalitions (K, n_players) to values "
+            "(K,) that has n_players, as the classes of shapeline.games have"
+        )
+    n = whole(WHERE, "n_players", own, 1)
+    players = names_of("player_names", getattr(game, "player_names", None), n, "player")
+    identity = getattr(game, "identity", None)
+    outputs = getattr(game, "output_names", None)
+    return NamedGame(name, number, game, players, outputs, identity if isinstance(identity, str) else None)
+
+
+@contextlib.contextmanager
+def called(reference: str) -> Iterator[None]:
+    """Have a message that is of a call of Python name the function of the configuration."""
+    try:
+        yield
+    except ShapelineError as error:
+        error.args = (str(error).replace(f"{WHERE}: ", f"{reference}: ", 1), *error.args[1:])
+        raise
+
+
+def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
+    """Return a row per output of each game, with the values of both ends, which are evaluated here.
+
+    Columns: instance (a number), game, output, players, value_full, value_empty; and as of other instances row (the
+    number of the game), label and prediction (both the value of the full coalition).
+    """
+    rows = []
+    for game in build_games(settings, device):
+        with called(settings["game"]):
+            ends = np.repeat([[False], [True]], len(game.players), axis=1)
+            empty, full = _values(game, settings, store, Evaluation(seconds=LONG)).of(ends)
+            named = [""] if game.output_names is None and len(full) == 1 else None
+            outputs = named or names_of("output_names", game.output_names, len(full), "output")
+        for output, low, high in zip(outputs, empty, full, strict=True):
+            ends = {"value_full": high, "value_empty": low, "label": high, "prediction": high}
+            rows.append({"game": game.name, "output": output, "row": game.number, "players": game.players, **ends})
+    return pd.DataFrame(rows).rename_axis("instance").reset_index()
+
+
+def _values(
+    game: NamedGame, settings: Mapping[str, Any], store: str, how: Evaluation, given: pd.DataFrame | None = None
+) -> Values:
+    """Return the values of a game, which are kept in the row store; given: rows that are known already."""
+    given = game_values.read_files(()) if given is None else given[given["game"] == game.number]
+    folder = Path(store, "values", value_key(game, settings)) if store else None
+    rows = ValueRows(Table(folder, game_values.SCHEMA), given.drop(columns="game"))
+    return Values(game.play, game.players, how, _tell(), rows)
+
+
+def value_key(game: NamedGame, settings: Mapping[str, Any]) -> str:
+    """Return the key of the table of a game's values: of its files, its identity, its seed and its place."""
+    files = [*user_file(settings["game"]), *settings.get("game_files", ())]
+    facts = [settings["game"], sorted(map(digest_file, files)), settings.get("seed", 0), of_job("function")]
+    return digest_of([*facts, game.name, game.number, game.identity, game.players])
+
+
+def _tell() -> Callable[[int, int], None]:
+    """Return what logs the evaluations made and left, every few seconds."""
+    last, began = 0.0, time.monotonic()
+
+    def tell(done: int, left: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if left == 0 or now - last > EVERY:
+            last, each = now, (now - began) / max(done, 1)
+            log.info("%d evaluations, %.3g s each, %d left (%.0f s)", done, each, left, left * each)
+
+    return tell
+
+
+@dataclass(frozen=True)
+class GameJob:
+    """What a job of a method on games is given: as of an AttributionJob."""
+
+    settings: AttributionSettings
+    label: str
+    files: Any
+    device: str
+    store: str = ""
+
+    def evaluate_shard(self, path: str, index: int, count: int, on_error: str, metadata: dict) -> None:
+        """Evaluate the index-th of `count` shares of the coalitions that the method asks next, and write their values.
+
+        The shares follow from the files of earlier rounds alone, so that all jobs of a round cut them in the same way.
+        """
+        earlier = game_values.read_files(self.files.get("earlier", ()))
+        mine, done = {}, 0
+        games = build_games(self.settings.rows, self.device)
+        for game in games:
+            wanted = self._wanted(game, earlier)
+            mine[game.number] = wanted[(index - done) % count :: count]
+            done += len(wanted)
+        found = [self._evaluated(game, mine[game.number], on_error) for game in games]
+        numbers = [game.number for game, rows in zip(games, found, strict=True) for _ in range(len(rows))]
+        game_values.write_file(path, numbers, pd.concat(found, ignore_index=True), metadata)
+
+    def _wanted(self, game: NamedGame, known: pd.DataFrame) -> np.ndarray:
+        """Return the coalitions (K, n) that the method needs and that are not known, of all repeats."""
+        given = ValueRows(Table(None, game_values.SCHEMA), known[known["game"] == game.number].drop(columns="game"))
+        masks = [np.zeros((0, len(game.players)), bool)]
+        for repeat in range(self.settings.repeats):
+            try:
+                self._attribute(game, Known(game.play, game.players, Evaluation(), None, given), repeat, "record")
+            except Missing as missing:
+                masks.append(missing.masks)
+        every = np.concatenate(masks)
+        return every[pd.Series(keys_of(every), dtype=object).drop_duplicates().index]
+
+    def _evaluated(self, game: NamedGame, masks: np.ndarray, on_error: str) -> pd.DataFrame:
+        """Return the values of coalitions, as rows of a table; without those that fail and are to be recorded."""
+        values = _values(game, self.settings.rows, self.store, Evaluation(on_error=on_error, seconds=LONG))
+        with called(self.settings.rows["game"]):
+            try:
+                values.of(masks)
+            except MethodFailure as failure:
+                log.warning("%s", failure)
+        return values.rows_of(masks)
+
+    def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
+        """Return the rows of the method on all outputs of all games; the arguments are as of an AttributionJob."""
+        given = game_values.read_files(self.files.get("values", ()))
+        frames, keys = [], []
+        for game in build_games(self.settings.rows, self.device):
+            keys.append(value_key(game, self.settings.rows))
+            values = _values(game, self.settings.rows, self.store, Evaluation(on_error=on_error, seconds=LONG), given)
+            with called(self.settings.rows["game"]):
+                frames += [self._rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
+            log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
+        rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
+        subject = Subject(None, None, None, None, self.settings.game.features, device=self.device)
+        return Result(rows.sort_values(scores.KEYS, ignore_index=True), subject, keys)
+
+    def _rows(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> pd.DataFrame:
+        """Return the rows of one repeat, whose seconds are those of its evaluations and of its estimator."""
+        values.used = values.used[:0]
+        made = self._attribute(game, values, repeat, on_error)
+        seconds, share = values.file.seconds, self._outputs[self._outputs["row"] == game.number]
+        spent = sum(seconds.get(key, 0.0) for key in values.used) / len(share)
+        frames = []
+        for explanation, budget in zip(made, self.settings.method.budgets, strict=True):
+            part = np.minimum(1.0, explanation.evaluations / max(1, len(values.used)))
+            for extra, own in zip(explanation.extra, spent * part, strict=True):
+                extra["evaluation_seconds"] = float(own)
+            explanation = dataclasses.replace(explanation, seconds=explanation.seconds + spent * part)
+            frames.append(rows_at(share, explanation, repeat, None if isinstance(budget, Until) else budget))
+        return pd.concat(frames, ignore_index=True)
+
+    @property
+    def _outputs(self) -> pd.DataFrame:
+        return scores.read_table(self.files.instances)
+
+    def _attribute(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> list[Explanation]:
+        """Return the explanations of a game's outputs, one of each budget."""
+        share = self._outputs[self._outputs["row"] == game.number]
+        each = np.arange(len(share))
+        check_outputs(self.settings.method, len(each))
+        options = Options(
+            seed_of(self.settings.game.seed, self.label, repeat),
+            instances=share["instance"].to_numpy(),
+            draws=np.full(len(each), game.number),
+            on_error=on_error,
+            device=self.device,
+            outputs=len(each) > 1,
+        )
+        question = SetQuestion(values.of, game.features)
+        return attribute(question, each, each, self.settings.method, options)

@@ -1,0 +1,78 @@
+"""Figures of a game: scores of its players by several methods, and errors against the evaluations."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from shapeline.report.colours import INK
+from shapeline.report.figures.dots import beside_names, name_rows
+from shapeline.report.styling import PAPER, WIDTH, Style, styled
+
+LEVEL = 1.96  # half-widths of 95 % intervals to a standard error
+SPREAD = 0.66  # of a row's height that the methods of a player take
+
+
+@styled
+def scores(
+    names: Sequence[str],
+    columns: Mapping[str, tuple[np.ndarray, np.ndarray | None]],
+    styles: Mapping[str, Style],
+    title: str,
+    across: str,
+) -> Figure:
+    """Return a row per player with a dot and a 95 % interval per method.
+
+    columns: scores (d,) and standard errors (d,) or None of each method, in the order of the names.
+    """
+    drawing = Figure(figsize=(WIDTH, 1.2 + (0.2 + 0.06 * len(columns)) * len(names)))
+    [axes] = beside_names(drawing, names, above=0.55)
+    places = np.linspace(-SPREAD / 2, SPREAD / 2, len(columns)) if len(columns) > 1 else [0.0]
+    for shift, (label, (values, spread)) in zip(places, columns.items(), strict=True):
+        style, rows = styles[label], np.arange(len(names)) + shift
+        half = None if spread is None else LEVEL * spread
+        axes.errorbar(
+            *(values, rows),
+            xerr=half,
+            fmt=style.marker,
+            color=style.colour,
+            markerfacecolor=style.face,
+            markersize=4.5,
+            elinewidth=1.3,
+            label=label,
+        )
+    axes.axvline(0, color=INK, linewidth=0.8)
+    name_rows(axes, list(names))
+    axes.set(xlabel=across)
+    axes.set_title(title, pad=24)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderaxespad=0.1, fontsize=8.5, handletextpad=0.2)
+    return drawing
+
+
+@styled
+def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> Figure | None:
+    """Return RMSE against evaluations on logarithmic axes, a line per method: predicted dashed, actual solid.
+
+    frame: label, evaluations, predicted and actual, the last two NaN where they are not known. None without a line.
+    """
+    frame = frame[(frame[["predicted", "actual"]] > 0).any(axis=1)]
+    if frame.empty:
+        return None
+    drawing = Figure(figsize=(WIDTH * 0.72, 3.6), layout="constrained")
+    axes = drawing.subplots()
+    for label, rows in frame.sort_values("evaluations").groupby("label", sort=False):
+        style = styles[label]
+        for kind, dashes, face in (("predicted", (0, (4, 2)), PAPER), ("actual", "-", style.colour)):
+            if (rows[kind] > 0).any():
+                axes.plot(
+                    *(rows["evaluations"], rows[kind].where(rows[kind] > 0)),
+                    color=style.colour,
+                    marker=style.marker,
+                    markerfacecolor=face,
+                    linestyle=dashes,
+                    label=f"{label}, {kind}",
+                )
+    axes.set(xscale="log", yscale="log", xlabel="evaluations", ylabel=f"RMSE ({unit})")
+    axes.legend(fontsize=8.5)
+    return drawing

@@ -1,0 +1,286 @@
+"""Sections of the page of a game: scores of its players with intervals, convergence, interactions, cost."""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from shapeline.designs.interactions import pairs_of
+from shapeline.methods.registry import METHODS
+from shapeline.report import experiment
+from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
+from shapeline.report.experiment import Results, good, scalars
+from shapeline.report.figures import games, pairs
+from shapeline.report.html import HTML
+from shapeline.report.numbers import counted, number, share
+from shapeline.report.sections import common
+from shapeline.report.styling import styles_of
+
+MOST_PLAYERS = 40  # that a figure shows
+MOST_PAIRS = 12  # that a table lists
+TOP = 3  # players that the header names
+LEVEL = games.LEVEL
+
+
+def players_of(results: Results, instance: int) -> list[str]:
+    """Return the names of the players of an output's game."""
+    rows = results.instances.set_index("instance")
+    return list(rows["players"][instance])
+
+
+def name_output(row: pd.Series | dict) -> str:
+    """Return the name of an output and its game; "" where there is one alone."""
+    return ", ".join(filter(None, (row["game"], row["output"])))
+
+
+def best_method(results: Results) -> tuple[str, float, str] | None:
+    """Return the method to read, its error, and which error that is: to exact values where these are known, else the
+    predicted one. None where no method has either."""
+    actual = scalars(results.metrics.get("error"), "rmse")["mean"] if results.exact else pd.Series(dtype=float)
+    if results.exact and len(good(results.scores[results.exact])):
+        return results.exact, 0.0, "exact"
+    errors = {label: predicted_error(frame) for label, frame in results.scores.items() if _has_values(results, label)}
+    known = {label: error for label, error in errors.items() if np.isfinite(error)} if actual.empty else dict(actual)
+    if not known:
+        return None
+    label = min(known, key=known.get)
+    return label, known[label], "predicted RMSE"
+
+
+def predicted_error(frame: pd.DataFrame) -> float:
+    """Return the mean predicted RMSE of the rows that did not fail; NaN where it is not known."""
+    known = [row for row in good(frame)["uncertainty"] if row is not None]
+    return float(np.mean([np.sqrt(np.mean(np.square(row, dtype=float))) for row in known])) if known else np.nan
+
+
+def header(results: Results) -> HTML:
+    """Return the top of the page: the method to read with its error, the largest scores, and key figures."""
+    facts = {
+        "players": number(max(map(len, results.instances["players"]))),
+        "outputs": number(len(results.instances)),
+        "methods compared": number(len(results.labels)),
+        "evaluations": number(sum(experiment.spent(frame) for frame in results.scores.values())),
+        "seconds of evaluations": number(_evaluation_seconds(results).sum()),
+        "failed rows": number(int(sum((frame["status"] != "ok").sum() for frame in results.scores.values()))),
+    }
+    best = best_method(results)
+    answers = [] if best is None else [_answer(results, *best)]
+    sentences = ["No method has scores with a known error."] if best is None else [_largest(results, best[0])]
+    return common.top(results.settings.get("title") or results.experiment, answers, sentences, facts)
+
+
+def _answer(results: Results, label: str, error: float, kind: str) -> tuple[str, str]:
+    spent = counted(float(good(results.scores[label])["evaluations"].mean()), "evaluation")
+    if kind == "exact":
+        return f"Exact Shapley values by {label}", f"({spent})."
+    reason = f"its {kind} is the smallest, {number(error)}, with {spent} per output."
+    return f"Recommended: {label}", f"– {reason}"
+
+
+def _largest(results: Results, label: str) -> str:
+    """Return the largest scores of the first output, and how many have an interval without 0."""
+    first = results.instances.iloc[0]
+    [scores] = experiment.scores_of(results.scores[label], [first["instance"]])
+    [spread] = experiment.scores_of(results.scores[label], [first["instance"]], "uncertainty")
+    if scores is None:
+        return f"{label} failed on the first output."
+    names, order = first["players"], np.argsort(-np.abs(scores))[:TOP]
+    shown = ", ".join(f"{names[place]} {_signed(scores[place], spread, place)}" for place in order)
+    sure = "" if spread is None else _excluding(scores, spread)
+    return f"Largest scores{' of ' + name_output(first) if len(results.instances) > 1 else ''}: {shown}.{sure}"
+
+
+def _excluding(scores: np.ndarray, spread: np.ndarray) -> str:
+    count = int((np.abs(scores) > LEVEL * spread).sum())
+    return f" The 95 % intervals of {count} of {len(scores)} players exclude 0."
+
+
+def _signed(score: float, spread: np.ndarray | None, place: int) -> str:
+    within = "" if spread is None or not spread[place] else f" ± {number(LEVEL * spread[place], 2)}"
+    return f"{'+' if score > 0 else ''}{number(score, whole=False)}{within}"
+
+
+def scores_section(results: Results) -> HTML:
+    """Return the scores of the players of the outputs that the page shows: a figure, and a table behind a fold."""
+    count = int(results.settings.get("n_shown") or 4)
+    shown = results.instances.head(count)
+    parts = [part for row in shown.to_dict("records") for part in _scores_of(results, row)]
+    rest = len(results.instances) - len(shown)
+    more = note(f"{counted(rest, 'further output')} in the score files.") if rest else None
+    return together(*parts, more)
+
+
+def _scores_of(results: Results, row: dict) -> Iterator[HTML]:
+    best = best_method(results)
+    columns = {
+        label: (
+            *experiment.scores_of(frame, [row["instance"]]),
+            *experiment.scores_of(frame, [row["instance"]], "uncertainty"),
+        )
+        for label, frame in results.scores.items()
+        if _has_values(results, label)
+    }
+    columns = {label: column for label, column in columns.items() if column[0] is not None}
+    title = name_output(row) or "Shapley values of the players"
+    if not columns:
+        yield note(f"{title}: every method failed.")
+        return
+    leading = best[0] if best and best[0] in columns else next(iter(columns))
+    order = np.argsort(-columns[leading][0], kind="stable")
+    largest = order[np.sort(np.argsort(-np.abs(columns[leading][0][order]), kind="stable")[:MOST_PLAYERS])]
+    names = [row["players"][place] for place in largest]
+    drawn = {
+        label: (scores[largest], None if spread is None else spread[largest])
+        for label, (scores, spread) in columns.items()
+    }
+    ends = f"v(∅) = {number(row['value_empty'], whole=False)}, v(N) = {number(row['value_full'], whole=False)}"
+    left_out = f" The {len(order) - len(largest)} players with smaller scores are not shown." * (
+        len(order) > len(names)
+    )
+    yield figure(
+        games.scores(names, drawn, styles_of(results), title, f"score ({results.value_unit})"),
+        f"Scores of players with 95 % intervals by each method: {title}",
+        f"Players in the order of {leading}; bars are 95 % intervals of the sampling error. {ends}.{left_out}",
+        numbers=_as_frame(row["players"], columns),
+    )
+    yield folded(f"Table of scores: {title}", table(_as_table(row["players"], order, columns)))
+
+
+def _has_values(results: Results, label: str) -> bool:
+    """Return whether a method's scores are values of players, and no main effects beside pairs or random numbers."""
+    return not (results.labels[label].get("is_control") or METHODS[results.labels[label]["method"]].pairs)
+
+
+def _as_frame(players: list[str], columns: dict) -> pd.DataFrame:
+    frames = [
+        pd.DataFrame(
+            {"label": label, "player": players, "score": scores, "half": np.nan if spread is None else LEVEL * spread}
+        )
+        for label, (scores, spread) in columns.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _as_table(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFrame:
+    shown = {
+        label: [_signed(scores[place], spread, place) for place in order] for label, (scores, spread) in columns.items()
+    }
+    return pd.DataFrame({"player": [players[place] for place in order], **shown})
+
+
+def convergence_section(results: Results) -> HTML:
+    """Return predicted and actual errors of every method and intermediate budget against its evaluations."""
+    rows = [
+        _errors(results, label, budget, part)
+        for label, frame in results.scores.items()
+        for budget, part in _by_budget(results, label, frame)
+        if _has_values(results, label) and label != results.exact
+    ]
+    frame = pd.DataFrame([row for row in rows if row], columns=["label", "evaluations", "predicted", "actual"])
+    drawing = games.convergence(frame, styles_of(results), results.value_unit)
+    exact = (
+        f"the actual one is to {results.truth}" if results.exact else "the actual one is not known without exact values"
+    )
+    return together(
+        heading("Convergence", 2),
+        figure(
+            drawing,
+            "Predicted and actual RMSE of each method against evaluations",
+            "Lower left is better. Predicted: the root mean square of the standard errors.",
+            numbers=frame,
+        ),
+        None if drawing else note("No method has a standard error or exact values to compare with."),
+        note(f"Means over outputs and repeats; {exact}. The key intermediate_budgets of a method adds points."),
+    )
+
+
+def _by_budget(results: Results, label: str, frame: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
+    earlier = results.intermediate_budgets.get(label)
+    if earlier is not None and len(earlier):
+        yield from earlier.groupby("budget")
+    yield np.nan, frame
+
+
+def _errors(results: Results, label: str, budget: float, rows: pd.DataFrame) -> dict | None:
+    rows = good(rows)
+    if rows.empty:
+        return None
+    found = {"label": label, "evaluations": rows["evaluations"].mean(), "predicted": predicted_error(rows)}
+    truth = experiment.scores_of(results.scores[results.exact], rows["instance"]) if results.exact else [None]
+    if any(row is None for row in truth):
+        return {**found, "actual": np.nan}
+    apart = [np.sqrt(np.mean((np.asarray(mine) - true) ** 2)) for mine, true in zip(rows["scores"], truth, strict=True)]
+    return {**found, "actual": float(np.mean(apart))}
+
+
+def interactions_section(results: Results) -> HTML:
+    """Return the interactions of the first output by each method that has them; empty where none does."""
+    first = results.instances.iloc[0]
+    parts = []
+    for label, frame in results.scores.items():
+        [found] = experiment.scores_of(frame, [first["instance"]], "pairs")
+        if found is None:
+            continue
+        [own] = experiment.scores_of(frame, [first["instance"]])
+        [spread] = experiment.scores_of(frame, [first["instance"]], "pairs_uncertainty")
+        names = list(first["players"])
+        sure = pairs.told_from_zero(found, spread)
+        parts += [
+            heading(f"By {label}"),
+            figure(
+                pairs.matrix(names, own, sure, results.value_unit),
+                f"Main effects and pairs of players by {label}",
+                "Diagonal: main effects; above: interactions of pairs. Pairs whose 95 % interval includes 0 are 0.",
+            ),
+            table(_pairs_table(names, found, spread), text=["second"]),
+        ]
+    return together(heading("Interactions", 2), *parts) if parts else HTML("")
+
+
+def _pairs_table(names: list[str], found: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
+    first, second = pairs_of(len(names))
+    order = np.argsort(-np.abs(found), kind="stable")[:MOST_PAIRS]
+    shown = [_signed(found[place], spread, place) for place in order]
+    return pd.DataFrame(
+        {
+            "first": [names[first[place]] for place in order],
+            "second": [names[second[place]] for place in order],
+            "interaction": shown,
+        }
+    )
+
+
+def _evaluation_seconds(results: Results) -> pd.Series:
+    """Return the seconds of the evaluations of each method, all outputs and repeats together."""
+
+    def spent(frame: pd.DataFrame) -> float:
+        return sum(json.loads(extra).get("evaluation_seconds", 0.0) for extra in frame["extra"].dropna())
+
+    return pd.Series({label: spent(frame) for label, frame in results.scores.items()}, dtype=float)
+
+
+def cost_section(results: Results) -> HTML:
+    """Return evaluations and seconds of each method."""
+    seconds = _evaluation_seconds(results)
+    rows = []
+    for label, frame in results.scores.items():
+        spent = experiment.spent(good(frame)) / max(1, len(results.instances))
+        whole = frame["seconds"].sum()
+        rows.append(
+            {
+                "label": label,
+                "evaluations": number(spent),
+                "multiple of players": number(spent / results.d) if results.d else "–",
+                "seconds of evaluations": number(seconds[label]),
+                "seconds per evaluation": number(seconds[label] / spent) if spent else "–",
+                "seconds of the estimator": number(max(0.0, whole - seconds[label])),
+                "share of time": share(whole / max(sum(f["seconds"].sum() for f in results.scores.values()), 1e-12)),
+            }
+        )
+    text = (
+        "Evaluations of all repeats and intermediate budgets together. Seconds of evaluations are those that the "
+        "evaluations took when they were made, one after another; a coalition that several methods use is evaluated "
+        "once and counts for each."
+    )
+    return together(table(pd.DataFrame(rows)), folded(FOLD, note(text)))
