@@ -22,6 +22,7 @@ PUBLIC = {
     "report.python.comparison.compare",
     "report.python.game_call.shapley_values",
     "report.python.generation.explain_generation",
+    "report.python.generation_comparison.compare_generation",
     "games.retraining.__init__",
     "influence.augmented.augmented_mim",
     "influence.local_linear.data_lime",

@@ -8,6 +8,7 @@ CALLS = {
     "shapley_values": "shapeline.report.python.game_call",
     "compare": "shapeline.report.python.comparison",
     "explain_generation": "shapeline.report.python.generation",
+    "compare_generation": "shapeline.report.python.generation_comparison",
     "Explanation": "shapeline.report.python.explanation",
     "compare_folders": "shapeline.statistics.folders",
 }

@@ -202,7 +202,7 @@ def with_linear(
     few = m <= FEW * d
     share = np.where(exact, 1.0, LINEAR_SHARE if few else 0.0)[:, None]
     scores = scores + share * (2 * slope - scores)
-    return scores, np.where(exact[:, None], 0.0, np.nan if few else variance)
+    return scores, np.where(exact[:, None], 0.0, np.full(scores.shape, np.nan) if few else variance)
 
 
 def _linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """Quality of scores of prompt parts: error to exact values, and the metrics of context attribution."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,9 +10,12 @@ from shapeline.designs.design import whole
 from shapeline.designs.exact import shapley
 from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame
+from shapeline.metrics.error import correlation
 
 MOST_EXACT = 12  # parts
 TIES = 1e-12
+ROUNDING = 1e-6  # of the largest score: what single precision may hide
+WITHOUT_UNIT = ("h_shap", "attention_rollout", "attn_lrp")  # methods whose scores are not in nats
 
 
 def exact_values(game: PromptGame) -> np.ndarray:
@@ -74,6 +78,41 @@ def citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -
     return (found / len(cited) if cited else 0.0), found / len(support)
 
 
+def measure(
+    explanation: Any, exact: Any = None, support: Iterable[int] | None = None, seed: int = 0
+) -> dict[str, float]:
+    """Return every measure of a PromptExplanation that can be computed, by name.
+
+    exact: the explanation by exact values, for `rmse`, `spearman` and `coverage` (of 95 % intervals), of methods whose
+    scores are in nats. support: numbers of the supporting parts, for `precision` and `recall`. `masking_area` and
+    `insertion_area` are areas of the change of the value from the whole prompt. Coalitions are evaluated where the game
+    does not know them: 32 fresh ones of `datamodeling` and those of the curves.
+    """
+    game, scores = explanation.game, explanation.totals
+    unit = 1.0 if explanation.value != "mean" else 1 / max(np.sum(game.signs > 0), 1)
+    steps = np.linspace(0, 1, game.d + 1)
+    deletion, insertion = (curve(game, scores, kind) for kind in ("deletion", "insertion"))
+    found = {
+        "masking_area": unit * float(np.trapezoid(deletion - deletion[0], steps)),
+        "insertion_area": unit * float(np.trapezoid(insertion - insertion[-1], steps)),
+        "top_k_drop": unit * top_k_drop(game, scores, min(3, game.d)),
+        "datamodeling": datamodeling_score(game, scores, 32, seed),
+    }
+    if exact is not None:
+        ranks = (np.atleast_2d(_ranks(one)) for one in (scores, exact.totals))
+        found["spearman"] = float(correlation(*ranks)[0])
+        if explanation.method not in WITHOUT_UNIT:
+            found["rmse"] = rmse(scores, exact.totals)
+        half = explanation.half_widths
+        if half is not None and explanation.evaluations < 2**game.d:
+            inside = np.abs(scores - exact.totals) <= half + ROUNDING * np.abs(exact.totals).max()
+            found["coverage"] = float(np.mean(inside))
+    if support is not None:
+        found["precision"], found["recall"] = citation(scores, support)
+    return found
+
+
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks, the mean of them for equal values."""
-    return pd.Series(values).rank().to_numpy()
+    """Ranks, the mean of them for values that are equal up to rounding."""
+    size = np.abs(values).max()
+    return pd.Series(np.round(values / (size or 1.0), 9)).rank().to_numpy()

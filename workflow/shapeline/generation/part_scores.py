@@ -2,12 +2,12 @@
 
 import importlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.generation import part_tree
-from shapeline.generation.game import ModelSource, PromptGame
 from shapeline.generation.prompts import WHERE
 
 CAPTUM = "peer_captum_llm"
@@ -25,15 +25,13 @@ def captum_settings(parameters: Mapping) -> dict:
     return {"method": CAPTUM, "explainer": explainer}
 
 
-def score_parts(
-    game: PromptGame, name: str, parameters: Mapping, evaluations: int, seed: int, by_token: bool
-) -> Scores:
+def score_parts(game: Any, name: str, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
     """Return the scores by a method of SCORERS; ShapelineError where it has none for this game."""
     return SCORERS[name](game, dict(parameters), evaluations, seed, by_token)
 
 
-def _hierarchical(scores: Callable[[PromptGame, dict, int], Scores]) -> Callable[..., Scores]:
-    def score(game: PromptGame, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
+def _hierarchical(scores: Callable[[Any, dict, int], Scores]) -> Callable[..., Scores]:
+    def score(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
         if by_token:
             raise ShapelineError(f"{WHERE}: hierarchical methods give no scores of tokens; choose value='sum'.")
         return scores(game, parameters, evaluations)
@@ -41,19 +39,19 @@ def _hierarchical(scores: Callable[[PromptGame, dict, int], Scores]) -> Callable
     return score
 
 
-def _h_shap(game: PromptGame, parameters: dict, evaluations: int) -> Scores:
+def _h_shap(game: Any, parameters: dict, evaluations: int) -> Scores:
     if wrong := next((key for key in ("min_size", "shifts") if key in parameters), None):
         raise ShapelineError(f"{WHERE}: h_shap on a prompt has no {wrong}; leave it out.")
     given = [parameters.get(key, usual) for key, usual in H_SHAP.items()]
     return part_tree.h_shap(game.totals, game.prompt, *given)
 
 
-def _partition(game: PromptGame, parameters: dict, evaluations: int) -> Scores:
+def _partition(game: Any, parameters: dict, evaluations: int) -> Scores:
     return part_tree.partition(game.totals, game.prompt, parameters.get("evaluations", max(2, evaluations)))
 
 
 def _of_tokens(name: str) -> Callable[..., Scores]:
-    def score(game: PromptGame, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
+    def score(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
         source, functions = _model_of(game, name), importlib.import_module("shapeline.generation.token_scores")
         passes = len(source.answers) * functions.PASSES
         if name == "integrated_gradients":
@@ -66,15 +64,16 @@ def _of_tokens(name: str) -> Callable[..., Scores]:
     return score
 
 
-def _captum(game: PromptGame, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
+def _captum(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
     if not is_installed("captum"):
         raise ShapelineError(f"{CAPTUM}: {describe_missing('captum')}")
     explain = importlib.import_module("shapeline.peers.captum_llm").explain  # captum is imported where it is chosen
     return explain(_model_of(game, CAPTUM), parameters["explainer"], evaluations, seed, by_token)
 
 
-def _model_of(game: PromptGame, name: str) -> ModelSource:
-    if not isinstance(game.source, ModelSource):
+def _model_of(game: Any, name: str) -> Any:
+    """The ModelSource of a game."""
+    if not hasattr(game.source, "language_model"):
         raise ShapelineError(f"{WHERE}: {name} needs a model of transformers and its answer; choose another method.")
     return game.source
 

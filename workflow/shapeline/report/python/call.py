@@ -2,22 +2,19 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-from pydantic import ValidationError
-
-from shapeline.config.limits import MAX_BUDGET
-from shapeline.designs.design import MAX_D, whole
-from shapeline.errors import ShapelineError, nearest, reported_extras
+from shapeline.errors import reported_extras
 from shapeline.game.features import Features
-from shapeline.methods.parameters import GoodEnough
-from shapeline.methods.registry import METHODS, stopping_problem
-from shapeline.methods.settings import PLANNED
 from shapeline.report.python.case import Wanted, case_of
+from shapeline.report.python.choice import (
+    ALWAYS_EXACT,
+    AUTO,
+    automatic,
+    check_spending,
+    checked_settings,
+    seed_by,
+    spent_on,
+)
 from shapeline.report.python.explanation import Explanation
-
-AUTO = "auto"
-BUDGET = 4  # a multiple of d
-ALWAYS_EXACT = 256  # coalitions
 
 
 @reported_extras("explain")
@@ -86,77 +83,3 @@ def explain(
         spent = spent_on(largest, spend, evaluations)
         settings = checked_settings(automatic(largest, spent, max(spent, ALWAYS_EXACT)), parameters, spend)
     return case.explained(settings, spend, evaluations)
-
-
-def check_spending(where: str, budget: float | dict | None, evaluations: object) -> float | dict:
-    """The budget, that of `evaluations` left to them. Raises ShapelineError where both are given."""
-    if evaluations is None:
-        return BUDGET if budget is None else budget
-    if budget is not None:
-        raise ShapelineError(f"{where}: budget and evaluations say the same; give one of them")
-    whole(where, "evaluations", evaluations, 1)
-    return BUDGET
-
-
-def automatic(d: int, spent: float, exact: float) -> str:
-    """The method for d features: exact where all coalitions are at most so many, else gp_shapley, and kernel_shap where
-    that cannot read out as many as are spent."""
-    if d <= MAX_D and 2**d <= exact:
-        return "shapley"
-    return "gp_shapley" if spent <= METHODS["gp_shapley"].largest else "kernel_shap"
-
-
-def spent_on(d: int, budget: float | dict, evaluations: int | None) -> float:
-    """The evaluations that may be spent on d features; 0 of a budget that ends when it is good enough."""
-    return evaluations or (0 if isinstance(budget, dict) else budget * d)
-
-
-def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
-    """The seed, by either name."""
-    if random_state is not None and seed != 0:
-        raise ShapelineError(f"{where}: seed and random_state are the same thing; give one of them")
-    seed = seed if random_state is None else random_state
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise ShapelineError(f"{where}: seed is a {type(seed).__name__}; give a whole number")
-    return int(seed)
-
-
-def checked_settings(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
-    """The settings of a method that a call names. Raises ShapelineError."""
-    if not isinstance(method, str) or method not in METHODS:
-        raise ShapelineError(f"unknown method '{method}'.{nearest(method, METHODS)}")
-    for key in PLANNED:
-        if key in parameters:
-            raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
-    if isinstance(budget, dict):
-        _check_good_enough(method, budget, where)
-    elif isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget <= MAX_BUDGET:
-        raise ShapelineError(
-            f"{method}: budget is {budget!r}; give a number above 0 and at most {MAX_BUDGET:g}, evaluations as a "
-            "multiple of d"
-        )
-    settings = {"method": method, **parameters}
-    try:
-        METHODS[method].parameters.model_validate(settings)
-    except ValidationError as failure:
-        first = failure.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] != "extra_forbidden":
-            raise ShapelineError(f"{method}: {key}: {first['msg']}.") from None
-        allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *PLANNED)]
-        spend = "; budget= says how many evaluations." if METHODS[method].sampled else "."
-        own = nearest(key, allowed) if allowed else f" It has none of its own{spend}"
-        raise ShapelineError(f"{method}: there is no parameter '{key}'.{own}") from None
-    return settings
-
-
-def _check_good_enough(method: str, budget: dict, where: str) -> None:
-    try:
-        problem = stopping_problem(method, GoodEnough.model_validate(budget))
-    except ValidationError as failure:
-        problem = (
-            f'budget is {budget}: {failure.errors()[0]["msg"]}; give {{"error": 0.05}}, {{"error": "5%"}} or '
-            '{"top": 5}, with "max_budget" beside it'
-        )
-    if problem:
-        raise ShapelineError(f"{where}: {problem}")

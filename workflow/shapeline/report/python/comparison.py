@@ -12,8 +12,8 @@ from shapeline.errors import NO_RULE, ShapelineError, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
 from shapeline.report.python import drawing, stored, words
-from shapeline.report.python.call import checked_settings, seed_by
 from shapeline.report.python.case import Case, Wanted, case_of
+from shapeline.report.python.choice import checked_settings, seed_by
 from shapeline.report.python.explanation import Explanation
 from shapeline.statistics.paired import by_label
 from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
@@ -135,8 +135,8 @@ def compare(
         raise ShapelineError(
             "compare: target: several classes of one input are not independent; give one class per input"
         )
-    entries, notes, found = _entries(methods), [], {}
-    for label, (name, parameters) in entries.items():
+    chosen, notes, found = entries(methods), [], {}
+    for label, (name, parameters) in chosen.items():
         own = {key: setting for key, setting in parameters.items() if key != "budget"}
         spend = parameters.get("budget", budget)
         try:
@@ -150,7 +150,7 @@ def compare(
     rows = {label: stored.rows_of(each) for label, each in found.items()}
     measured = _measured(case, rows, exact, notes)
     agreement = _agreement(rows)
-    table = _table(found, entries, measured, agreement)
+    table = _table(found, chosen, measured, agreement)
     by, values = _criterion(measured, exact)
     incomplete = [label for label, each in found.items() if NO_RULE in each.flag]
     notes += [f"{label} is not recommended." for label in incomplete]
@@ -160,7 +160,7 @@ def compare(
     return Comparison(found, exact, table, agreement, advice, by, values, tuple(notes))
 
 
-def _entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tuple[str, dict]]:
+def entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tuple[str, dict]]:
     """Return the class and the parameters of each method entry, with the control last."""
     named = methods if isinstance(methods, Mapping) else {name: name for name in methods}
     if isinstance(methods, str) or not named:

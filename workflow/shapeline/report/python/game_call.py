@@ -25,7 +25,7 @@ from shapeline.methods import calling
 from shapeline.methods.parameters import GoodEnough
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import MethodSettings, parse
-from shapeline.report.python.call import (
+from shapeline.report.python.choice import (
     ALWAYS_EXACT,
     AUTO,
     automatic,

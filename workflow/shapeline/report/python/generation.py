@@ -13,7 +13,7 @@ from shapeline.generation import estimates, game, part_scores
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import ModelSource, PromptGame, Removal
 from shapeline.generation.prompts import WHERE, Prompt, as_list, build_prompt
-from shapeline.report.python.call import AUTO, automatic, checked_settings
+from shapeline.report.python.choice import AUTO, automatic, checked_settings
 from shapeline.report.python.prompt_explanation import PromptExplanation
 
 PLACEHOLDER = "..."
@@ -186,9 +186,7 @@ def _explain(
     built = build_prompt(prompt, context, call.features, call.template, call.chat)
     if not built.d:
         raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
-    name = estimates.ALIASES.get(call.method, call.method)
-    name = automatic(built.d, call.evaluations, call.evaluations) if name == AUTO else name
-    settings = _settings(name, call.parameters, call.evaluations / built.d)
+    settings = method_settings(call.method, call.parameters, call.evaluations, built.d)
     made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
     played, answer = made(call, built, target, contrast)
     value = "function" if callable(call.value) else call.value
@@ -208,11 +206,13 @@ def _explain(
     )
 
 
-def _settings(name: str, parameters: Mapping[str, object], budget: float) -> dict:
-    """The settings of a method and its parameters. Raises ShapelineError."""
+def method_settings(name: str, parameters: Mapping[str, object], evaluations: int, d: int) -> dict:
+    """Return the settings of a method by name or alias on d parts, with its parameters. Raises ShapelineError."""
+    name = estimates.ALIASES.get(name, name)
+    name = automatic(d, evaluations, evaluations) if name == AUTO else name
     if name == part_scores.CAPTUM:
         return part_scores.captum_settings(parameters)
-    return checked_settings(name, dict(parameters), budget, WHERE)
+    return checked_settings(name, dict(parameters), evaluations / d, WHERE)
 
 
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
