@@ -108,4 +108,5 @@ def comparison_page(found) -> str:
     from shapeline.report import elements
 
     drawn = "" if found.by is None else elements.figure(comparison(found), "quality and cost of each method").data
-    return f"<div>{comparison_head(found)}{drawn}{_explored(found.every, '', found.recommended)}</div>"
+    explored = _explored(found.every, "", found.recommended) if found.every else ""
+    return f"<div>{comparison_head(found)}{drawn}{explored}</div>"

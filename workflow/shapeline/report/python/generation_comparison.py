@@ -35,6 +35,11 @@ Found = dict[str, list[PromptExplanation]]  # by method, prompts in order, and t
 class PromptComparison(Comparison):
     """As `Comparison`, of prompts: explanations holds a list of PromptExplanation per method, exact one or None."""
 
+    @property
+    def every(self) -> dict:
+        """No explanations that the explorer shows."""
+        return {}
+
     def to_html(self, path: str | Path | None = None) -> str | None:
         """Raise ShapelineError: prompts have no explorer; `plot` and the explanations' own figures show them."""
         raise ShapelineError("to_html: a comparison of prompts has no page; use plot(), or plot() of an explanation.")
