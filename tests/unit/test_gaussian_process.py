@@ -92,7 +92,7 @@ def test_the_rest_determines_shapley_values_from_all_pairs(d):
     weights = moments.rest_weights(pairs.rows)[0]
     np.testing.assert_allclose(odd[0] @ weights, games.shapley(game), atol=100 * EPS * 2**d)
     assert not noise.any()
-    assert moments.rest_variance(d) == pytest.approx((weights[:, 0] ** 2).sum(), rel=1e-12)
+    assert moments.rest_variances(d).sum() == pytest.approx((weights[:, 0] ** 2).sum(), rel=1e-12)
 
 
 def test_correlations_take_two_matrices_of_memory():
@@ -110,7 +110,7 @@ def test_correlations_take_two_matrices_of_memory():
 
 
 def test_the_posterior_is_that_of_the_joint_normal():
-    d, rest = 6, 0.02
+    d, rest = 6, np.array([[0.02, 1.3, 0.4]])
     relevance = np.random.default_rng(0).uniform(0.1, 0.6, size=(1, d))
     masks = draw_pairs(d, 30, 4)
     pairs = find_pairs(masks[None])
@@ -119,12 +119,17 @@ def test_the_posterior_is_that_of_the_joint_normal():
     every = find_pairs(draw_pairs(d, 2**d)[None])
     all_rest = moments.rest_weights(every.rows)[0]
     seen = moments.rest_weights(pairs.rows)[0]
-    covariance = (at * weight) @ at.T / top + (rest + fit.JITTER) * np.eye(len(at))
-    cross = (at * weight) @ score / top + rest * seen
-    prior = score.T @ (score * weight[:, None]) / top + rest * all_rest.T @ all_rest
+    # N and the empty coalition come first; sizes lean to the ends by |2 s - d| / d.
+    own, every_own = (
+        0.02 * np.exp(1.3 * np.abs(one.rows[0].sum(axis=1)) / d) + 0.4 * np.eye(len(one.rows[0]))[0]
+        for one in (pairs, every)
+    )
+    covariance = (at * weight) @ at.T / top + np.diag(own + fit.JITTER)
+    cross = (at * weight) @ score / top + own[:, None] * seen
+    prior = score.T @ (score * weight[:, None]) / top + all_rest.T @ (every_own[:, None] * all_rest)
     odd, noise = pairs.odd(games.look_up(games.table(d), masks)[None])
     data = fit.Data.of(pairs.rows, odd, noise)
-    found = fit.fits(data, relevance, [np.array([rest])], [None])[0]
+    found = fit.fits(data, relevance, [rest], [None])[0]
     solved = np.linalg.solve(covariance, np.column_stack([odd[0], cross]))
     bound = 1e3 * EPS * np.linalg.cond(covariance)
     np.testing.assert_allclose(found.scores[0], cross.T @ solved[:, 0], atol=bound * np.abs(odd).max())
@@ -133,8 +138,30 @@ def test_the_posterior_is_that_of_the_joint_normal():
     np.testing.assert_allclose(found.variance[0], left, atol=bound * scale)
     log_likelihood = len(at) * np.log(odd[0] @ solved[:, 0] / len(at)) + np.linalg.slogdet(covariance)[1]
     assert found.criterion[0] == pytest.approx(log_likelihood, abs=bound * len(at))
-    bordered = fit.criterion(covariance[None], odd)[0]
-    assert bordered == pytest.approx(log_likelihood, abs=bound * len(at))
+    bordered, ends = fit.criterion(covariance[None], odd)
+    assert ends == 0 and bordered[0] == pytest.approx(log_likelihood, abs=bound * len(at))
+
+
+@pytest.mark.parametrize("jump", [0.0, 3.0])
+def test_the_variance_of_the_ends_is_the_one_of_highest_likelihood(jump):
+    d = 6
+    masks = draw_pairs(d, 30, 4)
+    pairs = find_pairs(masks[None])
+    odd = np.tanh(pairs.rows @ np.linspace(-0.3, 0.5, d))
+    odd[:, 0] += jump
+    data = fit.Data.of(pairs.rows, odd, np.zeros(odd.shape))
+    base = moments.correlation(pairs.rows, np.full((1, d), 0.15))
+
+    def value(ends):
+        matrix = fit.with_rest(base, data, np.array([[1e-3, 0.0, ends]]))[0]
+        form = odd[0] @ np.linalg.solve(matrix, odd[0])
+        return len(matrix) * np.log(form / len(matrix)) + np.linalg.slogdet(matrix)[1]
+
+    least, ends = fit.criterion(fit.with_rest(base, data, np.array([[1e-3, 0.0, 0.0]])), odd)
+    assert (ends[0] > 0) == (jump > 0)
+    assert least[0] == pytest.approx(value(ends[0]), abs=1e-6)
+    tried = [value(one) for one in np.geomspace(1e-3, 1e4, 200)]
+    assert least[0] <= min(tried) + (1e-6 if jump else fit.ENDS_GAIN)
 
 
 def test_the_gradient_is_the_slope_of_the_criterion():
@@ -142,16 +169,19 @@ def test_the_gradient_is_the_slope_of_the_criterion():
     pairs = find_pairs(draw_pairs(d, 20, 1)[None])
     odd, noise = pairs.odd(games.look_up(games.table(d), draw_pairs(d, 20, 1))[None])
     data = fit.Data.of(pairs.rows, odd, noise)
-    place = np.log(np.r_[np.random.default_rng(0).uniform(0.05, 0.5, size=d), 0.05])
+    place = np.r_[np.log(np.r_[np.random.default_rng(0).uniform(0.05, 0.5, size=d), 0.05]), 0.7]
 
     def value(at):
-        relevance, rest = np.exp(at[None, :d]), np.exp(at[d:])
-        return fit.criterion(fit.with_rest(moments.correlation(pairs.rows, relevance), data, rest), odd)[0]
+        relevance, rest = np.exp(at[None, :d]), np.array([[np.exp(at[d]), at[d + 1], 0.0]])
+        return fit.criterion(fit.with_rest(moments.correlation(pairs.rows, relevance), data, rest), data.odd)
 
     step = 1e-5
-    slope = [(value(place + step * e) - value(place - step * e)) / (2 * step) for e in np.eye(d + 1)]
-    found = fit.gradient(data, np.exp(place[None, :d]), np.exp(place[d:]))[0]
-    np.testing.assert_allclose(found, slope, rtol=1e-5, atol=1e-6)
+    for jump in (0.0, 40.0):
+        data.odd[:, 0] += jump
+        slope = [(value(place + step * e)[0] - value(place - step * e)[0])[0] / (2 * step) for e in np.eye(d + 2)]
+        found, ends = fit.gradient(data, np.exp(place[None, :d]), np.exp(place[d : d + 1]), place[d + 1 :])
+        np.testing.assert_allclose(found[0], slope, rtol=1e-5, atol=1e-5)
+        assert ends == pytest.approx(value(place)[1], rel=1e-6) and (ends > 0) == (jump > 0)
 
 
 def test_the_curve_has_the_shapley_values_of_its_own_game():
@@ -176,7 +206,7 @@ def test_terms_find_the_triple_that_the_prior_holds_too_small():
     pairs = find_pairs(masks[None])
     odd, noise = pairs.odd(games.look_up(game, masks)[None])
     data = fit.Data.of(pairs.rows, odd / 5, noise)
-    chosen = extras.terms(data, np.full((1, d), 0.2), np.array([1e-3]))
+    chosen = extras.terms(data, np.full((1, d), 0.2), np.array([[1e-3, 0.0, 0.0]]))
     found = [tuple(np.flatnonzero(score)) for score in chosen.scores[0]]
     assert (1, 4, 8) in found
     found = read_out(masks, games.look_up(game, masks)[None])
@@ -353,7 +383,7 @@ def test_the_cheap_form_is_the_posterior_mean_at_its_relevances():
     pairs = find_pairs(design.masks[None])
     odd, noise = pairs.odd(games.look_up(game, design.masks)[None])
     data = fit.Data.of(pairs.rows, odd, noise)
-    found = fit.fits(data, np.full((1, d), 0.1), [np.array([1e-2])], [None])[0].scores
+    found = fit.fits(data, np.full((1, d), 0.1), [np.array([[1e-2, 0.0, 0.0]])], [None])[0].scores
     found += (2 * odd[:, :1] - found.sum(axis=1, keepdims=True)) / d
     np.testing.assert_allclose(games.scores(design, game), found[0], atol=1e-6)
 
@@ -385,7 +415,7 @@ def test_held_out_errors_are_those_of_the_conditional_normal():
     pairs = find_pairs(masks)
     odd, noise = pairs.odd(values)
     data = fit.Data.of(pairs.rows, odd, noise)
-    relevance, rest = np.full((1, d), 0.2), np.array([0.01])
+    relevance, rest = np.full((1, d), 0.2), np.array([[0.01, 0.5, 0.1]])
     bent = extras.curve(data, np.linspace(-0.4, 0.6, d)[None])
     prior = moments.correlation(pairs.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2)
     matrix = fit.with_rest(prior, data, rest)[0]
@@ -409,7 +439,7 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
     pairs = find_pairs(masks)
     odd, noise = pairs.odd(np.array([games.look_up(row, mask) for row, mask in zip(rows, masks, strict=True)]))
     data = fit.Data.of(pairs.rows, odd / np.abs(odd).max(axis=1, keepdims=True), noise)
-    relevance, rest = np.full((2, d), 0.1), np.full(2, 1e-6)
+    relevance, rest = np.full((2, d), 0.1), np.array([[1e-6, 0.0, 0.0]] * 2)
     found = gaussian_held.held_out(data, relevance, rest)
     assert found[0] < gaussian_held.WIDER < 2 < found[1]
     turned = data.ordered(np.r_[0, 1 + rng.permutation(pairs.rows.shape[1] - 1)][None].repeat(2, axis=0))
@@ -426,5 +456,35 @@ def test_intervals_hold_where_the_rest_is_much_and_where_it_is_little(name, time
         errors.append(found.scores - played.exact)
         uncertainty.append(found.uncertainty)
     errors, uncertainty = np.array(errors), np.array(uncertainty)
-    assert 0.92 <= (np.abs(errors) <= 1.96 * uncertainty).mean() <= 0.985
+    assert 0.92 <= (np.abs(errors) <= 1.96 * uncertainty).mean() <= 0.995
     assert 0.8 <= np.sqrt((uncertainty**2).mean() / (errors**2).mean()) <= 1.3
+
+
+def test_a_value_of_the_empty_coalition_by_convention_spoils_no_other_score():
+    d, jump = 11, 5.0
+    tables = [smooth_game(d, seed) for seed in range(6)]
+    exact = np.array([games.shapley(game) for game in tables])
+    for game in tables:
+        game[0] -= jump
+    plain = np.array([games.scores(designs.gp_shapley(d, 88, seed, 0.1), game) for seed, game in enumerate(tables)])
+    found = read_out(*drawn(tables, 88))
+    error = found.scores - exact - jump / d  # the Shapley value of the jump
+    assert np.sqrt((error**2).mean()) < 0.1 * np.sqrt(((plain - exact - jump / d) ** 2).mean())
+    assert np.sqrt((found.uncertainty**2).mean() / (error**2).mean()) < 1.6
+    assert (np.abs(error) <= 1.96 * found.uncertainty).mean() > 0.9
+
+
+def test_variances_move_towards_those_of_the_linear_fit():
+    d = 9
+    masks, values = drawn([smooth_game(d, 1)], 40)
+    pairs = find_pairs(masks)
+    odd, noise = pairs.odd(values)
+    data = fit.Data.of(pairs.rows, odd, noise)
+    rows, y = pairs.rows[0, 1:], odd[0, 1:]
+    _, left, *_ = np.linalg.lstsq(rows, y, rcond=None)
+    linear = 4 * left[0] / (len(y) - d) * np.diag(np.linalg.inv(rows.T @ rows)).mean()
+    power = gaussian_held.LINEAR_POWER * d / len(pairs.rows[0])
+    usual = linear / gaussian_held.LINEAR_SIZE
+    for variance, ratio in ((usual / 50, 4), (usual / 2, 2), (usual, 1), (usual * 50, 1 / 50)):
+        found = gaussian_held.temper_by_linear_fit(data, np.full((1, d), variance))[0]
+        assert found == pytest.approx(ratio**power)

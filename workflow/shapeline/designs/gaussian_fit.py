@@ -14,7 +14,7 @@ from shapeline.designs.design import inverse_of
 from shapeline.designs.gaussian_moments import (
     correlation,
     hyperbolic,
-    rest_variance,
+    rest_variances,
     rest_weights,
     score_covariance,
     score_variance,
@@ -23,6 +23,11 @@ from shapeline.designs.gaussian_moments import (
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, main effects alone
 REST = (1e-6, 1e-3, 3e-2)  # variance of what the prior leaves out, relative to a coalition's
 LEAST, MOST = 1e-4, 0.95  # relevances
+MOST_REST = 30.0
+SLOPE = 8.0  # largest logarithm of the ratio of the rest at the ends and at half of the features
+SLOPE_SPREAD = 2.0  # its prior standard deviation
+ENDS_GAIN = 2.0  # criterion that a variance of the ends has to earn
+MOST_ENDS = 1e4  # its largest value, relative to a coalition's
 JITTER = 1e-10
 FEW = 1.4  # pairs a feature: below it likelihoods are too flat to choose by
 LINEAR_SHARE = 0.6  # of the linear fit in the scores, there
@@ -59,6 +64,11 @@ class Data:
         odd, noise = (np.take_along_axis(part, order, axis=1) for part in (self.odd, self.noise))
         rows, rest = (np.take_along_axis(part, order[:, :, None], axis=1) for part in (self.rows, self.rest))
         return Data(rows, odd, noise, rest, np.take_along_axis(self.outputs, order[:, None], axis=2))
+
+    @property
+    def lean(self) -> np.ndarray:
+        """How far sizes are from half of the features, (n, m), from 0 to 1."""
+        return np.abs(self.rows.sum(axis=2)) / self.rows.shape[2]
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -104,23 +114,61 @@ class Fit:
         return dataclasses.replace(self, variance=wider, other_variance=others)
 
 
+def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
+    """Return the variances (n, m) of what the prior leaves out of each pair.
+
+    rest (n, 3): the variance at half of the features; the logarithm of its ratio at the ends to that, between which it
+    is linear in the size; and a variance of the pair of the ends alone. Many games give the empty coalition a value by
+    convention, and a model that is trained on few players is erratic.
+    """
+    variance = rest[:, :1] * np.exp(rest[:, 1:2] * data.lean)
+    variance[:, 0] += rest[:, 2]
+    return variance
+
+
+def compute_score_variance(d: int, rest: np.ndarray) -> np.ndarray:
+    """Return the prior variance (n, 1) of a Shapley value by what the prior leaves out of pairs."""
+    lean = np.abs(2 * np.arange(1, d + 1) - d) / d
+    of_sizes = rest[:, :1] * np.exp(rest[:, 1:2] * lean) @ rest_variances(d)
+    return (of_sizes + rest[:, 2] * (2 / d) ** 2)[:, None]
+
+
 def with_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
     """A copy of the correlations with the rest and the noise on their diagonal."""
     matrix = matrix.copy()
     each = np.arange(matrix.shape[1])
-    matrix[:, each, each] += rest[:, None] + data.noise + JITTER
+    matrix[:, each, each] += compute_pair_variance(data, rest) + data.noise + JITTER
     return matrix
 
 
-def criterion(matrix: np.ndarray, odd: np.ndarray) -> np.ndarray:
-    """-2 log likelihood (n,) up to a constant, the scale profiled out."""
-    m = odd.shape[1]
-    white, _, log_determinant = whitened(matrix, odd, np.zeros((len(odd), m, 0)))
-    return m * np.log((white**2).sum(axis=1) / m + 1e-300) + log_determinant
+def free_ends(own: np.ndarray, pull: np.ndarray, power: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the variance (n,) of the ends of highest likelihood, and v own / (1 + v own) of that variance v.
+
+    own: the entry of the inverse matrix at the pair of the ends; pull: that of the inverse times the data; power: the
+    data's quadratic form. The scale is profiled out, so the likelihood has its maximum in closed form.
+    """
+    ratio = np.clip(pull**2 / (own * power + 1e-300), 1e-12, 1 - 1e-9)
+    share = np.clip((m * ratio - 1) / (ratio * max(m - 1, 1)), 0, 1 - 1e-12)
+    share[np.log1p(-share) - m * np.log1p(-share * ratio) <= ENDS_GAIN] = 0
+    variance = np.minimum(share / (own * (1 - share)), MOST_ENDS)
+    return variance, variance * own / (1 + variance * own)
+
+
+def criterion(matrix: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """-2 log likelihood (n,) up to a constant, the scale and a variance of the ends profiled out; this variance."""
+    n, m = odd.shape
+    first = np.zeros((n, m, 1))
+    first[:, 0] = 1
+    white, of_first, log_determinant = whitened(matrix, odd, first)
+    of_first = of_first[:, 0]
+    power, own, pull = (white**2).sum(axis=1), (of_first**2).sum(axis=1), (of_first * white).sum(axis=1)
+    ends, share = free_ends(own, pull, power, m)
+    left = np.maximum(power - share * pull**2 / own, 0)
+    return m * np.log(left / m + 1e-300) + log_determinant - np.log1p(-share), ends
 
 
 def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras: Iterable[Extra | None]) -> list[Fit]:
-    """Posteriors for one relevance (n, d), each of the rests (n,) and each of the extras."""
+    """Posteriors for one relevance (n, d), each of the rests (n, 3) and each of the extras."""
     base, cross = correlation(data.rows, relevance), score_covariance(data.rows, relevance)
     prior = score_variance(relevance)
     fitted = []
@@ -140,12 +188,13 @@ def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras:
 def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fit:
     """Mean and variance of the scores under correlations `matrix`, covariances `cross` and prior variances."""
     m, d = data.shape[1:]
-    right = np.concatenate([cross + rest[:, None, None] * data.rest, data.outputs.swapaxes(1, 2)], axis=2)
+    cross = cross + compute_pair_variance(data, rest)[..., None] * data.rest
+    right = np.concatenate([cross, data.outputs.swapaxes(1, 2)], axis=2)
     odd, seen, log_determinant = whitened(with_rest(matrix, data, rest), data.odd, right)
     seen, outputs = seen[:, :d], seen[:, d:]
     scale = (odd**2).sum(axis=1) / m + 1e-300
     scores = (seen @ odd[..., None])[..., 0]
-    spread = np.maximum(prior + rest[:, None] * rest_variance(d) - (seen**2).sum(axis=2), 0)
+    spread = np.maximum(prior + compute_score_variance(d, rest) - (seen**2).sum(axis=2), 0)
     of_outputs = outputs @ seen.swapaxes(1, 2), spread[:, None] * (outputs**2).mean(axis=2, keepdims=True)
     return Fit(m * np.log(scale) + log_determinant + penalty, scores, spread * scale[:, None], *of_outputs)
 
@@ -203,18 +252,22 @@ def relevance_of(scores: np.ndarray, reach: np.ndarray) -> np.ndarray:
 
 
 def over_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each reach: the relevances `make(reach)`, the rest (n,) of highest likelihood and its criterion (n,)."""
+    """For each reach: the relevances `make(reach)`, the rest (n, 3) of highest likelihood and its criterion (n,)."""
     fitted = []
     for reach in REACH:
         relevance = make(reach)
         base = correlation(data.rows, relevance)
-        value = np.array([criterion(with_rest(base, data, np.full(len(base), rest)), data.odd) for rest in REST])
-        fitted.append((relevance, np.array(REST)[value.argmin(axis=0)], value.min(axis=0)))
+        rests = np.zeros((len(REST), len(base), 3))
+        rests[:, :, 0] = np.array(REST)[:, None]
+        value = np.empty(rests.shape[:2])
+        for own, rest in zip(value, rests, strict=True):
+            own[:], rest[:, 2] = criterion(with_rest(base, data, rest), data.odd)
+        fitted.append((relevance, rests[value.argmin(axis=0), np.arange(len(base))], value.min(axis=0)))
     return fitted
 
 
 def best_of(fitted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The relevances (n, d) and the rest (n,) of the reach of highest likelihood, for each instance."""
+    """The relevances (n, d) and the rest (n, 3) of the reach of highest likelihood, for each instance."""
     best = np.argmin([value for _, _, value in fitted], axis=0)
     each = np.arange(len(best))
     return tuple(np.array([part[number] for part in fitted])[best, each] for number in (0, 1))
@@ -226,35 +279,43 @@ def ascend(data: Data, relevance: np.ndarray, rest: np.ndarray, steps: int) -> t
     log relevances have standard deviation 1 about their mean, log rest 3 about log 1e-3.
     """
     d = relevance.shape[1]
-    place = np.column_stack([np.log(relevance), np.log(np.maximum(rest, 1e-5))])
+    place = np.column_stack([np.log(relevance), np.log(np.maximum(rest[:, 0], 1e-5)), rest[:, 1]])
     first, second = np.zeros_like(place), np.zeros_like(place)
-    low = np.log(np.r_[np.full(d, LEAST), 1e-8])
-    high = np.log(np.r_[np.full(d, MOST), 1.0])
+    low = np.r_[np.full(d, np.log(LEAST)), np.log(1e-8), -SLOPE]
+    high = np.r_[np.full(d, np.log(MOST)), np.log(MOST_REST), SLOPE]
     for step in range(1, steps + 1):
-        slope = gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]))
+        slope, ends = gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]), place[:, d + 1])
         slope[:, :d] += 2 * (place[:, :d] - place[:, :d].mean(axis=1, keepdims=True))
         slope[:, d] += 2 * (place[:, d] - np.log(1e-3)) / 9
+        slope[:, d + 1] += 2 * place[:, d + 1] / SLOPE_SPREAD**2
         first = 0.8 * first + 0.2 * slope
         second = 0.9 * second + 0.1 * slope**2
         move = first / (1 - 0.8**step) / np.sqrt(second / (1 - 0.9**step) + 1e-6)
         place = np.clip(place - RATE * move, low, high)
-    return np.exp(place[:, :d]), np.exp(place[:, d])
+    return np.exp(place[:, :d]), np.column_stack([np.exp(place[:, d]), place[:, d + 1], ends])
 
 
-def gradient(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """Slope (n, d + 1) of the criterion in log relevance and log rest.
+def gradient(data: Data, relevance: np.ndarray, level: np.ndarray, lean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slope (n, d + 2) of the criterion in log relevance and the first two of the rest, log level and lean; the third.
 
     It is that of covariances before their scaling to variance 1, with rest and noise in proportion to the variance: the
-    criterion does not see the scale.
+    criterion does not see the scale. At the best variance of the ends this has no slope.
     """
     m = data.shape[1]
     odd, even = hyperbolic(data.rows, relevance)
     top_even = even[:, 0, 0].copy()  # N with itself, where odd is 1
-    off = rest[:, None] + data.noise + JITTER
+    own = compute_pair_variance(data, np.column_stack([level, lean, np.zeros(len(level))]))
+    off = own + data.noise + JITTER
     matrix = odd.copy()
     matrix[:, np.arange(m), np.arange(m)] += off
     inverse = inverses(matrix)
     weight = (inverse @ data.odd[..., None])[..., 0]
+    column, pull = inverse[:, 0].copy(), weight[:, 0].copy()
+    ends, share = free_ends(column[:, 0], pull, (data.odd * weight).sum(axis=1), m)
+    share = share / column[:, 0]
+    inverse -= (column * share[:, None])[:, :, None] * column[:, None, :]
+    weight -= (pull * share)[:, None] * column
+    off[:, 0] += ends
     scale = (data.odd * weight).sum(axis=1) / m + 1e-300
     pull = weight[:, :, None] * (weight / scale[:, None])[:, None, :]
     pull -= inverse
@@ -267,4 +328,5 @@ def gradient(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
     of_top = ratio * (top_even[:, None] - relevance)
     slope = ratio * (paired - relevance * alone[:, None])
     slope += (off * diagonal).sum(axis=1)[:, None] * of_top
-    return -np.column_stack([slope, rest * diagonal.sum(axis=1)])
+    of_rest = own * diagonal
+    return -np.column_stack([slope, of_rest.sum(axis=1), (of_rest * data.lean).sum(axis=1)]), ends

@@ -16,14 +16,17 @@ BELIEVED = 8  # pairs that a factor of 1 counts as
 FAR = 25.0  # times what was predicted, beyond which one pair's square tells no more
 LESS = 0.6  # of what a factor below 1 takes off that is believed
 MORE = 1.5  # power of a factor above 1: where single pairs err by more, the scores err by more than that
+LINEAR_POWER = 0.6  # of the linear fit's variance in the geometric mean, times features over pairs
+LINEAR_SIZE = 2.2  # variance of the linear fit's scores over that of the process, typical of 4 to 8 d
+LINEAR_MOST = 4.0  # times this size, beyond which the linear fit is merely the worse one
 WIDER = 1.2  # variance left out of the fits that are tried; with it intervals hold on games of ten kinds
 
 
 def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
     """Factor (n,) on the variances: squares of the errors at pairs that were held out, over what was predicted.
 
-    relevance (n, d), rest (n,): where a fit begins. The relevances and the curve are learned anew without each third of
-    the pairs; only pairs that were drawn count, since of features alone all are there.
+    relevance (n, d), rest (n, 3): where a fit begins. The relevances and the curve are learned anew without each third
+    of the pairs; only pairs that were drawn count, since of features alone all are there.
     """
     n, m, d = data.shape
     lean = np.abs(data.rows.sum(axis=2))
@@ -47,6 +50,21 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
         count += drawn[:, out].sum(axis=1)
     factor = (BELIEVED + count * square / np.maximum(predicted, 1e-300)) / (BELIEVED + count)
     return WIDER * np.where(factor < 1, 1 - LESS * (1 - factor), factor**MORE)
+
+
+def temper_by_linear_fit(data: Data, variance: np.ndarray) -> np.ndarray:
+    """Return the factor (n,) that moves variances (n, d) towards those of a linear fit, on a logarithmic scale.
+
+    From few pairs the process may learn by chance that a game is simple. The residuals of the linear fit are a rough
+    measure of the error, but they vary less from one sample of coalitions to the next.
+    """
+    rows, odd = data.rows[:, 1:], data.odd[:, 1:, None]
+    m, d = rows.shape[1:]
+    inverse = np.linalg.pinv(rows.swapaxes(1, 2) @ rows, hermitian=True)
+    residual = odd - rows @ (inverse @ (rows.swapaxes(1, 2) @ odd))
+    linear = (residual**2).sum(axis=(1, 2)) / max(m - d, 1) * 4 * np.trace(inverse, axis1=1, axis2=2) / d
+    ratio = linear / LINEAR_SIZE / np.maximum(variance.mean(axis=1), 1e-300)
+    return np.clip(ratio, 1e-12, LINEAR_MOST) ** (LINEAR_POWER * d / (m + 1))
 
 
 def _errors(

@@ -1,52 +1,63 @@
-"""The Gaussian process where the pairs are many: relevances chosen on some of the pairs, two factorisations in all."""
+"""The Gaussian process where the pairs are many: relevances chosen on some of them, three factorisations in all."""
 
 import numpy as np
 
 from shapeline.designs.gaussian_fit import (
+    LEARNED,
+    STEPS,
     Data,
     Fit,
+    ascend,
     best_of,
+    compute_pair_variance,
+    compute_score_variance,
     even_relevance,
+    mixture,
     over_reaches,
     relevance_of,
     with_rest,
 )
-from shapeline.designs.gaussian_moments import correlation, rest_variance, score_covariance, score_variance
+from shapeline.designs.gaussian_held import held_out
+from shapeline.designs.gaussian_moments import correlation, score_covariance, score_variance
 
 MANY = 700  # pairs
 SUBSET = 256
 
 
 def explain_large(data: Data) -> Fit:
-    """Posterior of the scores: equal relevances, then in proportion to the scores; instance by instance."""
-    m = data.shape[1]
+    """Posterior of the scores: the mixture of equal relevances, of those in proportion to scores, and of learned ones,
+    which are chosen on some of the pairs, as is the factor on the variances."""
+    n, m, d = data.shape
     some = data.only(np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))])
-    n, _, d = data.shape
-    relevance, rest = best_of(over_reaches(some, lambda reach: np.full((n, d), even_relevance(d, reach))))
-    first = np.concatenate([_posterior(data, i, relevance[i : i + 1], rest[i : i + 1], False)[0] for i in range(n)])
-    relevance, rest = best_of(over_reaches(some, lambda reach: relevance_of(first, reach)))
-    parts = [_posterior(data, i, relevance[i : i + 1], rest[i : i + 1], True) for i in range(n)]
-    return Fit(np.zeros(n), *(np.concatenate(part) for part in zip(*parts, strict=True)))
+    even = best_of(over_reaches(some, lambda reach: np.full((n, d), even_relevance(d, reach))))
+    fitted = [_posterior(data, *even)]
+    sized = best_of(over_reaches(some, lambda reach: relevance_of(fitted[0].scores, reach)))
+    fitted += [_posterior(data, *found).penalised(LEARNED * d) for found in (sized, ascend(some, *sized, STEPS))]
+    return mixture(fitted).widened(held_out(some, *even))
 
 
-def _posterior(data: Data, instance: int, relevance: np.ndarray, rest: np.ndarray, spread: bool):
-    """Scores (1, d) and, where `spread`, their variances (1, d) and the outputs' (1, q, d), by one Cholesky factor."""
+def _posterior(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Fit:
+    """The fit of all instances, one after another."""
+    parts = [_posterior_of(data, place, relevance, rest) for place in range(len(rest))]
+    return Fit(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _posterior_of(data: Data, place: int, relevance: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What a Fit has of one instance, by one Cholesky factor in place."""
     from scipy.linalg import cholesky, solve_triangular
 
-    own_part = slice(instance, instance + 1)
-    rows, odd = data.rows[own_part], data.odd[instance]
-    own = Data(rows, data.odd[own_part], data.noise[own_part], data.rest[own_part], data.outputs[own_part])
-    matrix = with_rest(correlation(rows, relevance), own, rest)[0]
+    one = slice(place, place + 1)
+    parts = (data.rows, data.odd, data.noise, data.rest, data.outputs)
+    own, relevance, rest = Data(*(part[one] for part in parts)), relevance[one], rest[one]
+    odd, (m, d) = own.odd[0], own.rows.shape[1:]
+    matrix = with_rest(correlation(own.rows, relevance), own, rest)[0]
     factor = cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-    cross = score_covariance(rows, relevance)[0] + rest[0] * data.rest[instance]
-    white = solve_triangular(factor, odd, lower=True, check_finite=False)
-    weight = solve_triangular(factor, white, lower=True, trans=1, check_finite=False)
-    scores = (weight @ cross)[None]
-    if not spread:
-        return scores, None, None, None
-    seen = solve_triangular(factor, cross, lower=True, check_finite=False, overwrite_b=True)
-    left = score_variance(relevance) + rest[0] * rest_variance(rows.shape[2]) - (seen**2).sum(axis=0)
-    left = np.maximum(left, 0)
-    outputs = solve_triangular(factor, own.outputs[0].T, lower=True, check_finite=False)
-    of_outputs = (outputs.T @ seen)[None], (left * (outputs**2).mean(axis=0)[:, None])[None]
-    return scores, left * (white @ white / len(odd)), *of_outputs
+    cross = score_covariance(own.rows, relevance)[0] + compute_pair_variance(own, rest)[0][:, None] * own.rest[0]
+    right = np.column_stack([odd, cross, own.outputs[0].T])
+    white = solve_triangular(factor, right, lower=True, check_finite=False, overwrite_b=True)
+    white, seen, outputs = white[:, 0], white[:, 1 : d + 1], white[:, d + 1 :]
+    left = score_variance(relevance) + compute_score_variance(d, rest) - (seen**2).sum(axis=0)
+    left, scale = np.maximum(left, 0), white @ white / m + 1e-300
+    value = m * np.log(scale) + 2 * np.log(np.diagonal(factor)).sum()
+    of_outputs = (outputs.T @ seen)[None], left[None] * (outputs**2).mean(axis=0)[None, :, None]
+    return np.array([value]), (white @ seen)[None], left * scale, *of_outputs

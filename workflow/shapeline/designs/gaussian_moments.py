@@ -127,8 +127,9 @@ def rest_weights(rows: np.ndarray) -> np.ndarray:
     return rows * of_size[np.where(rows > 0, size, d - size) - 1]  # of the member that holds the feature
 
 
-def rest_variance(d: int) -> float:
-    """Variance of a Shapley value when every pair is independent with variance 1."""
+def rest_variances(d: int) -> np.ndarray:
+    """Variance of a Shapley value when every pair is independent with variance 1: its parts (d,) by the sizes, from 1,
+    of the coalitions with the feature."""
     others = np.arange(d)
     counts = log_factorial(d - 1) - log_factorial(others) - log_factorial(d - 1 - others)
-    return float(4 / d**2 * np.exp(-counts).sum())
+    return 4 / d**2 * np.exp(-counts)

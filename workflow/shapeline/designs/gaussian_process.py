@@ -24,7 +24,7 @@ from shapeline.designs.gaussian_fit import (
     over_reaches,
     relevance_of,
 )
-from shapeline.designs.gaussian_held import held_out
+from shapeline.designs.gaussian_held import held_out, temper_by_linear_fit
 from shapeline.designs.gaussian_large import MANY, explain_large
 from shapeline.designs.gaussian_moments import correlation, rest_weights, score_covariance
 from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
@@ -160,8 +160,8 @@ def explain(data: Data) -> Fit:
     fitted += [fit.penalised(LEARNED * d) for fit in _fitted(data, sized, few)]
     if few:
         return mixture(fitted)
-    found = mixture(fitted + learned(data, *best_of(sized), fitted[-1].scores))
-    return found.widened(held_out(data, *best_of(even)))
+    found = mixture(fitted + learned(data, *best_of(sized), fitted[-1].scores)).widened(held_out(data, *best_of(even)))
+    return found.widened(temper_by_linear_fit(data, found.variance))
 
 
 def _fitted(data: Data, reaches: list, few: bool) -> list[Fit]:
@@ -176,7 +176,7 @@ def learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndar
     extras = [extra for extra in (terms(data, relevance, rest), curve(data, scores)) if extra is not None]
     fitted = []
     for more in sorted({more for more, _ in NEARBY}):
-        rests = [rest * factor for near, factor in NEARBY if near == more]
+        rests = [rest * np.array([factor, 1.0, 1.0]) for near, factor in NEARBY if near == more]
         fitted += fits(data, np.clip(relevance * more, LEAST, MOST), rests, [None, *extras])
     return [fit.penalised(LEARNED * data.shape[2]) for fit in fitted]
 
