@@ -30,7 +30,7 @@ class Runs:
     """Errors (draws, n, d) and uncertainties (draws, n, d) of a method, and its seconds an instance."""
 
     errors: np.ndarray
-    uncertainty: np.ndarray
+    standard_error: np.ndarray
     seconds: float
 
     def rmse(self, instances: np.ndarray | slice = slice(None)) -> float:
@@ -40,11 +40,11 @@ class Runs:
     def coverage(self, exact: np.ndarray) -> float:
         """Share of exact values within 1.96 uncertainties."""
         slack = EXACT * np.abs(exact).max(axis=1, keepdims=True)
-        return float((np.abs(self.errors) <= 1.96 * self.uncertainty + slack).mean())
+        return float((np.abs(self.errors) <= 1.96 * self.standard_error + slack).mean())
 
     def predicted(self) -> float:
         """Predicted over actual root mean square error."""
-        return float(np.sqrt((self.uncertainty**2).mean())) / self.rmse()
+        return float(np.sqrt((self.standard_error**2).mean())) / self.rmse()
 
 
 def seeds(draw: int, instances: int) -> list[int]:
@@ -58,7 +58,7 @@ def gaussian(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarr
     values = played.value(masks)
     start = time.process_time()
     found = read_out(masks, values)
-    return found.scores, found.uncertainty, time.process_time() - start
+    return found.scores, found.standard_error, time.process_time() - start
 
 
 def by_design(make, with_uncertainty: bool = False):
@@ -76,7 +76,7 @@ def by_design(make, with_uncertainty: bool = False):
         spread = np.full(scores.shape, np.nan)
         if with_uncertainty:
             own = [kernel_shap_uncertainty(d, v[: d.evaluations]) for d, v in zip(made, values, strict=True)]
-            spread = np.concatenate([one.uncertainty for one in own])
+            spread = np.concatenate([one.standard_error for one in own])
         return scores, spread, seconds
 
     return method

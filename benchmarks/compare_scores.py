@@ -16,10 +16,10 @@ import pandas as pd
 
 from shapeline import scores
 
-SCORE_KEYS = ["label", *scores.KEYS]
-MEASURED_KEYS = ["metric", "label", "training_seed", "instance", "repeat", "quantity", "x"]
-COMPARED_KEYS = ["metric", "label", "quantity", "x"]
-LISTS = ("scores", "uncertainty", "pairs", "pairs_uncertainty")
+SCORE_KEYS = ["method", *scores.KEYS]
+MEASURED_KEYS = ["metric", "method", "training_seed", "instance", "repeat", "statistic", "x"]
+COMPARED_KEYS = ["metric", "method", "statistic", "x"]
+LISTS = ("scores", "standard_error", "interactions", "interactions_standard_error")
 
 
 def read_scores(experiment: Path) -> pd.DataFrame | None:
@@ -27,12 +27,12 @@ def read_scores(experiment: Path) -> pd.DataFrame | None:
     frames = []
     for folder in sorted((experiment / "scores").glob("*")):
         label, _, variant = folder.name.partition("@")
-        rows = scores.read(sorted(folder.glob("*.parquet"))).assign(label=label)
+        rows = scores.read(sorted(folder.glob("*.parquet"))).assign(method=label)
         if variant and not variant.startswith("seed") and rows["randomised_layers"].isna().all():  # before schema 3
             rows["randomised_layers"] = _drawn_layers(experiment, variant)
-        told = [json.loads(extra) if isinstance(extra, str) else {} for extra in rows["extra"]]
+        told = [json.loads(details) if isinstance(details, str) else {} for details in rows["details"]]
         numbers = pd.DataFrame([{k: v for k, v in each.items() if isinstance(v, int | float)} for each in told])
-        frames.append(rows.drop(columns="extra").join(numbers.add_prefix("extra ")))
+        frames.append(rows.drop(columns="details").join(numbers.add_prefix("details ")))
     return pd.concat(frames, ignore_index=True) if frames else None
 
 
@@ -64,7 +64,7 @@ def read_compared(experiment: Path) -> pd.DataFrame | None:
 
 
 def _without_seconds(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[rows["quantity"] != "seconds"]
+    return rows[rows["statistic"] != "seconds"]
 
 
 def differences(old: pd.DataFrame, new: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, int, float]]:

@@ -37,7 +37,7 @@ def areas(subject: subjects.Subject, count: int, order: int, seed: int = 0) -> p
         explained = explain_rows(subject, chosen, settings, fit)
         buckets = subject.buckets(inputs, chosen)
         curves = log_odds.measure(explained, subject.question("log_probability"), inputs, buckets)
-        found[fit] = curves[curves["quantity"] == "masking_area"].set_index("instance")["value"]
+        found[fit] = curves[curves["statistic"] == "deletion_auc"].set_index("instance")["value"]
     return pd.DataFrame(found)
 
 

@@ -101,19 +101,19 @@ def _scores(path: Path, label: str, ids: np.ndarray, values: np.ndarray, number:
         }
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    scores.write(path, rows, {"label": label, "experiment": "scale", "settings": {"seed": 0}, "versions": {}})
+    scores.write(path, rows, {"method": label, "experiment": "scale", "settings": {"seed": 0}, "versions": {}})
     return str(path)
 
 
 def _curves(label: str, ids: np.ndarray, depth: np.ndarray) -> pd.DataFrame:
     """A masking and an insertion curve of every instance, with their areas."""
     frames = []
-    for quantity, curve in (("masking", depth[:, None] * POINTS), ("insertion", depth[:, None] * (1 - POINTS))):
-        keys = {"label": label, "repeat": np.int16(0)}
+    for statistic, curve in (("deletion", depth[:, None] * POINTS), ("insertion", depth[:, None] * (1 - POINTS))):
+        keys = {"method": label, "repeat": np.int16(0)}
         along = {"instance": np.repeat(ids, len(POINTS)), "x": np.tile(POINTS, len(ids)), "value": curve.ravel()}
-        frames.append(pd.DataFrame({**along, **keys, "quantity": quantity}))
+        frames.append(pd.DataFrame({**along, **keys, "statistic": statistic}))
         areas = {"instance": ids, "x": np.nan, "value": curve.mean(1)}
-        frames.append(pd.DataFrame({**areas, **keys, "quantity": f"{quantity}_area"}))
+        frames.append(pd.DataFrame({**areas, **keys, "statistic": f"{statistic}_auc"}))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -133,7 +133,7 @@ def step(what: str, folder: Path) -> None:
         for label, paths in [*given["scores"].items()][1 if what == "error" else 0 :]:
             rows = scores.succeeded(scores.read(paths))
             measured = needs.measure(what, rows, {"truth": truth, "seed": 0} if what == "error" else {})
-            found.append(measured.assign(label=label))
+            found.append(measured.assign(method=label))
         _write(folder / f"metrics/{what}.parquet", pd.concat(found), what)
     elif what == "compare":
         table = pa.Table.from_pandas(compare_files(given["measured"], METRICS), preserve_index=False)

@@ -29,14 +29,14 @@ def rounds_of(played: Game, draw: int) -> tuple[list[int], np.ndarray, np.ndarra
     masks = np.array([draw_pairs(played.d, rounds[-1], 10_000 * draw + i) for i in range(len(played.exact))])
     values = played.value(masks)
     found = [read_out(masks[:, :spent], values[:, :spent]) for spent in rounds]
-    return rounds, np.array([one.scores for one in found]), np.array([one.uncertainty for one in found])
+    return rounds, np.array([one.scores for one in found]), np.array([one.standard_error for one in found])
 
 
-def with_earlier(rounds: list[int], scores: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
+def with_earlier(rounds: list[int], scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
     """The uncertainties (rounds, n, d) that rounds are stopped by."""
     _, n, d = scores.shape
     earlier, rows = Foretold(n, d, METHODS["gp_shapley"].falls), np.arange(n)
-    every = zip(rounds, scores, uncertainty, strict=True)
+    every = zip(rounds, scores, standard_error, strict=True)
     return np.array([earlier.widened(rows, np.full(n, spent), *one) for spent, *one in every])
 
 
@@ -44,15 +44,15 @@ def stopped(played: Game, traces: list, own: bool, target: float) -> str:
     """Coverage, predicted over actual RMSE and evaluations of all draws, each stopped where it met the target."""
     wrong, said, spent = [], [], []
     for rounds, scores, alone, together in traces:
-        uncertainty = alone if own else together
-        met = np.array([predicted_error(one) <= target for one in uncertainty])
+        standard_error = alone if own else together
+        met = np.array([predicted_error(one) <= target for one in standard_error])
         early = slice(0, 0 if own else METHODS["gp_shapley"].rounds - 1)
-        met[early] &= ~uncertainty[early].any(axis=2)
+        met[early] &= ~standard_error[early].any(axis=2)
         first = np.where(met.any(axis=0), met.argmax(axis=0), -1)
         spent += [rounds[place] for place in first]
         done = np.flatnonzero(first >= 0)
         wrong.append(scores[first[done], done] - played.exact[done])
-        said.append(uncertainty[first[done], done])
+        said.append(standard_error[first[done], done])
     wrong, said = np.concatenate(wrong), np.concatenate(said)
     coverage = (np.abs(wrong) <= 1.96 * said + 1e-6 * np.abs(played.exact).max()).mean()
     ratio = np.sqrt((said**2).mean() / (wrong**2).mean())

@@ -31,7 +31,7 @@ def test_imdb_reaches_the_papers_accuracy_and_explains_200_reviews(tmp_path, rea
         rows = scores.read(folder)
         assert len(rows) == 200 and (rows["status"] == "ok").all()
     table = pd.read_parquet(tmp_path / "results/imdb/metrics/compared.parquet")
-    areas = table[table["quantity"] == "masking_area"].set_index("label")
+    areas = table[table["statistic"] == "deletion_auc"].set_index("method")
     assert areas["high"]["l_shapley"] < areas["low"]["random"]
     exact = scores.read(tmp_path / "results/imdb_sentence/scores/exact").set_index("instance")
     assert exact.loc[-1, "evaluations"] == 2**9

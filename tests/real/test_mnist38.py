@@ -29,7 +29,7 @@ def test_mnist38_at_the_papers_size(tmp_path, real_data):
         assert (rows["status"] == "ok").all()
         assert rows["evaluations"].max() <= 4 * 784
     table = pd.read_parquet(tmp_path / "results/mnist38/metrics/compared.parquet")
-    areas = table[table["quantity"] == "masking_area"].set_index("label")
+    areas = table[table["statistic"] == "deletion_auc"].set_index("method")
     # The paper's ordering where it holds, beyond the intervals: C-Shapley before KernelSHAP and Saliency before chance.
     order = ["c_shapley_regression", "saliency", "kernel_shap", "random"]
     for better, worse in itertools.pairwise(order):

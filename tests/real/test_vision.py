@@ -68,6 +68,6 @@ def test_patches_that_are_left_out_of_a_vision_transformer_on_mnist(tmp_path, re
         rows = scores.read(checkout.path / f"results/patches/scores/{name}")
         assert len(rows) == 50 and (rows["status"] == "ok").all()
     table = pd.read_parquet(checkout.path / "results/patches/metrics/compared.parquet")
-    areas = table[table["quantity"] == "masking_area"].set_index("label")
+    areas = table[table["statistic"] == "deletion_auc"].set_index("method")
     for better in ("kernel_shap", "occlusion"):  # grad_cam, on some of such models, cannot be told from chance
         assert areas["high"][better] < areas["low"]["random"]

@@ -145,8 +145,8 @@ def test_a_row_is_of_an_instance_its_class_its_input_and_a_repeat():
 def rows_of(share: pd.DataFrame, status: str = "ok", budgets=(2.0, 4.0)) -> pd.DataFrame:
     """Rows of each budget, one after another, as a run makes them."""
     n = len(share)
-    numbers = {"repeat": 0, "evaluations": 12, "value_full": 0.0, "value_empty": 0.0, "error": None, "flag": None}
-    numbers |= {"extra": None, "uncertainty": None, "pairs": None, "pairs_uncertainty": None}
+    numbers = {"repeat": 0, "evaluations": 12, "value_full": 0.0, "value_empty": 0.0, "error": None, "warning": None}
+    numbers |= {"details": None, "standard_error": None, "interactions": None, "interactions_standard_error": None}
     parts = [
         share[["instance"]].assign(
             target=share["prediction"], budget=budget, scores=[*INPUTS[share["instance"]]], status=status,

@@ -327,10 +327,10 @@ def test_rows_that_are_kept_chunk_by_chunk_are_those_of_the_run(pictures, tmp_pa
     for other in (resumed, again):
         mine, theirs = (frame.sort_values(order, ignore_index=True) for frame in (whole, other))
         assert (
-            mine[[*order, "evaluations", "flag"]]
+            mine[[*order, "evaluations", "warning"]]
             .astype(object)
             .fillna("")
-            .equals(theirs[[*order, "evaluations", "flag"]].astype(object).fillna(""))
+            .equals(theirs[[*order, "evaluations", "warning"]].astype(object).fillna(""))
         )
         np.testing.assert_allclose(np.stack(mine["scores"]), np.stack(theirs["scores"]), atol=1e-5, rtol=1e-5)
 
@@ -373,7 +373,7 @@ def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
     for count in (3, 16):
         split = rows(count)
         pd.testing.assert_frame_equal(
-            one[["instance", "evaluations", "flag"]], split[["instance", "evaluations", "flag"]]
+            one[["instance", "evaluations", "warning"]], split[["instance", "evaluations", "warning"]]
         )
         np.testing.assert_allclose(np.stack(split["scores"]), found, atol=1e-5 * np.ptp(found), rtol=1e-5)
 
@@ -402,8 +402,8 @@ def test_stored_values_change_no_number_and_are_counted(tmp_path):
         for one, other in zip(plain, found, strict=True):
             assert (one.scores == other.scores).all()
             assert (one.evaluations == other.evaluations).all()
-        union = plain[-1].extra[0].get("evaluated", D + 2)
-        assert [extra["reused"] for extra in found[-1].extra] == [union] * len(X)
+        union = plain[-1].details[0].get("evaluated", D + 2)
+        assert [details["reused"] for details in found[-1].details] == [union] * len(X)
 
 
 def test_seconds_hold_what_stored_values_took(tmp_path):
@@ -416,7 +416,7 @@ def test_seconds_hold_what_stored_values_took(tmp_path):
     arguments += [Reference(np.zeros((1, D), np.float32)), "probability"]
     more = {"values": values_in(tmp_path), "addresses": [*"abcde"]}
     made, found = (questions.attribute(*arguments, **more)[0] for _ in range(2))
-    assert [extra["reused"] for extra in found.extra] == [D + 2] * len(X)
+    assert [details["reused"] for details in found.details] == [D + 2] * len(X)
     assert found.seconds.sum() >= 0.1
     assert made.seconds.sum() >= 0.1
 
@@ -526,13 +526,13 @@ def test_scores_say_how_wrong_they_are(method, known):
     for budget in (8, 24):
         said = shapeline.explain(model, rows, method, budget=budget, **asked)
         if not known:
-            assert said.uncertainty is None
+            assert said.standard_error is None
             return
-        error, told = np.sqrt(((said.scores - exact) ** 2).mean()), np.sqrt((said.uncertainty**2).mean())
-        assert said.uncertainty.shape == said.scores.shape and 0.5 < told / error < 2
-        assert (np.abs(said.scores - exact) <= 1.96 * said.uncertainty + 1e-5).mean() > 0.8
+        error, told = np.sqrt(((said.scores - exact) ** 2).mean()), np.sqrt((said.standard_error**2).mean())
+        assert said.standard_error.shape == said.scores.shape and 0.5 < told / error < 2
+        assert (np.abs(said.scores - exact) <= 1.96 * said.standard_error + 1e-5).mean() > 0.8
     everything = shapeline.explain(model, rows, method, budget=32, **asked)
-    assert everything.uncertainty.max() < 1e-5 * np.abs(exact).max()
+    assert everything.standard_error.max() < 1e-5 * np.abs(exact).max()
     np.testing.assert_allclose(everything.scores, exact, atol=1e-5 * np.abs(exact).max())
 
 

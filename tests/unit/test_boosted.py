@@ -77,9 +77,9 @@ def test_margins_keep_their_digits():
 def test_a_frame_from_python(package):
     frame = pd.DataFrame(X, columns=list("uvwxyz"))
     model = boosted(package).fit(frame, np.where(BINARY, 1, 0))
-    extra = frame.assign(note="none")[["note", *"zyxwvu"]]  # columns of no interest, in another order
+    details = frame.assign(note="none")[["note", *"zyxwvu"]]  # columns of no interest, in another order
     own, exact = (
-        shapeline.explain(model, extra[:4], method, background=extra[20:26], value="margin")
+        shapeline.explain(model, details[:4], method, background=details[20:26], value="margin")
         for method in ("tree_shap", "shapley")
     )
     np.testing.assert_allclose(own.scores, exact.scores, atol=1e-5)

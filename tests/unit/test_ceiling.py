@@ -41,7 +41,7 @@ def explained(question: Question, method: str = "shapley") -> pd.DataFrame:
             "repeat": 0,
             "target": 0,
             "scores": list(found.scores.astype(np.float32)),
-            "extra": [json.dumps(extra) if extra else None for extra in found.extra],
+            "details": [json.dumps(details) if details else None for details in found.details],
             "evaluations": found.evaluations,
         }
     )
@@ -49,7 +49,7 @@ def explained(question: Question, method: str = "shapley") -> pd.DataFrame:
 
 def measured(question: Question, rows: pd.DataFrame, fractions=None) -> pd.DataFrame:
     frame = log_odds.measure(rows, question, X, [(FEATURES, np.arange(3))], 0, fractions)
-    return frame.set_index(["quantity", "instance"]).sort_index()
+    return frame.set_index(["statistic", "instance"]).sort_index()
 
 
 def test_the_best_order_has_the_best_area_of_all_orders(question):
@@ -59,24 +59,24 @@ def test_the_best_order_has_the_best_area_of_all_orders(question):
     found = measured(question, rows)
     odds = question.having(value="log_odds")
     for instance in range(3):
-        areas = {"masking": [], "insertion": []}
+        areas = {"deletion": [], "insertion": []}
         for order in itertools.permutations(range(D)):
             taken = np.argsort(order) < np.arange(D + 1)[:, None]
-            for name, masks in (("masking", ~taken), ("insertion", taken)):
+            for name, masks in (("deletion", ~taken), ("insertion", taken)):
                 values = odds.values(X[[instance]], masks, np.zeros(1, int))[0]
                 whole = odds.values(X[[instance]], np.ones((1, D), bool), np.zeros(1, int))[0]
                 areas[name].append(np.trapezoid(values - whole, dx=1 / D))
-        got = [found.loc[[(f"best_{name}_area", instance)], "value"].item() for name in areas]
-        assert got == pytest.approx([min(areas["masking"]), max(areas["insertion"])], abs=1e-5)
-        assert got[0] <= found.loc[[("masking_area", instance)], "value"].item() + 1e-9
-        assert got[1] >= found.loc[[("insertion_area", instance)], "value"].item() - 1e-9
-    curve = found.loc["best_masking"].reset_index()
+        got = [found.loc[[(f"best_{name}_auc", instance)], "value"].item() for name in areas]
+        assert got == pytest.approx([min(areas["deletion"]), max(areas["insertion"])], abs=1e-5)
+        assert got[0] <= found.loc[[("deletion_auc", instance)], "value"].item() + 1e-9
+        assert got[1] >= found.loc[[("insertion_auc", instance)], "value"].item() - 1e-9
+    curve = found.loc["best_deletion"].reset_index()
     assert (curve.groupby("instance")["x"].apply(list) == [[0, 0.25, 0.5, 0.75, 1]] * 3).all()
 
 
 def test_it_is_left_out_where_it_would_not_be_exact(question):
     names = set(measured(question, explained(question)).index.get_level_values(0))
-    assert {"best_masking", "best_insertion", "best_masking_area", "best_insertion_area"} <= names
+    assert {"best_deletion", "best_insertion", "best_deletion_auc", "best_insertion_auc"} <= names
     coarse = measured(question, explained(question), [0.5, 1.0])
     sampled = measured(question, explained(question, "occlusion"))
     logits = measured(question, explained(question.having(value="logit")))

@@ -14,8 +14,8 @@ from shapeline.report import claim_checks, claims
 def measured(**columns):
     rows = []
     for label, values in columns.items():
-        rows += [(label, i, 0, "masking_area", np.nan, value) for i, value in enumerate(values)]
-    return pd.DataFrame(rows, columns=["label", "instance", "repeat", "quantity", "x", "value"])
+        rows += [(label, i, 0, "deletion_auc", np.nan, value) for i, value in enumerate(values)]
+    return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
 def scored(scores, seconds=1.0, evaluations=10):
@@ -70,7 +70,9 @@ def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
         for i, each in enumerate(hard)
     ]
     results.measured["error"] = pd.DataFrame(rows, columns=measured(a=[1.0]).columns)
-    results.scores = {label: scored(np.ones((30, 2)), evaluations=160).assign(flag=None) for label in ("good", "poor")}
+    results.scores = {
+        label: scored(np.ones((30, 2)), evaluations=160).assign(warning=None) for label in ("good", "poor")
+    }
     earlier = [scored(np.ones((30, 2)), evaluations=int(10 * x)).assign(budget=x) for x in budgets[:-1]]
     results.labels, results.intermediate_budgets = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
     told = claim_checks.fewer("good", "poor")(results)
@@ -109,12 +111,12 @@ def test_two_experiments_are_level_where_the_interval_of_their_difference_says_s
     told = {}
     for moved in (0.0, 0.06, 0.3):
         other.measured = {"log_odds": measured(good=results.measured["log_odds"]["value"][:30] + moved)}
-        told[moved] = claim_checks.level("good", 0.1, "log_odds", "masking_area")(results, other)
+        told[moved] = claim_checks.level("good", 0.1, "log_odds", "deletion_auc")(results, other)
     assert [finding.verdict for finding in told.values()] == ["holds", "undecided", "fails"]
     assert (
-        claim_checks.level("absent", 0.1, "log_odds", "masking_area")(results, other).verdict == claim_checks.UNTESTABLE
+        claim_checks.level("absent", 0.1, "log_odds", "deletion_auc")(results, other).verdict == claim_checks.UNTESTABLE
     )
-    check = claim_checks.level("good", 0.1, "log_odds", "masking_area")
+    check = claim_checks.level("good", 0.1, "log_odds", "deletion_auc")
     monkeypatch.setattr(claims, "CLAIMS", (claim_checks.Claim("p", "1", "level", ("imdb", "other"), check, True),))
     both = claims.table([results, other]).iloc[0]
     assert (both["experiment"], both["verdict"]) == ("imdb, other", "⚠ fails")

@@ -62,7 +62,7 @@ def test_masking_is_measured_by_the_models_log_odds(found):
         p = MODEL.predict_proba(rows)[:, target].mean()
         curve.append(np.log(p / (1 - p)))
     only = shapeline.compare(MODEL, X[:1], {"loo": "occlusion"}, background=X[:8])
-    assert only.table["masking"]["loo"] == pytest.approx(np.trapezoid(np.array(curve) - curve[0], dx=0.2), abs=1e-5)
+    assert only.table["deletion"]["loo"] == pytest.approx(np.trapezoid(np.array(curve) - curve[0], dx=0.2), abs=1e-5)
 
 
 def test_a_method_that_fails_is_a_note_and_random_stands_beside(found):
@@ -86,14 +86,14 @@ def test_it_is_shown(found):
 def test_without_exact_values_masking_decides(monkeypatch):
     monkeypatch.setattr(comparison, "AFFORDABLE", 10)
     found = shapeline.compare(MODEL, X, ["occlusion", "kernel_shap"], background=X[:8])
-    assert found.by == "masking" and "error" not in found.table and "would cost" in " ".join(found.notes)
+    assert found.by == "deletion" and "error" not in found.table and "would cost" in " ".join(found.notes)
 
 
 def test_a_regression_is_compared_by_its_errors():
     table = pd.DataFrame(X, columns=list("abcde"))
     model = HistGradientBoostingRegressor(max_iter=5).fit(table, X[:, 0])
     found = shapeline.compare(model, table, ["occlusion", "sample_shapley"], background=table[:5])
-    assert found.by == "error" and "masking" not in found.table and "regression" in " ".join(found.notes)
+    assert found.by == "error" and "deletion" not in found.table and "regression" in " ".join(found.notes)
 
 
 def test_texts_of_several_lengths_are_compared():
@@ -102,7 +102,7 @@ def test_texts_of_several_lengths_are_compared():
 
     texts = ["good", "a good one", "so bad a film", "not good not bad", "bad bad", "good good bad"] * 2
     found = shapeline.compare(opinion, texts, ["occlusion", "kernel_shap"], target=1)
-    assert found.by == "error" and {"masking", "insertion"} <= set(found.table)
+    assert found.by == "error" and {"deletion", "insertion"} <= set(found.table)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_what_does_not_add_up_is_told_and_not_recommended(operation):
     gained = log_p(net, X) - log_p(net, 0 * X)
     gap = np.abs(found.scores.sum(1) - gained)
     off = gap > 0.02 * (np.abs(gained) + np.abs(found.scores).sum(1) / 10)  # of these all are flagged
-    flagged = np.array([flag is not None for flag in found.flag])
+    flagged = np.array([flag is not None for flag in found.warning])
     assert off.any() == (operation != "module") and flagged[off].all()
     compared = shapeline.compare(net, X, ["deep_lift", "integrated_gradients"], reference="zero", target=1)
     alone = shapeline.compare(net, X, ["deep_lift"], reference="zero", target=1)
@@ -77,14 +77,14 @@ def test_rounding_and_the_softmax_are_no_missing_rule():
     deep = nn.Sequential(nn.Linear(4, 8), *parts, nn.Linear(8, 3))  # of which hardly anything reaches the end
     for net, rows in ((deep, X), (network("module"), 1e4 * X)):
         found = shapeline.explain(net, rows, "deep_lift", "zero")
-        assert NO_RULE not in found.flag
+        assert NO_RULE not in found.warning
 
 
 def test_a_saved_explanation_keeps_the_warning(tmp_path):
     found = shapeline.explain(network("relu"), X, "deep_lift", "zero", target=1)
     found.save(tmp_path / "found.parquet")
     again = shapeline.Explanation.load(tmp_path / "found.parquet")
-    assert again.flag == found.flag and NO_RULE in repr(again)
+    assert again.warning == found.warning and NO_RULE in repr(again)
 
 
 def test_pages_never_recommend_it():

@@ -60,7 +60,7 @@ def test_mim_by_hand(parameters, expected):
     expected = expected or [np.exp(-1 / 8), -2 * np.exp(-1 / 2)]
     found = explained("mim", dtype="float64", **parameters)
     assert found.scores[0] == pytest.approx(expected, rel=1e-9)
-    assert found.evaluations.tolist() == [0] and found.flag == [None] and np.isnan(found.value_full).all()
+    assert found.evaluations.tolist() == [0] and found.warning == [None] and np.isnan(found.value_full).all()
     assert explained("mim", features=BOTH, **parameters).scores[0] == pytest.approx([sum(expected)], rel=1e-5)
 
 
@@ -105,7 +105,7 @@ def test_a_categorical_column_is_named_or_numbered():
 def test_counterfactual_counts_pairs_that_differ_in_one_cell():
     rows, split = [[0, 0], [1, 0], [1, 1], [7, 7]], [0, 0, 0, 2]
     found = explained("counterfactual", records(rows, [0, 1, 1, 1], split))
-    assert found.scores[0] == pytest.approx([2 / 3, 0]) and found.flag == [None]
+    assert found.scores[0] == pytest.approx([2 / 3, 0]) and found.warning == [None]
     found = explained("counterfactual", records(rows, [0.0, 3.0, 5.0, 9.0], split, "regression"))
     assert found.scores[0] == pytest.approx([2, 4 / 3])
     # Class 0 against the rest: the other two are alike, whatever their numbers.
@@ -113,7 +113,7 @@ def test_counterfactual_counts_pairs_that_differ_in_one_cell():
     assert found.scores[0] == pytest.approx([2 / 3, 2 / 3])
     with pytest.warns(UserWarning, match="too sparse"):
         found = explained("counterfactual")
-    assert not found.scores.any() and found.flag == [labelled_points.NO_PAIRS]
+    assert not found.scores.any() and found.warning == [labelled_points.NO_PAIRS]
 
 
 def test_a_step_classifier_has_as_little_weight_on_the_wrong_side_as_there_can_be():
@@ -152,7 +152,7 @@ def test_more_points_around_an_instance_are_labelled_by_the_model_and_counted():
         return labelled_points.around_asked_points(*given)
 
     scores, asked, told = scored(500)
-    assert asked.tolist() == [500] and told == {"flag": [None]}
+    assert asked.tolist() == [500] and told == {"warning": [None]}
     # Its label is the second: a larger a speaks against it, b says nothing.
     assert scores[0, 0] < -10 and abs(scores[0, 1]) < 0.5 * abs(scores[0, 0])
     assert scores == pytest.approx(scored(500)[0]) and scores != pytest.approx(scored(100)[0])
@@ -210,7 +210,7 @@ def test_rows_say_where_no_neighbour_carries_weight():
     assert chosen.to_dict("records") == [{"instance": 87, "row": 3, "label": 1, "prediction": 1}]
     settings = {"method": {"method": "parzen", "sigma": 0.005}, "features": {"kind": "column"}, "seed": 0}
     row = questions.explain_rows(subject, chosen, settings, "parzen", None).iloc[0]
-    assert row["flag"] == "no neighbour carries weight" and row["extra"] is None and not row["scores"].any()
+    assert row["warning"] == "no neighbour carries weight" and row["details"] is None and not row["scores"].any()
     assert row["target"] == 1 and row["status"] == "ok" and pd.isna(row["value_full"]) and pd.isna(row["value_empty"])
     about = provenance.provenance(subject, settings, "cpu")
     assert about["framework"] is about["form"] is about["reference"] is about["value"] is None
@@ -423,4 +423,4 @@ def test_an_edited_reference_or_value_changes_nothing_without_a_model(raw):
 
 def test_influence_too_small_for_a_score_file_is_none():
     found = explained("parzen", sigma=0.115, dtype="float64")  # exp(-113) between the two rows
-    assert 0 < np.abs(found.scores).max() < 1e-40 and found.flag == [labelled_points.EMPTY]
+    assert 0 < np.abs(found.scores).max() < 1e-40 and found.warning == [labelled_points.EMPTY]

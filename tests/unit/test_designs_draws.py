@@ -67,7 +67,7 @@ def test_numbers_are_the_same_whatever_threads_make_the_designs(monkeypatch):
         assert draws(0, range(40), 200, 800).threads == threads and draws(0, range(40), 16, 64).threads == 1
         found[threads] = shapeline.explain(sure, rows, "kernel_shap", features="column")
     np.testing.assert_array_equal(found[1].scores, found[3].scores)
-    np.testing.assert_array_equal(found[1].uncertainty, found[3].uncertainty)
+    np.testing.assert_array_equal(found[1].standard_error, found[3].standard_error)
 
 
 def sure(rows: np.ndarray) -> np.ndarray:

@@ -213,7 +213,7 @@ def test_every_metric_has_a_card_of_its_quantities():
     for name, metric in metrics_registry.METRICS.items():
         assert f"**Category** {metric.category}." in found[name], name
         assert "- **Better** " in found[name] and "- **Known case** " in found[name], name
-        assert all(f"`{one}`" in found[name] for one in metric.quantities), name
+        assert all(f"`{one}`" in found[name] for one in metric.statistics), name
 
 
 def test_the_axioms_that_the_cards_name_are_kept():

@@ -18,7 +18,7 @@ from shapeline.report.questions import Criterion, Evidence
 from shapeline.report.sections import evidence, glance, pooled, robustness
 from shapeline.statistics import paired, ranking, variance
 
-QUESTION = Criterion("log_odds", "masking_area", "lower", "Faithfulness: area", "masking", "nats")
+QUESTION = Criterion("log_odds", "deletion_auc", "lower", "Faithfulness: area", "deletion", "nats")
 
 
 def answer(columns: dict, evaluations: dict, question=QUESTION, **more) -> Evidence:
@@ -83,7 +83,7 @@ def told(made: Evidence, budget: float | None = 1e6) -> str:
 
 def experiment(one: Evidence, budget: float | None = 4) -> SimpleNamespace:
     """What the top of a page reads of an experiment with d = 5: 22 evaluations are within a budget of 4."""
-    rows = pd.DataFrame({"label": one.values.columns, "quantity": "masking_area", "mean": one.values.mean()})
+    rows = pd.DataFrame({"method": one.values.columns, "statistic": "deletion_auc", "mean": one.values.mean()})
     rows = rows.assign(low=rows["mean"] - 0.5, high=rows["mean"] + 0.5)
     named = {label: {"method": "lime", "is_control": label == "free"} for label in one.values}
     return SimpleNamespace(
@@ -104,12 +104,12 @@ def repeated(values: pd.DataFrame, repeats: int = 1) -> pd.DataFrame:
     """Measurements of a table of values, with so many draws that differ a little."""
     random = np.random.default_rng(4)
     rows = [
-        (label, instance, repeat, "masking_area", math.nan, value + (repeat > 0) * random.normal(0, 0.1))
+        (label, instance, repeat, "deletion_auc", math.nan, value + (repeat > 0) * random.normal(0, 0.1))
         for label, column in values.items()
         for instance, value in column.items()
         for repeat in range(repeats)
     ]
-    return pd.DataFrame(rows, columns=["label", "instance", "repeat", "quantity", "x", "value"])
+    return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
 def test_the_answer_says_what_to_take_at_what_cost_with_its_margin_and_interval(one):
@@ -165,8 +165,8 @@ def measured_errors(errors: dict[str, np.ndarray], budgets: dict[str, float] | N
     parts = []
     for key, values in errors.items():
         label, x = key if isinstance(key, tuple) else (key, math.nan)
-        quantity = "rmse" if math.isnan(x) else "rmse_by_budget"
-        told = {"label": label, "repeat": 0, "quantity": quantity, "x": x, "value": values}
+        statistic = "rmse" if math.isnan(x) else "rmse_by_budget"
+        told = {"method": label, "repeat": 0, "statistic": statistic, "x": x, "value": values}
         parts.append(pd.DataFrame({"instance": np.arange(len(values)), **told}))
     return pd.concat(parts, ignore_index=True)
 
@@ -177,7 +177,7 @@ def of_errors(
     """An experiment with d = 10 that measured errors to the label `exact`, and evaluations by label."""
 
     def rows(count: float, at: float | None = None) -> pd.DataFrame:
-        row = {"status": "ok", "flag": None, "evaluations": count, "budget": at, "seconds": 0.1}
+        row = {"status": "ok", "warning": None, "evaluations": count, "budget": at, "seconds": 0.1}
         return pd.DataFrame([row] * 3)
 
     return SimpleNamespace(
@@ -221,11 +221,11 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
 def test_the_answer_says_what_is_flagged_of_the_label_that_it_names(one):
     made = answer({"dear": one.values["dear"], "free": one.values["dear"] + 9}, {"dear": 9, "free": 0})
     results = experiment(made)
-    results.scores = {"dear": pd.DataFrame({"status": ["ok", "ok", "out_of_memory"], "flag": ["a gap", None, None]})}
+    results.scores = {"dear": pd.DataFrame({"status": ["ok", "ok", "out_of_memory"], "warning": ["a gap", None, None]})}
     [(short, more)] = evidence.answers([made], results)
     assert "Recommended: dear" in short
     assert "⚠ dear: 1 a gap, 1 out_of_memory of 3 explanations (see Diagnostics)." in more
-    results.scores["dear"]["flag"], results.scores["dear"]["status"] = None, "ok"
+    results.scores["dear"]["warning"], results.scores["dear"]["status"] = None, "ok"
     assert "Diagnostics" not in evidence.answers([made], results)[0][1]
 
 
@@ -287,7 +287,14 @@ def test_smaller_budgets_can_be_taken_too():
     }  # within the margin of none at all
     results.settings["budget"] = 3
     results.metrics["error"] = pd.DataFrame(
-        {"label": "sampled", "quantity": "rmse_by_budget", "x": [2.0, 8.0], "mean": [1.0, 0.1], "low": 0.9, "high": 1.1}
+        {
+            "method": "sampled",
+            "statistic": "rmse_by_budget",
+            "x": [2.0, 8.0],
+            "mean": [1.0, 0.1],
+            "low": 0.9,
+            "high": 1.1,
+        }
     )
     [(short, more)] = evidence.answers([one], results)
     assert (
@@ -337,10 +344,10 @@ def test_a_gradient_is_weighed_as_three_evaluations_by_the_advice_alone():
 
 def test_masking_and_insertion_are_questions_of_their_own(one):
     masked = repeated(one.values)
-    both = pd.concat([masked, masked.assign(quantity="insertion_area", value=-masked["value"])])
+    both = pd.concat([masked, masked.assign(statistic="insertion_auc", value=-masked["value"])])
     results = experiment(one)
     results.scores = {
-        label: pd.DataFrame({"status": ["ok"], "flag": None, "evaluations": cost, "seconds": 0.1})
+        label: pd.DataFrame({"status": ["ok"], "warning": None, "evaluations": cost, "seconds": 0.1})
         for label, cost in one.evaluations.items()
     }
     results.measured, results.value_unit = {"log_odds": both}, "nats"
@@ -369,7 +376,7 @@ def test_a_method_with_repeats_is_tried_against_itself(one):
     assert "not measured, since no method has repeats" in evidence.equal_methods_note(one, results).data
     results.measured = {"log_odds": repeated(one.values, repeats=3)}
     assert "% of tests between two sampling repetitions" in evidence.equal_methods_note(one, results).data
-    results.measured = {"log_odds": pd.DataFrame(columns=["label", "instance", "repeat", "quantity", "x", "value"])}
+    results.measured = {"log_odds": pd.DataFrame(columns=["method", "instance", "repeat", "statistic", "x", "value"])}
     assert "not measured" in evidence.equal_methods_note(one, results).data
 
 
@@ -459,7 +466,7 @@ def test_cost_plane_has_a_panel_against_seconds(one):
 
 
 def test_the_figures_carry_their_numbers(one):
-    rows = pd.DataFrame({"label": one.values.columns, "quantity": "masking_area", "mean": one.values.mean()})
+    rows = pd.DataFrame({"method": one.values.columns, "statistic": "deletion_auc", "mean": one.values.mean()})
     rows = rows.assign(low=rows["mean"] - 0.5, high=rows["mean"] + 0.5)
     frames = {label: pd.DataFrame({"status": "ok", "seconds": [1.0, 3.0]}) for label in one.values}
     labels = {label: {"method": "lime", "is_control": label == "free"} for label in one.values}
@@ -469,10 +476,10 @@ def test_the_figures_carry_their_numbers(one):
     page = evidence.costs_and_ranks(one, results).data
     drawn = re.findall(r"<svg.*?</svg>", page, re.S)
     plane, ranks = (re.search("<metadata>(.*?)</metadata>", one, re.S)[1] for one in drawn)
-    found = pd.read_csv(io.StringIO(plane)).set_index("label")
+    found = pd.read_csv(io.StringIO(plane)).set_index("method")
     assert dict(found["evaluations"]) == dict(one.evaluations) and set(found["seconds"]) == {2.0}
     assert found["mean"].to_numpy() == pytest.approx(one.values.mean()[found.index], rel=1e-5)
-    found = pd.read_csv(io.StringIO(ranks)).set_index("label")["average_rank"]
+    found = pd.read_csv(io.StringIO(ranks)).set_index("method")["average_rank"]
     assert found.to_dict() == pytest.approx(ranking.ranks(one.values).mean().to_dict())
 
 
@@ -508,8 +515,8 @@ def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: in
             for repeat in range(repeats):
                 for instance, value in values.items():
                     moved = value + move * (1 + (label == "dear")) + random.normal(0, noise)
-                    rows.append((label, training, instance, repeat, "masking_area", math.nan, moved))
-    names = ["label", "training", "instance", "repeat", "quantity", "x", "value"]
+                    rows.append((label, training, instance, repeat, "deletion_auc", math.nan, moved))
+    names = ["method", "training", "instance", "repeat", "statistic", "x", "value"]
     return SimpleNamespace(
         trainings={"log_odds": pd.DataFrame(rows, columns=names)}, settings={"training_seeds": len(moves)}
     )
@@ -545,7 +552,7 @@ def test_other_trainings_may_have_fewer_instances(one):
     few = sorted(measured["instance"].unique())[: len(one.values) // 4]
     results.trainings["log_odds"] = measured[(measured["training"] == 0) | measured["instance"].isin(few)]
     means = questions.training_means(one, results)
-    expected = measured[measured["instance"].isin(few)].groupby(["training", "label"])["value"].mean().unstack()
+    expected = measured[measured["instance"].isin(few)].groupby(["training", "method"])["value"].mean().unstack()
     pd.testing.assert_frame_equal(means, expected[list(means)], check_names=False)
     page = robustness.over_trainings(one, results, styles(one)).data
     assert f"the same {len(few)} instances" in page and "Left out" not in page
@@ -559,7 +566,7 @@ def test_each_training_says_whether_it_bears_the_advice_out(one):
     assert body.count(">yes<") == 3 and ">no<" not in body
     results = retrained(one, [0.0, 0.0, 0.0], 0.001)
     measured = results.trainings["log_odds"]
-    worse = (measured["label"] == taken) & (measured["training"] == 2)
+    worse = (measured["method"] == taken) & (measured["training"] == 2)
     results.trainings["log_odds"] = measured.assign(value=measured["value"] + 3.0 * worse)
     body = robustness.over_trainings(one, results, styles(one)).data
     body = body[body.index("<caption>Is ") :]
@@ -571,8 +578,8 @@ def judged_by(one: Evidence, **moved: dict[str, float]) -> SimpleNamespace:
     results = experiment(one, budget=None)
     rows = [results.measured["log_odds"]]
     for name, by in moved.items():
-        added = rows[0]["label"].map(by).fillna(0.0)
-        rows.append(rows[0].assign(quantity=f"masking_area_{name}", value=rows[0]["value"] + added))
+        added = rows[0]["method"].map(by).fillna(0.0)
+        rows.append(rows[0].assign(statistic=f"deletion_auc_{name}", value=rows[0]["value"] + added))
     results.measured = {"log_odds": pd.concat(rows, ignore_index=True)}
     return results
 
@@ -593,7 +600,7 @@ def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
     assert said in more  # at the top of the page too
     unsure = judged_by(one, blur={})
     rows = unsure.measured["log_odds"]
-    moved = (rows["label"] == "cheap") & (rows["quantity"] == "masking_area_blur")
+    moved = (rows["method"] == "cheap") & (rows["statistic"] == "deletion_auc_blur")
     noise = np.random.default_rng(0).normal(0, 2, len(rows))
     unsure.measured["log_odds"] = rows.assign(value=rows["value"] + moved * noise)
     assert "with blur in place of mean, cheap is undecided" in robustness.reference_change(one, unsure)
@@ -635,10 +642,10 @@ def test_a_training_without_a_measurement_is_told(one):
     results.trainings["log_odds"] = measured[measured["training"] < 2]
     page = robustness.over_trainings(one, results, styles(one)).data
     assert "Left out, without a measurement: 1 training seed." in page and "Not ranked" not in page
-    results.trainings["log_odds"] = measured[(measured["training"] < 2) | (measured["label"] != "dear")]
+    results.trainings["log_odds"] = measured[(measured["training"] < 2) | (measured["method"] != "dear")]
     page = robustness.over_trainings(one, results, styles(one)).data
     assert "Not ranked, since a training seed lacks them: dear." in page and "Left out" not in page
-    for few in (measured[measured["training"] < 1], measured[measured["label"] == "dear"], measured.head(0)):
+    for few in (measured[measured["training"] < 1], measured[measured["method"] == "dear"], measured.head(0)):
         results.trainings["log_odds"] = few
         page = robustness.over_trainings(one, results, styles(one)).data
         assert "3 training seeds cannot be compared" in page and "nan" not in page
@@ -651,11 +658,11 @@ def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
         "With 4 training seeds, the 95 % CI of their variance is 0.321 to 13.9 times" in page
     )  # 3 / chi-square at .975 and .025
     results = retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)
-    cheap = results.trainings["log_odds"].query("label == 'cheap'")
+    cheap = results.trainings["log_odds"].query("method == 'cheap'")
     wide = cheap.pivot_table(index="instance", columns=["repeat", "training"], values="value").to_numpy()
     shares = variance.variance_shares(wide.reshape(-1, 3, 4))
     assert shares["trainings"] > 0.5 and numbers.share(shares["trainings"]) in page
-    results.trainings = {"own": results.trainings["log_odds"].assign(quantity="spread")}  # a metric of one's own
+    results.trainings = {"own": results.trainings["log_odds"].assign(statistic="spread")}  # a metric of one's own
     assert ">spread<" in robustness.variances(results).data
     page = robustness.variances(retrained(one, [0.0], repeats=3)).data
     assert "between training seeds" not in page and "between repetitions" in page

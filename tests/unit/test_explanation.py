@@ -270,7 +270,7 @@ def test_instances_and_features_are_picked(explained):
     assert explained[np.arange(6) > 3].about.instances == ["passenger 4", "passenger 5"]
     some = explained[1:3, ["age", "sex"]]
     np.testing.assert_array_equal(some.scores, explained.scores[1:3][:, [1, 0]])
-    np.testing.assert_array_equal(some.uncertainty, explained.uncertainty[1:3][:, [1, 0]])
+    np.testing.assert_array_equal(some.standard_error, explained.standard_error[1:3][:, [1, 0]])
     assert list(some.data) == ["age", "sex"] and some.feature_names == ("age", "sex")
     assert explained[:, "age"].scores.shape == (6, 1) and explained[:, 1].feature_names == ("age",)
     assert len(list(explained)) == 6
@@ -286,7 +286,7 @@ def test_a_frame_has_a_row_an_instance_and_feature(explained):
     wide = table.pivot(index="instance", columns="feature", values="score").loc[explained.about.instances, list(FRAME)]
     np.testing.assert_array_equal(wide, explained.scores)
     assert table[table["feature"] == "sex"]["value"].tolist() == FRAME["sex"][:6].tolist()
-    np.testing.assert_allclose(table["half"], 1.96 * explained.uncertainty.ravel())
+    np.testing.assert_allclose(table["half"], 1.96 * explained.standard_error.ravel())
     words = shapeline.explain(opinion, ["great film", "bad"], "occlusion").to_frame()
     assert words["feature"].tolist() == ["great", "film", "bad"] and words["instance"].tolist() == [0, 0, 1]
 
@@ -371,7 +371,7 @@ def test_plots_of_many_instances_have_the_conventions_of_shap(explained):
     order = [explained.feature_names.index(name) for name in explained.summary().index]
     matrix, top, *_ = explained.plot("heatmap").axes
     shown = np.ma.filled(matrix.images[0].get_array(), 0)
-    surely = np.where(sizes > 1.96 * explained.uncertainty, explained.scores, 0)[:, order].T
+    surely = np.where(sizes > 1.96 * explained.standard_error, explained.scores, 0)[:, order].T
     assert sorted(map(tuple, shown.T.round(9))) == sorted(map(tuple, surely.T.round(9)))
     np.testing.assert_allclose(np.sort(top.lines[0].get_ydata()), np.sort(explained.value_full))
     (axes,) = explained.plot("dependence", feature="age").axes
@@ -455,9 +455,9 @@ def test_scores_that_may_be_0_are_left_out_of_a_picture(monkeypatch):
     found = shapeline.explain(
         lambda rows: 0.3 + 0.4 * rows[:, 0, 0, 0], pictures, "shapley", reference=np.zeros((1, 2, 2)), target=1
     )
-    found.uncertainty = np.full_like(found.scores, 1e9)
+    found.standard_error = np.full_like(found.scores, 1e9)
     assert "no significant score" in found.plot().axes[0].get_title()
-    found.uncertainty = None
+    found.standard_error = None
     assert "no significant score" not in found.plot().axes[0].get_title()
 
 

@@ -56,24 +56,24 @@ def given(**more) -> dict:
     return {"question": question, "inputs": X, "buckets": [(FEATURES, np.arange(len(X)))], **more}
 
 
-def quantity(frame: pd.DataFrame, name: str) -> np.ndarray:
-    return frame[frame["quantity"] == name].sort_values("instance")["value"].to_numpy()
+def statistic(frame: pd.DataFrame, name: str) -> np.ndarray:
+    return frame[frame["statistic"] == name].sort_values("instance")["value"].to_numpy()
 
 
 def test_infidelity_of_the_true_scores_of_an_additive_model_is_zero():
     found = infidelity.measure(rows(TRUE), **given(value="logit"))
-    assert quantity(found, "infidelity") == pytest.approx(0, abs=1e-9)
+    assert statistic(found, "infidelity") == pytest.approx(0, abs=1e-9)
     doubled = infidelity.measure(rows(2 * TRUE), **given(value="logit"))
-    assert quantity(doubled, "infidelity_scaled") == pytest.approx(0, abs=1e-9)
-    assert (quantity(doubled, "infidelity") > 0.01).all()
+    assert statistic(doubled, "infidelity_scaled") == pytest.approx(0, abs=1e-9)
+    assert (statistic(doubled, "infidelity") > 0.01).all()
 
 
 def test_infidelity_of_no_scores_is_the_mean_square_of_what_is_lost():
     found = infidelity.measure(rows(0 * TRUE), **given(value="logit", samples=50))
     removed = infidelity.drawn(D, 50, 0)
     expected = ((TRUE @ removed.T) ** 2).mean(1)
-    assert quantity(found, "infidelity") == pytest.approx(expected, rel=1e-4)
-    assert quantity(found, "infidelity_scaled") == pytest.approx(expected, rel=1e-4)
+    assert statistic(found, "infidelity") == pytest.approx(expected, rel=1e-4)
+    assert statistic(found, "infidelity_scaled") == pytest.approx(expected, rel=1e-4)
 
 
 def test_infidelity_agrees_with_captum():
@@ -102,7 +102,7 @@ def test_infidelity_agrees_with_captum():
             normalize=normalized,
         )
         ours = infidelity.measure(rows(scores), **given(value="logit", samples=samples))
-        assert quantity(ours, name) == pytest.approx(theirs.detach().numpy(), rel=1e-3), name
+        assert statistic(ours, name) == pytest.approx(theirs.detach().numpy(), rel=1e-3), name
 
 
 def test_drawn_sets_are_of_every_size_and_follow_the_seed():
@@ -118,13 +118,13 @@ def test_erasure_by_hand():
     for i in range(len(X)):
         top = np.isin(np.arange(D), order[i, :3])
         p = [1 / (1 + np.exp(-TRUE[i][kept].sum())) for kept in (np.ones(D, bool), ~top, top)]
-        assert quantity(found, "comprehensiveness")[i] == pytest.approx(p[0] - p[1], abs=1e-5)
-        assert quantity(found, "sufficiency")[i] == pytest.approx(p[0] - p[2], abs=1e-5)
+        assert statistic(found, "comprehensiveness")[i] == pytest.approx(p[0] - p[1], abs=1e-5)
+        assert statistic(found, "sufficiency")[i] == pytest.approx(p[0] - p[2], abs=1e-5)
 
 
 def test_erasure_averages_over_the_fractions_and_takes_one_feature_at_least():
-    one, half = (quantity(erasure.measure(rows(TRUE), **given(fractions=[x])), "sufficiency") for x in (0.01, 0.5))
-    both = quantity(erasure.measure(rows(TRUE), **given(fractions=[0.01, 0.5])), "sufficiency")
+    one, half = (statistic(erasure.measure(rows(TRUE), **given(fractions=[x])), "sufficiency") for x in (0.01, 0.5))
+    both = statistic(erasure.measure(rows(TRUE), **given(fractions=[0.01, 0.5])), "sufficiency")
     assert both == pytest.approx((one + half) / 2)
 
 
@@ -184,7 +184,7 @@ def test_sensitivity_of_zero_scores_is_no_number_and_random_scores_do_not_move()
 def test_a_metric_is_given_what_its_function_names():
     needs = {"samples": 5, "unknown": 1, **given(value="logit")}
     frame = metric_needs.measure("infidelity", rows(TRUE), needs)
-    assert set(frame["quantity"]) == {"infidelity", "infidelity_scaled"}
+    assert set(frame["statistic"]) == {"infidelity", "infidelity_scaled"}
 
 
 @pytest.mark.parametrize("metric", ["erasure", "infidelity", "sensitivity"])

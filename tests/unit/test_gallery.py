@@ -15,7 +15,7 @@ MEANS = "digits, masking: means against evaluations and seconds per instance"
 def write(folder, name, title, *, advice, facts, claims=(), points=None, seconds=()):
     """A page of the parts that pages are made of."""
     parts = [common.top(title, [(advice, "And why.")], ["One more."], facts)]
-    parts += [elements.table(pd.DataFrame({"label": ["a", "b"][: len(seconds)], "seconds, total": seconds}))]
+    parts += [elements.table(pd.DataFrame({"method": ["a", "b"][: len(seconds)], "seconds, total": seconds}))]
     if claims:
         parts += [elements.table(pd.DataFrame(claims, columns=["claim", "found here", "verdict"]), text=["claim"])]
     if points is not None:
@@ -30,7 +30,7 @@ def folder(tmp_path, root, monkeypatch):
     for file in ("config.yaml", "config.paper.yaml"):
         (tmp_path / file).write_text((root / file).read_text())
     monkeypatch.chdir(tmp_path)
-    points = pd.DataFrame({"label": ["a", "b"], "evaluations": [64, 3], "seconds": [1, 1.0], "mean": [2.0, 1]})
+    points = pd.DataFrame({"method": ["a", "b"], "evaluations": [64, 3], "seconds": [1, 1.0], "mean": [2.0, 1]})
     claims = [("A < B", "−1.5", "holds"), ("C", "0", "⚠ fails")]
     facts = {"test accuracy": "90 %", "instances explained": "200", "features (d)": "9", "evaluations": "1,234"}
     advice = "Faithfulness by masking, within the budget: take own_a (64 evaluations, 2 ms an instance): shown best."

@@ -103,8 +103,8 @@ def test_scores_of_outputs_add_up_and_their_intervals_are_their_own(evaluations)
     exact = by_definition(scaled.game, n).T
     error = np.sqrt(np.mean((found.scores - exact) ** 2, axis=1))
     if evaluations > 3 * n:
-        assert found.uncertainty.shape == (4, n)
-        predicted = np.sqrt(np.mean(found.uncertainty**2, axis=1))
+        assert found.standard_error.shape == (4, n)
+        predicted = np.sqrt(np.mean(found.standard_error**2, axis=1))
         assert (predicted / error > 0.3).all() and (predicted / error < 6).all()
     assert (error < 0.5 * np.abs(exact).max(axis=1)).all()
 
@@ -119,16 +119,18 @@ def test_outputs_with_a_constant_sum_are_explained():
     found, exact = shapeline.shapley_values(softmax, n, 120), by_definition(softmax, n).T
     assert found.scores.sum(axis=0) == pytest.approx(0, abs=1e-12)
     assert np.abs(found.scores - exact).max() < 0.05 * np.abs(exact).max()
-    assert (found.uncertainty > 0).all()
+    assert (found.standard_error > 0).all()
     linear = shapeline.shapley_values(lambda masks: masks @ np.eye(10)[:, :3] * [1, 2, 3], n, 60)
-    assert linear.scores == pytest.approx(np.eye(10)[:3] * [[1], [2], [3]], abs=1e-9) and not linear.uncertainty.any()
+    assert (
+        linear.scores == pytest.approx(np.eye(10)[:3] * [[1], [2], [3]], abs=1e-9) and not linear.standard_error.any()
+    )
 
 
 def test_an_error_target_ends_all_outputs_together():
     n, game = 12, smooth_game(12, 3)
     found = shapeline.shapley_values(game, n, budget={"error": 0.02})
-    assert len(set(found.evaluations)) == 1 and found.evaluations[0] < 2**n and found.flag == [None] * 3
-    assert (np.sqrt(np.mean(found.uncertainty**2, axis=1)) <= 0.02).all()
+    assert len(set(found.evaluations)) == 1 and found.evaluations[0] < 2**n and found.warning == [None] * 3
+    assert (np.sqrt(np.mean(found.standard_error**2, axis=1)) <= 0.02).all()
     assert (np.sqrt(np.mean((found.scores - by_definition(game, n).T) ** 2, axis=1)) < 0.04).all()
     assert shapeline.shapley_values(game, n, budget={"error": 1e-9, "max_budget": 5}).evaluations[0] == 60
 
@@ -139,14 +141,14 @@ def test_interactions_of_outputs_add_up(method):
     found = shapeline.shapley_values(game, n, 150, method)
     total = shapeline.shapley_values(lambda masks: game(masks).sum(axis=1), n, 150, method)
     exact = shapeline.shapley_values(game, n, method="shapley_interactions")
-    assert found.pairs.sum(axis=0) == pytest.approx(total.pairs[0], abs=1e-9)
+    assert found.interaction_values.sum(axis=0) == pytest.approx(total.interaction_values[0], abs=1e-9)
     assert found.scores.sum(axis=0) == pytest.approx(total.scores[0], abs=1e-9)
     ends = game(masks_of(n)[[0, -1]])
-    assert found.scores.sum(axis=1) + found.pairs.sum(axis=1) == pytest.approx(ends[1] - ends[0])
+    assert found.scores.sum(axis=1) + found.interaction_values.sum(axis=1) == pytest.approx(ends[1] - ends[0])
     if method == "gp_interactions":
-        error = np.sqrt(np.mean((found.pairs - exact.pairs) ** 2, axis=1))
-        predicted = np.sqrt(np.mean(found.pairs_uncertainty**2, axis=1))
-        assert (error < 0.2 * np.abs(exact.pairs).max(axis=1)).all() and (predicted / error > 0.3).all()
+        error = np.sqrt(np.mean((found.interaction_values - exact.interaction_values) ** 2, axis=1))
+        predicted = np.sqrt(np.mean(found.interactions_standard_error**2, axis=1))
+        assert (error < 0.2 * np.abs(exact.interaction_values).max(axis=1)).all() and (predicted / error > 0.3).all()
 
 
 def test_interactions_add_up():
@@ -155,7 +157,7 @@ def test_interactions_add_up():
     both = found.interactions()
     assert len(both) == 21 and {"first", "second", "score"} <= set(both)
     ends = game(masks_of(n)[[0, -1]])
-    assert found.scores.sum() + found.pairs.sum() == pytest.approx(ends[1] - ends[0])
+    assert found.scores.sum() + found.interaction_values.sum() == pytest.approx(ends[1] - ends[0])
 
 
 def test_an_interrupted_run_evaluates_each_coalition_once(tmp_path):
@@ -168,8 +170,8 @@ def test_an_interrupted_run_evaluates_each_coalition_once(tmp_path):
     found = shapeline.shapley_values(game, n, 60, cache=file)
     whole = shapeline.shapley_values(game.game, n, 60)
     assert set(game.asked.values()) == {1} and game.asked.total() == 60 == found.evaluations[0]
-    assert found.extra[0] == {"reused": 25}
-    assert (found.scores == whole.scores).all() and (found.uncertainty == whole.uncertainty).all()
+    assert found.details[0] == {"reused": 25}
+    assert (found.scores == whole.scores).all() and (found.standard_error == whole.standard_error).all()
     assert [path.name for path in file.parent.iterdir()] == ["values.parquet"]
     stored = pd.read_parquet(file)
     masks = np.array([[digit == "1" for digit in text] for text in stored["coalition"]])

@@ -234,7 +234,7 @@ def test_all_coalitions_give_shapley_values_exactly(d):
     exact = np.array([games.shapley(game) for game in tables])
     found = read_out(masks, values)
     np.testing.assert_allclose(found.scores, exact, atol=100 * EPS * 2**d)
-    assert not found.uncertainty.any() and not found.error.any()
+    assert not found.standard_error.any() and not found.error.any()
     fixed = designs.gp_shapley(d, 2**d, seed=1)
     np.testing.assert_allclose(fixed.attribute(values), exact, atol=100 * EPS * 2**d)
 
@@ -284,7 +284,7 @@ def test_constant_values_have_no_scores_and_no_uncertainty():
     for d, budget in ((1, 2), (6, 20), (12, 24), (30, 60)):
         masks = draw_pairs(d, budget)
         found = read_out(masks, np.full((2, len(masks)), -3.25))
-        assert not found.scores.any() and not found.uncertainty.any()
+        assert not found.scores.any() and not found.standard_error.any()
 
 
 @pytest.mark.parametrize("budget", [4, 16, 19, 20, 40, 100])
@@ -295,7 +295,7 @@ def test_scores_add_up_and_are_finite_at_any_budget(budget):
     full, empty = values[np.arange(3), masks.all(axis=2).argmax(1)], values[:, 0]
     np.testing.assert_allclose(found.scores.sum(axis=1), full - empty, atol=1e-12)
     known = budget > 2 * fit.FEW * d  # below, nothing is said of the error
-    assert np.isnan(found.uncertainty).all() if not known else (found.uncertainty > 0).all()
+    assert np.isnan(found.standard_error).all() if not known else (found.standard_error > 0).all()
     assert (read_stack(masks, values)[1] is None) == (not known)
     fixed = designs.gp_shapley(d, budget, seed=3)
     assert fixed.evaluations == len(masks[0])
@@ -308,7 +308,7 @@ def test_a_null_feature_is_null_within_two_standard_errors():
     tables = [smooth_game(d, seed) for seed in range(20)]
     for budget in (40, 80, 160):
         found = read_out(*drawn(tables, budget))
-        assert (np.abs(found.scores[:, 0]) <= 2 * found.uncertainty[:, 0]).mean() >= 0.9
+        assert (np.abs(found.scores[:, 0]) <= 2 * found.standard_error[:, 0]).mean() >= 0.9
         assert np.abs(found.scores[:, 0]).mean() < 0.1 * np.abs(found.scores[:, 1:]).mean()
 
 
@@ -322,7 +322,7 @@ def test_instances_together_are_as_one_at_a_time():
         np.testing.assert_allclose(
             together.scores[i], alone.scores[0], rtol=1e-5, atol=1e-5 * np.abs(alone.scores).max()
         )
-        np.testing.assert_allclose(together.uncertainty[i], alone.uncertainty[0], rtol=1e-4)
+        np.testing.assert_allclose(together.standard_error[i], alone.standard_error[0], rtol=1e-4)
     shared = read_out(masks[0], values[:1].repeat(2, axis=0))
     np.testing.assert_allclose(shared.scores[0], shared.scores[1], rtol=1e-6)
 
@@ -340,7 +340,7 @@ def test_errors_are_less_than_half_of_kernel_shap_and_intervals_hold():
     for draw in range(4):
         found = read_out(*drawn(tables, 80, seed=100 * draw))
         errors.append(found.scores - exact)
-        inside.append(np.abs(found.scores - exact) <= 1.96 * found.uncertainty)
+        inside.append(np.abs(found.scores - exact) <= 1.96 * found.standard_error)
         predicted.append(found.error)
         rival = designs.kernel_shap(d, 80, seed=draw)
         others.append(np.array([games.scores(rival, game) for game in tables]) - exact)
@@ -359,7 +359,7 @@ def test_many_features_neither_overflow_nor_underflow():
     high = designs.gp_shapley(d, 40, seed=0, relevance=np.full(d, 0.9))
     assert np.isfinite(high.readout).all()
     found = read_out(design.masks, values[None])
-    assert np.isfinite(found.scores).all() and np.isnan(found.uncertainty).all()
+    assert np.isfinite(found.scores).all() and np.isnan(found.standard_error).all()
 
 
 def test_many_pairs_share_two_factorisations(monkeypatch):
@@ -454,7 +454,7 @@ def test_intervals_hold_where_the_rest_is_much_and_where_it_is_little(name, time
         masks = np.array([draw_pairs(played.d, times * played.d, 12 * draw + seed) for seed in range(12)])
         found = read_out(masks, played.value(masks))
         errors.append(found.scores - played.exact)
-        uncertainty.append(found.uncertainty)
+        uncertainty.append(found.standard_error)
     errors, uncertainty = np.array(errors), np.array(uncertainty)
     assert 0.92 <= (np.abs(errors) <= 1.96 * uncertainty).mean() <= 0.995
     assert 0.8 <= np.sqrt((uncertainty**2).mean() / (errors**2).mean()) <= 1.3

@@ -192,15 +192,15 @@ def test_deep_lift_of_what_is_no_module_shows_in_the_gap():
         model.module.one.bias.fill_(0.3)
     rows = np.array([[1, 0, 0, 0], [0, 2, 0, 1], [0, 0, 0, 0]], np.float32)  # the last is the reference itself
     (found,) = questions.attribute(model, rows, ZEROS, {"method": "deep_lift"}, COLUMNS, reference, on_error="fail")
-    assert found.flag == [NO_RULE, NO_RULE, None]
-    assert min(extra["completeness_gap"] for extra in found.extra[:2]) > 0.04
+    assert found.warning == [NO_RULE, NO_RULE, None]
+    assert min(details["completeness_gap"] for details in found.details[:2]) > 0.04
 
 
 def test_a_gap_is_large_against_what_was_gained():
     scores = np.array([[1.0, 1], [1, 1], [3, -3], [3, -3], [0, 0]])
     said = cells.completeness(scores, np.array([2.2, 2.3, 0.05, 0.07, 0]))
     np.testing.assert_allclose(said["completeness_gap"], [0.2, 0.3, 0.05, 0.07, 0])
-    assert said["flag"] == [None, cells.LARGE_GAP, None, cells.LARGE_GAP, None]
+    assert said["warning"] == [None, cells.LARGE_GAP, None, cells.LARGE_GAP, None]
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
@@ -209,9 +209,9 @@ def test_every_complete_method_flags_a_large_gap(digits, framework):
     for settings in ({"method": "integrated_gradients", "steps": 2}, {"method": "expected_gradients", "samples": 1}):
         asked = digits[framework], IMAGES, TARGETS, settings, PATCHES, reference
         (found,) = questions.attribute(*asked, instances=IDS, on_error="fail")
-        assert cells.LARGE_GAP in found.flag, settings["method"]
+        assert cells.LARGE_GAP in found.warning, settings["method"]
     settings = {"method": "integrated_gradients", "steps": 50}
-    assert questions.attribute(digits[framework], *asked[1:3], settings, *asked[4:])[0].flag == [None] * 5
+    assert questions.attribute(digits[framework], *asked[1:3], settings, *asked[4:])[0].warning == [None] * 5
 
 
 def test_deep_lift_has_a_rule_for_every_module_that_acts_on_each_number_alone():
@@ -454,7 +454,7 @@ def test_every_method_runs_on_every_architecture_of_pictures(architecture):
         if name == "deep_lift":
             gained = model.log_probs(inputs)[[0, 1], targets] - model.log_probs(reference.rows)[:, targets].mean(0)
             np.testing.assert_allclose(found.scores.sum((1, 2)), gained, atol=1e-5)
-            assert max(extra["completeness_gap"] for extra in found.extra) < 1e-5
+            assert max(details["completeness_gap"] for details in found.details) < 1e-5
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
@@ -497,7 +497,7 @@ def test_the_papers_network_of_digits_is_explained_alike_in_both_frameworks(tmp_
         one, other = (questions.attribute(model, *asked, seed=3, on_error="fail")[0] for model in pair)
         np.testing.assert_allclose(other.scores, one.scores, atol=1e-4, err_msg=name)
         assert np.abs(one.scores).max() > 1e-2, name
-        assert other.flag == one.flag
+        assert other.warning == one.warning
 
 
 def refused(raw: dict) -> str:

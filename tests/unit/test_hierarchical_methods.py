@@ -75,11 +75,11 @@ def test_h_shap_finds_what_decides_and_says_what_it_cost(sides):
     found = explain(wrapping.wrap(inner), inputs, {"method": "h_shap"}, pixels(*sides))
     expected = decisive / decisive.sum()
     np.testing.assert_allclose(found.scores, [expected, expected, 0 * expected])
-    assert found.flag == [None, None, "no relevant node"] and found.status == ["ok"] * 3
-    assert [extra["leaves"] for extra in found.extra] == [2, 2, 0]
+    assert found.warning == [None, None, "no relevant node"] and found.status == ["ok"] * 3
+    assert [details["leaves"] for details in found.details] == [2, 2, 0]
     alone = exploration.h_shap(lambda masks: (masks & decisive).any(axis=(1, 2)) * 0.8 + 0.1, sides, 1)
     assert found.evaluations[0] == found.evaluations[1] == alone.evaluations
-    assert found.extra[0]["visited_nodes"] == alone.visited_nodes
+    assert found.details[0]["visited_nodes"] == alone.visited_nodes
     # Each evaluation is a row of the model, but for two ends, which every score file states anew, and the input itself.
     assert inner.rows == found.evaluations.sum() + 3 * len(inputs) + 1  # and one to count classes
 
@@ -138,7 +138,7 @@ def test_h_shap_on_superpixels_splits_a_tree_over_them():
     ones = np.ones((1, 1, 3, 4), np.float32)
     found = explain(wrapping.wrap(inner), ones, {"method": "h_shap"}, features)
     np.testing.assert_allclose(found.scores, [[0, 0, 1, 0, 0]])
-    assert found.extra[0]["leaves"] == 1 and found.evaluations[0] < 2**5
+    assert found.details[0]["leaves"] == 1 and found.evaluations[0] < 2**5
     spread = feature_kinds.spread(found.scores, features, pixels(3, 4))
     np.testing.assert_allclose(spread[0], (segments == 2) / 3)  # 1/|L| on the cells of the leaf, as on any tree
 
@@ -261,7 +261,7 @@ def test_partition_is_the_recursion_on_any_budget(sides, budget):
 
         scores, spent = owen_by_recursion(game, (0, sides[0], 0, sides[1]), sides, budget)
         np.testing.assert_allclose(found.scores[i], scores, atol=1e-6)
-        assert found.evaluations[i] == spent <= budget and found.extra[i]["split_nodes"] == (spent - 2) // 2
+        assert found.evaluations[i] == spent <= budget and found.details[i]["split_nodes"] == (spent - 2) // 2
     gap = found.scores.sum(axis=(1, 2)) - (found.value_full - found.value_empty)
     np.testing.assert_allclose(gap, 0, atol=1e-6)
     assert budget < 16 or np.ptp(found.scores) > 1e-3
@@ -487,11 +487,11 @@ def test_seconds_have_an_interval_where_each_instance_was_timed_alone():
     from shapeline.report import tables
     from shapeline.report.sections import common
 
-    rows = pd.DataFrame({"status": "ok", "evaluations": [30, 30], "seconds": [0.01, 0.03], "flag": None})
+    rows = pd.DataFrame({"status": "ok", "evaluations": [30, 30], "seconds": [0.01, 0.03], "warning": None})
     cost = pd.DataFrame(
         {
-            "label": ["a"],
-            "quantity": ["seconds"],
+            "method": ["a"],
+            "statistic": ["seconds"],
             "x": [np.nan],
             "mean": [0.02],
             "low": [0.01],

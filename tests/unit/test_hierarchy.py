@@ -123,7 +123,7 @@ def test_equal_to_recursion_on_random_games(sides, threshold, leaf_score):
         np.testing.assert_allclose(found.raw, raw, atol=1e-12)
         weight = raw if leaf_score == "product" else (raw > 0).astype(float)
         np.testing.assert_allclose(found.saliency, weight / weight.sum() if leaves else weight, atol=1e-12)
-        assert found.flag == ("" if leaves else "no relevant node")
+        assert found.warning == ("" if leaves else "no relevant node")
 
 
 def test_random_games_reach_every_case():
@@ -274,7 +274,7 @@ def test_percentiles_are_numpys():
 @pytest.mark.parametrize("mode", ["absolute", "relative"])
 def test_nothing_relevant_is_a_zero_map_with_a_flag(game, mode):
     found = h_shap(game, (10, 6), 2, mode=mode)
-    assert found.flag == "no relevant node" and not found.saliency.any() and not found.raw.any()
+    assert found.warning == "no relevant node" and not found.saliency.any() and not found.raw.any()
     assert len(found.leaves) == 0 and found.visited_nodes == 1 and found.evaluations == 16
 
 
@@ -293,7 +293,7 @@ def test_a_root_too_small_to_split_is_the_leaf():
     np.testing.assert_array_equal(found.leaves, [[0, 5, 0, 6]])
     np.testing.assert_allclose(found.saliency, 1 / 30)
     assert found.visited_nodes == 1 and found.evaluations == 2 and found.raw[0, 0] == pytest.approx(5)
-    assert h_shap(lambda masks: -masks.sum(axis=(1, 2)), (5, 6), 4).flag == "no relevant node"
+    assert h_shap(lambda masks: -masks.sum(axis=(1, 2)), (5, 6), 4).warning == "no relevant node"
 
 
 # --- cycle spinning ---
@@ -363,7 +363,7 @@ def test_superpixels_with_their_own_names_and_tree():
         np.testing.assert_allclose(found.saliency, important / 3)
         assert found.leaves.tolist() == [5]
     assert sorted(forests.forest([forests.superpixel_tree(labels)]).labels[0]) == [2, 4, 5, 7, 9]
-    assert forests.h_shap_tree(any_of(labels == 0), labels, [[7, 2], [5, 9, 4]]).flag == "no relevant node"
+    assert forests.h_shap_tree(any_of(labels == 0), labels, [[7, 2], [5, 9, 4]]).warning == "no relevant node"
 
 
 def test_an_uneven_tree_finds_both_leaves():

@@ -322,27 +322,29 @@ def test_the_distribution_marks_median_percentiles_and_the_paper():
 
 def frame_of(**columns) -> pd.DataFrame:
     n = len(columns["scores"])
-    rows = {"instance": np.arange(n), "status": "ok", "flag": None, "extra": None, "repeat": 0, "budget": np.nan}
+    rows = {"instance": np.arange(n), "status": "ok", "warning": None, "details": None, "repeat": 0, "budget": np.nan}
     return pd.DataFrame({**rows, **columns})
 
 
 def test_empty_neighbourhoods_are_found_by_flag_or_zeros():
     frame = frame_of(
         scores=[np.ones(2), np.ones(2), np.zeros(2), None],
-        flag=[None, "sigma too small", None, "x"],
+        warning=[None, "sigma too small", None, "x"],
         status=["ok", "ok", "ok", "memory"],
     )
     found = sections_influence.sparse_rows(frame)
     assert found["instance"].tolist() == [1, 2]
     assert found["why"].tolist() == ["sigma too small", "every influence is 0"]
-    assert sections_influence.sparse_rows(frame.drop(columns="flag").assign(flag=None))["instance"].tolist() == [2]
+    assert sections_influence.sparse_rows(frame.drop(columns="warning").assign(warning=None))["instance"].tolist() == [
+        2
+    ]
 
 
 def test_sparse_points_are_warned_of_at_the_top_and_beside_their_picture(results):
     one = results["image"]
     frame = one.scores["parzen"].copy()
     first = experiment.chosen(one.instances, 4)["instance"].iloc[0]
-    frame.loc[frame["instance"] == first, "flag"] = "sigma is too small"
+    frame.loc[frame["instance"] == first, "warning"] = "sigma is too small"
     one = dataclasses.replace(one, scores={**one.scores, "parzen": frame})
     assert "Empty neighbourhoods, where the data say nothing: parzen at 1" in sections_influence.header(one).data
     section = shown(sections_influence.sparse_section(one).data)

@@ -388,19 +388,19 @@ def test_an_explanation_has_its_own_pairs(method, parameters, tmp_path):
     found = explained(method, **parameters)
     expected = np.einsum("ni,ij,nj->nij", ROWS, BOTH, ROWS)[:, *pairs_of(5)]
     np.testing.assert_allclose(found.scores, ROWS * OWN, atol=1e-6)
-    np.testing.assert_allclose(found.pairs, expected, atol=1e-6)
+    np.testing.assert_allclose(found.interaction_values, expected, atol=1e-6)
     whole = found.value_full - found.value_empty
-    np.testing.assert_allclose(found.scores.sum(axis=1) + found.pairs.sum(axis=1), whole, atol=1e-9)
+    np.testing.assert_allclose(found.scores.sum(axis=1) + found.interaction_values.sum(axis=1), whole, atol=1e-9)
     if method == "gp_interactions":
-        assert (np.abs(found.pairs - expected) <= 1.96 * found.pairs_uncertainty + 1e-7).all()
+        assert (np.abs(found.interaction_values - expected) <= 1.96 * found.interactions_standard_error + 1e-7).all()
         assert (found.interactions()["half"] >= 0).all()
     found.save(tmp_path / "found.parquet")
     again = shapeline.Explanation.load(tmp_path / "found.parquet")
-    np.testing.assert_allclose(again.pairs, expected, atol=1e-6)
+    np.testing.assert_allclose(again.interaction_values, expected, atol=1e-6)
     stored = scores.read(tmp_path / "found.parquet")
-    assert [len(pairs) for pairs in stored["pairs"]] == [10, 10, 10]
-    if found.pairs_uncertainty is not None:
-        np.testing.assert_allclose(again.pairs_uncertainty, found.pairs_uncertainty, rtol=1e-6)
+    assert [len(pairs) for pairs in stored["interactions"]] == [10, 10, 10]
+    if found.interactions_standard_error is not None:
+        np.testing.assert_allclose(again.interactions_standard_error, found.interactions_standard_error, rtol=1e-6)
 
 
 def test_an_explanation_tells_its_pairs():
@@ -426,9 +426,9 @@ def test_texts_of_other_lengths_have_pairs_of_their_own():
     found = shapeline.explain(
         of_texts, ["not good", "not good at all", "fine"], "shapley_interactions", value="prediction"
     )
-    assert found.pairs.shape == (3, 6)
-    assert np.isnan(found.pairs[0, 1:]).all() and np.isnan(found.pairs[2]).all()
-    assert found.pairs[0, 0] == pytest.approx(0.3, abs=1e-6)
+    assert found.interaction_values.shape == (3, 6)
+    assert np.isnan(found.interaction_values[0, 1:]).all() and np.isnan(found.interaction_values[2]).all()
+    assert found.interaction_values[0, 0] == pytest.approx(0.3, abs=1e-6)
     assert len(found.interactions()) == 1 + 6
 
 
@@ -460,11 +460,11 @@ def with_pairs(given, label, unsure=False):
         frame, told = scores.read(path), scores.metadata(path)
         d = len(frame["scores"][0])
         pairs = np.random.default_rng(5).normal(size=(len(frame), d * (d - 1) // 2)) / d
-        frame["pairs"] = list(pairs.astype(np.float32))
+        frame["interactions"] = list(pairs.astype(np.float32))
         if unsure:  # all but the first pair
             spread = np.full(pairs.shape, 10 / d, np.float32)
             spread[:, 0] = 0
-            frame["pairs_uncertainty"] = list(spread)
+            frame["interactions_standard_error"] = list(spread)
         whole = scores.matrix(frame) + square(pairs, d).sum(axis=1)
         occlusion |= dict(zip(frame["instance"], whole.astype(np.float32), strict=True))
         scores.write(path, frame, told)

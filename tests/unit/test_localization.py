@@ -36,7 +36,7 @@ def of(maps, truth, **options) -> dict[str, np.ndarray]:
     one = [(pixels(*truth.shape[1:]), np.arange(len(truth)))]
     found = localization.measure(rows(maps), truth, one, **options)
     assert found["x"].isna().all()
-    found = {name: part.sort_values("instance") for name, part in found.groupby("quantity")}
+    found = {name: part.sort_values("instance") for name, part in found.groupby("statistic")}
     assert all(list(part["instance"]) == list(range(len(truth))) for part in found.values())
     return {name: part["value"].to_numpy() for name, part in found.items()}
 
@@ -50,7 +50,7 @@ def only(maps, truth, **options) -> dict[str, float]:
 
 def test_a_map_by_hand():
     found = only([[5, 4, 3], [2, 1, -1]], [[1, 0, 1], [0, 0, 0]])
-    assert set(found) == SCALARS == set(registry.METRICS["localization"].quantities)
+    assert set(found) == SCALARS == set(registry.METRICS["localization"].statistics)
     assert found["f1"] == pytest.approx(2 * 2 / (5 + 2))  # five are above 1e-6, both true ones among them
     assert found["iou"] == pytest.approx(2 / 5)
     assert found["f1_best"] == pytest.approx(2 * 2 / (3 + 2))  # cut below 3
@@ -92,7 +92,7 @@ def test_without_a_true_pixel_all_is_nan_and_left_out_of_the_mean():
     from shapeline.statistics.comparison import compare
 
     frame = localization.measure(rows([[[1, 0]], [[1, 0]]]), np.array([[[1, 0]], [[0, 0]]], bool),
-                                 [(pixels(1, 2), np.arange(2))]).assign(label="a")  # fmt: skip
+                                 [(pixels(1, 2), np.arange(2))]).assign(method="a")  # fmt: skip
     assert set(compare(frame)["n"]) == {1}
 
 
@@ -117,7 +117,7 @@ def test_pixels_have_the_score_of_their_feature():
     found = localization.measure(rows([[0.0, 1.0, -1.0, 0.0]]), truth, [(features, np.array([0]))])
     assert set(found["value"]) == {1.0}
     gaps = Features("superpixel", (1,), np.where(np.arange(16).reshape(1, 4, 4) < 8, 0, -1).astype(np.int32))
-    found = localization.measure(rows([[1.0]]), truth, [(gaps, np.array([0]))]).set_index("quantity")["value"]
+    found = localization.measure(rows([[1.0]]), truth, [(gaps, np.array([0]))]).set_index("statistic")["value"]
     assert found["f1"] == pytest.approx(2 * 4 / (8 + 4))  # a pixel without a feature has score 0
 
 
@@ -243,7 +243,7 @@ def softmax_model(weights, bias=0.0):
 
 
 def ablated(scores, weights, bias=0.0, instances=None, inputs=None, **options) -> dict:
-    """Curve or area by quantity: (n, counts) and (n,)."""
+    """Curve or area by statistic: (n, counts) and (n,)."""
     from shapeline.metrics import ablation
 
     scores, d = np.atleast_2d(scores), len(weights)
@@ -258,7 +258,7 @@ def ablated(scores, weights, bias=0.0, instances=None, inputs=None, **options) -
         **options,
     )
     kept = {}
-    for name, part in found.groupby("quantity"):
+    for name, part in found.groupby("statistic"):
         wide = part.assign(x=part["x"].fillna(0)).pivot(index="instance", columns="x", values="value")
         kept[name] = wide.to_numpy() if len(wide.columns) > 1 else wide.to_numpy()[:, 0]
         if not name.endswith("area"):

@@ -113,8 +113,8 @@ def build(
                 "value_empty": 0.01,
                 "status": "ok",
                 "error": None,
-                "flag": None,
-                "extra": [json.dumps(told) if told else None for _, told in maps],
+                "warning": None,
+                "details": [json.dumps(told) if told else None for _, told in maps],
             }
         )
         path = root / "scores" / name / "0-of-1.parquet"
@@ -126,14 +126,14 @@ def build(
         fine = score_files.read(path)
         measured[name] = localization.measure(
             fine, regions.truth(data, fine["instance"], fine["target"]), [(features, np.arange(n))], settings["method"]
-        ).assign(label=name)
+        ).assign(method=name)
         counts = np.unique(np.geomspace(1, 12_000, 40).astype(int))
         fall = np.exp(-counts / (40 + 200 * random.random()))
         curves += [
             pd.DataFrame(
                 {
-                    "label": name,
-                    "quantity": kind,
+                    "method": name,
+                    "statistic": kind,
                     "x": counts.astype(float),
                     "mean": fall**power,
                     "low": fall**power - 0.05,
@@ -146,8 +146,8 @@ def build(
             pd.DataFrame(
                 [
                     {
-                        "label": name,
-                        "quantity": f"{kind}_area",
+                        "method": name,
+                        "statistic": f"{kind}_area",
                         "x": np.nan,
                         "mean": fall.mean(),
                         "low": fall.mean() - 0.05,
@@ -273,11 +273,13 @@ def test_the_paired_table_is_that_of_the_differences(rendered):
     _, results, _ = rendered
     page = sections_localization.paired_section(results).data
     measured = results.measured["localization"]
-    f1 = measured[measured["quantity"] == "f1"].pivot(index="instance", columns="label", values="value").dropna()
+    f1 = measured[measured["statistic"] == "f1"].pivot(index="instance", columns="method", values="value").dropna()
     for other in ("partition_500", "random"):
         row = re.search(rf">{other}</td><td[^>]*>([^<]*)</td>", page)[1]
         assert row.startswith(f"{(f1['h_shap'] - f1[other]).mean():.2f} (")
-    best = measured[measured["quantity"] == "f1_best"].pivot(index="instance", columns="label", values="value").dropna()
+    best = (
+        measured[measured["statistic"] == "f1_best"].pivot(index="instance", columns="method", values="value").dropna()
+    )
     lost = best["h_shap"] - best["expected_gradients"]
     second = page[page.index("best threshold: h_shap") :]
     assert lost.max() < 0 and f"{lost.mean():.2f} (".replace("-", "−") in second and "0 %" in second

@@ -245,4 +245,4 @@ def test_the_errors_of_a_large_design_take_little_beside_it(monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.2 * design.readout.nbytes
-    np.testing.assert_allclose(some.uncertainty, whole.uncertainty, rtol=1e-9)
+    np.testing.assert_allclose(some.standard_error, whole.standard_error, rtol=1e-9)

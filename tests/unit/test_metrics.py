@@ -32,32 +32,32 @@ def rows(values, full=None, empty=0.0, **columns) -> pd.DataFrame:
     )
 
 
-def quantity(frame: pd.DataFrame, name: str) -> list[float]:
-    return frame.loc[frame["quantity"] == name, "value"].tolist()
+def statistic(frame: pd.DataFrame, name: str) -> list[float]:
+    return frame.loc[frame["statistic"] == name, "value"].tolist()
 
 
 def test_error_by_hand():
     found = error.measure(rows([[1, 2, 3, 4], [4, 3, 2, 1]]), rows([[1, 2, 3, 6], [1, 2, 3, 4]]), top=0.5)
-    assert quantity(found, "rmse") == pytest.approx([1.0, np.sqrt((9 + 1 + 1 + 9) / 4)])
-    assert quantity(found, "spearman") == pytest.approx([1.0, -1.0])
-    assert quantity(found, "top_k_overlap") == [1.0, 0.0]
+    assert statistic(found, "rmse") == pytest.approx([1.0, np.sqrt((9 + 1 + 1 + 9) / 4)])
+    assert statistic(found, "spearman") == pytest.approx([1.0, -1.0])
+    assert statistic(found, "top_k_overlap") == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("truth", [np.arange(10), -np.arange(10)])
 def test_scores_that_are_all_the_same_have_the_overlap_of_chance(truth):
     found = error.measure(rows(np.zeros((2000, 10))), rows(np.tile(truth, (2000, 1))), seed=1)
-    assert np.mean(quantity(found, "top_k_overlap")) == pytest.approx(0.2, abs=0.03)  # k of d, wherever the truth is
+    assert np.mean(statistic(found, "top_k_overlap")) == pytest.approx(0.2, abs=0.03)  # k of d, wherever the truth is
     back = error.measure(rows(np.tile(truth, (2000, 1))), rows(np.zeros((2000, 10))), seed=1)
-    assert np.mean(quantity(back, "top_k_overlap")) == pytest.approx(0.2, abs=0.03)
+    assert np.mean(statistic(back, "top_k_overlap")) == pytest.approx(0.2, abs=0.03)
     both = error.measure(rows(np.zeros((2000, 10))), rows(np.zeros((2000, 10))), seed=1)
-    assert np.mean(quantity(both, "top_k_overlap")) == pytest.approx(0.2, abs=0.03)
+    assert np.mean(statistic(both, "top_k_overlap")) == pytest.approx(0.2, abs=0.03)
     again = error.measure(rows(np.zeros((2000, 10))), rows(np.tile(truth, (2000, 1))), seed=2)
-    assert quantity(found, "top_k_overlap") != quantity(again, "top_k_overlap")
+    assert statistic(found, "top_k_overlap") != statistic(again, "top_k_overlap")
 
 
 def test_spearman_of_constant_scores_is_nan_and_ties_share_ranks():
     found = error.measure(rows([[1, 1, 1], [1, 1, 2]]), rows([[1, 2, 3], [1, 2, 3]]))
-    spearman = quantity(found, "spearman")
+    spearman = statistic(found, "spearman")
     assert np.isnan(spearman[0])
     assert spearman[1] == pytest.approx(np.sqrt(3) / 2)
 
@@ -75,22 +75,22 @@ def test_error_by_budget_with_bias_and_variance_apart():
         for repeat, values in enumerate(repeated)
     ]
     found = error.measure(pd.concat(parts, ignore_index=True), truth)
-    assert quantity(found, "rmse") == pytest.approx([np.sqrt(0.5)] * 2)  # of the full budget alone
-    by_budget = found[found["quantity"] == "rmse_by_budget"].sort_values(["x", "repeat"])["value"].tolist()
+    assert statistic(found, "rmse") == pytest.approx([np.sqrt(0.5)] * 2)  # of the full budget alone
+    by_budget = found[found["statistic"] == "rmse_by_budget"].sort_values(["x", "repeat"])["value"].tolist()
     assert by_budget == pytest.approx([np.sqrt(5), 1, np.sqrt(0.5), np.sqrt(0.5)])
-    assert quantity(found, "variance_by_budget") == pytest.approx([1.0, 1.0])  # (2 + 0)/2 and (2 + 0)/2
-    assert quantity(found, "bias_squared_by_budget") == pytest.approx([2.5 - 0.5, 0 - 0.5])
+    assert statistic(found, "variance_by_budget") == pytest.approx([1.0, 1.0])  # (2 + 0)/2 and (2 + 0)/2
+    assert statistic(found, "bias_squared_by_budget") == pytest.approx([2.5 - 0.5, 0 - 0.5])
     mean_square = (np.array([5, 0.5]) + np.array([1, 0.5])) / 2
     assert np.array([2.0, -0.5]) + 1.0 == pytest.approx(mean_square)  # error squared is bias squared plus variance
 
 
 def test_efficiency_and_cost_by_hand():
     table = rows([[1, 2], [1, -1]], full=[4.0, 1.0], empty=1.0)
-    assert quantity(bookkeeping.efficiency(table), "gap") == [0.0, 0.0]
+    assert statistic(bookkeeping.efficiency(table), "gap") == [0.0, 0.0]
     table["value_full"] = [4.5, 0.0]
-    assert quantity(bookkeeping.efficiency(table), "gap") == [0.5, 1.0]
-    assert quantity(bookkeeping.cost(table), "evaluations") == [8.0, 8.0]
-    assert quantity(bookkeeping.cost(table), "seconds") == [0.25, 0.25]
+    assert statistic(bookkeeping.efficiency(table), "gap") == [0.5, 1.0]
+    assert statistic(bookkeeping.cost(table), "evaluations") == [8.0, 8.0]
+    assert statistic(bookkeeping.cost(table), "seconds") == [0.25, 0.25]
 
 
 def linear_model(weights):
@@ -122,16 +122,16 @@ def log_odds(scores, weights=(4.0, 2.0, 1.0), **options):
 
 def test_log_odds_curves_by_hand():
     found = log_odds([3.0, 2.0, 1.0])
-    assert quantity(found, "masking") == pytest.approx([0, -4, -6, -7])
-    assert quantity(found, "insertion") == pytest.approx([-7, -3, -1, 0])
-    assert quantity(found, "masking_area") == pytest.approx([-(4 / 2 + 4 / 2 + 6 / 2 + 6 / 2 + 7 / 2) / 3])
-    assert quantity(found, "insertion_area") == pytest.approx([-(7 / 2 + 3 / 2 + 3 / 2 + 1 / 2 + 1 / 2) / 3])
-    assert found.loc[found["quantity"] == "masking", "x"].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert statistic(found, "deletion") == pytest.approx([0, -4, -6, -7])
+    assert statistic(found, "insertion") == pytest.approx([-7, -3, -1, 0])
+    assert statistic(found, "deletion_auc") == pytest.approx([-(4 / 2 + 4 / 2 + 6 / 2 + 6 / 2 + 7 / 2) / 3])
+    assert statistic(found, "insertion_auc") == pytest.approx([-(7 / 2 + 3 / 2 + 3 / 2 + 1 / 2 + 1 / 2) / 3])
+    assert found.loc[found["statistic"] == "deletion", "x"].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
 def test_log_odds_rank_by_signed_score_and_take_fractions():
     found = log_odds([-9.0, 2.0, 1.0], fractions=[0.5])  # half of three features is two
-    assert quantity(found, "masking") == pytest.approx([0, -3, -7])
+    assert statistic(found, "deletion") == pytest.approx([0, -3, -7])
 
 
 def test_instances_with_different_features_share_the_fractions():
@@ -147,7 +147,7 @@ def test_instances_with_different_features_share_the_fractions():
         [(coarse, np.array([1])), (fine, np.array([0]))],
         fractions=[0.5],
     )
-    masking = found[found["quantity"] == "masking"]
+    masking = found[found["statistic"] == "deletion"]
     assert sorted(masking["x"].unique()) == [0, 0.5, 1]
     assert masking.loc[masking["instance"] == 1, "value"].tolist() == pytest.approx([0, -1, -7])
     assert masking.loc[masking["instance"] == 0, "value"].tolist() == pytest.approx([0, -6, -7])
@@ -165,10 +165,10 @@ def test_ties_are_broken_by_instance_not_by_position():
 def measured(values, label="a", name="rmse") -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "label": label,
+            "method": label,
             "instance": np.arange(len(values)),
             "repeat": 0,
-            "quantity": name,
+            "statistic": name,
             "x": np.nan,
             "value": values,
         }
@@ -212,7 +212,7 @@ def test_compare_averages_repeats_within_the_instance_which_is_the_unit():
     drawn = random.normal(size=(50, 1)) + random.normal(0, 0.5, (50, 4))
     rows = [(i, r, drawn[i, r]) for i in range(50) for r in range(4)]
     frame = pd.DataFrame(rows, columns=["instance", "repeat", "value"])
-    frame = frame.assign(label="a", quantity="area", x=np.nan)
+    frame = frame.assign(method="a", statistic="area", x=np.nan)
     wide = compare(frame).iloc[0]
     means = intervals(drawn.mean(1)[:, None]).loc[0]
     assert wide[["mean", "low", "high"]].tolist() == pytest.approx(means[["mean", "low", "high"]].tolist())
@@ -224,7 +224,7 @@ def test_compare_averages_repeats_within_the_instance_which_is_the_unit():
 def test_compare_averages_the_repeats_that_an_instance_has():
     frame = pd.DataFrame(
         {"instance": [1, 1, 1, 2, 2, 2], "repeat": [0, 1, 2] * 2, "value": [1.0, 1, 1, 3, np.nan, 3]}
-    ).assign(label="a", quantity="area", x=np.nan)
+    ).assign(method="a", statistic="area", x=np.nan)
     row = compare(frame).iloc[0]
     half = stats.t.ppf(0.975, 1)  # of 1 and 3, whose standard error is 1
     assert row[["mean", "low", "high", "n"]].tolist() == pytest.approx([2, 2 - half, 2 + half, 2])

@@ -489,10 +489,10 @@ def test_stored_values_keep_labels_apart(subject, tmp_path):
 def test_errors_are_to_the_truth_of_the_same_label(subject):
     truth = score_rows(subject, {"method": "occlusion"})
     found = error.measure(truth, truth)
-    assert len(found) == 30 and (found.loc[found["quantity"] == "rmse", "value"] == 0).all()
+    assert len(found) == 30 and (found.loc[found["statistic"] == "rmse", "value"] == 0).all()
     shuffled = truth.assign(target=1 - truth["target"])
     found = error.measure(truth, shuffled)
-    assert (found.loc[found["quantity"] == "rmse", "value"] > 0).all()
+    assert (found.loc[found["statistic"] == "rmse", "value"] > 0).all()
 
 
 def test_variance_over_repeats_does_not_mix_labels():
@@ -507,7 +507,7 @@ def test_variance_over_repeats_does_not_mix_labels():
     truth = rows[rows["repeat"] == 0].assign(budget=np.nan).drop_duplicates("target")
     found = error.measure(rows, truth)
     # Of one feature of two the scores are 0 and 1 in the two repeats, whatever the label: variance 0.5 / 2.
-    assert found.loc[found["quantity"] == "variance_by_budget", "value"].tolist() == [0.25] * 4
+    assert found.loc[found["statistic"] == "variance_by_budget", "value"].tolist() == [0.25] * 4
 
 
 def test_localization_takes_the_truth_of_the_row_and_knows_an_absent_label(subject, prepared):
@@ -515,11 +515,11 @@ def test_localization_takes_the_truth_of_the_row_and_knows_an_absent_label(subje
     truth = regions_module.truth(prepared, rows["instance"], rows["target"])
     buckets = [(subject.features, np.arange(len(rows)))]
     found = localization.measure(rows, truth, buckets)
-    best = found[found["quantity"] == "f1_best"]["value"].to_numpy()
+    best = found[found["statistic"] == "f1_best"]["value"].to_numpy()
     present = truth.any(axis=(1, 2))
     assert np.isnan(best[~present]).all() and np.isfinite(best[present]).all() and present.any() and (~present).any()
     swapped = localization.measure(rows, regions_module.truth(prepared, rows["instance"], 1 - rows["target"]), buckets)
-    own, other = (np.nanmean(one.loc[one["quantity"] == "auprc", "value"]) for one in (found, swapped))
+    own, other = (np.nanmean(one.loc[one["statistic"] == "auprc", "value"]) for one in (found, swapped))
     assert own > other + 0.2
 
 
@@ -627,7 +627,7 @@ def test_means_of_seconds_and_nodes_are_over_pictures(results):
     """Of the labels of one picture both are alike, so that the spread is that of pictures alone."""
     results, _ = results
     frame = results.scores["occlusion"].sort_values("instance").assign(seconds=np.repeat(np.arange(1.0, 7.0), 2))
-    frame["extra"] = [json.dumps({"visited_nodes": one}) for one in frame["seconds"]]
+    frame["details"] = [json.dumps({"visited_nodes": one}) for one in frame["seconds"]]
     settings = {**results.settings, "timing": "per_instance"}
     doubled = dataclasses.replace(results, scores={"occlusion": frame}, settings=settings)
     once = dataclasses.replace(doubled, scores={"occlusion": frame[frame["target"] == 0]})

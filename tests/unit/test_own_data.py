@@ -589,7 +589,7 @@ def test_ones_own_metric_gives_a_number_a_row(tmp_path, root):
     file.write_text("def total(rows, seed):\n    return rows['instance'] + seed\ndef wrong(rows):\n    return [1]\n")
     functions = {"spread": f"{root}/examples/own/spread.py:spread", "total": f"{file}:total"}
     found = metric_needs.measure("own", rows, {"functions": functions, "seed": 5})
-    values = found.set_index(["quantity", "instance"])["value"]
+    values = found.set_index(["statistic", "instance"])["value"]
     np.testing.assert_allclose(values["spread"], [2, 1])
     assert list(values["total"]) == [8, 9] and found["x"].isna().all()
     with pytest.raises(ShapelineError, match=r"metric bad: .* returned int64 of shape \(1,\); return 2 numbers"):
@@ -630,7 +630,7 @@ def test_scores_by_column_come_by_instance_and_by_name(tmp_path, suffix):
     np.testing.assert_array_equal(found.scores[:2], [[10, 20, 30], [1, 2, 3]])
     assert found.status == ["ok", "ok", "not in the file"] and np.isnan(found.scores[2]).all()
     assert "no row of instance 9" in found.error[2]
-    assert found.flag == [None, external.UNKNOWN, None] and list(found.evaluations[:2]) == [7, 0]
+    assert found.warning == [None, external.UNKNOWN, None] and list(found.evaluations[:2]) == [7, 0]
     assert np.isnan(found.seconds[:2]).all()
 
 
@@ -718,10 +718,10 @@ def test_without_shap_it_is_said_what_to_install(written, monkeypatch):
 def test_folders_whose_rows_come_in_other_orders_raise_no_warning(tmp_path):
     for side, labels in (("a", ["lime", "exact", "occlusion"]), ("b", ["occlusion", "lime"])):
         for label in labels:
-            rows = pd.DataFrame({"label": label, "instance": [7, 2] if side == "a" else [2, 9, 7], "repeat": 0})
-            rows = rows.assign(quantity="rmse", x=np.nan, value=1.0, metric="error", training_seed=0)
+            rows = pd.DataFrame({"method": label, "instance": [7, 2] if side == "a" else [2, 9, 7], "repeat": 0})
+            rows = rows.assign(statistic="rmse", x=np.nan, value=1.0, metric="error", training_seed=0)
             scores.write_measured(tmp_path / side / f"loans/metrics/measured/{label}.parquet", rows, {})
-    found = folders.compare_folders(tmp_path / "a", tmp_path / "b").set_index("label")
+    found = folders.compare_folders(tmp_path / "a", tmp_path / "b").set_index("method")
     assert found["shared"].to_dict() == {"exact": 0, "lime": 2, "occlusion": 2}
 
 
@@ -730,21 +730,21 @@ def test_two_folders_side_by_side(tmp_path, capsys):
         n = 4 if side == "a" else 3
         rows = pd.DataFrame(
             {
-                "label": "lime",
+                "method": "lime",
                 "instance": np.arange(n),
                 "repeat": 0,
-                "quantity": "rmse",
+                "statistic": "rmse",
                 "x": np.nan,
                 "value": np.arange(n) + shift,
                 "metric": "error",
                 "training_seed": 0,
             }
         )
-        curve, other = rows.assign(x=0.5, quantity="rmse_by_budget"), rows.assign(training_seed=1, value=9.0)
+        curve, other = rows.assign(x=0.5, statistic="rmse_by_budget"), rows.assign(training_seed=1, value=9.0)
         scores.write_measured(tmp_path / side / "loans/metrics/measured.parquet", pd.concat([rows, curve, other]), {})
     table = folders.compare_folders(tmp_path / "a", tmp_path / "b")
     (row,) = table.to_dict("records")
-    assert row["experiment"] == "loans" and row["label"] == "lime" and row["better"] == "lower" and row["shared"] == 3
+    assert row["experiment"] == "loans" and row["method"] == "lime" and row["better"] == "lower" and row["shared"] == 3
     assert row["a"] == 1.5 and row["b"] == 2 and row["difference"] == row["low"] == row["high"] == 1
     folders.main([str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "out.csv")])
     assert "rmse" in capsys.readouterr().out and len(pd.read_csv(tmp_path / "out.csv")) == 1

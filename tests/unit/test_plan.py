@@ -217,7 +217,7 @@ def test_a_method_tracks_its_own_entry(root, monkeypatch, default):
         after = every_setting(loaded)
     changed = {path for path in before if before[path] != after[path]}
     assert changed == {"results/cancer/scores/banzhaf/0-of-1.parquet", "results/reports/cancer.ipynb"}
-    entry = dataclasses.replace(code.METRICS["cost"], quantities={"evaluations": "higher", "seconds": "lower"})
+    entry = dataclasses.replace(code.METRICS["cost"], statistics={"evaluations": "higher", "seconds": "lower"})
     with monkeypatch.context() as patch:
         patch.setitem(code.METRICS, "cost", entry)
         after = every_setting(loaded)

@@ -41,7 +41,7 @@ def table_results(tmp_path_factory) -> experiment.Results:
 
 
 def row(frame: pd.DataFrame, label: str) -> pd.Series:
-    return frame.set_index("label").loc[label]
+    return frame.set_index("method").loc[label]
 
 
 # --- text ---------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_shares_round_neither_to_nothing_nor_to_everything():
 
 
 def test_tables_escape_what_users_name():
-    page = elements.table(pd.DataFrame({"label": ["<b>&"], "rows": ["⚠ 1"]})).data
+    page = elements.table(pd.DataFrame({"method": ["<b>&"], "rows": ["⚠ 1"]})).data
     assert "&lt;b&gt;&amp;" in page and "<b>" not in page
     assert 'class="number flag"' in page
 
@@ -135,13 +135,13 @@ def test_load_refuses_scores_that_the_settings_do_not_name(parameters):
 
 def test_thousands_of_instances_do_not_fill_the_memory(parameters, results, monkeypatch, tmp_path):
     """Their curves are drawn from the means, and how alike methods are is told of some of them."""
-    rows = {"metric": "log_odds", "label": "lime", "training_seed": 0, "instance": 0, "repeat": 0, "value": 1.0}
+    rows = {"metric": "log_odds", "method": "lime", "training_seed": 0, "instance": 0, "repeat": 0, "value": 1.0}
     measured = pd.DataFrame(
-        {**rows, "x": [np.nan, 0.5, 2.0], "quantity": ["masking_area", "masking", "rmse_by_budget"]}
+        {**rows, "x": [np.nan, 0.5, 2.0], "statistic": ["deletion_auc", "deletion", "rmse_by_budget"]}
     )
     scores.write_measured(tmp_path / "lime.parquet", measured, {})
     loaded = experiment.load(**parameters, measured=[str(tmp_path / "lime.parquet")])
-    assert [*loaded.measured["log_odds"]["quantity"]] == ["masking_area", "rmse_by_budget"]
+    assert [*loaded.measured["log_odds"]["statistic"]] == ["deletion_auc", "rmse_by_budget"]
     assert "evenly spaced" not in combined.comparisons(results).data
     monkeypatch.setattr(combined, "ENOUGH", 5)
     assert "Computed on 5 of 12 instances, evenly spaced." in combined.comparisons(results).data
@@ -151,7 +151,7 @@ def test_thousands_of_instances_do_not_fill_the_memory(parameters, results, monk
 
 
 def areas_of(**means: float) -> pd.DataFrame:
-    rows = [{"label": label, "quantity": "masking_area", "x": np.nan, "mean": mean} for label, mean in means.items()]
+    rows = [{"method": label, "statistic": "deletion_auc", "x": np.nan, "mean": mean} for label, mean in means.items()]
     return pd.DataFrame(rows).assign(low=lambda frame: frame["mean"] - 1, high=lambda frame: frame["mean"] + 1, n=12)
 
 
@@ -192,7 +192,7 @@ def test_a_figure_is_drawn_once(monkeypatch, layout):
 def test_headline_says_when_a_control_wins(results):
     frame = areas_of(exact=-10, kernel_shap=-9, occlusion=-14, random=-2)
     found = findings.headline(with_metrics(results, log_odds=frame))
-    assert found["best"]["label"] == "exact" and found["control"]["label"] == "occlusion"
+    assert found["best"]["method"] == "exact" and found["control"]["method"] == "occlusion"
     assert found["control_wins"] is True and found["control_behind"] is None  # nothing is known of the instances
     sentence = findings.headlines(with_metrics(results, log_odds=frame))[2]
     assert (
@@ -201,11 +201,11 @@ def test_headline_says_when_a_control_wins(results):
     )
 
 
-def measured_of(quantity: str, x: float = np.nan, **values: np.ndarray) -> pd.DataFrame:
-    rows = {"repeat": 0, "quantity": quantity, "x": x}
+def measured_of(statistic: str, x: float = np.nan, **values: np.ndarray) -> pd.DataFrame:
+    rows = {"repeat": 0, "statistic": statistic, "x": x}
     return pd.concat(
         [
-            pd.DataFrame({"label": label, "instance": np.arange(len(own)), "value": own, **rows})
+            pd.DataFrame({"method": label, "instance": np.arange(len(own)), "value": own, **rows})
             for label, own in values.items()
         ]
     )
@@ -218,7 +218,7 @@ def test_headline_judges_the_control_on_the_same_instances(results):
     frame = areas_of(exact=easy.mean(), occlusion=easy.mean() + 0.3)
     for noise, told in ((0.1, "."), (3.0, ", which is not significant.")):
         moved = random.normal(0, noise, 60)
-        log_odds = measured_of("masking_area", exact=easy, occlusion=easy + 0.3 + moved - moved.mean())
+        log_odds = measured_of("deletion_auc", exact=easy, occlusion=easy + 0.3 + moved - moved.mean())
         found = dataclasses.replace(with_metrics(results, log_odds=frame), measured={"log_odds": log_odds})
         behind = findings.headline(found)["control_behind"]
         assert behind["mean"] == pytest.approx(0.3) and findings.sure(behind) == (noise == 0.1)
@@ -227,13 +227,13 @@ def test_headline_judges_the_control_on_the_same_instances(results):
         assert "is worse: " in sentence and "overlap" not in sentence
         assert sentence.endswith(f"on the same instances the difference is {numbers.interval(behind)}{told}")
     frame = areas_of(exact=easy.mean(), occlusion=easy.mean() - 0.3)
-    log_odds = measured_of("masking_area", exact=easy, occlusion=easy - 0.3 + random.normal(0, 0.1, 60))
+    log_odds = measured_of("deletion_auc", exact=easy, occlusion=easy - 0.3 + random.normal(0, 0.1, 60))
     found = dataclasses.replace(with_metrics(results, log_odds=frame), measured={"log_odds": log_odds})
     behind = findings.headline(found)["control_behind"]
     ahead = {"mean": -behind["mean"], "low": -behind["high"], "high": -behind["low"]}
     assert behind["high"] < 0 < ahead["low"]
     assert "is better" in findings.headlines(found)[2] and numbers.interval(ahead) in findings.headlines(found)[2]
-    alone = measured_of("masking_area", exact=easy[:1], occlusion=easy[:1])
+    alone = measured_of("deletion_auc", exact=easy[:1], occlusion=easy[:1])
     found = dataclasses.replace(found, measured={"log_odds": alone})
     assert findings.headlines(found)[2].endswith(", on one instance.")
 
@@ -243,8 +243,8 @@ def test_the_best_at_a_budget_is_judged_on_the_same_instances(results):
     easy = np.abs(random.normal(3, 1, 40))
     compared = pd.DataFrame(
         {
-            "label": ["lime", "kernel_shap"] * 2,
-            "quantity": "rmse_by_budget",
+            "method": ["lime", "kernel_shap"] * 2,
+            "statistic": "rmse_by_budget",
             "x": [2.0, 2.0, 4.0, 4.0],
             "mean": [3.0, 3.1, 3.0, 3.1],
         }
@@ -271,11 +271,11 @@ def test_areas_between_random_and_the_best_found_have_intervals(results):
     reach, good = random.uniform(5, 9, 30), random.uniform(0.5, 0.9, 30)
     masking = {"random": 0 * reach, "lime": -good * reach, "exact": -reach}
     insertion = {"random": -reach, "lime": -(1 - good) * reach, "exact": 0 * reach}
-    frames = [measured_of("masking_area", **masking), measured_of("insertion_area", **insertion)]
+    frames = [measured_of("deletion_auc", **masking), measured_of("insertion_auc", **insertion)]
     found = dataclasses.replace(results, measured={"log_odds": pd.concat(frames)})
-    table = tables.area_table(found).set_index("label")
+    table = tables.area_table(found).set_index("method")
     half = 1.96 * good.std(ddof=1) / np.sqrt(30)
-    for curve in ("masking", "insertion"):
+    for curve in ("deletion", "insertion"):
         column = table[f"{tables.AUC[curve]}, from random to the best method"]
         mean, low, high = map(float, re.fullmatch(r"([\d.]+) % \(([\d.]+) to ([\d.]+)\)", column["lime"]).groups())
         assert mean == pytest.approx(100 * good.mean(), abs=0.05)
@@ -287,11 +287,11 @@ def test_areas_between_random_and_the_best_found_have_intervals(results):
 
 def test_headline_names_the_closest_sampled_method(results):
     error = findings.headline(results)["error"]
-    assert error["label"] == "sample_shapley"  # banzhaf and l_shapley are closer, but spend no budget
+    assert error["method"] == "sample_shapley"  # banzhaf and l_shapley are closer, but spend no budget
     assert error["mean"] == pytest.approx(0.28) and error["evaluations"] == 64
     richer = {**results.scores, "sample_shapley": results.scores["sample_shapley"].assign(budget=16.0)}
     found = findings.headline(dataclasses.replace(results, scores=richer))
-    assert found["error"]["label"] == "kernel_shap"  # the budget of the experiment is 4
+    assert found["error"]["method"] == "kernel_shap"  # the budget of the experiment is 4
 
 
 def test_headline_counts_evaluations_and_failures(results):
@@ -310,7 +310,7 @@ def test_headline_without_metrics_or_controls(results):
 
 def test_health_counts_failures_by_status(results):
     frame = tables.health(results)
-    assert list(frame["label"]) == list(METHODS)
+    assert list(frame["method"]) == list(METHODS)
     assert row(frame, "lime")["failures"] == "⚠ 1 memory" and row(frame, "exact")["failures"] == "none"
     assert row(frame, "exact")["evaluations, total"] == "786,432"
 
@@ -322,7 +322,7 @@ def test_health_flags_a_gap_only_where_none_is_promised(results):
     broken = {**results.scores, "kernel_shap": results.scores["kernel_shap"].assign(value_full=9.0)}
     broken["banzhaf"] = results.scores["banzhaf"].assign(value_full=9.0)
     frame = tables.health(dataclasses.replace(results, scores=broken))
-    assert list(frame["label"][frame[column].str.startswith("⚠")]) == ["kernel_shap"]
+    assert list(frame["method"][frame[column].str.startswith("⚠")]) == ["kernel_shap"]
 
 
 def test_health_counts_zero_scores_and_ties(results):
@@ -335,7 +335,7 @@ def test_health_counts_zero_scores_and_ties(results):
 def test_health_tells_what_methods_flagged_and_is_silent_otherwise(results):
     assert "warnings" not in tables.health(results)
     flags = ["no neighbour"] * 5 + [None] * 7
-    marked = {**results.scores, "random": results.scores["random"].assign(flag=flags)}
+    marked = {**results.scores, "random": results.scores["random"].assign(warning=flags)}
     table = tables.health(dataclasses.replace(results, scores=marked))
     assert row(table, "random")["warnings"] == "5 no neighbour" and row(table, "lime")["warnings"] == "none"
 
@@ -349,7 +349,7 @@ def test_ties_are_found_at_the_cut_and_nowhere_else():
 
 def test_cost_flags_what_is_above_the_budget(results):
     frame = tables.cost(results)
-    flagged = list(frame["label"][frame["budget"].str.startswith("⚠")])
+    flagged = list(frame["method"][frame["budget"].str.startswith("⚠")])
     assert flagged == ["exact", "banzhaf", "l_shapley", "c_shapley", "c_shapley_myerson"]
     assert (
         row(frame, "kernel_shap")["evaluations per instance"] == "64"
@@ -364,8 +364,8 @@ def test_cost_flags_what_is_above_the_budget(results):
 def test_area_table_reads_the_nearest_computed_fractions(results):
     frame = tables.area_table(results)
     assert [column for column in frame.columns if column.startswith("top")] == ["top 6.2 % masked", "top 18.8 % masked"]
-    assert frame["label"][0] == "exact" and frame["label"].iloc[-1] == "random"
-    line = results.metrics["log_odds"].query("label == 'lime' and quantity == 'masking' and x == 0.1875")
+    assert frame["method"][0] == "exact" and frame["method"].iloc[-1] == "random"
+    line = results.metrics["log_odds"].query("method == 'lime' and statistic == 'deletion' and x == 0.1875")
     assert row(frame, "lime")["top 18.8 % masked"] == numbers.number(line["mean"].item())
 
 
@@ -424,7 +424,7 @@ def test_curves_show_every_label_with_units_and_a_legend_beside_the_data(results
     assert masking.get_xlabel() == "top features masked (%)" and masking.get_ylabel() == "change of log-odds (nats)"
     lines = {line.get_label(): line for line in masking.lines}
     assert set(lines) == set(METHODS) and len(insertion.lines) == len(METHODS)
-    means = frame.query("label == 'lime' and quantity == 'masking'").sort_values("x")["mean"]
+    means = frame.query("method == 'lime' and statistic == 'deletion'").sort_values("x")["mean"]
     assert lines["lime"].get_ydata() == pytest.approx(means)
     assert lines["random"].get_color() == styles["random"].colour and lines["random"].is_dashed()
     legend = figure.legends[0].get_window_extent()
@@ -434,10 +434,10 @@ def test_curves_show_every_label_with_units_and_a_legend_beside_the_data(results
 
 def test_few_curves_carry_their_intervals_as_bands(results):
     frame = results.metrics["log_odds"]
-    few = frame[frame["label"].isin(["exact", "lime", "random"])]
+    few = frame[frame["method"].isin(["exact", "lime", "random"])]
     band = curves(few, styling.styles_of(results)).axes[0].collections[0]
     heights = band.get_paths()[0].vertices[:, 1]
-    line = few.query("label == 'exact' and quantity == 'masking'")
+    line = few.query("method == 'exact' and statistic == 'deletion'")
     assert (heights.min(), heights.max()) == pytest.approx((line["low"].min(), line["high"].max()))
     assert band.get_alpha() > 0
 
@@ -445,7 +445,7 @@ def test_few_curves_carry_their_intervals_as_bands(results):
 def test_many_curves_leave_room_for_the_bands_that_they_do_not_draw(results):
     axes = drawn(curves(results.metrics["log_odds"], styling.styles_of(results))).axes[0]
     assert not axes.collections
-    masking = results.metrics["log_odds"].query("quantity == 'masking'")
+    masking = results.metrics["log_odds"].query("statistic == 'deletion'")
     low, high = axes.get_ylim()
     assert low <= masking["low"].min() and masking["high"].max() <= high
 
@@ -455,7 +455,7 @@ def test_curve_panels_give_every_label_its_own(results):
     panels = [axes for axes in figure.axes if axes.get_visible()]
     assert panels[0].get_title(loc="left") == "exact" and len(panels) == len(METHODS)
     band = panels[0].collections[0].get_paths()[0].vertices[:, 1]
-    line = results.metrics["log_odds"].query("label == 'exact' and quantity == 'masking'")
+    line = results.metrics["log_odds"].query("method == 'exact' and statistic == 'deletion'")
     assert (band.min(), band.max()) == pytest.approx((line["low"].min(), line["high"].max()))
 
 
@@ -463,7 +463,7 @@ def test_areas_are_ordered_and_keep_their_intervals(results):
     figure = drawn(dots.areas(results.metrics["log_odds"], styling.styles_of(results)))
     masking = figure.axes[0]
     names = [text.get_text() for text in masking.get_yticklabels()]
-    areas = experiment.scalars(results.metrics["log_odds"], "masking_area")
+    areas = experiment.scalars(results.metrics["log_odds"], "deletion_auc")
     assert names == list(areas.sort_values("mean").index)
     top, bottom = masking.get_ylim()[1], masking.get_ylim()[0]
     assert top < bottom  # the first, best, is on top
@@ -474,7 +474,7 @@ def test_areas_are_ordered_and_keep_their_intervals(results):
 
 def test_errors_leave_out_the_exact_values(results):
     frame = results.metrics["error"]
-    both = pd.concat([frame, frame[frame["label"] == "lime"].assign(label="exact", mean=0.0)])
+    both = pd.concat([frame, frame[frame["method"] == "lime"].assign(method="exact", mean=0.0)])
     figure = drawn(errors(both, styling.styles_of(results), "exact"))
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["RMSE", "Spearman correlation", "Top-k overlap"]
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
@@ -543,10 +543,10 @@ def test_maps_of_many_labels_go_on_in_a_further_block():
 def with_best_order(results: experiment.Results) -> experiment.Results:
     """The results with curves and areas of a best order, on 12 instances."""
     frame = results.metrics["log_odds"]
-    curve = frame[(frame["label"] == "exact") & frame["quantity"].isin(["masking", "insertion"])]
-    best = curve.assign(quantity="best_" + curve["quantity"], mean=-7.0)
-    area = {"label": "exact", "x": np.nan, "mean": -5.0, "low": -6.0, "high": -4.0, "n": 12}
-    both = [{**area, "quantity": f"best_{name}_area"} for name in experiment.DIRECTIONS]
+    curve = frame[(frame["method"] == "exact") & frame["statistic"].isin(["deletion", "insertion"])]
+    best = curve.assign(statistic="best_" + curve["statistic"], mean=-7.0)
+    area = {"method": "exact", "x": np.nan, "mean": -5.0, "low": -6.0, "high": -4.0, "n": 12}
+    both = [{**area, "statistic": f"best_{name}_auc"} for name in experiment.DIRECTIONS]
     known = pd.concat([frame, best, pd.DataFrame(both)])
     return dataclasses.replace(results, metrics={**results.metrics, "log_odds": known})
 
@@ -560,11 +560,11 @@ def test_the_best_order_is_drawn_and_named_where_it_is_known(results):
     assert [-5.0, -5.0] in [list(line.get_xdata()) for line in dotted.lines]
     assert dotted.patches[0].get_extents().width > 0  # its interval
     table = tables.area_table(known)
-    assert table["label"][0] == "optimal order" and len(table) == len(tables.area_table(results)) + 1
+    assert table["method"][0] == "optimal order" and len(table) == len(tables.area_table(results)) + 1
     assert table["deletion AUC (lower is better)"][0] == numbers.interval({"mean": -5.0, "low": -6.0, "high": -4.0})
     assert "all coalitions of 12 instances" in common.masking_section(known).data
     page = common.masking_section(results).data
-    assert "No optimal order" in page and "optimal order" not in set(tables.area_table(results)["label"])
+    assert "No optimal order" in page and "optimal order" not in set(tables.area_table(results)["method"])
 
 
 def test_score_table_writes_the_largest_features_first():

@@ -118,15 +118,15 @@ def rows(values, first: int = 0) -> pd.DataFrame:
     )
 
 
-def values_of(found: pd.DataFrame, quantity: str) -> list[float]:
-    return found.loc[found["quantity"] == quantity].sort_values(["x", "instance"])["value"].tolist()
+def values_of(found: pd.DataFrame, statistic: str) -> list[float]:
+    return found.loc[found["statistic"] == statistic].sort_values(["x", "instance"])["value"].tolist()
 
 
 def test_likeness_by_hand():
     trained = rows([[1, 2, -3, 4], [1, 2, 3, 4], [1, 1, 1, 1]])
     others = {3: rows([[-1, -2, 3, -4], [2, 3, 4, 5], [1, 2, 3, 4]]), 1: trained}
     found = randomisation.measure(trained, others)
-    assert set(found["quantity"]) == {"rank_correlation", "rank_correlation_absolute"}
+    assert set(found["statistic"]) == {"rank_correlation", "rank_correlation_absolute"}
     signed, sizes = values_of(found, "rank_correlation"), values_of(found, "rank_correlation_absolute")
     assert signed[:2] == pytest.approx([1, 1]) and signed[3:5] == pytest.approx([-1, 1])
     assert sizes[3:5] == pytest.approx([1, 1])
@@ -213,10 +213,10 @@ def test_areas_under_other_references_are_those_of_the_measure_with_it():
     plain = log_odds.measure(*shared)
     both = log_odds.measure(*shared, references={"ones": ones})
     pd.testing.assert_frame_equal(both.iloc[: len(plain)].reset_index(drop=True), plain)
-    assert set(both["quantity"]) - set(plain["quantity"]) == {"masking_area_ones", "insertion_area_ones"}
+    assert set(both["statistic"]) - set(plain["statistic"]) == {"deletion_auc_ones", "insertion_auc_ones"}
     alone = log_odds.measure(explained, question.having(reference=ones), *shared[2:])
-    assert values_of(both, "masking_area_ones") == values_of(alone, "masking_area")
-    assert values_of(both, "masking_area_ones") != values_of(both, "masking_area")
+    assert values_of(both, "deletion_auc_ones") == values_of(alone, "deletion_auc")
+    assert values_of(both, "deletion_auc_ones") != values_of(both, "deletion_auc")
 
 
 # --- the sections -------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def compared(**means: list[float]) -> pd.DataFrame:
         for label, both in means.items()
         for x, mean in zip((1.0, 3.0), both, strict=True)
     ]
-    return pd.DataFrame(rows, columns=["label", "quantity", "x", "mean", "low", "high", "n"])
+    return pd.DataFrame(rows, columns=["method", "statistic", "x", "mean", "low", "high", "n"])
 
 
 def test_the_section_on_randomised_models_names_what_never_changes():

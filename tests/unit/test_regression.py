@@ -242,7 +242,7 @@ def test_gradients_are_those_of_the_prediction(framework, method):
     expected = np.abs(WEIGHTS) * np.ones((5, 1)) if method == "saliency" else WEIGHTS * ROWS[:5]
     np.testing.assert_allclose(found.scores, expected, atol=1e-5)
     if method == "integrated_gradients":
-        np.testing.assert_allclose([extra["completeness_gap"] for extra in found.extra], 0, atol=1e-4)
+        np.testing.assert_allclose([details["completeness_gap"] for details in found.details], 0, atol=1e-4)
 
 
 @pytest.mark.parametrize("value", scoring.VALUES)

@@ -174,7 +174,7 @@ def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):
         f'<img width="9" alt="Maps" src="data:image/png;base64,{maps}">'
     )
     compared = tmp_path / "compared.parquet"
-    pd.DataFrame({"metric": ["cost", "error"], "label": ["a", "b"], "mean": [1.5, 2]}).to_parquet(compared)
+    pd.DataFrame({"metric": ["cost", "error"], "method": ["a", "b"], "mean": [1.5, 2]}).to_parquet(compared)
     written = rendering.write_parts(page, tmp_path / "files", str(compared))
     assert [file.name for file in written] == ["01_curves_of_a_b.svg", "02_maps.png", "cost.csv", "error.csv"]
     assert written[0].read_text().endswith("curves</svg>") and written[1].read_bytes() == b"pixels"
@@ -182,7 +182,7 @@ def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):
 
 
 def test_the_numbers_that_a_figure_carries_are_a_csv_of_its_name(tmp_path):
-    numbers = pd.DataFrame({"label": ['a & <b>, "c"', "d"], "mean": [1.23456789, float("nan")]})
+    numbers = pd.DataFrame({"method": ['a & <b>, "c"', "d"], "mean": [1.23456789, float("nan")]})
     drawing = Figure(figsize=(1, 1))
     page = tmp_path / "page.html"
     page.write_text(elements.figure(drawing, "With").data + elements.figure(drawing, "Without").data)
@@ -191,7 +191,7 @@ def test_the_numbers_that_a_figure_carries_are_a_csv_of_its_name(tmp_path):
     written = rendering.write_parts(page, tmp_path / "files")
     assert [file.name for file in written] == ["01_with.svg", "01_with.csv", "02_without.svg"]
     found = pd.read_csv(written[1])
-    assert list(found["label"]) == list(numbers["label"]) and found["mean"][0] == 1.23457 and len(found) == 2
+    assert list(found["method"]) == list(numbers["method"]) and found["mean"][0] == 1.23457 and len(found) == 2
 
 
 def test_every_figure_has_links_to_its_files(rendered, tmp_path):
@@ -219,8 +219,8 @@ def with_measured(rendered: Path, kind: str, folder: Path) -> Path:
     given = kept["metadata"]["papermill"]["parameters"]
     random = np.random.default_rng(0)
     rows = [
-        {"metric": "log_odds", "label": label, "training_seed": 0, "instance": instance, "repeat": 0,
-         "quantity": "masking_area", "x": np.nan, "value": place + random.normal()}
+        {"metric": "log_odds", "method": label, "training_seed": 0, "instance": instance, "repeat": 0,
+         "statistic": "deletion_auc", "x": np.nan, "value": place + random.normal()}
         for place, label in enumerate(LABELS[kind]) for instance in range(12)
     ]  # fmt: skip
     pd.DataFrame(rows).to_parquet(folder / "measured.parquet")
@@ -277,7 +277,7 @@ def test_the_index_has_a_digest_of_the_configuration(rendered, tmp_path, monkeyp
 
 
 def test_the_index_says_where_the_lead_over_the_control_may_be_chance(tmp_path):
-    found = {"label": "a", "mean": 1.0, "low": 0.5, "high": 1.5}
+    found = {"method": "a", "mean": 1.0, "low": 0.5, "high": 1.5}
     entry = {"title": "one", "link": "one.html", "best": found, "control": found, "control_wins": False}
     for behind, told in (((-0.1, 0.3), True), ((0.1, 0.3), False)):
         difference = {"mean": 0.1, "low": behind[0], "high": behind[1]}

@@ -42,9 +42,9 @@ def test_round_trip_keeps_schema_and_metadata(tmp_path):
 @pytest.mark.parametrize(
     ("version", "lacking"),
     [
-        (1, ["uncertainty", "pairs", "pairs_uncertainty"]),
-        (2, ["pairs", "pairs_uncertainty"]),
-        (2, ["pairs_uncertainty"]),
+        (1, ["standard_error", "interactions", "interactions_standard_error"]),
+        (2, ["interactions", "interactions_standard_error"]),
+        (2, ["interactions_standard_error"]),
         (2, []),
     ],
 )
@@ -53,10 +53,17 @@ def test_a_file_from_before_a_column_is_read(tmp_path, version, lacking, label, 
     every = [*lacking, "training_seed", "randomised_layers"]
     old = pa.schema([field for field in scores.SCHEMA if field.name not in every])
     absent = {name: None for name in old.names if name not in rows([2])}
-    table = pa.Table.from_pandas(rows([2]).assign(**absent), old, preserve_index=False)
+    values = rows([2]).assign(**absent, flag="stopped at the cap", extra='{"rounds": 2.0}')
+    values = values.assign(**{name: [[0.5, 0.25]] for name in ("uncertainty", "pairs", "pairs_uncertainty")})
+    names = {new: before for before, new in scores.RENAMED_COLUMNS.items()}
+    old = pa.schema([pa.field(names.get(field.name, field.name), field.type) for field in old])
+    table = pa.Table.from_pandas(values, old, preserve_index=False)
     scores.write_table(tmp_path / "0-of-1.parquet", table, {"schema_version": version, "label": label})
     found = scores.read(tmp_path)
     assert list(found) == scores.SCHEMA.names and found[lacking].isna().all(axis=None)
+    assert found["warning"].tolist() == ["stopped at the cap"] and found["details"].tolist() == ['{"rounds": 2.0}']
+    for name in {"standard_error", "interactions", "interactions_standard_error"} - {*lacking}:
+        assert found[name][0].tolist() == [0.5, 0.25]
     assert found["training_seed"].tolist() == [seed] and found["randomised_layers"].isna().all()
     assert scores.matrix(found).tolist() == [[2, -2]]
 

@@ -26,7 +26,7 @@ def test_by_label_averages_repeats_and_keeps_common_instances():
             ("b", 1, 0, "area", 0.5, 100.0),
             ("c", 1, 0, "area", math.nan, math.nan),
         ],
-        columns=["label", "instance", "repeat", "quantity", "x", "value"],
+        columns=["method", "instance", "repeat", "statistic", "x", "value"],
     )
     found = paired.by_label(measured, "area")
     assert found.to_dict() == {"a": {1: 2.0}, "b": {1: 7.0}}
@@ -205,7 +205,7 @@ def test_kendall_w_by_hand_and_through_friedman():
 def test_by_draw_has_the_labels_with_two_repeats():
     rows = [("a", i, r, "area", math.nan, 10.0 * i + r) for i in (1, 2) for r in range(2) if (i, r) != (2, 1)]
     rows += [("b", i, 0, "area", math.nan, 1.0) for i in (1, 2)]
-    measured = pd.DataFrame(rows, columns=["label", "instance", "repeat", "quantity", "x", "value"])
+    measured = pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
     drawn = paired.by_draw(measured, "area")
     assert list(drawn) == ["a"] and drawn["a"].loc[1].tolist() == [10, 11] and math.isnan(drawn["a"].loc[2, 1])
 

@@ -105,27 +105,27 @@ def test_the_fit_that_grows_weighs_what_is_drawn_as_the_kernel_does():
     assert times.max() > 1
     # A size that happens to be drawn whole still varies.
     whole = growing.kernel_shap(5, 30, seed=0)
-    assert (kernel_shap_uncertainty(whole, games.look_up(games.table(5), whole.masks)).uncertainty > 0).all()
+    assert (kernel_shap_uncertainty(whole, games.look_up(games.table(5), whole.masks)).standard_error > 0).all()
 
 
 @pytest.mark.parametrize("method", GROWING)
 def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing_twice(method):
     tables, asked = tables_of(12), {row: [] for row in range(12)}
     found = explained(method, tables, Until(16, error=0.05), asked=asked)
-    errors, at_cap = predicted_error(found.uncertainty), np.array(found.flag) == AT_THE_CAP
+    errors, at_cap = predicted_error(found.standard_error), np.array(found.warning) == AT_THE_CAP
     assert (errors[~at_cap] <= 0.05).all() and (errors[at_cap] > 0.05).all()
     rounds = Until(16, error=0.05).rounds(D, METHODS[method].first_round)
     assert rounds == ([120, 150, 160] if method == "sample_shapley" else [40, 50, 62, 78, 97, 122, 152, 160])
     assert rounds[0] - D < found.evaluations.min() < found.evaluations.max() <= 16 * D
-    for row, extra in enumerate(found.extra):
-        taken = int(extra["rounds"])
+    for row, details in enumerate(found.details):
+        taken = int(details["rounds"])
         assert len(set(asked[row])) == found.evaluations[row]
         if method != "sample_shapley":  # whose draws differ in length, so that some are filled up
             assert len(asked[row]) == found.evaluations[row]
             assert found.evaluations[row] == rounds[taken - 1] // 2 * 2
         if taken > METHODS[method].rounds:  # one round less would not have been enough
             earlier = explained(method, tables, Until(rounds[taken - 2] / D, error=1e-9), places=[row])
-            assert predicted_error(earlier.uncertainty)[0] > 0.05
+            assert predicted_error(earlier.standard_error)[0] > 0.05
 
 
 @pytest.mark.parametrize("method", GROWING)
@@ -138,21 +138,21 @@ def test_scores_hang_on_nothing_but_the_instance(method, monkeypatch):
     in_twos = explained(method, tables, until)
     for other in (backwards.at(np.arange(9)[::-1]), alone, in_twos):
         np.testing.assert_allclose(other.scores, together.scores, rtol=0, atol=1e-12 * np.abs(tables).max())
-        assert (other.evaluations == together.evaluations).all() and other.flag == together.flag
+        assert (other.evaluations == together.evaluations).all() and other.warning == together.warning
 
 
 def test_a_share_of_the_whole_and_the_top_features():
     tables = tables_of(8)
     whole = np.abs(tables[:, -1] - tables[:, 0])
     found = explained("gp_shapley", tables, Until(64, error="2%"))
-    assert (predicted_error(found.uncertainty) <= 0.02 * whole).all()
+    assert (predicted_error(found.standard_error) <= 0.02 * whole).all()
     found = explained("kernel_shap", tables, Until(2**D / D, top=3))
     exact = designs.shapley(D).attribute(games_in_order(tables))
     top = [set(row.argsort()[-3:]) for row in found.scores]
     assert sum(one == set(row.argsort()[-3:]) for one, row in zip(top, exact, strict=True)) >= 7
-    assert found.flag == [None] * 8 and found.evaluations.max() > found.evaluations.min()
+    assert found.warning == [None] * 8 and found.evaluations.max() > found.evaluations.min()
     few = explained("gp_shapley", tables[:, : 2**D], Until(4, top=50))  # all of them: settled at once
-    assert few.flag == [None] * 8
+    assert few.warning == [None] * 8
 
 
 def games_in_order(tables):
@@ -169,12 +169,12 @@ def test_the_predicted_error_holds_when_it_decides(method, error, least):
     inside, wrong, predicted = [], [], []
     for seed in range(2):
         found = explained(method, game.values[:60], Until(32, error=error), seed)
-        done = np.array(found.flag) != AT_THE_CAP
+        done = np.array(found.warning) != AT_THE_CAP
         assert done.mean() > 0.8
         apart = (found.scores - game.shapley[:60])[done]
-        inside.append(np.abs(apart) <= 1.96 * found.uncertainty[done])
+        inside.append(np.abs(apart) <= 1.96 * found.standard_error[done])
         wrong.append(apart)
-        predicted.append(found.uncertainty[done])
+        predicted.append(found.standard_error[done])
     coverage = np.concatenate(inside).mean()
     ratio = np.sqrt((np.concatenate(predicted) ** 2).mean() / (np.concatenate(wrong) ** 2).mean())
     assert least <= coverage <= 0.985
@@ -232,7 +232,7 @@ def test_scores_that_move_more_than_was_predicted_widen_what_follows():
 
 
 def rounds_of(found):
-    return {int(extra["rounds"]) for extra in found.extra}
+    return {int(details["rounds"]) for details in found.details}
 
 
 @pytest.mark.parametrize("method", GROWING)
@@ -240,10 +240,10 @@ def test_an_estimate_whose_first_rounds_are_too_sure_stops_in_the_third_at_the_e
     """At 4 d and 5 d gp_shapley erred twice as much as it said where that was small enough, on a sure network."""
     tables, least, first = tables_of(6), METHODS[method].rounds, METHODS[method].first_round
     loose = explained(method, tables, Until(64, error=1e6))
-    assert rounds_of(loose) == {least} and loose.flag == [None] * 6
+    assert rounds_of(loose) == {least} and loose.warning == [None] * 6
     assert least == (1 if method == "kernel_shap" else 3)
     capped = explained(method, tables, Until(first, error=1e6))  # the last round is judged whatever its number
-    assert rounds_of(capped) == {1} and capped.flag == [None] * 6
+    assert rounds_of(capped) == {1} and capped.warning == [None] * 6
     linear = (np.arange(2**D)[:, None] >> np.arange(D) & 1) @ np.arange(D) + np.ones((1, 1))
     assert rounds_of(explained(method, linear, Until(64, error=1e-6))) == {1}
 
@@ -333,13 +333,13 @@ def scored(found, places):
             "repeat": 0,
             "budget": np.nan,
             "scores": list(found.scores.astype(np.float32)),
-            "uncertainty": list(found.uncertainty.astype(np.float32)),
+            "standard_error": list(found.standard_error.astype(np.float32)),
             "evaluations": found.evaluations,
             "seconds": 0.01,
             "value_full": 1.0,
             "value_empty": 0.0,
             "status": "ok",
-            "flag": found.flag,
+            "warning": found.warning,
         }
     )
 
@@ -349,7 +349,7 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
     found = explained("gp_shapley", tables, Until(8, error=0.02))
     curve = [("fixed", "rmse_by_budget", x, 0.08 / x) for x in (2.0, 4.0, 8.0)]
     compared = [*curve, ("close", "rmse", np.nan, 0.02)]
-    frame = pd.DataFrame(compared, columns=["label", "quantity", "x", "mean"]).assign(low=0.0, high=1.0, n=12)
+    frame = pd.DataFrame(compared, columns=["method", "statistic", "x", "mean"]).assign(low=0.0, high=1.0, n=12)
     entry = {"method": "gp_shapley", "parameters": {"budget": {"error": 0.02, "max_budget": 8}}}
     results = SimpleNamespace(
         labels={"close": entry, "fixed": {"method": "gp_shapley"}, "exact": {"method": "shapley"}},
@@ -364,7 +364,7 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
     spent = found.evaluations
     assert row["target"] == "predicted RMSE ≤ 0.02"
     assert row["evaluations, mean"] == number(spent.mean(), 4) and row["maximum"] == number(spent.max())
-    assert row["at the cap"] == share(np.mean(np.array(found.flag) == AT_THE_CAP)) != "0 %"
+    assert row["at the cap"] == share(np.mean(np.array(found.warning) == AT_THE_CAP)) != "0 %"
     assert row["equal RMSE at"] == "4 d (fixed)"  # half way between 0.04 at 2 d and 0.01 at 8 d
     assert row["saved"] == share(1 - spent.mean() / spent.max())
     page = stopping.section(results).data
@@ -378,14 +378,14 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
 def test_the_error_metric_measures_what_was_predicted():
     truth = pd.DataFrame({"instance": [0], "target": 0, "repeat": 0, "budget": np.nan, "scores": [np.zeros(4)]})
     rows = pd.concat([truth.assign(scores=[np.array([1, 2, 0, 0.0])], budget=budget) for budget in (2.0, 4.0)])
-    rows["uncertainty"] = [np.array([0.6, 0.6, 0.0, 1.0]), np.array([1.1, 1.1, 0.0, 0.0])]
-    found = error.measure(rows, truth).set_index(["quantity", "x"])["value"]
+    rows["standard_error"] = [np.array([0.6, 0.6, 0.0, 1.0]), np.array([1.1, 1.1, 0.0, 0.0])]
+    found = error.measure(rows, truth).set_index(["statistic", "x"])["value"]
     assert found["coverage_by_budget"].to_dict() == {2.0: 0.75, 4.0: 1.0}
     assert found["predicted_rmse_by_budget"][2.0] == pytest.approx(np.sqrt((0.72 + 1) / 4))
     assert found["coverage"].tolist() == [1.0] and found["predicted_rmse"].iloc[0] == pytest.approx(np.sqrt(2.42 / 4))
-    assert "coverage" not in error.measure(rows.assign(uncertainty=None), truth)["quantity"].tolist()
+    assert "coverage" not in error.measure(rows.assign(standard_error=None), truth)["statistic"].tolist()
     drawn = calibration(
-        error.measure(rows, truth).rename(columns={"value": "mean"}).assign(label="a", low=0.0, high=1.0),
+        error.measure(rows, truth).rename(columns={"value": "mean"}).assign(method="a", low=0.0, high=1.0),
         styles({"a": {}}),
     )
     held, predicted = drawn.axes[1], drawn.axes[0]

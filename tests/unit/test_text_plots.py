@@ -248,8 +248,8 @@ VALUES = {
 }
 
 
-def pair(frame: pd.DataFrame, one: str, other: str, quantity: str) -> pd.Series:
-    rows = frame[(frame["label"] == one) & (frame["other"] == other) & (frame["quantity"] == quantity)]
+def pair(frame: pd.DataFrame, one: str, other: str, statistic: str) -> pd.Series:
+    rows = frame[(frame["method"] == one) & (frame["other"] == other) & (frame["statistic"] == statistic)]
     return rows.squeeze()
 
 
@@ -321,18 +321,18 @@ def test_context_pairs_differ_in_nothing_else():
 
 def areas(**values: np.ndarray) -> pd.DataFrame:
     parts = [
-        pd.DataFrame({"label": label, "instance": np.arange(len(row)), "repeat": repeat, "value": row + shift})
+        pd.DataFrame({"method": label, "instance": np.arange(len(row)), "repeat": repeat, "value": row + shift})
         for label, row in values.items()
         for repeat, shift in enumerate((-1, 1))
     ]
-    return pd.concat(parts).assign(quantity="masking_area", x=np.nan)
+    return pd.concat(parts).assign(statistic="deletion_auc", x=np.nan)
 
 
 def test_context_is_compared_instance_by_instance():
     random = np.random.default_rng(0)
     base = random.normal(-5, 10, 60)
     measured = areas(l=base, lp=base - 0.5 + random.normal(0, 0.1, 60), c=base, cp=base + random.normal(0, 0.1, 60))
-    measured.loc[(measured["label"] == "lp") & (measured["instance"] == 7), "value"] = np.nan
+    measured.loc[(measured["method"] == "lp") & (measured["instance"] == 7), "value"] = np.nan
     scores = {label: [np.array([1.0, 2, 3])] * 60 for label in ("l", "lp", "c", "cp")}
     scores["lp"] = [np.array([1.0, 3, 2])] * 60
     frame = contexts.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
@@ -367,7 +367,7 @@ def test_f1_of_ground_truth_words_by_hand():
     found = ground_truth_words.measure(rows, known, dict.fromkeys(known, 1))
     # 7: the top two are words 0 and 2, as -9 is large only in size; 5: words 4 and 3, one of which is decisive
     assert found["value"].tolist() == [1.0, 0.0, 0.5]
-    assert found["instance"].tolist() == [7, 3, 5] and set(found["quantity"]) == {"f1"} and found["x"].isna().all()
+    assert found["instance"].tolist() == [7, 3, 5] and set(found["statistic"]) == {"f1"} and found["x"].isna().all()
 
 
 def test_documents_that_cannot_be_judged_are_left_out_and_counted():
@@ -375,7 +375,7 @@ def test_documents_that_cannot_be_judged_are_left_out_and_counted():
     known = {0: bools("x."), 1: bools("x."), 2: bools("..")}
     found = ground_truth_words.measure(rows, known, {0: 1, 1: 0, 2: 1})  # of 1 the model makes a 1 that is a 0
     assert found["value"].tolist()[0] == 1 and found["value"].isna().tolist() == [False, True, True]
-    row = compare(found.assign(label="a")).iloc[0]
+    row = compare(found.assign(method="a")).iloc[0]
     assert (row["mean"], row["n"]) == (1, 1)
 
 
@@ -403,8 +403,8 @@ STYLES = styling.styles({"exact": {}, "lime": {}, "random": {"is_control": True}
 
 
 def f1_frame(**values: list[float]) -> pd.DataFrame:
-    parts = [pd.DataFrame({"label": label, "instance": range(len(row)), "value": row}) for label, row in values.items()]
-    return compare(pd.concat(parts).assign(repeat=0, quantity="f1", x=np.nan))
+    parts = [pd.DataFrame({"method": label, "instance": range(len(row)), "value": row}) for label, row in values.items()]
+    return compare(pd.concat(parts).assign(repeat=0, statistic="f1", x=np.nan))
 
 
 def test_ground_truth_f1_ranks_methods_and_marks_the_best_control():
@@ -432,10 +432,10 @@ def test_ground_truth_f1_ranks_methods_and_marks_the_best_control():
 def curve(*labels: str) -> pd.DataFrame:
     x = np.linspace(0, 1, 5)
     parts = [
-        pd.DataFrame({"label": label, "x": x, "mean": -x * size, "low": -x * size - 1, "high": -x * size + 1})
+        pd.DataFrame({"method": label, "x": x, "mean": -x * size, "low": -x * size - 1, "high": -x * size + 1})
         for size, label in enumerate(labels, start=1)
     ]
-    return pd.concat(parts).assign(quantity="masking", n=9)
+    return pd.concat(parts).assign(statistic="deletion", n=9)
 
 
 def test_grid_gives_each_data_set_a_panel_and_all_one_legend():

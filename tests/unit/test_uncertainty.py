@@ -28,7 +28,7 @@ def judged(estimate, d=10, games_=6, draws=12):
         exact = games.scores(designs.shapley(d), game)
         for draw in range(draws):
             scores, found = estimate(game, 100 * seed + draw)
-            inside.append(np.abs(scores - exact) <= 1.96 * found.uncertainty[0])
+            inside.append(np.abs(scores - exact) <= 1.96 * found.standard_error[0])
             wrong.append(scores - exact)
             predicted.append(found.error[0])
     return np.mean(inside), np.sqrt(np.mean(np.square(predicted)) / np.mean(np.square(wrong)))
@@ -81,13 +81,13 @@ def test_no_uncertainty_of_all_coalitions_and_none_known_without_freedom():
     for budget in (16, 17, 18, 20):
         design = designs.kernel_shap(8, budget, seed=0)
         found = kernel_shap_uncertainty(design, games.look_up(game, design.masks))
-        assert np.isnan(found.uncertainty).all() and np.isnan(found.error).all()
+        assert np.isnan(found.standard_error).all() and np.isnan(found.error).all()
     full = designs.kernel_shap(8, 256)
     found = kernel_shap_uncertainty(full, games.look_up(game, full.masks))
-    assert not found.uncertainty.any() and not found.error.any()
+    assert not found.standard_error.any() and not found.error.any()
     one = designs.sample_shapley(8, 9, seed=0)
     found = sample_shapley_uncertainty(one.masks, orders(8, 9, 0, False), games.look_up(game, one.masks))
-    assert np.isnan(found.uncertainty).all()
+    assert np.isnan(found.standard_error).all()
 
 
 def test_linear_games_are_certain():

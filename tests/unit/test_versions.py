@@ -89,7 +89,7 @@ def test_the_health_table_names_labels_made_by_other_versions(tmp_path, monkeypa
     path = parameters["scores"]["lime"][1]
     told = scores.metadata(path)
     scores.write(path, scores.read(path), {**told, "versions": {"torch": "2.12.0"}})
-    shown = tables.health(experiment.load(**parameters)).set_index("label")["packages"]
+    shown = tables.health(experiment.load(**parameters)).set_index("method")["packages"]
     assert shown["lime"] == "⚠ torch 2.12.0, not 2.13.0" and shown["exact"] == "as installed"
 
 

@@ -38,7 +38,7 @@ import numpy as np
 
 def measure(rows):
     """The standard deviation of the scores of every row."""
-    return rows[["instance", "repeat"]].assign(quantity="spread", x=np.nan, value=rows["scores"].map(np.std))
+    return rows[["instance", "repeat"]].assign(statistic="spread", x=np.nan, value=rows["scores"].map(np.std))
 '''
 # Module -> its text, and the entry in the registry of its room.
 ADDED = {
@@ -92,7 +92,7 @@ def test_a_method_a_metric_and_a_dataset_are_one_file_and_one_entry(fresh):
     assert len(rows) == 5 and (rows["status"] == "ok").all() and rows["scores"].map(len).eq(16).all()
     assert rows["evaluations"].between(40, 48).all()
     measured = pd.read_parquet(fresh.path / "results/striped/metrics/measured.parquet")
-    assert measured["value"].gt(0).all() and set(measured["quantity"]) == {"spread"}
+    assert measured["value"].gt(0).all() and set(measured["statistic"]) == {"spread"}
 
     wrong = yaml.safe_load(yaml.safe_dump(RUN))
     wrong["experiments"]["striped"] |= {"methods": {"coin": {"method": "coyn"}}, "metrics": {"spraed": {}}}

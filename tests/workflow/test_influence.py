@@ -44,7 +44,7 @@ def test_labelled_points_are_scored_without_a_model_and_shown(fresh):
         label: scores.read(results / "cancer/scores" / label) for label in CANCER["experiments"]["cancer"]["methods"]
     }
     for frame in rows.values():
-        assert (frame["status"] == "ok").all() and (frame["evaluations"] == 0).all() and frame["flag"].isna().all()
+        assert (frame["status"] == "ok").all() and (frame["evaluations"] == 0).all() and frame["warning"].isna().all()
         assert frame["value_full"].isna().all() and frame["value_empty"].isna().all()
         assert frame["target"].tolist() == chosen["label"].tolist()
     data = loading.load(fresh.path / "data/prepared/breast_cancer")

@@ -58,9 +58,9 @@ def test_several_labels_run_to_their_report(fresh):
     assert set(compared["metric"]) == set(METRICS)
     assert (compared["n"] <= 6).all()  # pictures are resampled, with both their labels
     found = pd.read_parquet(results / "shapes/metrics/measured.parquet")
-    of_exact = (found["quantity"] == "auprc") & (found["label"] == "exact")
+    of_exact = (found["statistic"] == "auprc") & (found["method"] == "exact")
     known = found[of_exact].set_index("instance")["value"]
-    assert (known.notna().groupby(level=0).sum() == chosen.groupby("instance")["label"].sum()).all()
+    assert (known.notna().groupby(level=0).sum() == chosen.groupby("instance")["method"].sum()).all()
     squares = pd.read_parquet(results / "squares/instances.parquet")
     assert (squares[["target", "label", "prediction"]] == 1).all(axis=None) and len(squares) == 3
     page = (results / "reports/squares.html").read_text()

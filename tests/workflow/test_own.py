@@ -64,7 +64,7 @@ def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own)
         if row["status"] == "ok":
             assert abs(row["scores"] - given.loc[instance]).max() < 1e-6
     compared = pd.read_parquet(results / "loans/metrics/compared.parquet").set_index("metric")
-    assert {"halves", "elsewhere", "kernel_shap"} == set(compared.loc["error", "label"])
+    assert {"halves", "elsewhere", "kernel_shap"} == set(compared.loc["error", "method"])
     for path in tables:
         assert (scores.read(checkout.path / path)["status"] == "ok").all()
     whole_words(folder, results)
@@ -72,7 +72,7 @@ def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own)
     assert read.tolist() == [False, True, True, False, True, False]  # income, debt, home: what rule.py reads
     assert json.loads((results / "models/shapes/card.json").read_text())["test_accuracy"] > 0.9
     measured = compared.loc["own"]
-    assert set(measured["quantity"]) == {"spread"} and measured["mean"].between(1, 6).all()
+    assert set(measured["statistic"]) == {"spread"} and measured["mean"].between(1, 6).all()
     page = (results / "reports/loans.html").read_text()
     assert "spread" in page and "halves" in page and "evaluations unknown" in page and "far from the data" in page
 

@@ -34,7 +34,7 @@ def test_randomised_models_are_trained_models_drawn_anew_and_explained_like_them
     said = scores.metadata(results / "tiny/scores/kernel@randomised/0-of-1.parquet")
     assert said["settings"]["randomised"] == ["full"]
     found = pd.read_parquet(results / "tiny/metrics/compared.parquet")
-    alike = found[found["quantity"] == "rank_correlation"].set_index("label")
+    alike = found[found["statistic"] == "rank_correlation"].set_index("method")
     assert (alike["x"] == 3).all() and alike["n"].tolist() == [6, 6]
     assert alike.loc["random", "low"] == 1 and alike.loc["kernel", "mean"] < 0.9  # random draws the same scores again
 

@@ -63,9 +63,9 @@ def test_figures_and_their_numbers_lie_beside_every_page(tiny):
         assert (reports / f"{name}.html").stat().st_size < 3_000_000, name
     [costs] = (reports / "index_files").glob("*_tiny_error_means_against_evaluations*.csv")
     assert costs.with_suffix(".svg").is_file()
-    numbers = pd.read_csv(costs).set_index("label")
+    numbers = pd.read_csv(costs).set_index("method")
     compared = pd.read_parquet(tiny.path / "results/tiny/metrics/compared.parquet")
-    compared = compared[compared["quantity"] == "rmse"].set_index("label")
+    compared = compared[compared["statistic"] == "rmse"].set_index("method")
     for label in ("kernel", "occlusion"):
         assert numbers.loc[label, "mean"] == pytest.approx(compared.loc[label, "mean"], rel=1e-5)
         assert numbers.loc[label, "seconds"] > 0 and numbers.loc[label, "evaluations"] > 0

@@ -38,8 +38,8 @@ def test_trainings_differ_by_their_seed_and_are_explained_alike(fresh):
     assert (exact["target"] == chosen["prediction"]).all()  # the class that the first training predicts
     assert (exact["value_full"] - np.log(chosen["probability"])).abs().min() > 1e-4  # and is worth something else here
     measured = pd.read_parquet(fresh.path / R / "metrics/measured.parquet")
-    assert (measured["label"] == "occlusion").all() and set(measured["training_seed"]) == {0, 1}
-    of_seed = (measured["quantity"] == "rmse") & (measured["training_seed"] == 1)
+    assert (measured["method"] == "occlusion").all() and set(measured["training_seed"]) == {0, 1}
+    of_seed = (measured["statistic"] == "rmse") & (measured["training_seed"] == 1)
     own = measured[of_seed].set_index("instance")["value"]
     expected = ((scores.matrix(exact) - scores.matrix(occlusion)) ** 2).mean(1) ** 0.5  # to the same training's
     assert own.loc[exact.index].to_numpy() == pytest.approx(expected, rel=1e-4)

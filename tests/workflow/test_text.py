@@ -123,7 +123,7 @@ def test_each_document_has_as_many_scores_as_words_and_a_rival_spends_what_its_m
     assert (rival["evaluations"] > found["evaluations"] - 2).all()  # pairs: an odd one is left over
     gap = rival["scores"].map(sum) - (rival["value_full"] - rival["value_empty"])
     assert gap.abs().max() < 1e-4
-    extra = rows(texts, "yahoo", "integrated_gradients")["extra"].map(json.loads)
+    extra = rows(texts, "yahoo", "integrated_gradients")["details"].map(json.loads)
     assert extra.map(lambda one: "completeness_gap" in one).all()
 
 

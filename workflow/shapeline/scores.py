@@ -25,30 +25,40 @@ SCHEMA = pa.schema(
         ("repeat", pa.int16()),
         ("budget", pa.float32()),  # multiple of d; null for a fixed-cost design, and where a row ends when good enough
         ("scores", pa.list_(pa.float32())),
-        ("uncertainty", pa.list_(pa.float32())),  # 95 % half-width / 1.96 of each score; null where a method has none
-        ("pairs", pa.list_(pa.float32())),  # interactions, row-major upper triangle; null where a method has none
-        ("pairs_uncertainty", pa.list_(pa.float32())),  # of each pair, as `uncertainty`
+        # The half-width of the 95 % interval of each score over 1.96; null where a method has none.
+        ("standard_error", pa.list_(pa.float32())),
+        # Row-major upper triangle; null where a method has none.
+        ("interactions", pa.list_(pa.float32())),
+        ("interactions_standard_error", pa.list_(pa.float32())),  # of each pair, as `standard_error`
         ("evaluations", pa.int64()),
         ("seconds", pa.float64()),
         ("value_full", pa.float64()),
         ("value_empty", pa.float64()),
         ("status", pa.string()),
         ("error", pa.string()),
-        ("flag", pa.string()),
-        ("extra", pa.string()),
+        ("warning", pa.string()),
+        ("details", pa.string()),
     ]
 )
 # The key of a row; a score file has each once.
 KEYS = ["instance", "target", "training_seed", "randomised_layers", "repeat", "budget"]
-LATER = {"training_seed", "randomised_layers", "uncertainty", "pairs", "pairs_uncertainty"}  # columns of later schemas
+# Columns that files of schemas 1 and 2 lack, and columns that they have under other names.
+LATER = {"training_seed", "randomised_layers", "standard_error", "interactions", "interactions_standard_error"}
+RENAMED_COLUMNS = {
+    "uncertainty": "standard_error",
+    "pairs": "interactions",
+    "pairs_uncertainty": "interactions_standard_error",
+    "flag": "warning",
+    "extra": "details",
+}
 MEASURED = pa.schema(
     [
         ("metric", pa.string()),
-        ("label", pa.string()),
+        ("method", pa.string()),
         ("training_seed", pa.int16()),
         ("instance", pa.int64()),
         ("repeat", pa.int16()),
-        ("quantity", pa.string()),
+        ("statistic", pa.string()),
         ("x", pa.float64()),
         ("value", pa.float64()),
     ]
@@ -68,7 +78,7 @@ def write(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
 
 def write_measured(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
     """Write measurements (columns of MEASURED) and the metadata as one file, in an order that is that of any run."""
-    rows = rows.sort_values(["metric", "label", "training_seed", "repeat", "instance"], kind="stable")
+    rows = rows.sort_values(["metric", "method", "training_seed", "repeat", "instance"], kind="stable")
     table = pa.Table.from_pandas(rows, MEASURED, preserve_index=False)
     write_table(path, table, {"schema_version": VERSION, **metadata})
 
@@ -136,6 +146,7 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
 def _upgrade(rows: pd.DataFrame, path: str | Path) -> pd.DataFrame:
     """Return the rows of a file of an earlier schema with the columns of SCHEMA; before version 3 the label in the
     file's metadata names the training seed."""
+    rows = rows.rename(columns=RENAMED_COLUMNS)
     absent = [name for name in SCHEMA.names if name not in rows]
     if not absent or not LATER.issuperset(absent):
         return rows
@@ -191,7 +202,9 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
     widest = max(map(len, kept), default=0)
     names = names if len(names) == widest else [f"feature {place}" for place in range(widest)]
     wide = np.stack([np.pad(row, (0, widest - len(row)), constant_values=np.nan) for row in kept.map(np.asarray)])
-    told = rows.drop(columns=["scores", "uncertainty", "pairs", "pairs_uncertainty"], errors="ignore")
+    told = rows.drop(
+        columns=["scores", "standard_error", "interactions", "interactions_standard_error"], errors="ignore"
+    )
     table = told.join(pd.DataFrame(wide, columns=names, index=rows.index))
     with atomic(path) as partial:
         table.to_csv(partial, index=False)

@@ -9,8 +9,8 @@ import numpy as np
 from shapeline.designs.design import Design, unique_rows
 from shapeline.designs.draws import Draws
 
-# From a design and the values (m, K) of its masks to scores (m, d) and their uncertainty (m, d), or None; and perhaps
-# the uncertainty of its pairs.
+# From a design and the values (m, K) of its masks to scores (m, d) and their standard error (m, d), or None; and
+# perhaps the standard error of its pairs.
 Reader = Callable[[Design, np.ndarray], tuple[np.ndarray | None, ...]]
 # The same from masks of each instance (m, K, d), for what reads all of a chunk together; and perhaps pairs and theirs.
 StackReader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray | None, ...]]
@@ -22,9 +22,9 @@ class Answer(NamedTuple):
     scores: np.ndarray
     evaluations: np.ndarray | int
     said: dict[str, Sequence]
-    uncertainty: np.ndarray | None = None
-    pairs: np.ndarray | None = None  # (m, d (d-1) / 2)
-    pairs_uncertainty: np.ndarray | None = None  # of the same shape
+    standard_error: np.ndarray | None = None
+    interaction_values: np.ndarray | None = None  # (m, d (d-1) / 2)
+    interactions_standard_error: np.ndarray | None = None  # of the same shape
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Drawn:
         self, own: list[Together], numbers: list[int], places: np.ndarray, values: np.ndarray, budget: int
     ) -> Answer:
         """Each design reads the instances that have it; what it says is of its features, and is put on theirs."""
-        scores, uncertainty = np.empty((len(own), self.d)), np.full((len(own), self.d), np.nan)
+        scores, standard_error = np.empty((len(own), self.d)), np.full((len(own), self.d), np.nan)
         pairs, spread, known = None, None, False
         of_number = {number: np.flatnonzero([other == number for other in numbers]) for number in self.held}
 
@@ -130,18 +130,18 @@ class Drawn:
         answers = self.draws.shared_out(answer_of, list(self.held))
         for rows, answer in zip(of_number.values(), answers, strict=True):
             scores[rows] = answer.scores
-            if answer.uncertainty is not None:
-                uncertainty[rows], known = answer.uncertainty, True
-            if answer.pairs is not None:
-                pairs = np.empty((len(own), answer.pairs.shape[1])) if pairs is None else pairs
-                pairs[rows] = answer.pairs
-            if answer.pairs_uncertainty is not None:
+            if answer.standard_error is not None:
+                standard_error[rows], known = answer.standard_error, True
+            if answer.interaction_values is not None:
+                pairs = np.empty((len(own), answer.interaction_values.shape[1])) if pairs is None else pairs
+                pairs[rows] = answer.interaction_values
+            if answer.interactions_standard_error is not None:
                 spread = np.full(pairs.shape, np.nan) if spread is None else spread
-                spread[rows] = answer.pairs_uncertainty
+                spread[rows] = answer.interactions_standard_error
         spent = np.array([each.designs[budget].evaluations for each in own])
         return Answer(
             *(self.draws.scores(scores, places), spent, {}),
-            self.draws.scores(uncertainty, places) if known else None,
+            self.draws.scores(standard_error, places) if known else None,
             *(None if one is None else self.draws.pairs(one, places) for one in (pairs, spread)),
         )
 
@@ -155,8 +155,8 @@ class Drawn:
 
 
 def _answer(reader: Reader | None, design: Design, values: np.ndarray) -> Answer:
-    scores, uncertainty, *more = reader(design, values) if reader else (design.attribute(values), None)
-    return Answer(scores, design.evaluations, {}, uncertainty, design.attribute_pairs(values), *more)
+    scores, standard_error, *more = reader(design, values) if reader else (design.attribute(values), None)
+    return Answer(scores, design.evaluations, {}, standard_error, design.attribute_pairs(values), *more)
 
 
 def _padded(masks: np.ndarray, most: int) -> np.ndarray:

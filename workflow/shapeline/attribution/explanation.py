@@ -16,10 +16,10 @@ class Explanation:
     scores (n, *feature shape), NaN where the method failed; evaluations (n,) coalitions whose value was asked for;
     seconds (n,) as clock.py has them, the design's construction shared out; target (n,) explained class, 0 where none;
     value_full and value_empty (n,) values of the whole input and of the reference, NaN without a model; status and
-    error (n,) "ok" or why not. uncertainty: of the shape of scores, the 95 % half-width of each over 1.96 by what was
-    drawn; None where the method has none. pairs (n, d (d-1) / 2): interactions of pairs of features in row-major
-    upper-triangle order, of a method whose scores add up with them alone; None of any other. pairs_uncertainty: of
-    their shape, as `uncertainty`.
+    error (n,) "ok" or why not. standard_error: of the shape of scores, the 95 % half-width of each over 1.96 by what
+    was drawn; None where the method has none. interaction_values (n, d (d-1) / 2): interactions of pairs of features in
+    row-major upper-triangle order, of a method whose scores add up with them alone; None of any other.
+    interactions_standard_error: of their shape, as `standard_error`.
     """
 
     scores: np.ndarray
@@ -30,11 +30,11 @@ class Explanation:
     value_empty: np.ndarray
     status: list[str] = field(default_factory=list)
     error: list[str | None] = field(default_factory=list)
-    extra: list[dict] = field(default_factory=list)  # what a method says of each instance beside its scores
-    flag: list[str | None] = field(default_factory=list)  # what is to be known of an explanation that did not fail
-    uncertainty: np.ndarray | None = None
-    pairs: np.ndarray | None = None
-    pairs_uncertainty: np.ndarray | None = None
+    details: list[dict] = field(default_factory=list)  # what a method says of each instance beside its scores
+    warning: list[str | None] = field(default_factory=list)  # what is to be known of an explanation that did not fail
+    standard_error: np.ndarray | None = None
+    interaction_values: np.ndarray | None = None
+    interactions_standard_error: np.ndarray | None = None
 
     def fail(self, places: Iterable[int], failure: ShapelineError, status: str) -> None:
         """Note why the instances at these positions have no scores."""
@@ -61,6 +61,6 @@ def blank(n: int, features: Features, targets: np.ndarray) -> Explanation:
         **numbers,
         status=["ok"] * n,
         error=[None] * n,
-        extra=[{} for _ in range(n)],
-        flag=[None] * n,
+        details=[{} for _ in range(n)],
+        warning=[None] * n,
     )

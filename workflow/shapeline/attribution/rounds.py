@@ -36,7 +36,7 @@ class Rounds:
         """
         n = len(self.places)
         full, empty, spent = np.empty(n), np.empty(n), np.zeros(n, np.int64)
-        scores, uncertainty, said = None, None, {"rounds": np.zeros(n), "flag": [AT_THE_CAP] * n}
+        scores, standard_error, said = None, None, {"rounds": np.zeros(n), "warning": [AT_THE_CAP] * n}
         left, held = np.arange(n), _Held(n)
         for number, ask in enumerate(self.asks, 1):
             asked = ask(self.places[left])
@@ -44,25 +44,25 @@ class Rounds:
             full[left], empty[left] = asked.ends(values)
             [answer] = asked.read(values)
             if scores is None:
-                scores, uncertainty = np.empty((2, n, asked.masks.shape[2]))
+                scores, standard_error = np.empty((2, n, asked.masks.shape[2]))
                 earlier = Foretold(*scores.shape, self.falls) if self.falls else None
             if earlier:
-                widened = earlier.widened(left, answer.evaluations, answer.scores, answer.uncertainty)
-                answer = answer._replace(uncertainty=widened)
+                widened = earlier.widened(left, answer.evaluations, answer.scores, answer.standard_error)
+                answer = answer._replace(standard_error=widened)
             scores[left], spent[left] = answer.scores, answer.evaluations
-            uncertainty[left] = np.nan if answer.uncertainty is None else answer.uncertainty
+            standard_error[left] = np.nan if answer.standard_error is None else answer.standard_error
             said["rounds"][left] += 1
-            met = self.until.met(answer.scores, answer.uncertainty, full[left] - empty[left])
+            met = self.until.met(answer.scores, answer.standard_error, full[left] - empty[left])
             if number < min(self.least, len(self.asks)) and met.any():
-                met &= ~answer.uncertainty.any(axis=1)
+                met &= ~answer.standard_error.any(axis=1)
             if self.together:
                 met &= met.all()
             for row in left[met]:
-                said["flag"][row] = None
+                said["warning"][row] = None
             left = left[~met]
             if not len(left):
                 break
-        return Answer(scores, spent, said, uncertainty), full, empty
+        return Answer(scores, spent, said, standard_error), full, empty
 
 
 class _Held:

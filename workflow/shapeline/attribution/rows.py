@@ -190,9 +190,9 @@ class _Part:
         """Return the rows of instances at these places, one after another for each budget."""
         frames = []
         for explanation, budget in zip(explanations, self.method.budgets, strict=True):
-            if self.shown:  # of a cell's equal share there is no uncertainty
+            if self.shown:  # of a cell's equal share there is no standard error
                 spread = feature_kinds.spread(explanation.scores, self.question.features, self.shown)
-                nothing = dict.fromkeys(("uncertainty", "pairs", "pairs_uncertainty"))
+                nothing = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
                 explanation = dataclasses.replace(explanation, scores=spread, **nothing)
             budget = None if isinstance(budget, Until) else budget
             frames.append(rows_at(self.share.iloc[places], explanation, self.repeat, budget))
@@ -234,16 +234,16 @@ def rows_at(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: 
             "repeat": repeat,
             "budget": budget,
             "scores": [row if status == "ok" else None for row, status in zip(flat, explanation.status, strict=True)],
-            "uncertainty": _known(explanation.uncertainty, explanation),
-            "pairs": _known(explanation.pairs, explanation),
-            "pairs_uncertainty": _known(explanation.pairs_uncertainty, explanation),
+            "standard_error": _known(explanation.standard_error, explanation),
+            "interactions": _known(explanation.interaction_values, explanation),
+            "interactions_standard_error": _known(explanation.interactions_standard_error, explanation),
             "evaluations": explanation.evaluations,
             "seconds": explanation.seconds,
             "value_full": explanation.value_full,
             "value_empty": explanation.value_empty,
             "status": explanation.status,
             "error": explanation.error,
-            "flag": explanation.flag,
-            "extra": [json.dumps(extra) if extra else None for extra in explanation.extra],
+            "warning": explanation.warning,
+            "details": [json.dumps(details) if details else None for details in explanation.details],
         }
     )

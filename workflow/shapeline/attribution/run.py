@@ -242,7 +242,7 @@ def _explain(run: _Run, places: np.ndarray) -> Asked | Rounds:
             raise
         if len(places) > 1:
             for place in places:
-                run.results[-1].extra[place].pop("reused", None)
+                run.results[-1].details[place].pop("reused", None)
                 run.reused[place] = 0.0
                 _explain(run, np.array([place]))
         for result in run.results if len(places) == 1 else ():
@@ -267,13 +267,13 @@ def _explain_together(run: _Run, places: np.ndarray, asked: Asked | Rounds, bega
         run.spent[places] += took / len(places)
         if run.method.method.exact:
             for place, own in zip(places, best_orders(asked.masks, values, run.question.value), strict=True):
-                run.results[-1].extra[place].update(own)
+                run.results[-1].details[place].update(own)
         for result, answer in zip(run.results, answers, strict=True):
             _store(run, places, result, answer, asked)
             result.value_full[places], result.value_empty[places] = full, empty
     if asked.several:
         for place, number in zip(places, np.broadcast_to(asked.distinct, len(values)), strict=True):
-            run.results[-1].extra[place]["evaluated"] = int(number)  # coalitions of all budgets together
+            run.results[-1].details[place]["evaluated"] = int(number)  # coalitions of all budgets together
 
 
 def _evaluate_among(run: _Run, places: np.ndarray, rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
@@ -299,8 +299,8 @@ def _evaluate(run: _Run, places: np.ndarray, masks: np.ndarray) -> np.ndarray:
     values, reused, took = run.options.values.values(named, masks, evaluate)
     run.reused[places] += took
     for place, number in zip(places, reused, strict=True):
-        extra = run.results[-1].extra[place]
-        extra["reused"] = extra.get("reused", 0) + int(number)  # of all budgets, or rounds, together
+        details = run.results[-1].details[place]
+        details["reused"] = details.get("reused", 0) + int(number)  # of all budgets, or rounds, together
     return values
 
 
@@ -331,7 +331,7 @@ def _store(run: _Run, places: np.ndarray, result: Explanation, answer: Answer, a
     shape = run.question.features.shape
     result.scores[places] = np.reshape(answer.scores, (-1, *shape))
     result.evaluations[places] = answer.evaluations
-    for name, own in (("uncertainty", shape), ("pairs", (-1,)), ("pairs_uncertainty", (-1,))):
+    for name, own in (("standard_error", shape), ("interaction_values", (-1,)), ("interactions_standard_error", (-1,))):
         if (found := getattr(answer, name)) is not None:
             found = np.reshape(found, (len(places), *own))
             if getattr(result, name) is None:
@@ -342,7 +342,7 @@ def _store(run: _Run, places: np.ndarray, result: Explanation, answer: Answer, a
     result.seconds[places] = said.pop("seconds", (run.spent[places] + run.reused[places]) * share)
     for name, numbers in said.items():
         for place, number in zip(places, numbers, strict=True):
-            if name == "flag":
-                result.flag[place] = number
+            if name == "warning":
+                result.warning[place] = number
             else:
-                result.extra[place][name] = float(number)
+                result.details[place][name] = float(number)

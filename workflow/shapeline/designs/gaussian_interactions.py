@@ -82,7 +82,7 @@ def read_stack(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> t
     pairs, spread = (np.concatenate(one) for one in zip(*made, strict=True))
     shapley = read_out(masks, values)
     # A feature's k-SII pairs add up to what it adds as the last less what it adds as the first, which are asked.
-    own = shapley.uncertainty if index == "k_sii" else None
+    own = shapley.standard_error if index == "k_sii" else None
     return shapley.scores - square(pairs, d).sum(axis=1) / 2, own, pairs, known(spread)
 
 

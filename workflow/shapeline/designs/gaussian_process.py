@@ -43,12 +43,12 @@ class ReadOut:
     """scores (n, d) and their posterior standard deviations, uncertainty (n, d), NaN where too few tell."""
 
     scores: np.ndarray
-    uncertainty: np.ndarray
+    standard_error: np.ndarray
 
     @property
     def error(self) -> np.ndarray:
         """Predicted root mean square error of each explanation, (n,)."""
-        return np.sqrt((self.uncertainty**2).mean(axis=1))
+        return np.sqrt((self.standard_error**2).mean(axis=1))
 
 
 def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
@@ -230,7 +230,7 @@ def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
 def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores and their uncertainty (n, d), None where none is known, from masks (n, K, d) and values (n, K)."""
     answer = read_out(masks, values)
-    return answer.scores, known(answer.uncertainty)
+    return answer.scores, known(answer.standard_error)
 
 
 def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray = 0.1, rest: float = 1e-3) -> Design:

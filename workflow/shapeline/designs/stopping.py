@@ -23,15 +23,16 @@ class Until:
     error: float | str | None = None
     top: int | None = None
 
-    def met(self, scores: np.ndarray, uncertainty: np.ndarray | None, whole: np.ndarray) -> np.ndarray:
-        """Which explanations (n,) are good enough; whole (n,): v(N) - v(empty); uncertainty None: it is not known."""
-        if uncertainty is None:
+    def met(self, scores: np.ndarray, standard_error: np.ndarray | None, whole: np.ndarray) -> np.ndarray:
+        """Which explanations (n,) are good enough; whole (n,): v(N) - v(empty); standard error None: it is not
+        known."""
+        if standard_error is None:
             return np.zeros(len(scores), bool)
-        enough = np.isfinite(uncertainty).all(axis=1)
+        enough = np.isfinite(standard_error).all(axis=1)
         if self.error is not None:
-            enough &= predicted_error(uncertainty) <= self.allowed(whole)
+            enough &= predicted_error(standard_error) <= self.allowed(whole)
         if self.top is not None:
-            enough &= settled(scores, uncertainty, min(self.top, scores.shape[1])).all(axis=1)
+            enough &= settled(scores, standard_error, min(self.top, scores.shape[1])).all(axis=1)
         return enough
 
     def allowed(self, whole: np.ndarray) -> np.ndarray:
@@ -65,12 +66,15 @@ class Foretold:
             np.full(n, BELIEVED),
         )
 
-    def widened(self, rows: np.ndarray, spent: np.ndarray, scores: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
-        """The uncertainty (m, d) of a round's scores (m, d) after `spent` (m,) evaluations, explanations `rows` (m,).
+    def widened(
+        self, rows: np.ndarray, spent: np.ndarray, scores: np.ndarray, standard_error: np.ndarray
+    ) -> np.ndarray:
+        """The standard error (m, d) of a round's scores (m, d) after `spent` (m,) evaluations, explanations `rows`
+        (m,).
 
         Each round is to be told of, all explanations that go on.
         """
-        own = np.log(np.maximum(predicted_error(uncertainty), 1e-150))
+        own = np.log(np.maximum(predicted_error(standard_error), 1e-150))
         error, variance = own, np.ones(len(rows))
         if self.rounds:
             fall = self.falls * np.log(spent / self.spent[rows])
@@ -82,36 +86,38 @@ class Foretold:
             error = (before - fall + own) / 2
         self.rounds += 1
         self.spent[rows], self.scores[rows], self.error[rows] = spent, scores, error
-        return uncertainty * (np.exp(error - own) * np.sqrt(variance))[:, None]
+        return standard_error * (np.exp(error - own) * np.sqrt(variance))[:, None]
 
 
-def predicted_error(uncertainty: np.ndarray) -> np.ndarray:
-    """Predicted root mean square error (n,) of explanations whose scores have `uncertainty` (n, d)."""
-    return np.sqrt((np.asarray(uncertainty, dtype=np.float64) ** 2).mean(axis=1))
+def predicted_error(standard_error: np.ndarray) -> np.ndarray:
+    """Predicted root mean square error (n,) of explanations whose scores have `standard_error` (n, d)."""
+    return np.sqrt((np.asarray(standard_error, dtype=np.float64) ** 2).mean(axis=1))
 
 
-def settled_places(scores: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
+def settled_places(scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
     """How many of the largest scores stand in a settled order (n,): each is told from all below it, at 95 %."""
     order = np.argsort(-np.asarray(scores, dtype=np.float64), axis=1, kind="stable")
-    ranked, spread = (np.take_along_axis(np.asarray(a, dtype=np.float64), order, axis=1) for a in (scores, uncertainty))
+    ranked, spread = (
+        np.take_along_axis(np.asarray(a, dtype=np.float64), order, axis=1) for a in (scores, standard_error)
+    )
     d = ranked.shape[1]
     wide = 1.96 * np.sqrt((spread[:, :, None] ** 2 + spread[:, None, :] ** 2) * d / max(d - 1, 1))
     apart = ranked[:, :, None] - ranked[:, None, :] > wide
     return (apart | ~np.triu(np.ones((d, d), bool), 1)).all(axis=2)[:, : d - 1].cumprod(axis=1).sum(axis=1)
 
 
-def settled(scores: np.ndarray, uncertainty: np.ndarray, top: int) -> np.ndarray:
+def settled(scores: np.ndarray, standard_error: np.ndarray, top: int) -> np.ndarray:
     """Which features (n, d) bool are settled as inside or outside of the `top` largest scores, at 95 %.
 
     A feature is settled where the intervals of its differences to all features on the other side leave out 0. Scores
     add up to a known sum, so their errors oppose each other: a difference has variance (a^2 + b^2) d/(d - 1).
     """
-    scores, uncertainty = np.asarray(scores, dtype=np.float64), np.asarray(uncertainty, dtype=np.float64)
+    scores, standard_error = np.asarray(scores, dtype=np.float64), np.asarray(standard_error, dtype=np.float64)
     d = scores.shape[1]
     if not 1 <= top <= d:
         raise ShapelineError(f"settled: top is {top!r} of {d} features; give a number from 1 to {d}.")
     inside = scores.argsort(axis=1, kind="stable").argsort(axis=1) >= d - top
     apart = np.abs(scores[:, :, None] - scores[:, None, :])
-    spread = np.sqrt((uncertainty[:, :, None] ** 2 + uncertainty[:, None, :] ** 2) * d / max(d - 1, 1))
+    spread = np.sqrt((standard_error[:, :, None] ** 2 + standard_error[:, None, :] ** 2) * d / max(d - 1, 1))
     same = inside[:, :, None] == inside[:, None, :]
     return (same | (apart > 1.96 * spread)).all(axis=2)

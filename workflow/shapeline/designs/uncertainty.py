@@ -1,7 +1,7 @@
 """How wrong sampled Shapley values are: standard errors from the samples themselves.
 
-An `uncertainty` is the 95 % half-width of a score's interval over 1.96, NaN where the draw leaves no freedom to tell;
-an `error` is the predicted root mean square error of one explanation over its scores.
+An `standard_error` is the 95 % half-width of a score's interval over 1.96, NaN where the draw leaves no freedom to
+tell; an `error` is the predicted root mean square error of one explanation over its scores.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ CAP = 0.99  # of a pair's leverage: what is left out of its residual stays bound
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """uncertainty (n, d) in the values' units; error (n,): the predicted RMSE of each explanation."""
+    """standard error (n, d) in the values' units; error (n,): the predicted RMSE of each explanation."""
 
-    uncertainty: np.ndarray
+    standard_error: np.ndarray
     error: np.ndarray
 
 
@@ -168,24 +168,25 @@ def _quantile(free: float | np.ndarray) -> float | np.ndarray:
 
 
 def read_kernel_shap(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores (n, d) of a `kernel_shap` design and their uncertainty; None where the draw leaves no freedom to tell."""
-    return design.attribute(values), known(kernel_shap_uncertainty(design, values).uncertainty)
+    """Scores (n, d) of a `kernel_shap` design and their standard error; None where the draw leaves no freedom to
+    tell."""
+    return design.attribute(values), known(kernel_shap_uncertainty(design, values).standard_error)
 
 
 def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores (n, d) of a `sample_shapley` design and their uncertainty, 0 where all coalitions are evaluated; None
+    """Scores (n, d) of a `sample_shapley` design and their standard error, 0 where all coalitions are evaluated; None
     where the draw leaves no freedom to tell."""
     scores, order = design.attribute(values), design.draw
     if order is None:
         return scores, np.zeros(scores.shape)
     antithetic = len(order) > 1 and bool((order[1] == order[0][::-1]).all()) and design.d > 2
-    return scores, known(sample_shapley_uncertainty(design.masks, order, values, antithetic).uncertainty)
+    return scores, known(sample_shapley_uncertainty(design.masks, order, values, antithetic).standard_error)
 
 
 def read_sample_interactions(
     design: Design, values: np.ndarray, index: str = "k_sii"
 ) -> tuple[np.ndarray, None, np.ndarray | None]:
-    """Own parts (n, d) of a `sample_interactions` design, no uncertainty of theirs, and that of its pairs
+    """Own parts (n, d) of a `sample_interactions` design, no standard error of theirs, and that of its pairs
     (n, d (d-1) / 2): the standard error of a mean of terms, whose variance is partly that of all pairs; 0 where all
     coalitions are evaluated, None where every pair has one term."""
     scores, pairs = design.attribute(values), design.attribute_pairs(values)
@@ -204,6 +205,6 @@ def read_sample_interactions(
     return scores, None, np.sqrt(variance) * _quantile(np.minimum(free + BORROWED, free.sum()))
 
 
-def known(uncertainty: np.ndarray) -> np.ndarray | None:
-    """The uncertainty, or None where no draw says anything."""
-    return None if np.isnan(uncertainty).all() else uncertainty
+def known(standard_error: np.ndarray) -> np.ndarray | None:
+    """The standard error, or None where no draw says anything."""
+    return None if np.isnan(standard_error).all() else standard_error

@@ -81,7 +81,7 @@ def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray
     """
     gaps = np.abs(scores.sum(1) - gained)
     large = gaps > GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
-    return {"completeness_gap": gaps, "flag": [LARGE_GAP if far else None for far in large]}
+    return {"completeness_gap": gaps, "warning": [LARGE_GAP if far else None for far in large]}
 
 
 def of_map(maps: np.ndarray, features: Features) -> np.ndarray:

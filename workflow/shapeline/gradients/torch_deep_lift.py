@@ -87,7 +87,7 @@ def deep_lift(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tu
             np.add.at(beyond, instance, beyond_rules(moved, multipliers, logits.detach()).cpu().numpy())
     scores = pooled(of_cells, question.features)
     told = completeness(scores, gained)
-    told["flag"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, told["flag"], strict=True)]
+    told["warning"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, told["warning"], strict=True)]
     return scores, 2 * M, told
 
 

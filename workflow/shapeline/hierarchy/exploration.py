@@ -37,7 +37,7 @@ class HShap:
     scaled to sum to 1 (leaf_score "product"). raw: the product of the coefficients on the path to a cell's leaf.
     leaves: (L, 4) top, bottom, left, right of pictures, (L, 2) start, stop of vectors, (L,) labels of a tree; half
     open, and running past the border where cycle spinning wraps them. visited_nodes: root and every child found
-    relevant; evaluations: distinct values asked for. flag: "" or "no relevant node", where both maps are zero.
+    relevant; evaluations: distinct values asked for. warning: "" or "no relevant node", where both maps are zero.
     """
 
     saliency: np.ndarray
@@ -45,7 +45,7 @@ class HShap:
     leaves: np.ndarray
     visited_nodes: int
     evaluations: int
-    flag: str
+    warning: str
     value_empty: float
     value_full: float
 

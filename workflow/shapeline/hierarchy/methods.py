@@ -98,7 +98,7 @@ def _of_superpixels(question: Question, inputs: np.ndarray, targets: np.ndarray,
 
 def _said(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndarray, leaves: np.ndarray) -> Scored:
     flags = [None if some else NOTHING for some in leaves]
-    return scores, evaluations, {"visited_nodes": visited, "leaves": leaves, "flag": flags}
+    return scores, evaluations, {"visited_nodes": visited, "leaves": leaves, "warning": flags}
 
 
 def partition(question: Question, inputs: np.ndarray, targets: np.ndarray, evaluations: int = 500) -> Scored:

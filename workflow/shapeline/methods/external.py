@@ -58,7 +58,7 @@ def read(
         )
     spent, told = own.get("evaluations"), {}
     evaluations = np.zeros(len(own), np.int64) if spent is None else spent.fillna(0).to_numpy(np.int64)
-    told["flag"] = [None if known else UNKNOWN for known in (evaluations > 0).tolist()]
+    told["warning"] = [None if known else UNKNOWN for known in (evaluations > 0).tolist()]
     seconds = own.get("seconds")
     told["seconds"] = np.full(len(own), np.nan) if seconds is None else seconds.to_numpy(np.float64)
     return scores, evaluations, told

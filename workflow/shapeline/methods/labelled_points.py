@@ -42,7 +42,7 @@ def around_points(
     device: that it is computed on.
 
     -> scores (n, d). Positive is towards the instance's
-    own label, whatever a model predicts; of a regression towards larger labels. {"flag": ...} where a row is all 0.
+    own label, whatever a model predicts; of a regression towards larger labels. {"warning": ...} where a row is all 0.
     """
     known = _complete(dataset, all_points)
     if "categorical" in parameters:
@@ -56,7 +56,7 @@ def around_points(
         device=device,
         **parameters,
     )
-    return pooled(influence.reshape(inputs.shape), features), 0, {"flag": _flags(influence, EMPTY)}
+    return pooled(influence.reshape(inputs.shape), features), 0, {"warning": _flags(influence, EMPTY)}
 
 
 def around_asked_points(
@@ -77,7 +77,7 @@ def around_asked_points(
     seed: of this label and repeat; each instance draws its own rows.
     parameters: of the measure, count and spread among them.
 
-    -> scores (n, d), rows asked (n,), and {"flag": ...} where a row is all 0.
+    -> scores (n, d), rows asked (n,), and {"warning": ...} where a row is all 0.
     """
     model, known = question.model, _complete(dataset, False)
     if "categorical" in parameters:
@@ -104,7 +104,7 @@ def around_asked_points(
             for point, instance, label in zip(_rows(inputs), instances, _labels(dataset, instances), strict=True)
         ]
     )
-    return pooled(influence.reshape(inputs.shape), features), np.array(asked), {"flag": _flags(influence, EMPTY)}
+    return pooled(influence.reshape(inputs.shape), features), np.array(asked), {"warning": _flags(influence, EMPTY)}
 
 
 def of_outputs(
@@ -164,8 +164,8 @@ def of_pairs(
 ) -> tuple[np.ndarray, int, dict]:
     """`counterfactual` of the input cells, summed over each feature's, unsigned; no evaluations.
 
-    The same for all instances of a class, (n, d): of more than two classes each against the rest. {"flag": ...} where
-    no two rows of the data differ in one cell only.
+    The same for all instances of a class, (n, d): of more than two classes each against the rest. {"warning": ...}
+    where no two rows of the data differ in one cell only.
     """
     known, own = _complete(dataset, all_points), _labels(dataset, instances)
     X = _rows(known.inputs)
@@ -174,7 +174,7 @@ def of_pairs(
     else:
         classes, place = np.unique(own, return_inverse=True)
         influence = np.stack([measure(X, known.labels == label) for label in classes])[place]
-    return pooled(influence.reshape(inputs.shape), features), 0, {"flag": _flags(influence, NO_PAIRS)}
+    return pooled(influence.reshape(inputs.shape), features), 0, {"warning": _flags(influence, NO_PAIRS)}
 
 
 @lru_cache(maxsize=1)

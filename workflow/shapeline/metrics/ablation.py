@@ -58,10 +58,10 @@ def measure(
             for name, curve in curves.items():
                 each = keys.loc[keys.index.repeat(len(counts))]
                 frames.append(
-                    each.assign(quantity=name, x=np.tile(counts.astype(float), len(keys)), value=curve.ravel())
+                    each.assign(statistic=name, x=np.tile(counts.astype(float), len(keys)), value=curve.ravel())
                 )
                 area = np.trapezoid(curve, along, axis=1) if len(counts) > 1 else curve[:, 0]
-                frames.append(keys.assign(quantity=f"{name}_area", x=np.nan, value=area))
+                frames.append(keys.assign(statistic=f"{name}_area", x=np.nan, value=area))
             done, made = done + len(some), made + len(OUTPUTS) * len(some) * (_needed(positive[some], counts) + 1)
             if progress:
                 progress(done, made)

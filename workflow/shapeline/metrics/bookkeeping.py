@@ -18,5 +18,5 @@ def cost(rows: pd.DataFrame) -> pd.DataFrame:
 def _tidy(rows: pd.DataFrame, quantities: dict) -> pd.DataFrame:
     keys = rows[["instance", "repeat"]]
     return pd.concat(
-        [keys.assign(quantity=name, x=np.nan, value=value) for name, value in quantities.items()], ignore_index=True
+        [keys.assign(statistic=name, x=np.nan, value=value) for name, value in quantities.items()], ignore_index=True
     )

@@ -32,7 +32,7 @@ def measure(
     fractions: of the features, that are averaged over; at least one feature is the top.
     progress: called with the instances done and the evaluations made.
 
-    Quantities: `comprehensiveness`, p(all) - p(all but the top), higher is better, and
+    Statistics: `comprehensiveness`, p(all) - p(all but the top), higher is better, and
     `sufficiency`, p(all) - p(the top alone), lower is better; both in -1 to 1.
     """
     frames, done = [], 0
@@ -53,5 +53,5 @@ def measure(
                 progress(done + min(start + CHUNK, len(part)), (done + len(part)) * masks.shape[1])
         done += len(part)
         for name, column in zip(("comprehensiveness", "sufficiency"), lost.T, strict=True):
-            frames.append(keys.assign(quantity=name, x=np.nan, value=column))
+            frames.append(keys.assign(statistic=name, x=np.nan, value=column))
     return pd.concat(frames, ignore_index=True)

@@ -19,13 +19,13 @@ def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int
     and a side, so that they agree by chance. Spearman is NaN where either side is constant. A label with intermediate
     budgets also has `rmse_by_budget` (x = budget as a multiple of d) and, with repeats, `bias_squared_by_budget` and
     `variance_by_budget` (per instance, mean over features; unbiased, so that a squared bias may come out below 0).
-    Scores with an uncertainty have `predicted_rmse` and `coverage`, the share of true ones inside of the 95 %
+    Scores with an standard error have `predicted_rmse` and `coverage`, the share of true ones inside of the 95 %
     intervals, and with intermediate budgets `predicted_rmse_by_budget` and `coverage_by_budget`.
     """
     truth = scores.final(truth).drop_duplicates(["instance", "target"])
     both = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
     if both.empty:
-        return both[["instance", "repeat"]].assign(quantity="", x=np.nan, value=np.nan)
+        return both[["instance", "repeat"]].assign(statistic="", x=np.nan, value=np.nan)
     groups = both.groupby(both["scores"].map(len))  # instances may differ in their number of features
     return pd.concat([_of_equal_length(group, top, seed) for _, group in groups], ignore_index=True)
 
@@ -43,7 +43,7 @@ def _of_equal_length(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:
         "top_k_overlap": (chosen & wanted).sum(1) / k,
     }
     keys = last[["instance", "repeat"]]
-    frames = [keys.assign(quantity=name, x=np.nan, value=value) for name, value in quantities.items()]
+    frames = [keys.assign(statistic=name, x=np.nan, value=value) for name, value in quantities.items()]
     frames += [part.assign(x=np.nan) for part in _predicted(last)]
     if both["budget"].nunique() > 1:
         frames += _by_budget(both)
@@ -54,8 +54,8 @@ def _by_budget(both: pd.DataFrame) -> list[pd.DataFrame]:
     """RMSE at each budget and, with repeats, its squared bias and variance."""
     errors = scores.matrix(both) - _true(both)
     keys = both[["instance", "repeat"]].assign(x=both["budget"].astype(float))
-    frames = [keys.assign(quantity="rmse_by_budget", value=np.sqrt((errors**2).mean(1)))]
-    frames += [part.assign(quantity=part["quantity"] + "_by_budget") for part in _predicted(both)]
+    frames = [keys.assign(statistic="rmse_by_budget", value=np.sqrt((errors**2).mean(1)))]
+    frames += [part.assign(statistic=part["statistic"] + "_by_budget") for part in _predicted(both)]
     repeats = both["repeat"].nunique()
     if repeats > 1:
         groups = pd.DataFrame(errors).groupby([keys["instance"], both["target"], keys["x"]])
@@ -63,22 +63,22 @@ def _by_budget(both: pd.DataFrame) -> list[pd.DataFrame]:
         squared = (groups.mean() ** 2).mean(axis=1) - variance / groups.size()
         for name, values in (("bias_squared_by_budget", squared), ("variance_by_budget", variance)):
             told = values.rename("value").reset_index().drop(columns="target")
-            frames.append(told.assign(quantity=name, repeat=0))
+            frames.append(told.assign(statistic=name, repeat=0))
     return frames
 
 
 def _predicted(both: pd.DataFrame) -> list[pd.DataFrame]:
-    """The predicted RMSE and the coverage of the rows that have an uncertainty; x: their budgets."""
-    if "uncertainty" not in both or not (known := both["uncertainty"].notna()).any():
+    """The predicted RMSE and the coverage of the rows that have an standard error; x: their budgets."""
+    if "standard_error" not in both or not (known := both["standard_error"].notna()).any():
         return []
     rows = both[known]
-    spread = np.stack(rows["uncertainty"].to_list()).astype(float)
+    spread = np.stack(rows["standard_error"].to_list()).astype(float)
     true = _true(rows)
     rounding = SINGLE * np.abs(true).max(axis=1, keepdims=True)
     inside = np.abs(scores.matrix(rows) - true) <= HALF_WIDTH * spread + rounding
     keys = rows[["instance", "repeat"]].assign(x=rows["budget"].astype(float))
     found = {"predicted_rmse": np.sqrt((spread**2).mean(axis=1)), "coverage": inside.mean(axis=1)}
-    return [keys.assign(quantity=name, value=value) for name, value in found.items()]
+    return [keys.assign(statistic=name, value=value) for name, value in found.items()]
 
 
 def _true(both: pd.DataFrame) -> np.ndarray:

@@ -42,4 +42,4 @@ def measure(
     hits = np.bincount(owner, wanted[order] & (place < k[owner]), minlength=len(rows))
     counted = (k > 0) & (rows["target"].to_numpy() == [labels[instance] for instance in instances])
     f1 = np.divide(hits, k, out=np.full(len(rows), np.nan), where=counted)
-    return rows[["instance", "repeat"]].assign(quantity="f1", x=np.nan, value=f1)
+    return rows[["instance", "repeat"]].assign(statistic="f1", x=np.nan, value=f1)

@@ -55,7 +55,7 @@ def measure(
         scale = np.divide((told * lost).mean(1), square, out=np.zeros(len(part)), where=square > 0)
         for name, factor in (("infidelity", 1.0), ("infidelity_scaled", scale[:, None])):
             error = ((factor * told - lost) ** 2).mean(1)
-            frames.append(part[["instance", "repeat"]].assign(quantity=name, x=np.nan, value=error))
+            frames.append(part[["instance", "repeat"]].assign(statistic=name, x=np.nan, value=error))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -47,7 +47,7 @@ def measure(
             measured = quantities(maps, wanted, [seed_of(seed, "ties", instance) for instance in some["instance"]])
             measured |= ceilings(truth[positions[start : start + step]], method or {}, features)
             keys = some[["instance", "repeat"]]
-            frames += [keys.assign(quantity=name, x=np.nan, value=value) for name, value in measured.items()]
+            frames += [keys.assign(statistic=name, x=np.nan, value=value) for name, value in measured.items()]
     return pd.concat(frames, ignore_index=True)
 
 

@@ -36,11 +36,11 @@ def measure(
     seed: ties are broken at random, by a seed an instance.
     fractions: of the features; every count of them where d <= 20 by default.
     progress: called with the instances done and the evaluations made.
-    references: others whose areas are measured too, `masking_area_<name>` and `insertion_area_<name>`.
+    references: others whose areas are measured too, `deletion_auc_<name>` and `insertion_auc_<name>`.
 
-    Quantities: `masking` (top fraction x at the reference; lower is better), `insertion` (all but the top fraction at
+    Statistics: `deletion` (top fraction x at the reference; lower is better), `insertion` (all but the top fraction at
     the reference; higher is better), and their areas over x in [0, 1] by the trapezoidal rule. Of a label with the
-    values of all coalitions also `best_masking`, `best_insertion` and their areas: of the orders that are best
+    values of all coalitions also `best_deletion`, `best_insertion` and their areas: of the orders that are best
     (`attribution.ceiling`), whatever its scores are; where every count of features is masked.
     """
     parts = [_measure(rows, question, inputs, buckets, seed, fractions, progress)]
@@ -48,8 +48,8 @@ def measure(
         parts.append(_ceiling(rows, question, inputs))
     for name, other in (references or {}).items():
         areas = _measure(rows, question.having(reference=other), inputs, buckets, seed, fractions, progress)
-        areas = areas[areas["quantity"].isin(("masking_area", "insertion_area"))]
-        parts.append(areas.assign(quantity=areas["quantity"] + f"_{name}"))
+        areas = areas[areas["statistic"].isin(("deletion_auc", "insertion_auc"))]
+        parts.append(areas.assign(statistic=areas["statistic"] + f"_{name}"))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -79,11 +79,11 @@ def _measure(rows, question: Question, inputs, buckets, seed, fractions, progres
 
 def _ceiling(rows: pd.DataFrame, question: Question, inputs: np.ndarray) -> pd.DataFrame:
     """The curves of the best orders, of the rows that say them."""
-    told = rows["extra"] if "extra" in rows else [None] * len(rows)
-    said = [json.loads(extra) if isinstance(extra, str) else {} for extra in told]
+    told = rows["details"] if "details" in rows else [None] * len(rows)
+    said = [json.loads(details) if isinstance(details, str) else {} for details in told]
     known = np.flatnonzero([MASKING in each for each in said])
     if not len(known):
-        return rows.iloc[:0][["instance", "repeat"]].assign(quantity="", x=0.0, value=0.0)
+        return rows.iloc[:0][["instance", "repeat"]].assign(statistic="", x=0.0, value=0.0)
     part = rows.iloc[known].reset_index(drop=True)
     # From the features in an order to the place of each.
     ranks = tuple(np.argsort([said[place][name] for place in known], axis=1) for name in (MASKING, INSERTION))
@@ -97,8 +97,8 @@ def _tidy(keys: pd.DataFrame, x: np.ndarray, curves: dict[str, np.ndarray]) -> l
     """Curves (instances, x) by name, and their areas, as rows."""
     along, frames = keys.loc[keys.index.repeat(len(x))], []
     for name, curve in curves.items():
-        frames.append(along.assign(quantity=name, x=np.tile(x, len(keys)), value=curve.ravel()))
-        frames.append(keys.assign(quantity=f"{name}_area", x=np.nan, value=np.trapezoid(curve, x, axis=1)))
+        frames.append(along.assign(statistic=name, x=np.tile(x, len(keys)), value=curve.ravel()))
+        frames.append(keys.assign(statistic=f"{name}_auc", x=np.nan, value=np.trapezoid(curve, x, axis=1)))
     return frames
 
 
@@ -120,7 +120,7 @@ def _curves(rows, question: Question, inputs, ranks, counts, progress) -> dict[s
         if progress:
             progress(min(start + CHUNK, len(rows)), 2 * len(counts) * min(start + CHUNK, len(rows)))
     masking, insertion = (np.concatenate(kind) for kind in zip(*parts, strict=True))
-    return {"masking": masking, "insertion": insertion}
+    return {"deletion": masking, "insertion": insertion}
 
 
 def _counts(fractions: list[float] | tuple[float, ...], d: int) -> np.ndarray:

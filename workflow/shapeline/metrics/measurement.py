@@ -60,7 +60,7 @@ class ModelMeasurement:
                 longest = int(np.max([len(row) for row in chosen["scores"]], initial=0))
                 one = _OneMetric(name, jobs[name], label, subject, selected, settings, longest)
                 found, key = self._measure(one, chosen, behind)
-                frames.append(found.assign(metric=name, label=label, training_seed=training_seed))
+                frames.append(found.assign(metric=name, method=label, training_seed=training_seed))
                 keys.append(key)
         return pd.concat(frames, ignore_index=True), keys
 

@@ -13,7 +13,7 @@ from shapeline.methods import calling
 from shapeline.metrics.registry import METRICS
 
 log = logging.getLogger("shapeline")
-STORED = pa.schema([scores.MEASURED.field(name) for name in ("instance", "repeat", "quantity", "x", "value")])
+STORED = pa.schema([scores.MEASURED.field(name) for name in ("instance", "repeat", "statistic", "x", "value")])
 
 
 def rows_of(name: str, rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:

@@ -39,5 +39,5 @@ def measure(
                 f"metric {name}: {file} returned {values.dtype} of shape {values.shape}; return {len(rows)} "
                 "numbers, one a row"
             )
-        frames.append(rows[["instance", "repeat"]].assign(quantity=name, x=np.nan, value=values.astype(float)))
+        frames.append(rows[["instance", "repeat"]].assign(statistic=name, x=np.nan, value=values.astype(float)))
     return pd.concat(frames, ignore_index=True)

@@ -23,7 +23,7 @@ def measure(
     structural similarity of both maps, each divided by its largest size, NaN where one is all zero. buckets: of an
     image the features, and the positions of the rows that have them.
     """
-    frames = [rows.iloc[:0][["instance", "repeat"]].assign(quantity="", x=0.0, value=0.0)]
+    frames = [rows.iloc[:0][["instance", "repeat"]].assign(statistic="", x=0.0, value=0.0)]
     keys = ["instance", "target", "repeat"]
     rows = rows.assign(place=np.arange(len(rows)))
     cells = {place: features.cells[0] for features, positions in buckets or () for place in positions}
@@ -38,7 +38,7 @@ def measure(
             if cells:
                 measured["ssim"] = _similarity(trained, other, [cells[place] for place in part["place"]])
             about = part[["instance", "repeat"]]
-            frames += [about.assign(quantity=name, x=float(layers), value=value) for name, value in measured.items()]
+            frames += [about.assign(statistic=name, x=float(layers), value=value) for name, value in measured.items()]
     return pd.concat(frames, ignore_index=True)
 
 

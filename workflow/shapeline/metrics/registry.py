@@ -2,7 +2,7 @@
 
 A metric is a function in a file of its own and an entry here; nothing else lists metrics by what they are.
 A metric's function takes the score rows that succeeded, and what else it needs by name (metrics/needs.py); it returns a
-tidy frame with columns instance, repeat, quantity, x (NaN for a scalar), value."""
+tidy frame with columns instance, repeat, statistic, x (NaN for a scalar), value."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -96,11 +96,11 @@ class Own(Parameters):
 
 @dataclass(frozen=True)
 class Metric:
-    """One registry entry; `quantities` maps each quantity to the direction that is better."""
+    """One registry entry; `quantities` maps each statistic to the direction that is better."""
 
     function: str
     category: Literal["faithfulness", "accuracy", "robustness", "axiom", "cost"]
-    quantities: dict[str, Literal["lower", "higher"]]
+    statistics: dict[str, Literal["lower", "higher"]]
     parameters: type[Parameters] = Parameters
     asks_model: bool = False
     asks_logit: bool = False  # of a network, beside its probabilities
@@ -136,7 +136,7 @@ METRICS: dict[str, Metric] = {
     "log_odds": Metric(
         "shapeline.metrics.log_odds:measure",
         "faithfulness",
-        {"masking": "lower", "insertion": "higher", "masking_area": "lower", "insertion_area": "higher"},
+        {"deletion": "lower", "insertion": "higher", "deletion_auc": "lower", "insertion_auc": "higher"},
         LogOdds,
         asks_model=True,
         lacks="probabilities and so no odds",

@@ -33,7 +33,7 @@ def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.Data
             with open_table(store, keys[-1]) as table:
                 for seed in sorted(_read(own)["training_seed"].unique()) if METRICS[name].paired else [0]:
                     measured = _measure(name, job.get("parameters", {}), table, own, truth, seed)
-                    frames.append(measured.assign(metric=name, label=label, training_seed=seed))
+                    frames.append(measured.assign(metric=name, method=label, training_seed=seed))
     return pd.concat(frames, ignore_index=True), keys
 
 
@@ -51,7 +51,11 @@ def _measure(name: str, parameters: dict, table, files, truth, training_seed: in
 
 def _facts(name: str, job: dict, files) -> dict:
     """Return what defines the measurements of every label beside its scores."""
-    facts = {"metric": job, "seed": scores.metadata(files.scores[0])["settings"]["seed"]}
+    facts = {
+        "metric": job,
+        "columns": scores.MEASURED.names,
+        "seed": scores.metadata(files.scores[0])["settings"]["seed"],
+    }
     if METRICS[name].asks_data:
         prepared = (path for path in sorted(Path(files.arrays).parent.iterdir()) if path.is_file())
         facts["data"] = [digest_file(path) for path in (*prepared, files.instances)]

@@ -62,7 +62,7 @@ def measure(
         if progress:
             progress((sample + 1) * len(rows) // samples, int(again["evaluations"].sum()) * (sample + 1))
     relative = np.divide(worst, size, out=np.full(len(rows), np.nan), where=size > 0)
-    return rows[["instance", "repeat"]].assign(quantity="max_sensitivity", x=np.nan, value=relative)
+    return rows[["instance", "repeat"]].assign(statistic="max_sensitivity", x=np.nan, value=relative)
 
 
 @functools.lru_cache(maxsize=1)  # rows are measured a few at a time

@@ -59,10 +59,10 @@ def flagged(config: Config, asked: Collection[str | None]) -> list[str]:
             rows = [
                 row
                 for path in filter(os.path.exists, paths.score_files(config, experiment, label))
-                for row in parquet.read_table(path, columns=["status", "flag"]).to_pylist()
+                for row in parquet.read_table(path, columns=["status", "warning"]).to_pylist()
             ]
             failed = sum(row["status"] != "ok" for row in rows)
-            named = Counter(row["flag"] for row in rows if row["status"] == "ok" and row["flag"])
+            named = Counter(row["warning"] for row in rows if row["status"] == "ok" and row["warning"])
             what = [f"{failed} failed"] * bool(failed) + [f"{count} {flag}" for flag, count in named.items()]
             if what:
                 told.append(f"{experiment}: {label}: of {len(rows)} explanations {', '.join(what)}")

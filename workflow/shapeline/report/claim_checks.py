@@ -71,7 +71,7 @@ def parameters(claimed: int) -> Callable[[Results], Finding]:
 
 
 def beats(
-    first: str, *others: str, metric: str = "log_odds", quantity: str = "masking_area", better: str = "lower"
+    first: str, *others: str, metric: str = "log_odds", statistic: str = "deletion_auc", better: str = "lower"
 ) -> Callable[[Results], Finding]:
     """Whether a label is better than others on the same instances: holds where it is ahead of every one, fails where it
     is behind one, by 95 % intervals of the paired differences that hold together."""
@@ -80,7 +80,7 @@ def beats(
         if metric not in results.measured:
             return Finding(f"metric {metric} was not measured", UNTESTABLE)
         measured = results.measured[metric]
-        values = paired.by_label(measured[measured["label"].isin([first, *others])], quantity)
+        values = paired.by_label(measured[measured["method"].isin([first, *others])], statistic)
         absent = [label for label in (first, *others) if label not in values]
         if absent:
             return Finding(f"{', '.join(absent)} did not run, or on too few instances", UNTESTABLE)
@@ -93,7 +93,7 @@ def beats(
     return check
 
 
-def level(label: str, within: float, metric: str, quantity: str) -> Callable[[Results, Results], Finding]:
+def level(label: str, within: float, metric: str, statistic: str) -> Callable[[Results, Results], Finding]:
     """Whether a label's means on the instances of two experiments are no more than so far apart: holds where the 95 %
     interval of the difference (Welch's) lies inside, fails where it lies outside."""
 
@@ -101,9 +101,9 @@ def level(label: str, within: float, metric: str, quantity: str) -> Callable[[Re
         values = []
         for results in (first, second):
             frame = results.measured.get(metric)
-            if frame is None or label not in set(frame["label"]):
+            if frame is None or label not in set(frame["method"]):
                 return Finding(f"{label} was not measured in {results.experiment}", UNTESTABLE)
-            values.append(paired.by_label(frame[frame["label"] == label], quantity)[label].dropna().to_numpy())
+            values.append(paired.by_label(frame[frame["method"] == label], statistic)[label].dropna().to_numpy())
         if not enough(min(map(len, values))):
             return Finding(f"{number(min(map(len, values)))} instances are too few for a verdict", UNTESTABLE)
         (a, b), error = values, math.sqrt(sum(one.var(ddof=1) / len(one) for one in values))

@@ -34,9 +34,9 @@ STAND_INS = (
     "its DeepExplainer, partition_500 for its Partition; its own are peer_shap_gradient, peer_shap_deep and "
     "peer_shap_partition."
 )
-F1 = {"metric": "localization", "quantity": "f1", "better": "higher"}
-F1_BEST = {**F1, "quantity": "f1_best"}
-AUPRC = {**F1, "quantity": "auprc"}
+F1 = {"metric": "localization", "statistic": "f1", "better": "higher"}
+F1_BEST = {**F1, "statistic": "f1_best"}
+AUPRC = {**F1, "statistic": "auprc"}
 SHAPLEY_RIVALS = ("partition_500", "expected_gradients", "deep_lift")
 # The paper prints a formula, and names the least squares that it is meant to solve: both are judged, and no other fit.
 FITS = {"c_shapley_regression_printed": "as printed", "c_shapley_regression_kernel": "by the fit that it names"}

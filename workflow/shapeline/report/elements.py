@@ -31,10 +31,9 @@ def folded(title: str, part: HTML) -> HTML:
 
 def table(frame: pd.DataFrame, caption: str = "", text: Iterable[str] = (), header: bool = True) -> HTML:
     """Return a table of text; columns other than the first and those in `text` are aligned right, and a cell with ⚠ is
-    highlighted. A column of labels has the title "method"."""
+    highlighted."""
     text = {frame.columns[0], *text} if len(frame.columns) else set()
     classes = ["text" if column in text else "number" for column in frame.columns]
-    titles = ["method" if column == "label" else column for column in frame.columns]
 
     def cells(values: Iterable, tag: str) -> str:
         return "".join(
@@ -42,7 +41,7 @@ def table(frame: pd.DataFrame, caption: str = "", text: Iterable[str] = (), head
             for value, kind in zip(values, classes, strict=True)
         )
 
-    head = f"<thead><tr>{cells(titles, 'th')}</tr></thead>" if header else ""
+    head = f"<thead><tr>{cells(frame.columns, 'th')}</tr></thead>" if header else ""
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in frame.itertuples(index=False, name=None))
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return HTML(

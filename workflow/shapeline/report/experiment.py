@@ -29,7 +29,7 @@ UNITS = {
     "logit": "logits",
     "prediction": "units of the target",
 }
-DIRECTIONS = {"masking": "lower", "insertion": "higher"}  # of the two curves: which way is better
+DIRECTIONS = {"deletion": "lower", "insertion": "higher"}  # of the two curves: which way is better
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ def load(**parameters) -> Results:
         instances=explained,
         scores=explanations,
         metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
-        metrics={metric: frame[frame["label"].isin(list(labels))] for metric, frame in tables.items()},
+        metrics={metric: frame[frame["method"].isin(list(labels))] for metric, frame in tables.items()},
         measured={
-            metric: frame[frame["label"].isin(list(labels)) & (frame["training"] == 0)]
+            metric: frame[frame["method"].isin(list(labels)) & (frame["training"] == 0)]
             for metric, frame in every.items()
         },
         trainings=every,
@@ -169,7 +169,7 @@ def _compared(path: str | Path) -> pd.DataFrame:
     """What pages compare instance by instance. The curves of thousands of them would fill the memory, and their means
     are drawn."""
     measured = score_files.read_table(path)
-    paired = measured["metric"].isin(PAIRED) & (measured["x"].isna() | measured["quantity"].str.endswith("_by_budget"))
+    paired = measured["metric"].isin(PAIRED) & (measured["x"].isna() | measured["statistic"].str.endswith("_by_budget"))
     return measured[paired].rename(columns={"training_seed": "training"})
 
 
@@ -238,31 +238,31 @@ def good(frame: pd.DataFrame) -> pd.DataFrame:
 
 def flagged_and_failed(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """How many rows of a score file the method flags as what, and how many failed by what."""
-    return good(frame)["flag"].value_counts(), frame.loc[frame["status"] != "ok", "status"].value_counts()
+    return good(frame)["warning"].value_counts(), frame.loc[frame["status"] != "ok", "status"].value_counts()
 
 
-def scalars(frame: pd.DataFrame | None, quantity: str) -> pd.DataFrame:
-    """The rows of a scalar quantity, indexed by label; empty when the metric or the quantity is missing."""
+def scalars(frame: pd.DataFrame | None, statistic: str) -> pd.DataFrame:
+    """The rows of a scalar statistic, indexed by label; empty when the metric or the statistic is missing."""
     if frame is None:
         return pd.DataFrame(columns=["mean", "low", "high", "n"])
-    rows = frame[(frame["quantity"] == quantity) & frame["mean"].notna()]
-    return rows.drop_duplicates("label", keep="last").set_index("label")
+    rows = frame[(frame["statistic"] == statistic) & frame["mean"].notna()]
+    return rows.drop_duplicates("method", keep="last").set_index("method")
 
 
 def ceiling(frame: pd.DataFrame | None, name: str) -> pd.DataFrame:
-    """What the best order there is reaches, in the row or rows of `compare` for the quantity `best_<name>`; none where
+    """What the best order there is reaches, in the row or rows of `compare` for the statistic `best_<name>`; none where
     no label has the values of all coalitions."""
-    none = pd.DataFrame(columns=["label", "x", "mean", "low", "high", "n"])
+    none = pd.DataFrame(columns=["method", "x", "mean", "low", "high", "n"])
     if frame is None:
         return none
-    rows = frame[(frame["quantity"] == f"best_{name}") & frame["mean"].notna()]
-    return rows[rows["label"] == rows["label"].iloc[0]].sort_values("x") if len(rows) else none
+    rows = frame[(frame["statistic"] == f"best_{name}") & frame["mean"].notna()]
+    return rows[rows["method"] == rows["method"].iloc[0]].sort_values("x") if len(rows) else none
 
 
 def spent(frame: pd.DataFrame) -> int:
     """Coalitions evaluated for the rows, with those that only intermediate budgets at smaller budgets used."""
     own = frame["evaluations"].to_numpy()
-    noted = [json.loads(extra).get("evaluated") if isinstance(extra, str) else None for extra in frame["extra"]]
+    noted = [json.loads(details).get("evaluated") if isinstance(details, str) else None for details in frame["details"]]
     return int(sum(own[place] if union is None else union for place, union in enumerate(noted)))
 
 
@@ -272,7 +272,7 @@ def evaluations(results: Results, instance: int | None = None) -> pd.Series:
     known = {label: good(frame) for label, frame in results.scores.items()}
     if instance is not None:
         known = {label: frame[frame["instance"] == instance] for label, frame in known.items()}
-    known = {label: frame.loc[frame["flag"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
+    known = {label: frame.loc[frame["warning"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
     varied = stopping(results)  # where a few instances may take most of it
     each = {label: spent.mean() if label in varied else spent.median() for label, spent in known.items()}
     return pd.Series(each, dtype=float)
@@ -343,10 +343,10 @@ def mean_seconds(results: Results) -> pd.Series:
 
 def evaluations_at_budgets(results: Results) -> pd.Series:
     """The same at each smaller budget whose estimates were kept, by label and budget (a multiple of d)."""
-    parts = [good(rows).assign(label=label) for label, rows in results.intermediate_budgets.items() if len(rows)]
+    parts = [good(rows).assign(method=label) for label, rows in results.intermediate_budgets.items() if len(rows)]
     if not parts:
         return pd.Series(dtype=float)
-    return pd.concat(parts).groupby(["label", "budget"])["evaluations"].median()
+    return pd.concat(parts).groupby(["method", "budget"])["evaluations"].median()
 
 
 def other_data(results: Results) -> str | None:
@@ -382,7 +382,7 @@ def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
 def scores_of(frame: pd.DataFrame, instances: Sequence[int], column: str = "scores") -> list[np.ndarray | None]:
     """The scores at the largest budget of the first repeat, one array an instance; None where the method failed.
 
-    column: "uncertainty" for how wrong each score may be, None where that is not known.
+    column: "standard_error" for how wrong each score may be, None where that is not known.
     """
     rows = good(frame).sort_values(["repeat", "budget"], ascending=[False, True])
     rows = rows.drop_duplicates("instance", keep="last")

@@ -23,7 +23,7 @@ from shapeline.statistics.equal_error import EqualError, at_equal_error
 
 def headline(results: Results) -> dict:
     """The one row of an experiment in the index: plain numbers and names, None where a metric is missing."""
-    areas = scalars(results.metrics.get("log_odds"), "masking_area")["mean"]
+    areas = scalars(results.metrics.get("log_odds"), "deletion_auc")["mean"]
     controls = [label for label in areas.index if results.labels[label].get("is_control")]
     best = areas.drop(controls).idxmin() if len(areas) > len(controls) else None
     control = areas[controls].idxmin() if controls else None
@@ -34,12 +34,12 @@ def headline(results: Results) -> dict:
         "accuracy": results.model_card.get("test_accuracy"),
         "r2": results.model_card.get("test_r2"),  # in its place where the model is of regression
         "instances": int(ids(results.instances).nunique()),
-        "best": _named(results, "log_odds", "masking_area", best),
-        "control": _named(results, "log_odds", "masking_area", control),
+        "best": _named(results, "log_odds", "deletion_auc", best),
+        "control": _named(results, "log_odds", "deletion_auc", control),
         "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
         "control_behind": None
         if best is None or control is None
-        else difference(results, "log_odds", "masking_area", control, best),
+        else difference(results, "log_odds", "deletion_auc", control, best),
         "error": None if sampled is None else _error(results, sampled),
         "evaluations": sum(spent(frame) for frame in results.scores.values()),
         "rows": int(sum(len(frame) for frame in results.scores.values())),
@@ -47,11 +47,11 @@ def headline(results: Results) -> dict:
     }
 
 
-def _named(results: Results, metric: str, quantity: str, label: str | None) -> dict | None:
+def _named(results: Results, metric: str, statistic: str, label: str | None) -> dict | None:
     if label is None:
         return None
-    row = scalars(results.metrics.get(metric), quantity).loc[label]
-    return {"label": label, **{key: float(row[key]) for key in ("mean", "low", "high")}}
+    row = scalars(results.metrics.get(metric), statistic).loc[label]
+    return {"method": label, **{key: float(row[key]) for key in ("mean", "low", "high")}}
 
 
 def _error(results: Results, label: str) -> dict:
@@ -59,19 +59,19 @@ def _error(results: Results, label: str) -> dict:
 
 
 def difference(
-    results: Results, metric: str, quantity: str, first: str, second: str, x: float | None = None
+    results: Results, metric: str, statistic: str, first: str, second: str, x: float | None = None
 ) -> dict[str, float] | None:
     """Mean difference of two labels, one less other, on the instances that both have, with its 95 % interval; None
     where there is nothing of either.
 
-    x: of a quantity along a curve, where on it.
+    x: of a statistic along a curve, where on it.
     """
     rows = results.measured.get(metric)
     if rows is None:
         return None
-    rows = rows[(rows["quantity"] == quantity) & rows["label"].isin([first, second])]
+    rows = rows[(rows["statistic"] == statistic) & rows["method"].isin([first, second])]
     rows = rows if x is None else rows[rows["x"] == x].assign(x=np.nan)
-    values = paired.by_label(rows, quantity)
+    values = paired.by_label(rows, statistic)
     if not {first, second} <= set(values) or values.empty:
         return None
     [pair] = paired.pairs(values).to_dict("records")
@@ -137,11 +137,11 @@ def headlines(results: Results, advised: bool = False) -> list[str]:
 
 def _area_sentence(facts: dict) -> str:
     best, control = facts["best"], facts["control"]
-    start = f"{best['label']} has the lowest (best) deletion AUC: {interval(best)} nats"
+    start = f"{best['method']} has the lowest (best) deletion AUC: {interval(best)} nats"
     if not control:
         return start + "; no control was measured."
     behind, verb = facts["control_behind"], "is better" if facts["control_wins"] else "is worse"
-    text = f"{start}. The best control, {control['label']}, {verb}: {interval(control)}"
+    text = f"{start}. The best control, {control['method']}, {verb}: {interval(control)}"
     if behind is None:
         return f"{text}."
     if not np.isfinite(behind["low"]):
@@ -157,7 +157,7 @@ def _error_sentences(results: Results, facts: dict) -> list[str]:
     error, spent = facts["error"], evaluations(results)
     against = f" against {number(spent[results.exact])} for {results.exact}" if results.exact in spent.index else ""
     return [
-        f"{error['label']} is the sampled method closest to {results.truth}: RMSE {interval(error)} "
+        f"{error['method']} is the sampled method closest to {results.truth}: RMSE {interval(error)} "
         f"{results.value_unit}, with {number(error['evaluations'])} evaluations per instance{against}."
     ]
 
@@ -171,7 +171,7 @@ def equal_error(results: Results, first: str, second: str) -> EqualError | None:
     last, earlier = evaluations(results), evaluations_at_budgets(results)
     curves, costs = [], []
     for label in (first, second):
-        rows = measured[(measured["quantity"] == "rmse_by_budget") & (measured["label"] == label)]
+        rows = measured[(measured["statistic"] == "rmse_by_budget") & (measured["method"] == label)]
         curve = rows.pivot_table(index="instance", columns="x", values="value")
         if len(curve.columns) < 2:
             return None
@@ -184,8 +184,8 @@ def equal_error(results: Results, first: str, second: str) -> EqualError | None:
 def at_equal_error_table(results: Results) -> pd.DataFrame:
     """Return the evaluations of every method with intermediate budgets at the final error of the best method."""
     frame = results.metrics["error"]
-    ends = frame[frame["quantity"] == "rmse_by_budget"].sort_values("x").drop_duplicates("label", keep="last")
-    best, *others = ends.sort_values("mean", kind="stable")["label"]
+    ends = frame[frame["statistic"] == "rmse_by_budget"].sort_values("x").drop_duplicates("method", keep="last")
+    best, *others = ends.sort_values("mean", kind="stable")["method"]
     rows = []
     for label in others:
         found = equal_error(results, best, label)
@@ -199,21 +199,21 @@ def at_equal_error_table(results: Results) -> pd.DataFrame:
                 "evaluations": number(found.second),
             }
             row["ratio"] = interval(sides)
-        rows.append({"label": label, **row})
+        rows.append({"method": label, **row})
     return pd.DataFrame(rows)
 
 
 def best_by_budget(results: Results) -> pd.DataFrame:
     """Return the method with the smallest error at each budget and the next one; text, a row per budget."""
     frame = results.metrics["error"]
-    errors = frame[frame["quantity"] == "rmse_by_budget"].sort_values("mean")
+    errors = frame[frame["statistic"] == "rmse_by_budget"].sort_values("mean")
     rows = []
     for budget, rivals in errors.groupby("x"):
         first, *others = rivals.to_dict("records")
-        row = {"budget": f"{number(budget)} d", "smallest error": first["label"], "RMSE": interval(first)}
+        row = {"budget": f"{number(budget)} d", "smallest error": first["method"], "RMSE": interval(first)}
         second = others[0] if others else None
-        row |= {"next": second["label"] if second else "–", "RMSE of the next": interval(second) if second else "–"}
-        names = (first["label"], second["label"]) if second else None
+        row |= {"next": second["method"] if second else "–", "RMSE of the next": interval(second) if second else "–"}
+        names = (first["method"], second["method"]) if second else None
         behind = difference(results, "error", "rmse_by_budget", *names, budget) if names else None
         row["difference"] = interval(behind) if behind else "–"
         row["significant"] = "–" if behind is None else "yes" if sure(behind) else "no"

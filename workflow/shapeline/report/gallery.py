@@ -105,7 +105,7 @@ def picture(points: pd.DataFrame, caption: str) -> bytes:
     axes = drawing.subplots()
     axes.hlines(ordered.index, ordered["low"], ordered["high"], color=QUIET, linewidth=2)
     axes.plot(ordered["mean"], ordered.index, "o", color=INK, markersize=5)
-    asked = [f"{row.label}, {number(row.evaluations)}" for row in ordered.itertuples()]
+    asked = [f"{row.method}, {number(row.evaluations)}" for row in ordered.itertuples()]
     axes.set_yticks(ordered.index, asked, fontsize=8)
     axes.set_xlabel(caption.partition(". ")[0], fontsize=8)
     axes.tick_params(axis="x", labelsize=8)

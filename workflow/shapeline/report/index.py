@@ -135,8 +135,8 @@ def _masking(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) ->
     if not curves:
         return None
     every = pd.concat(curves, ignore_index=True)
-    return every.loc[(every["quantity"] == "masking") & every["label"].isin(list(styles)),
-                     ["experiment", "label", "x", "mean", "low", "high"]]  # fmt: skip
+    return every.loc[(every["statistic"] == "deletion") & every["method"].isin(list(styles)),
+                     ["experiment", "method", "x", "mean", "low", "high"]]  # fmt: skip
 
 
 def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataFrame:
@@ -206,7 +206,7 @@ def _row(entry: Mapping[str, object]) -> str:
 
     def named(key: str) -> str:
         part = entry.get(key)
-        return f"<b>{markup.escape(part['label'])}</b><br>{interval(part)}" if part else "–"
+        return f"<b>{markup.escape(part['method'])}</b><br>{interval(part)}" if part else "–"
 
     verdict = "" if wins is None else "<br>better" if wins else "<br>worse"
     behind = entry.get("control_behind")

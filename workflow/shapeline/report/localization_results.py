@@ -35,7 +35,7 @@ def truth_of(results: Results) -> np.ndarray | None:
 def measured(results: Results) -> pd.DataFrame:
     """The frame of the metric localization, as `compare` made it; empty where it was not computed."""
     frame = results.metrics.get("localization")
-    return pd.DataFrame(columns=["label", "quantity", "x", "mean", "low", "high", "n"]) if frame is None else frame
+    return pd.DataFrame(columns=["method", "statistic", "x", "mean", "low", "high", "n"]) if frame is None else frame
 
 
 def parameters(results: Results, label: str) -> dict:
@@ -50,7 +50,7 @@ def of_method(results: Results, method: str) -> list[str]:
 def said(frame: pd.DataFrame, name: str) -> pd.Series:
     """What a method said of each instance beside its scores, by instance (mean over repeats), where it said it."""
     fine = experiment.good(frame)
-    told = [json.loads(extra).get(name) if isinstance(extra, str) else None for extra in fine["extra"]]
+    told = [json.loads(details).get(name) if isinstance(details, str) else None for details in fine["details"]]
     values = pd.Series(told, fine["instance"].to_numpy(), dtype=float).dropna()
     return values.groupby(level=0).mean()
 

@@ -21,10 +21,10 @@ PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a bac
 
 @dataclass(frozen=True)
 class Criterion:
-    """A scalar quantity that ranks methods: of which metric, which way is better, and its words, long and short."""
+    """A scalar statistic that ranks methods: of which metric, which way is better, and its words, long and short."""
 
     metric: str
-    quantity: str
+    statistic: str
     better: str
     title: str
     short: str
@@ -44,7 +44,7 @@ QUESTIONS = (
     Criterion("error", "rmse", "lower", "Closeness to the exact values: RMSE", "error", "{value}"),
     Criterion(
         "log_odds",
-        "masking_area",
+        "deletion_auc",
         "lower",
         "Faithfulness by deletion: AUC of the log-odds curve",
         "deletion AUC",
@@ -52,7 +52,7 @@ QUESTIONS = (
     ),
     Criterion(
         "log_odds",
-        "insertion_area",
+        "insertion_auc",
         "higher",
         "Faithfulness by insertion: AUC of the log-odds curve",
         "insertion AUC",
@@ -191,7 +191,7 @@ def evidence(results: Results) -> list[Evidence]:
             continue
         labels = [label for label in results.labels if question.metric != "error" or label != results.exact]
         also, spent, truth = _also(question, measured, results)
-        values = paired.by_label(pd.concat([measured, *also]), question.quantity)
+        values = paired.by_label(pd.concat([measured, *also]), question.statistic)
         kept = [label for label in values if label in labels]
         if len(kept) < 2 or len(values) < ENOUGH:
             continue
@@ -210,7 +210,7 @@ def evidence(results: Results) -> list[Evidence]:
                 results.settings.get("margin") or MARGIN,
                 _to_be_had(results, measured["instance"].nunique() - len(values)),
                 frozenset(experiment.taking_gradients(results)),
-                frozenset(label for label, frame in results.scores.items() if (frame["flag"] == NO_RULE).any()),
+                frozenset(label for label, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
             )
         )
     return answers
@@ -235,7 +235,7 @@ def _also(
     parts, earlier = [at_budgets(measured)], experiment.evaluations_at_budgets(results)
     truth = results.exact if np.isfinite(spent.get(results.exact, np.nan)) else None
     if truth:
-        none = {"label": truth, "repeat": 0, "quantity": question.quantity, "x": np.nan, "value": 0.0}
+        none = {"method": truth, "repeat": 0, "statistic": question.statistic, "x": np.nan, "value": 0.0}
         parts.append(pd.DataFrame({"instance": measured["instance"].unique()}).assign(**none))
     spent = pd.concat([spent, earlier.set_axis([_named_at(*at) for at in earlier.index])])
     return [part for part in parts if len(part)], spent, truth
@@ -243,10 +243,10 @@ def _also(
 
 def at_budgets(frame: pd.DataFrame) -> pd.DataFrame:
     """The errors at budgets below a label's own, as errors of a label named by both."""
-    rows = frame[frame["quantity"] == "rmse_by_budget"]
-    rows = rows[rows["x"] < rows.groupby("label")["x"].transform("max")]
-    names = [_named_at(*at) for at in zip(rows["label"], rows["x"], strict=True)]
-    return rows.assign(label=names, quantity="rmse", x=np.nan)
+    rows = frame[frame["statistic"] == "rmse_by_budget"]
+    rows = rows[rows["x"] < rows.groupby("method")["x"].transform("max")]
+    names = [_named_at(*at) for at in zip(rows["method"], rows["x"], strict=True)]
+    return rows.assign(method=names, statistic="rmse", x=np.nan)
 
 
 def _named_at(label: str, budget: float) -> str:
@@ -254,9 +254,9 @@ def _named_at(label: str, budget: float) -> str:
 
 
 def asked(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
-    """The questions that metrics answer, and one for each quantity of metrics of one's own."""
+    """The questions that metrics answer, and one for each statistic of metrics of one's own."""
     own = measured.get("own")
-    names = [] if own is None else sorted(own["quantity"].unique())
+    names = [] if own is None else sorted(own["statistic"].unique())
     more = (Criterion("own", name, "lower", f"Custom metric: {name}", name, "") for name in names)
     return [*QUESTIONS, *more]
 
@@ -282,13 +282,13 @@ def by_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
 
 
 def _of_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, Evidence]:
-    found, start = {}, f"{answer.question.quantity}_"
-    for quantity in measured["quantity"].unique():
-        if quantity.startswith(start):
-            values = paired.by_label(measured, quantity)
+    found, start = {}, f"{answer.question.statistic}_"
+    for statistic in measured["statistic"].unique():
+        if statistic.startswith(start):
+            values = paired.by_label(measured, statistic)
             kept = [label for label in answer.values if label in values]
             if len(kept) > 1 and len(values) >= ENOUGH:
-                found[quantity.removeprefix(start)] = replace(answer, values=values[kept])
+                found[statistic.removeprefix(start)] = replace(answer, values=values[kept])
     return found
 
 
@@ -304,10 +304,10 @@ def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
     measured = results.trainings.get(answer.question.metric)
     if measured is None or not len(measured):
         return pd.DataFrame()
-    measured = measured[measured["label"].isin(list(answer.values))]
+    measured = measured[measured["method"].isin(list(answer.values))]
     common = set.intersection(*(set(own) for _, own in measured.groupby("training")["instance"]))
     measured = measured[measured["instance"].isin(common)]
-    columns = measured["label"] + "@" + measured["training"].astype(str)
-    wide = paired.by_label(measured.assign(label=columns), answer.question.quantity)
+    columns = measured["method"] + "@" + measured["training"].astype(str)
+    wide = paired.by_label(measured.assign(method=columns), answer.question.statistic)
     parts = [name.rsplit("@", 1) for name in wide]
     return wide.set_axis(pd.MultiIndex.from_tuples([(label, int(number)) for label, number in parts]), axis=1)

@@ -27,7 +27,7 @@ from shapeline.statistics.bounds import intervals
 
 CEILING = "best order"  # no method has a space in its name
 FEW = 3  # columns of a group whose values are listed; larger groups show their number of columns
-AUC = {"masking": "deletion AUC", "insertion": "insertion AUC"}
+AUC = {"deletion": "deletion AUC", "insertion": "insertion AUC"}
 CUT = 0.2  # share of top features that the diagnostics check for ties
 
 
@@ -37,7 +37,7 @@ def health(results: Results) -> pd.DataFrame:
     Warnings of methods have a column where there are any, and packages where versions differ from the installed ones.
     """
     table = pd.DataFrame([_health(results, label, frame) for label, frame in results.scores.items()])
-    table["packages"] = [_packages(results).get(label, "as installed") for label in table["label"]]
+    table["packages"] = [_packages(results).get(label, "as installed") for label in table["method"]]
     usual = {"warnings": "none", "packages": "as installed"}
     return table.drop(columns=[name for name, value in usual.items() if table[name].eq(value).all()])
 
@@ -69,7 +69,7 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     promised = bool(method.pairs) or method.is_efficient(entry.get("parameters", {}))
     broken = promised and gap > 1e-4 * np.median(np.abs(total)) + 1e-6
     return {
-        "label": label,
+        "method": label,
         "rows": number(len(frame)),
         "failures": "⚠ " + listed(failed, first=False) if len(failed) else "none",
         "warnings": listed(flagged, first=False) if len(flagged) else "none",
@@ -84,7 +84,7 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
 
 def _of_pairs(rows: pd.DataFrame) -> np.ndarray:
     """The sum of each row's interactions, 0 where it has none."""
-    there = rows["pairs"] if "pairs" in rows else [None] * len(rows)
+    there = rows["interactions"] if "interactions" in rows else [None] * len(rows)
     return np.array([0.0 if pairs is None else np.sum(pairs, dtype=float) for pairs in there])
 
 
@@ -106,17 +106,17 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     frame = results.metrics.get("log_odds")
     if frame is None:
         return pd.DataFrame()
-    masking, insertion = scalars(frame, "masking_area"), scalars(frame, "insertion_area")
-    curve = frame[frame["quantity"] == "masking"].pivot_table(index="label", columns="x", values="mean")
+    masking, insertion = scalars(frame, "deletion_auc"), scalars(frame, "insertion_auc")
+    curve = frame[frame["statistic"] == "deletion"].pivot_table(index="method", columns="x", values="mean")
     positive = curve.columns[curve.columns > 0]
     nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
-    ways = {name: _of_the_way(results, f"{name}_area", better) for name, better in DIRECTIONS.items()}
-    tops = {name: ceiling(frame, f"{name}_area") for name in DIRECTIONS}
+    ways = {name: _of_the_way(results, f"{name}_auc", better) for name, better in DIRECTIONS.items()}
+    tops = {name: ceiling(frame, f"{name}_auc") for name in DIRECTIONS}
     ends = {name: "the optimal order" if len(top) else "the best method" for name, top in tops.items()}
     order = sorted(curve.index.union(masking.index), key=lambda label: masking["mean"].get(label, math.inf))
     shown = pd.DataFrame(
         {
-            "label": label,
+            "method": label,
             **{f"top {share(x)} masked": number(curve[x].get(label)) for x in nearest},
             "deletion AUC (lower is better)": interval(masking.loc[label]) if label in masking.index else "–",
             "insertion AUC (higher is better)": interval(insertion.loc[label]) if label in insertion.index else "–",
@@ -128,27 +128,29 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
         }
         for label in order
     )
-    if not len(tops["masking"]):
+    if not len(tops["deletion"]):
         return shown
-    along = ceiling(frame, "masking").set_index("x")["mean"]
-    best = {"label": "optimal order"}
+    along = ceiling(frame, "deletion").set_index("x")["mean"]
+    best = {"method": "optimal order"}
     best |= {f"top {share(x)} masked": number(along.get(x, math.nan)) for x in nearest}
     best |= {f"{AUC[name]} ({way} is better)": interval(tops[name].iloc[0]) for name, way in DIRECTIONS.items()}
     return pd.concat([pd.DataFrame([best]), shown], ignore_index=True).fillna("–")
 
 
-def _of_the_way(results: Results, quantity: str, better: str) -> pd.DataFrame:
+def _of_the_way(results: Results, statistic: str, better: str) -> pd.DataFrame:
     """Return mean, low and high of each AUC between random attribution (0) and the best of each instance (1), which is
     the optimal order, or the best method where that is unknown."""
     random = next((label for label, entry in results.labels.items() if entry["method"] == "random"), None)
     measured = results.measured.get("log_odds")
     if measured is None or random is None:
         return pd.DataFrame()
-    values = paired.by_label(measured, quantity)
+    values = paired.by_label(measured, statistic)
     if random not in values:
         return pd.DataFrame()
-    name = f"best_{quantity}"
-    best = paired.by_label(measured[measured["quantity"] == name], name)  # of the labels that know it the first will do
+    name = f"best_{statistic}"
+    best = paired.by_label(
+        measured[measured["statistic"] == name], name
+    )  # of the labels that know it the first will do
     values = values if best.empty else values.assign(**{CEILING: best.iloc[:, 0]})
     return intervals(paired.of_the_way(values, random, better).drop(columns=CEILING, errors="ignore"))
 
@@ -175,7 +177,7 @@ def cost(results: Results) -> pd.DataFrame:
         mean = 1000 * good(frame)["seconds"].mean()
         rows.append(
             {
-                "label": label,
+                "method": label,
                 "evaluations per instance": f"{each[label]:,.{0 if float(each[label]).is_integer() else 1}f}",
                 "multiple of d": number(each[label] / d) if d else "–",
                 "budget": _of_budget(above, budget, varied.get(label)),
@@ -285,7 +287,7 @@ def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     kind = {"features": f"{plain(results.settings['features'])}, d = {results.d}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {
-            "label": label,
+            "method": label,
             "class": results.labels[label]["method"],
             "parameters": plain(results.labels[label].get("parameters")) or "defaults",
             "shards": number(len(files)),

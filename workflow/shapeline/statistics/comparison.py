@@ -19,26 +19,26 @@ def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.Dat
         measured = scores.read_table(path)
         measured = measured[measured["training_seed"] == 0]
         for metric, rows in measured.groupby("metric", sort=False):
-            labels = [*dict.fromkeys(rows["label"])]
+            labels = [*dict.fromkeys(rows["method"])]
             for start in range(0, len(labels), FEW):
-                some = rows[rows["label"].isin(labels[start : start + FEW])]
+                some = rows[rows["method"].isin(labels[start : start + FEW])]
                 parts.append(compare(some).assign(metric=metric))
     order = {metric: place for place, metric in enumerate(metrics)}
-    compared = pd.concat(parts, ignore_index=True)[["metric", "label", "quantity", "x", "mean", "low", "high", "n"]]
+    compared = pd.concat(parts, ignore_index=True)[["metric", "method", "statistic", "x", "mean", "low", "high", "n"]]
     compared = compared[compared["metric"].isin(order)].assign(place=compared["metric"].map(order))
-    return compared.sort_values(["place", "label"], kind="stable", ignore_index=True).drop(columns="place")
+    return compared.sort_values(["place", "method"], kind="stable", ignore_index=True).drop(columns="place")
 
 
 def compare(measured: pd.DataFrame) -> pd.DataFrame:
-    """Mean and 95 % interval, per label, quantity and x.
+    """Mean and 95 % interval, per label, statistic and x.
 
-    measured: label, instance, repeat, quantity, x, value. Every instance has draws of its own, so its repeats are
+    measured: label, instance, repeat, statistic, x, value. Every instance has draws of its own, so its repeats are
     averaged and instances are the units (`bounds.intervals`). n counts instances with a finite value; of one alone
     there is no interval, low and high are NaN.
     """
-    keys = ["label", "quantity", "x"]
+    keys = ["method", "statistic", "x"]
     if not np.isfinite(measured["value"]).any():  # every row failed: the diagnostics says why
-        kinds = {"label": str, "quantity": str, "x": float, "mean": float, "low": float, "high": float, "n": int}
+        kinds = {"method": str, "statistic": str, "x": float, "mean": float, "low": float, "high": float, "n": int}
         return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
     measured = measured.assign(x=measured["x"].fillna(-1.0), value=measured["value"].replace([np.inf, -np.inf], np.nan))
     wide = measured.pivot_table(index="instance", columns=keys, values="value", aggfunc="mean", dropna=False)

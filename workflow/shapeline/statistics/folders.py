@@ -10,13 +10,13 @@ from shapeline.errors import ShapelineError
 from shapeline.metrics.registry import METRICS
 from shapeline.statistics.bounds import intervals
 
-KEYS = ["experiment", "metric", "label", "quantity"]
+KEYS = ["experiment", "metric", "method", "statistic"]
 
 
 def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
-    """What both folders measured, a row a scalar quantity of a label of an experiment.
+    """What both folders measured, a row a scalar statistic of a label of an experiment.
 
-    Columns: experiment, metric, label, quantity, better ("lower" or "higher"), a and b (means over the folder's own
+    Columns: experiment, metric, label, statistic, better ("lower" or "higher"), a and b (means over the folder's own
     instances), shared (instances in both), difference (mean of b - a over the shared ones) with its 95 %
     interval, low and high; NaN where fewer than two are shared. Rows that only one folder has stay, with NaN. Raises
     ShapelineError where a folder holds no results.
@@ -41,8 +41,8 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
 
 
 def _better(key: tuple) -> str:
-    _, metric, _, quantity = key
-    return METRICS[metric].quantities.get(quantity, "") if metric in METRICS else ""
+    _, metric, _, statistic = key
+    return METRICS[metric].statistics.get(statistic, "") if metric in METRICS else ""
 
 
 def _measured(folder: Path) -> pd.DataFrame:

@@ -16,32 +16,32 @@ POWER = 0.8
 SURE = 0.05
 
 
-def by_label(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """A scalar quantity as (instances, labels), repeats averaged; instances that one label lacks are left out.
+def by_label(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
+    """A scalar statistic as (instances, labels), repeats averaged; instances that one label lacks are left out.
 
-    measured: label, instance, repeat, quantity, x, value. A label that lacks more than half of the instances that
+    measured: label, instance, repeat, statistic, x, value. A label that lacks more than half of the instances that
     another has is left out itself, lest it decide what the others are judged on.
     """
-    rows = _scalar(measured, quantity)
-    wide = rows.pivot_table(index="instance", columns="label", values="value", aggfunc="mean")
+    rows = _scalar(measured, statistic)
+    wide = rows.pivot_table(index="instance", columns="method", values="value", aggfunc="mean")
     wide = wide.dropna(axis=1, how="all")
     there = wide.notna().sum()
     return wide.loc[:, there >= there.max() / 2].dropna()
 
 
-def by_draw(measured: pd.DataFrame, quantity: str) -> dict[str, pd.DataFrame]:
-    """A scalar quantity as (instances, repeats) of each label with two or more repeats; NaN where one failed."""
-    rows = _scalar(measured, quantity)
-    repeated = {label: own for label, own in rows.groupby("label") if own["repeat"].nunique() > 1}
+def by_draw(measured: pd.DataFrame, statistic: str) -> dict[str, pd.DataFrame]:
+    """A scalar statistic as (instances, repeats) of each label with two or more repeats; NaN where one failed."""
+    rows = _scalar(measured, statistic)
+    repeated = {label: own for label, own in rows.groupby("method") if own["repeat"].nunique() > 1}
     return {
         label: own.pivot_table(index="instance", columns="repeat", values="value", dropna=False)
         for label, own in repeated.items()
     }
 
 
-def _scalar(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """The rows of a scalar quantity, NaN where one is not finite."""
-    rows = measured[(measured["quantity"] == quantity) & measured["x"].isna()]
+def _scalar(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
+    """The rows of a scalar statistic, NaN where one is not finite."""
+    rows = measured[(measured["statistic"] == statistic) & measured["x"].isna()]
     return rows.assign(value=rows["value"].replace([np.inf, -np.inf], np.nan))
 
 

@@ -16,10 +16,10 @@ from shapeline.report.styling import PLATE, WIDTH, Style, styled
 
 
 def by_cost(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:
-    """What a figure of a quantity against costs draws: label, each cost, mean, low, high; rows as of `scalars`."""
+    """What a figure of a statistic against costs draws: label, each cost, mean, low, high; rows as of `scalars`."""
     each = {name: cost.reindex(rows.index) for name, cost in costs.items()}
     return (
-        rows[["mean", "low", "high"]].assign(**each)[[*each, "mean", "low", "high"]].rename_axis("label").reset_index()
+        rows[["mean", "low", "high"]].assign(**each)[[*each, "mean", "low", "high"]].rename_axis("method").reset_index()
     )
 
 
@@ -60,7 +60,7 @@ def error_by_cost(
     budget: float | None = None,
 ) -> Figure | None:
     """RMSE to the exact values against evaluations per instance, every point named; `budget` counts evaluations."""
-    rows = scalars(frame[frame["label"] != exact], "rmse")
+    rows = scalars(frame[frame["method"] != exact], "rmse")
     rows = rows.loc[[label for label in styles if label in rows.index and np.isfinite(evaluations.get(label, np.nan))]]
     if rows.empty:
         return None

@@ -18,7 +18,7 @@ from shapeline.report.styling import WIDTH, Style, styled
 
 
 class Panel(NamedTuple):
-    """A quantity's title, what is across (None: the unit of the value), and whether higher is better."""
+    """A statistic's title, what is across (None: the unit of the value), and whether higher is better."""
 
     title: str
     across: str | None
@@ -26,8 +26,8 @@ class Panel(NamedTuple):
 
 
 SCALARS = {
-    "masking_area": Panel("Deletion AUC", "nats", False),
-    "insertion_area": Panel("Insertion AUC", "nats", True),
+    "deletion_auc": Panel("Deletion AUC", "nats", False),
+    "insertion_auc": Panel("Insertion AUC", "nats", True),
     "rmse": Panel("RMSE", None, False),
     "spearman": Panel("Spearman correlation", "rank correlation", True),
     "top_k_overlap": Panel("Top-k overlap", "share of the exact top k", True),
@@ -37,7 +37,7 @@ SCALARS = {
 @styled
 def areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     """Masking and insertion areas with intervals, best masking area on top; the best control as a dotted line."""
-    return _dots(frame, styles, ["masking_area", "insertion_area"])
+    return _dots(frame, styles, ["deletion_auc", "insertion_auc"])
 
 
 @styled
@@ -45,7 +45,7 @@ def errors(
     frame: pd.DataFrame, styles: Mapping[str, Style], exact: str | None = None, unit: str = "nats"
 ) -> Figure | None:
     """RMSE, rank correlation and top-k overlap with the exact values, with intervals, lowest RMSE on top."""
-    others = frame[frame["label"] != exact]
+    others = frame[frame["method"] != exact]
     return _dots(others, styles, ["rmse", "spearman", "top_k_overlap"], unit)
 
 
@@ -58,9 +58,9 @@ def _dots(
     labels = best_first(frame, styles, present[0], highest=SCALARS[present[0]].higher)
     drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(labels)))
     panels = beside_names(drawing, labels, len(present), above=0.3, between=0.75)
-    for axes, quantity in zip(panels, present, strict=True):
-        dot_panel(axes, scalars(frame, quantity), styles, labels, SCALARS[quantity], unit)
-        for row in ceiling(frame, quantity).itertuples():
+    for axes, statistic in zip(panels, present, strict=True):
+        dot_panel(axes, scalars(frame, statistic), styles, labels, SCALARS[statistic], unit)
+        for row in ceiling(frame, statistic).itertuples():
             axes.axvspan(row.low, row.high, color=INK, alpha=0.08, linewidth=0)
             axes.axvline(row.mean, color=INK, linestyle=BEST_DASH, linewidth=1.2, zorder=0)
     name_rows(panels[0], labels)

@@ -17,7 +17,7 @@ from shapeline.statistics import paired, ranking
 
 def average_ranks(answer: Evidence) -> pd.DataFrame:
     average, critical, _ = ranking.critical_difference(answer.values, answer.question.better)
-    return average.rename("average_rank").rename_axis("label").reset_index().assign(critical_difference=critical)
+    return average.rename("average_rank").rename_axis("method").reset_index().assign(critical_difference=critical)
 
 
 @styled
@@ -45,7 +45,7 @@ def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, St
 def cost_plane(
     answer: Evidence, rows: pd.DataFrame, styles: Mapping[str, Style], seconds: pd.Series | None = None
 ) -> Figure | None:
-    """A quantity against evaluations and, below, seconds per instance; every point named, the best at each cost joined
+    """A statistic against evaluations and, below, seconds per instance; every point named, the best at each cost joined
     by a line.
 
     rows: mean, low, high by label, as `scalars` gives them; a label without a cost is left out of its panel, and a

@@ -18,7 +18,7 @@ from shapeline.report.styling import FEW, WIDTH, Style, styled, wrapped
 BEST = "optimal order"
 BEST_DASH = (0, (1, 1))
 PANELS = {
-    "masking": ("Deletion (lower is better)", "top features masked (%)", "change of log-odds (nats)"),
+    "deletion": ("Deletion (lower is better)", "top features masked (%)", "change of log-odds (nats)"),
     "insertion": (
         "Insertion (higher is better)",
         "top features kept, all others masked (%)",
@@ -30,19 +30,19 @@ PANELS = {
 @styled
 def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     """Masking and insertion curves of all labels, a few with their intervals as bands; None without a curve."""
-    quantities = [name for name in PANELS if (frame["quantity"] == name).any()]
+    quantities = [name for name in PANELS if (frame["statistic"] == name).any()]
     if not quantities:
         return None
-    labels = best_first(frame, styles, f"{quantities[0]}_area", highest=quantities[0] == "insertion")
+    labels = best_first(frame, styles, f"{quantities[0]}_auc", highest=quantities[0] == "insertion")
     drawing = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     panels = drawing.subplots(1, len(quantities), squeeze=False)[0]
-    for axes, quantity in zip(panels, quantities, strict=True):
-        title, across, up = PANELS[quantity]
+    for axes, statistic in zip(panels, quantities, strict=True):
+        title, across, up = PANELS[statistic]
         for label in labels:
             draw_curve(
-                axes, line_of(frame, quantity, label), styles[label], label, band=0.12 if len(labels) <= FEW else 0.0
+                axes, line_of(frame, statistic, label), styles[label], label, band=0.12 if len(labels) <= FEW else 0.0
             )
-        best = ceiling(frame, quantity)
+        best = ceiling(frame, statistic)
         if len(best):
             axes.plot(100 * best["x"], best["mean"], color=INK, linestyle=BEST_DASH, linewidth=1.2, label=BEST)
         axes.set(title=title, xlabel=across, ylabel=up)
@@ -56,11 +56,11 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
 
 
 @styled
-def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str = "masking") -> Figure | None:
+def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str = "deletion") -> Figure | None:
     """One small panel a label: its curve and interval in front of all the others in grey; None without the curve."""
-    if not (frame["quantity"] == quantity).any():
+    if not (frame["statistic"] == statistic).any():
         return None
-    labels = best_first(frame, styles, f"{quantity}_area", highest=quantity == "insertion")
+    labels = best_first(frame, styles, f"{statistic}_auc", highest=statistic == "insertion")
     columns = min(len(labels), min((4, 5), key=lambda count: -len(labels) % count))  # the fewer empty places
     rows = math.ceil(len(labels) / columns)
     titles = {label: wrapped(label, WIDTH / columns - 0.3) for label in labels}
@@ -68,7 +68,7 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
     above = 0.1 + 0.165 * max(title.count("\n") + 1 for title in titles.values())
     places = _places(drawing, rows, columns, above)
     panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False, gridspec_kw=places)
-    lines = {label: line_of(frame, quantity, label) for label in labels}
+    lines = {label: line_of(frame, statistic, label) for label in labels}
     gap = pd.DataFrame({"x": [np.nan], "mean": [np.nan]})
     every = pd.concat([part for line in lines.values() for part in (line[["x", "mean"]], gap)])  # drawn as one
     for place, axes in enumerate(panels.flat):
@@ -82,8 +82,8 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str
         axes.set_title(titles[label], color=styles[label].ink, fontsize=9.5, y=1)
         if place + columns >= len(labels):
             axes.tick_params(labelbottom=True)
-    drawing.supxlabel(PANELS[quantity][1], fontsize=9.5)
-    drawing.supylabel(PANELS[quantity][2], fontsize=9.5)
+    drawing.supxlabel(PANELS[statistic][1], fontsize=9.5)
+    drawing.supylabel(PANELS[statistic][2], fontsize=9.5)
     return drawing
 
 
@@ -97,15 +97,15 @@ def _places(drawing: Figure, rows: int, columns: int, above: float) -> dict[str,
     return {**ends, "wspace": gap / across, "hspace": (above + gap) / up}
 
 
-def line_of(frame: pd.DataFrame, quantity: str, label: str) -> pd.DataFrame:
-    return frame[(frame["quantity"] == quantity) & (frame["label"] == label)].sort_values("x")
+def line_of(frame: pd.DataFrame, statistic: str, label: str) -> pd.DataFrame:
+    return frame[(frame["statistic"] == statistic) & (frame["method"] == label)].sort_values("x")
 
 
 def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: float) -> None:
     across = 100 * line["x"]
     if band:
         axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
-    else:  # the axes have room for it, as beside others of the same quantity that show it
+    else:  # the axes have room for it, as beside others of the same statistic that show it
         axes.update_datalim(np.column_stack([np.tile(across, 2), np.concatenate([line["low"], line["high"]])]))
     curve = axes.plot(
         across,
@@ -122,24 +122,24 @@ def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: f
     mark_method(label, *curve)
 
 
-def best_first(frame: pd.DataFrame, styles: Mapping[str, Style], quantity: str, highest: bool = False) -> list[str]:
-    """The labels present, best first by the quantity (those without it last, in their own order)."""
-    present = [label for label in styles if label in set(frame["label"])]
-    means = scalars(frame, quantity)["mean"]
+def best_first(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str, highest: bool = False) -> list[str]:
+    """The labels present, best first by the statistic (those without it last, in their own order)."""
+    present = [label for label in styles if label in set(frame["method"])]
+    means = scalars(frame, statistic)["mean"]
     worst = -np.inf if highest else np.inf
     return sorted(present, key=lambda label: means.get(label, worst), reverse=highest)
 
 
 @styled
 def log_odds_grid(
-    frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style], quantity: str = "masking"
+    frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style], statistic: str = "deletion"
 ) -> Figure | None:
     """The masking (or insertion) curves of several experiments, a panel each, one legend (Chen et al. 2018, figure 2).
 
     frames: title of the panel -> frame of `compare` for the log-odds metric; labels that `styles` does not name are
     left out. Bands are 95 % intervals, fainter where there are many curves.
     """
-    frames = {title: frame for title, frame in frames.items() if (frame["quantity"] == quantity).any()}
+    frames = {title: frame for title, frame in frames.items() if (frame["statistic"] == statistic).any()}
     if not frames:
         return None
     columns = min(len(frames), min((3, 2), key=lambda count: -len(frames) % count))  # the fewer empty places
@@ -148,17 +148,17 @@ def log_odds_grid(
     panels = drawing.subplots(rows, columns, squeeze=False)
     handles: dict[str, object] = {}
     for axes, (title, frame) in zip(panels.flat, frames.items(), strict=False):
-        labels = [label for label in styles if label in set(frame.loc[frame["quantity"] == quantity, "label"])]
+        labels = [label for label in styles if label in set(frame.loc[frame["statistic"] == statistic, "method"])]
         for label in labels:
-            line = line_of(frame, quantity, label)
+            line = line_of(frame, statistic, label)
             draw_curve(axes, line, styles[label], label, band=0.14 if len(labels) <= FEW else 0.07)
         handles |= dict(zip(labels, axes.get_legend_handles_labels()[0], strict=True))
-        axes.set(title=title, xlabel=PANELS[quantity][1])
+        axes.set(title=title, xlabel=PANELS[statistic][1])
         axes.margins(x=0.02)
     for axes in panels.flat[len(frames) :]:
         axes.set_visible(False)
     for axes in panels[:, 0]:
-        axes.set_ylabel(PANELS[quantity][2])
+        axes.set_ylabel(PANELS[statistic][2])
     order = [label for label in styles if label in handles]
     drawing.legend(
         [handles[label] for label in order], order, loc="outside lower center", handlelength=3.2,
@@ -167,7 +167,7 @@ def log_odds_grid(
     return drawing
 
 
-BUDGET_PANELS = {  # quantity -> title, whether it is a square whose root is drawn
+BUDGET_PANELS = {  # statistic -> title, whether it is a square whose root is drawn
     "rmse_by_budget": ("RMSE", False),
     "bias_squared_by_budget": ("Bias", True),
     "variance_by_budget": ("Standard deviation over repeats", True),
@@ -178,7 +178,7 @@ BUDGET_PANELS = {  # quantity -> title, whether it is a square whose root is dra
 def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "nats") -> Figure | None:
     """What methods predict of their error beside the error itself, and how many true scores their intervals hold, both
     against the budget; None where no method that has intermediate budgets says how wrong it is."""
-    if not (frame["quantity"] == "predicted_rmse_by_budget").any():
+    if not (frame["statistic"] == "predicted_rmse_by_budget").any():
         return None
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     error, coverage = drawing.subplots(1, 2)
@@ -198,7 +198,7 @@ def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
     coverage.axhline(95, color=matplotlib.rcParams["axes.edgecolor"], linewidth=1, linestyle=(0, (1, 2)))
     error.set(yscale="log", title="Predicted and actual RMSE", ylabel=unit)
     coverage.set(title="Exact scores inside 95 % intervals (%)", ylim=(min(70.0, coverage.get_ylim()[0]), 101))
-    ticks = sorted(frame.loc[frame["quantity"] == "predicted_rmse_by_budget", "x"].unique())
+    ticks = sorted(frame.loc[frame["statistic"] == "predicted_rmse_by_budget", "x"].unique())
     for axes in (error, coverage):
         axes.set(xscale="log", xlabel="budget (evaluations / d)")
         axes.set_xticks(ticks, [number(tick) for tick in ticks])
@@ -210,27 +210,27 @@ def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
 @styled
 def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "nats") -> Figure | None:
     """RMSE, bias and standard deviation against the budget (a multiple of d), both axes logarithmic."""
-    present = {name: panel for name, panel in BUDGET_PANELS.items() if (frame["quantity"] == name).any()}
+    present = {name: panel for name, panel in BUDGET_PANELS.items() if (frame["statistic"] == name).any()}
     if not present:
         return None
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     panels = drawing.subplots(1, len(present), squeeze=False, sharey=True)[0]
-    for axes, (quantity, (title, squared)) in zip(panels, present.items(), strict=True):
+    for axes, (statistic, (title, squared)) in zip(panels, present.items(), strict=True):
         for label, style in styles.items():
-            line = line_of(frame, quantity, label)
+            line = line_of(frame, statistic, label)
             line = line[line["mean"] > 0]
             if line.empty:
                 continue
             low, middle, high = (line[key].clip(lower=0) ** (0.5 if squared else 1) for key in ("low", "mean", "high"))
             low = low.where(low > 0, middle)
-            if "bias" in quantity:  # what lies below 0 is missing: no line across it
+            if "bias" in statistic:  # what lies below 0 is missing: no line across it
                 axes.plot(line["x"], middle, style.marker, color=style.colour, markersize=5)
                 axes.vlines(line["x"], low, high, color=style.colour, alpha=0.4)
                 continue
             axes.plot(line["x"], middle, style.marker, linestyle="-", color=style.colour, markersize=5, label=label)
             axes.fill_between(line["x"], low, high, color=style.colour, alpha=0.15, linewidth=0)
         axes.set(xscale="log", yscale="log", title=title, xlabel="budget (evaluations / d)")
-        ticks = sorted(frame.loc[frame["quantity"] == quantity, "x"].unique())
+        ticks = sorted(frame.loc[frame["statistic"] == statistic, "x"].unique())
         axes.set_xticks(ticks, [number(tick) for tick in ticks])
         axes.minorticks_off()
     panels[0].set_ylabel(unit)

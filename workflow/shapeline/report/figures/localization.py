@@ -35,7 +35,7 @@ from shapeline.report.localization_results import (
 from shapeline.report.numbers import number, share
 from shapeline.report.styling import FEW, WIDTH, Style, styled
 
-PANELS = {  # quantity -> title and what is across
+PANELS = {  # statistic -> title and what is across
     "f1": ("F1, as published", "F1 of the pixels above 1e-6"),
     "f1_best": ("F1 at the best threshold", "F1"),
     "f1_equal_area": ("F1 at equal area", "F1 of as many pixels as are true"),
@@ -93,7 +93,7 @@ def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
 
 @styled
 def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """A panel a quantity, best published F1 on top; marks for the ceilings on the rows of hierarchical labels."""
+    """A panel a statistic, best published F1 on top; marks for the ceilings on the rows of hierarchical labels."""
     present = [name for name in PANELS if len(scalars(frame, name))]
     if not present:
         return None
@@ -127,16 +127,16 @@ def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
 @styled
 def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     """The share left of the logit and of the probability against the number of removed features, a panel each."""
-    present = [name for name in OUTPUTS if frame.loc[frame["quantity"] == name, "mean"].notna().any()]
+    present = [name for name in OUTPUTS if frame.loc[frame["statistic"] == name, "mean"].notna().any()]
     if not present:
         return None
     drawing = Figure(figsize=(WIDTH, 4.3), layout="constrained")
     panels = drawing.subplots(1, len(present), squeeze=False)[0]
     means = scalars(frame, f"{present[0]}_area")["mean"]
     labels = sorted((label for label in styles if label in means.index), key=lambda label: means[label])
-    for axes, quantity in zip(panels, present, strict=True):
+    for axes, statistic in zip(panels, present, strict=True):
         for label in labels:
-            line, style = line_of(frame, quantity, label), styles[label]
+            line, style = line_of(frame, statistic, label), styles[label]
             if len(labels) <= FEW:
                 axes.fill_between(line["x"], line["low"], line["high"], color=style.colour, alpha=0.12, linewidth=0)
             axes.plot(
@@ -144,7 +144,7 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
                 marker=style.marker, markersize=4.5, markevery=max(1, len(line) // 8), markerfacecolor=style.face,
                 label=label,
             )  # fmt: skip
-        axes.set(xscale="log", title=OUTPUTS[quantity], xlabel="positive features removed (k)")
+        axes.set(xscale="log", title=OUTPUTS[statistic], xlabel="positive features removed (k)")
         axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
     panels[0].set_ylabel("share of the whole image's")
     drawing.legend(
@@ -200,10 +200,10 @@ def _with_truth(results: Results, truth: np.ndarray | None) -> pd.DataFrame:
 
 @styled
 def runtime_plane(
-    frame: pd.DataFrame, time: pd.DataFrame, styles: Mapping[str, Style], quantity: str, title: str
+    frame: pd.DataFrame, time: pd.DataFrame, styles: Mapping[str, Style], statistic: str, title: str
 ) -> Figure | None:
-    """A quantity against seconds an instance on a logarithmic axis, with both intervals, every point named."""
-    rows = scalars(frame, quantity)
+    """A statistic against seconds an instance on a logarithmic axis, with both intervals, every point named."""
+    rows = scalars(frame, statistic)
     rows = rows.loc[[label for label in styles if label in rows.index and time["mean"].get(label, 0) > 0]]
     if rows.empty:
         return None
@@ -283,10 +283,10 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     lines += [
         (name, text, MIDDLE, None, dash) for (name, text), dash in zip(CEILINGS.items(), (":", "--"), strict=True)
     ]
-    for quantity, name, colour, marker, dash in lines:
-        rows = scalars(frame, quantity).reindex(labels)
+    for statistic, name, colour, marker, dash in lines:
+        rows = scalars(frame, statistic).reindex(labels)
         if rows["mean"].notna().any():
-            wide = 4 if quantity == "f1" else 1.5  # the two may lie on each other
+            wide = 4 if statistic == "f1" else 1.5  # the two may lie on each other
             left.plot(across, rows["mean"], dash, color=colour, linewidth=wide, marker=marker, markersize=5, label=name)
             if marker:
                 left.fill_between(

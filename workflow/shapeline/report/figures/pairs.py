@@ -23,9 +23,9 @@ WRITTEN = 16  # features whose matrix has its numbers written in it
 LETTER = 0.085  # inches: of a word under its arcs
 
 
-def told_from_zero(pairs: np.ndarray, uncertainty: np.ndarray | None) -> np.ndarray:
+def told_from_zero(pairs: np.ndarray, standard_error: np.ndarray | None) -> np.ndarray:
     """The pairs, and 0 in place of each whose 95 % interval covers it; all of them where no interval is known."""
-    return pairs if uncertainty is None else np.where(np.abs(pairs) <= LEVEL * uncertainty, 0.0, pairs)
+    return pairs if standard_error is None else np.where(np.abs(pairs) <= LEVEL * standard_error, 0.0, pairs)
 
 
 def largest(pairs: np.ndarray, d: int) -> list[tuple[int, int, float, float]]:

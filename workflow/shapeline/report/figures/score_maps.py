@@ -22,18 +22,18 @@ from shapeline.report.elements import figure
 from shapeline.report.numbers import number
 from shapeline.report.styling import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, styled, wrapped
 
-LEVEL = 1.96  # half-widths of 95 % intervals to an uncertainty
+LEVEL = 1.96  # half-widths of 95 % intervals to an standard error
 
 
 def instance_table(
     unit: str,
     values: Mapping[str, np.ndarray | None],
-    uncertainty: Mapping[str, np.ndarray | None],
+    standard_error: Mapping[str, np.ndarray | None],
     columns: Sequence[str],
     name: str,
 ) -> str:
-    """One instance's scores by every label as a heat table under its name; uncertainty: half-widths over 1.96."""
-    half = {label: LEVEL * row for label, row in uncertainty.items() if row is not None}
+    """One instance's scores by every label as a heat table under its name; standard_error: half-widths over 1.96."""
+    half = {label: LEVEL * row for label, row in standard_error.items() if row is not None}
     drawing = score_table(values, columns, unit, half=half)
     title = html.escape(name.replace("\n", ", "))
     ends = {f"{label} ±": row for label, row in half.items()}

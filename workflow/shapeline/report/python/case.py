@@ -259,10 +259,12 @@ def _together(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Recor
     columns = {}
     for field in dataclasses.fields(Record):
         each = [getattr(part, field.name) for part in parts]
-        if field.name in ("uncertainty", "pairs", "pairs_uncertainty") and any(values is None for values in each):
+        if field.name in ("standard_error", "interaction_values", "interactions_standard_error") and any(
+            values is None for values in each
+        ):
             columns[field.name] = None
             continue
-        if field.name in ("scores", "uncertainty", "pairs", "pairs_uncertainty"):
+        if field.name in ("scores", "standard_error", "interaction_values", "interactions_standard_error"):
             widest = max(values.shape[1] for values in each)
             each = [np.pad(s, ((0, 0), (0, widest - s.shape[1])), constant_values=np.nan) for s in each]
         if isinstance(each[0], list):

@@ -25,8 +25,8 @@ USUAL = ("kernel_shap", "sample_shapley", "gp_shapley", "occlusion")
 CONTROL = "random"  # the end of the range that the margin is a share of; it evaluates no model
 AFFORDABLE = 1_000_000  # model rows that exact values may cost in total
 PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a backward pass of about twice its work
-SHOWN = {"rmse": "error", "spearman": "rank correlation", "masking_area": "masking", "insertion_area": "insertion"}
-TITLES = {"masking": "deletion AUC", "insertion": "insertion AUC"}  # of columns, in print
+SHOWN = {"rmse": "error", "spearman": "rank correlation", "deletion_auc": "deletion", "insertion_auc": "insertion"}
+TITLES = {"deletion": "deletion AUC", "insertion": "insertion AUC"}  # of columns, in print
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Comparison:
 
     def list_findings(self) -> list[str]:
         """Return the recommendation and the notes, a sentence each."""
-        units = {"error": "", "masking": "nats"}
+        units = {"error": "", "deletion": "nats"}
         finding = "No recommendation: no method that could be recommended was measured."
         if self.advice is not None:
             label = self.advice.label
@@ -152,7 +152,7 @@ def compare(
     agreement = _agreement(rows)
     table = _table(found, chosen, measured, agreement)
     by, values = _criterion(measured, exact)
-    incomplete = [label for label, each in found.items() if NO_RULE in each.flag]
+    incomplete = [label for label, each in found.items() if NO_RULE in each.warning]
     notes += [f"{label} is not recommended." for label in incomplete]
     candidates = None if values is None else values.drop(columns=incomplete, errors="ignore")
     nothing = candidates is None or not set(candidates) - {CONTROL}
@@ -193,7 +193,7 @@ def _measured(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explanation |
     truth = None if exact is None else stored.rows_of(exact)
     for label, own in rows.items():
         if truth is not None:
-            parts.append(error.measure(own, truth, seed=case.seed).assign(label=label))
+            parts.append(error.measure(own, truth, seed=case.seed).assign(method=label))
     if case.question.model.task == "regression":
         notes.append("A regression has no log-odds, so deletion and insertion AUC are not measured.")
     else:
@@ -201,11 +201,11 @@ def _measured(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explanation |
         try:
             for label, own in rows.items():
                 curves = log_odds.measure(own, question, case.inputs, case.buckets, case.seed)
-                parts.append(curves[curves["x"].isna()].assign(label=label))
+                parts.append(curves[curves["x"].isna()].assign(method=label))
         except ShapelineError as failure:  # for probabilities of 0 or 1
             notes.append(f"Deletion and insertion AUC are not measured: {failure}")
-            parts = [part for part in parts if "masking_area" not in set(part["quantity"])]
-    empty = pd.DataFrame(columns=["instance", "repeat", "quantity", "x", "value", "label"])
+            parts = [part for part in parts if "deletion_auc" not in set(part["statistic"])]
+    empty = pd.DataFrame(columns=["instance", "repeat", "statistic", "x", "value", "method"])
     return pd.concat(parts, ignore_index=True) if parts else empty
 
 
@@ -216,7 +216,7 @@ def _agreement(rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     for place, one in enumerate(labels):
         for other in labels[:place]:
             similarity = error.measure(rows[one], rows[other])
-            values = similarity[similarity["quantity"] == "spearman"]["value"]
+            values = similarity[similarity["statistic"] == "spearman"]["value"]
             table.loc[one, other] = table.loc[other, one] = values.mean()
     return table
 
@@ -231,10 +231,10 @@ def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: 
     )
     with_gradients = [label for label in table.index if METHODS[entries[label][0]].gradients]
     table.loc[with_gradients, "evaluations"] *= PASSES
-    means = measured.groupby(["label", "quantity"])["value"].mean()
-    for quantity, name in SHOWN.items():
-        if quantity in set(measured["quantity"]):
-            table[name] = means.xs(quantity, level="quantity")
+    means = measured.groupby(["method", "statistic"])["value"].mean()
+    for statistic, name in SHOWN.items():
+        if statistic in set(measured["statistic"]):
+            table[name] = means.xs(statistic, level="statistic")
     others = [label for label in table.index if label != CONTROL]
     among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
     table["agreement"] = among.mean() if len(others) > 1 else np.nan
@@ -243,9 +243,9 @@ def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: 
 
 def _criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str | None, pd.DataFrame | None]:
     """Return the column that ranks methods and its values (instances, methods): the error, else the deletion AUC."""
-    for quantity in ("rmse", "masking_area") if exact is not None else ("masking_area",):
-        if quantity in set(measured["quantity"]):
-            return SHOWN[quantity], by_label(measured, quantity)
+    for statistic in ("rmse", "deletion_auc") if exact is not None else ("deletion_auc",):
+        if statistic in set(measured["statistic"]):
+            return SHOWN[statistic], by_label(measured, statistic)
     return None, None
 
 

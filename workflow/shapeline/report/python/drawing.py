@@ -92,7 +92,7 @@ def comparison(found):
     labels = [label for label in found.table.index if label in found.values]
     costs = found.table["evaluations"][labels].to_numpy()
     likeness = found.agreement.loc[labels, labels].to_numpy()
-    across = f"{found.criterion} ({'nats, ' if found.by == 'masking' else ''}lower is better)"
+    across = f"{found.criterion} ({'nats, ' if found.by == 'deletion' else ''}lower is better)"
     return figures.trade_off(costs, found.values[labels].to_numpy(), labels, found.recommended, likeness, across)
 
 

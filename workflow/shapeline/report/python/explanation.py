@@ -1,6 +1,7 @@
 """The Explanation of the Python interface: scores with names and data, to index, plot, convert and save."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 
     from shapeline.report.html import HTML
 
+RENAMED = {
+    "uncertainty": "standard_error",
+    "pairs": "interaction_values",
+    "pairs_uncertainty": "interactions_standard_error",
+    "flag": "warning",
+    "extra": "details",
+}
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
 
 
@@ -59,10 +67,10 @@ class About:
 class Explanation(Record):
     """Scores (n, *feature shape) of n instances by one method, with metadata; NaN beyond an instance's features.
 
-    Columns are those of `attribution.explanation.Explanation`: scores, uncertainty (standard errors; 1.96 times these
-    is the half-width of a 95 % interval), pairs (interactions; NaN beyond an instance's own), pairs_uncertainty,
-    evaluations, seconds, target, value_full, value_empty, status, error, flag, extra.
-    e[3], e[2:5], e[mask] are instances; e[:, "age"], e[:, ["age", "sex"]] and e[:, 2] are features.
+    Columns are those of `attribution.explanation.Explanation`: scores, standard_error (1.96 times it is the half-width
+    of a 95 % interval), interaction_values (NaN beyond an instance's own pairs), interactions_standard_error,
+    evaluations, seconds, target, value_full, value_empty, status, error, warning, details. e[3], e[2:5], e[mask] are
+    instances; e[:, "age"], e[:, ["age", "sex"]] and e[:, 2] are features.
     """
 
     about: About = field(default_factory=About)
@@ -101,13 +109,13 @@ class Explanation(Record):
     def of(self, place: int) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
         """Return feature names, scores (d,) and half-widths (d,) of 95 % intervals, or None, of one instance."""
         names = self.about.names[place]
-        half = None if self.uncertainty is None else LEVEL * self.uncertainty[place].ravel()[: len(names)]
+        half = None if self.standard_error is None else LEVEL * self.standard_error[place].ravel()[: len(names)]
         return names, self.scores[place].ravel()[: len(names)], half
 
     @property
     def half_widths(self) -> np.ndarray | None:
         """Half-widths (n, d) of 95 % intervals; None where the method gives none."""
-        return None if self.uncertainty is None else LEVEL * self.uncertainty.reshape(len(self), -1)
+        return None if self.standard_error is None else LEVEL * self.standard_error.reshape(len(self), -1)
 
     def _shares_names(self) -> bool:
         names = self.about.names
@@ -117,6 +125,13 @@ class Explanation(Record):
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a column by the name that it had before version 0.2, with a DeprecationWarning."""
+        if name not in RENAMED:
+            raise AttributeError(f"Explanation has no attribute '{name}'")
+        warnings.warn(f"{name} is deprecated; use {RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(self, RENAMED[name])
 
     def at(self, order: np.ndarray) -> "Explanation":
         """Return the instances at these positions."""
@@ -156,13 +171,18 @@ class Explanation(Record):
         features = [one and _select_features(one, kept, left) for one in about.features]
         about = dataclasses.replace(about, names=[left] * len(self), features=features, data=data)
         flat = self.scores.reshape(len(self), -1)[:, kept]
-        spread = None if self.uncertainty is None else self.uncertainty.reshape(len(self), -1)[:, kept]
+        spread = None if self.standard_error is None else self.standard_error.reshape(len(self), -1)[:, kept]
         pairs, of_pairs = (
             None if one is None else _select_pairs(one, len(names), kept)
-            for one in (self.pairs, self.pairs_uncertainty)
+            for one in (self.interaction_values, self.interactions_standard_error)
         )
         return dataclasses.replace(
-            self, scores=flat, uncertainty=spread, pairs=pairs, pairs_uncertainty=of_pairs, about=about
+            self,
+            scores=flat,
+            standard_error=spread,
+            interaction_values=pairs,
+            interactions_standard_error=of_pairs,
+            about=about,
         )
 
     # ------------------------------------------------------------------------------------------------------- reading
@@ -181,7 +201,7 @@ class Explanation(Record):
         values = self._values()
         if values is not None:
             named["value"] = values.to_numpy(dtype=object).ravel()
-        half = np.full(inside.shape, np.nan) if self.uncertainty is None else LEVEL * self.uncertainty
+        half = np.full(inside.shape, np.nan) if self.standard_error is None else LEVEL * self.standard_error
         named |= {
             "score": self.scores.reshape(len(self), -1)[inside],
             "half": half.reshape(inside.shape)[inside],
@@ -193,17 +213,17 @@ class Explanation(Record):
         second, score and half, the half-width of its 95 % interval, NaN where unknown. Scores of features and pairs
         sum to v(N) - v(empty). Raises ShapelineError where the method has no interactions.
         """
-        if self.pairs is None:
+        if self.interaction_values is None:
             method = words.name_of(self)
             able = ", ".join(name for name, one in METHODS.items() if one.pairs)
             raise ShapelineError(f"explanation: {method} computes no interactions; use one of {able}")
         tables = []
         for place, names in enumerate(self.about.names):
             first, second = np.triu_indices(len(names), 1)
-            score = self.pairs[place, : len(first)]
+            score = self.interaction_values[place, : len(first)]
             half = np.full(len(first), np.nan)
-            if self.pairs_uncertainty is not None:
-                half = LEVEL * self.pairs_uncertainty[place, : len(first)]
+            if self.interactions_standard_error is not None:
+                half = LEVEL * self.interactions_standard_error[place, : len(first)]
             order = np.argsort(-np.abs(score), kind="stable")
             table = {"first": np.array(names, object)[first[order]], "second": np.array(names, object)[second[order]]}
             who = {"instance": self.about.instances[place], "target": self.target_names[place]}

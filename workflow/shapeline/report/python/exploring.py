@@ -50,7 +50,7 @@ def _data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:
 def _entry(name: str, explanation) -> Entry:
     each = [explanation.of(place) for place in range(len(explanation))]
     half = None
-    if explanation.uncertainty is not None and np.nan_to_num(explanation.uncertainty).any():
+    if explanation.standard_error is not None and np.nan_to_num(explanation.standard_error).any():
         half = [half for _, _, half in each]
     return Entry(
         name=name,

@@ -171,8 +171,8 @@ def _attributed(values: Values, parsed: MethodSettings, features: Features, coun
     options = Options(seed, draws=same, on_error=values.how.on_error, outputs=count > 1)
     [record] = attribute(SetQuestion(values.of, features), each, each, parsed, options)
     record.evaluations[:] = values.evaluations
-    for extra in record.extra if values.file else ():
-        extra["reused"] = values.reused
+    for details in record.details if values.file else ():
+        details["reused"] = values.reused
     return record
 
 

@@ -153,7 +153,9 @@ def _overlay(explanation):
         maps.append(np.where(cells < 0, 0.0, surely[cells]))
     names = [f"{explanation.about.instances[place]}: {explanation.target_names[place]}" for place in shown]
     rest = len(explanation) - len(maps)
-    return figures.overlay(explanation._images()[: len(maps)], names, maps, explanation.uncertainty is not None, rest)
+    return figures.overlay(
+        explanation._images()[: len(maps)], names, maps, explanation.standard_error is not None, rest
+    )
 
 
 def _pairs(explanation):
@@ -162,9 +164,9 @@ def _pairs(explanation):
     if len(explanation) != 1:
         raise ShapelineError("plot: 'pairs' shows one instance; select it, as in e[3].plot('pairs')")
     names, own, _ = explanation.of(0)
-    both = explanation.pairs[0, : len(names) * (len(names) - 1) // 2]
-    if explanation.pairs_uncertainty is not None:  # as the page does
-        both = pairs.told_from_zero(both, explanation.pairs_uncertainty[0, : len(both)])
+    both = explanation.interaction_values[0, : len(names) * (len(names) - 1) // 2]
+    if explanation.interactions_standard_error is not None:  # as the page does
+        both = pairs.told_from_zero(both, explanation.interactions_standard_error[0, : len(both)])
     about, title = explanation.about, f"{explanation.about.instances[0]}: {explanation.target_names[0]}"
     unit = words.VALUES.get(about.value, about.value)
     features = about.features[0]

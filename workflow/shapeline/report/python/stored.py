@@ -15,13 +15,13 @@ from shapeline.attribution.explanation import Explanation as Record
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 
-AS_THEY_ARE = ("target", "evaluations", "seconds", "value_full", "value_empty", "status", "error", "flag")
+AS_THEY_ARE = ("target", "evaluations", "seconds", "value_full", "value_empty", "status", "error", "warning")
 PLAIN = ("kind", "method", "value", "reference", "rows")  # of what explanations are of, as JSON has it
 
 
 def rows_of(explanation) -> pd.DataFrame:
     """Score rows; an instance goes by its position."""
-    n, spread = len(explanation), explanation.uncertainty
+    n, spread = len(explanation), explanation.standard_error
     sizes = [len(names) for names in explanation.about.names]
     fine = np.array(explanation.status, dtype=object) == "ok"
     columns = {name: getattr(explanation, name) for name in AS_THEY_ARE}
@@ -31,16 +31,18 @@ def rows_of(explanation) -> pd.DataFrame:
             "repeat": 0,
             "budget": explanation.about.method.get("budget") if _is_number(explanation) else None,
             "scores": _lists(explanation.scores, sizes, fine),
-            "uncertainty": [None] * n
+            "standard_error": [None] * n
             if spread is None
             else _lists(spread, sizes, fine & np.isfinite(spread[fine]).all()),
             **{
                 name: [None] * n if pairs is None else _lists(pairs, [size * (size - 1) // 2 for size in sizes], fine)
-                for name in ("pairs", "pairs_uncertainty")
-                for pairs in [getattr(explanation, name)]
+                for name, pairs in (
+                    ("interactions", explanation.interaction_values),
+                    ("interactions_standard_error", explanation.interactions_standard_error),
+                )
             },
             **columns,
-            "extra": [json.dumps(extra) if extra else None for extra in explanation.extra],
+            "details": [json.dumps(details) if details else None for details in explanation.details],
         }
     )
 
@@ -122,18 +124,19 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
         about["names"] = [shared] * n if names is None else [tuple(each) for each in names]
         about |= {"data": _unpacked(about["data"]), "features": _unpacked_features(about["features"])}
         about["classes"] = tuple(about["classes"])
-    spread = None if rows["uncertainty"].isna().all() else _stacked(rows["uncertainty"], shape)
+    spread = None if rows["standard_error"].isna().all() else _stacked(rows["standard_error"], shape)
     most = longest * (longest - 1) // 2
     pairs, of_pairs = (
-        None if rows[name].isna().all() else _stacked(rows[name], [most]) for name in ("pairs", "pairs_uncertainty")
+        None if rows[name].isna().all() else _stacked(rows[name], [most])
+        for name in ("interactions", "interactions_standard_error")
     )
     columns = {name: rows[name].to_numpy() for name in ("evaluations", "seconds", "value_full", "value_empty")}
-    words = {name: [one if isinstance(one, str) else None for one in rows[name]] for name in ("error", "flag")}
-    extra = [json.loads(one) if isinstance(one, str) else {} for one in rows["extra"]]
+    words = {name: [one if isinstance(one, str) else None for one in rows[name]] for name in ("error", "warning")}
+    details = [json.loads(one) if isinstance(one, str) else {} for one in rows["details"]]
     record = Record(
         _stacked(rows["scores"], shape), **columns, **words, target=rows["target"].to_numpy(np.int64),
-        status=rows["status"].tolist(), extra=extra, uncertainty=spread, pairs=pairs,
-        pairs_uncertainty=of_pairs,
+        status=rows["status"].tolist(), details=details, standard_error=spread, interaction_values=pairs,
+        interactions_standard_error=of_pairs,
     )  # fmt: skip
     return record, about
 

@@ -90,7 +90,7 @@ def facts(explanation) -> dict[str, str]:
 
 def list_warnings(explanation) -> list[str]:
     """Return each warning of the method with its number of instances."""
-    counts = Counter(flag for flag in explanation.flag if flag)
+    counts = Counter(flag for flag in explanation.warning if flag)
     return [f"{count} of {_count_rows(explanation)}: {flag}" for flag, count in counts.items()]
 
 

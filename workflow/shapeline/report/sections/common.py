@@ -61,7 +61,7 @@ def health(results: Results) -> HTML:
     if results.model_card:
         return full_health(results)
     shown = tables.health(results)
-    columns = ("label", "rows", "failures", "warnings", "packages", "zero scores", "ties at top-20 %")
+    columns = ("method", "rows", "failures", "warnings", "packages", "zero scores", "ties at top-20 %")
     kept = [name for name in columns if name in shown]
     return together(
         table(shown[kept], text=["failures", "warnings", "packages"]),
@@ -143,7 +143,7 @@ def masking_section(results: Results) -> HTML:
     frame, drawn = results.metrics.get("log_odds"), styles_of(results)
     if frame is None or frame.empty:
         return missing("log_odds")
-    few = sum(label in set(frame["label"]) for label in results.labels) <= FEW
+    few = sum(label in set(frame["method"]) for label in results.labels) <= FEW
     bands = "bands are 95 % intervals" if few else "the panels below have the intervals"
     return together(
         figure(
@@ -169,7 +169,7 @@ def masking_section(results: Results) -> HTML:
             "Mean height of each curve with its 95 % interval. Dotted line: the best control."
             + (
                 " Black dots: optimal order of the features, its interval grey."
-                if len(ceiling(frame, "masking"))
+                if len(ceiling(frame, "deletion"))
                 else ""
             ),
         ),
@@ -179,8 +179,8 @@ def masking_section(results: Results) -> HTML:
 
 def _best_order(results: Results, frame: pd.DataFrame) -> str:
     """Return what the line of the optimal order shows, or why there is none."""
-    if len(ceiling(frame, "masking")):
-        rows = number(ceiling(frame, "masking_area")["n"].iloc[0])
+    if len(ceiling(frame, "deletion")):
+        rows = number(ceiling(frame, "deletion_auc")["n"].iloc[0])
         return (
             f"Black dots: the optimal order, computed from all coalitions of {rows} instances; no method can be better."
         )
@@ -236,7 +236,7 @@ def error_section(results: Results) -> HTML:
 
 def _other_units(results: Results, frame: pd.DataFrame) -> HTML | None:
     """Return which errors are of scores in another unit than the values; None where none is."""
-    measured = [label for label in results.scores if label in set(frame["label"])]
+    measured = [label for label in results.scores if label in set(frame["method"])]
     others = [label for label in measured if experiment.unit_of(results, label) not in ("", results.value_unit)]
     if not others:
         return None

@@ -32,12 +32,12 @@ def context_comparison(
 ) -> pd.DataFrame:
     """Masking area with context absent minus present, paired over instances, and how alike the two rank the features.
 
-    measured: label, instance, repeat, quantity, x, value, as the metric measured them (repeats are averaged first);
+    measured: label, instance, repeat, statistic, x, value, as the metric measured them (repeats are averaged first);
     scores_by_label as in `agreements`. One row a pair: absent, present, absent_area, present_area, mean, low, high (of
     the difference, nats, 95 % interval), n, and rank_mean, rank_low, rank_high.
     """
-    areas = measured[measured["quantity"] == "masking_area"].pivot_table(
-        index="instance", columns="label", values="value", aggfunc="mean"
+    areas = measured[measured["statistic"] == "deletion_auc"].pivot_table(
+        index="instance", columns="method", values="value", aggfunc="mean"
     )
     rows = []
     for absent, present in pairs:
@@ -47,9 +47,9 @@ def context_comparison(
         if both.empty:
             continue
         difference = pd.DataFrame({"value": both[absent] - both[present]}).reset_index()
-        mean = compare(difference.assign(label="", quantity="difference", repeat=0, x=np.nan)).iloc[0]
+        mean = compare(difference.assign(method="", statistic="difference", repeat=0, x=np.nan)).iloc[0]
         alike = agreements({label: scores_by_label[label] for label in (absent, present)})
-        alike = alike[alike["quantity"] == "rank correlation"]
+        alike = alike[alike["statistic"] == "rank correlation"]
         rank = alike.iloc[0] if len(alike) else dict.fromkeys(("mean", "low", "high"), math.nan)
         rows.append(
             {

@@ -133,7 +133,7 @@ def _mean(answer: Evidence, label: str | None, results: Results) -> str:
     frame = results.metrics.get(answer.question.metric)
     if answer.question.metric == "error" and frame is not None:
         frame = pd.concat([frame, at_budgets(frame)])
-    means = scalars(frame, answer.question.quantity)
+    means = scalars(frame, answer.question.statistic)
     if label is None:
         return "–"
     text = interval(means.loc[label]) if label in means.index else number(answer.candidates[label].mean(), whole=False)
@@ -206,7 +206,7 @@ def costs_and_ranks(answer: Evidence, results: Results, shown: Mapping[str, str]
 
 
 def _costs(answer: Evidence, results: Results, alt: str) -> HTML | None:
-    means = scalars(results.metrics.get(answer.question.metric), answer.question.quantity)
+    means = scalars(results.metrics.get(answer.question.metric), answer.question.statistic)
     return figure(
         cost_plane(answer, means, styling.styles_of(results), mean_seconds(results)),
         alt,
@@ -398,14 +398,14 @@ def against_best(answer: Evidence, results: Results) -> HTML:
 
 def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
     """Return the false-positive rate of the test (A/A test) for the method with most repeats, or that there is none."""
-    measured, quantity = results.measured[answer.question.metric], answer.question.quantity
-    scalar = (measured["quantity"] == quantity) & measured["x"].isna() & measured["label"].isin(list(answer.values))
-    repeats = measured[scalar].groupby("label")["repeat"].nunique()
+    measured, statistic = results.measured[answer.question.metric], answer.question.statistic
+    scalar = (measured["statistic"] == statistic) & measured["x"].isna() & measured["method"].isin(list(answer.values))
+    repeats = measured[scalar].groupby("method")["repeat"].nunique()
     if not (repeats > 1).any():
         return note(
             "False-positive rate (A/A test): not measured, since no method has repeats (set repeats: 2); "
             "docs/statistics.md has the rates of other experiments."
         )
     label = repeats.idxmax()
-    samples = paired.by_draw(measured[scalar & (measured["label"] == label)], quantity)[label]
+    samples = paired.by_draw(measured[scalar & (measured["method"] == label)], statistic)[label]
     return note(f"False-positive rate (A/A test), {label}: {rate_of_equal_methods(samples.to_numpy()).sentence}")

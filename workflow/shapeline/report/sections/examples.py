@@ -52,7 +52,8 @@ def explanations(results: Results) -> HTML:
         maps = figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
         return together(maps, order_note(results))
     ends = {
-        label: experiment.scores_of(each, picked["instance"], "uncertainty") for label, each in results.scores.items()
+        label: experiment.scores_of(each, picked["instance"], "standard_error")
+        for label, each in results.scores.items()
     }
     rows = results.dataset.inputs[experiment.positions(results.dataset, picked)]
     tables = [
@@ -70,7 +71,7 @@ def explanations(results: Results) -> HTML:
 
 def intervals(results: Results, instances: Sequence[int]) -> dict[str, list[np.ndarray | None]]:
     """Half of the 95 % intervals of the labels that know any: (d,) of each instance, None where it is not known."""
-    found = {label: experiment.scores_of(frame, instances, "uncertainty") for label, frame in results.scores.items()}
+    found = {label: experiment.scores_of(frame, instances, "standard_error") for label, frame in results.scores.items()}
     known = {label: rows for label, rows in found.items() if any(row is not None for row in rows)}
     return {label: [None if row is None else LEVEL * row for row in rows] for label, rows in known.items()}
 
@@ -79,7 +80,7 @@ def order_note(results: Results) -> HTML | None:
     """How far the order of the largest scores is settled, by label; None where no label says how wrong it is."""
     told = []
     for label, frame in results.scores.items():
-        rows = experiment.good(frame).reindex(columns=["scores", "uncertainty"]).dropna()
+        rows = experiment.good(frame).reindex(columns=["scores", "standard_error"]).dropna()
         pairs = [(np.asarray(one)[None], np.asarray(spread)[None]) for one, spread in rows.itertuples(index=False)]
         places = np.array([settled_places(*pair)[0] for pair in pairs])
         if len(places):

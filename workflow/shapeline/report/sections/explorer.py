@@ -57,7 +57,7 @@ def _entries(results: Results, instances: pd.Series) -> list[Entry]:
     evaluations, seconds = experiment.evaluations(results), experiment.mean_seconds(results)
     entries = []
     for label, frame in results.scores.items():
-        errors = experiment.scores_of(frame, instances, "uncertainty")
+        errors = experiment.scores_of(frame, instances, "standard_error")
         half = [None if error is None else LEVEL * error for error in errors]
         unit = experiment.unit_of(results, label)
         costs = [f"{spent(evaluations[label])} evaluations"] * bool(np.isfinite(evaluations[label]))

@@ -41,7 +41,7 @@ def ground_truth_section(frame: pd.DataFrame | None, styles: Mapping[str, Style]
     rows = scalars(frame, "f1").sort_values("mean", ascending=False, kind="stable")
     shown = pd.DataFrame(
         {
-            "label": label,
+            "method": label,
             "F1 (higher is better)": two_digit_interval(row),
             "control": "yes" if styles[label].control else "",
             "documents": number(row["n"]),

@@ -55,7 +55,7 @@ def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """
     fine = experiment.good(frame)
     empty = np.array([not np.any(scores) for scores in fine["scores"]], bool)
-    why = fine["flag"].astype(object).where(fine["flag"].notna(), np.where(empty, "every influence is 0", None))
+    why = fine["warning"].astype(object).where(fine["warning"].notna(), np.where(empty, "every influence is 0", None))
     rows = pd.DataFrame({"instance": fine["instance"], "why": why})
     return rows[rows["why"].notna()].drop_duplicates("instance", ignore_index=True)
 
@@ -145,7 +145,7 @@ def sparse_section(results: Results) -> HTML:
         for why, group in sparse_rows(results.scores[label]).groupby("why", sort=False):
             first = ", ".join(map(str, group["instance"].head(8))) + (", …" if len(group) > 8 else "")
             points = f"⚠ {number(len(group))} of {number(len(results.scores[label]))}"
-            rows.append({"label": label, "points": points, "why": why, "instances": first})
+            rows.append({"method": label, "points": points, "why": why, "instances": first})
     if not rows:
         return note("No point is without neighbours: no measure flagged one, and no influence is 0 everywhere.")
     return together(
@@ -255,7 +255,7 @@ def model_section(results: Results) -> HTML:
 
 def masking_note(results: Results) -> HTML | None:
     """The best masking area of the measures that did not ask the model, of those that did, and of the controls."""
-    areas = experiment.scalars(results.metrics.get("log_odds"), "masking_area")
+    areas = experiment.scalars(results.metrics.get("log_odds"), "deletion_auc")
     best: dict[str, str | None] = {"data alone": None, "asks the model": None, "control": None}
     for label in areas.sort_values("mean").index:
         entry = results.labels[label]

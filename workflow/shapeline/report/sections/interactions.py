@@ -45,7 +45,7 @@ def section(results: Results) -> HTML:
 
 def _parts(frame: pd.DataFrame, ids: Sequence) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Own parts (d,) and pairs of each instance that has them, by its place."""
-    rows = zip(experiment.scores_of(frame, ids), experiment.scores_of(frame, ids, "pairs"), strict=True)
+    rows = zip(experiment.scores_of(frame, ids), experiment.scores_of(frame, ids, "interactions"), strict=True)
     return {place: row for place, row in enumerate(rows) if row[0] is not None and row[1] is not None}
 
 
@@ -57,7 +57,7 @@ def _shares(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, 
     sums = np.array([[row.sum(), pairs.sum()] for row, pairs in parts.values()])
     unit = results.value_unit
     return {
-        "label": label,
+        "method": label,
         "share of pairs": f"{share(of_pairs.mean())} ({share(low)} to {share(high)})",
         f"sum of main effects, mean ({unit})": number(sums[:, 0].mean(), whole=False),
         f"sum of pairs, mean ({unit})": number(sums[:, 1].mean(), whole=False),
@@ -70,7 +70,7 @@ def _shares(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, 
 
 def _told(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
     """The share of pairs whose 95 % interval leaves out 0, over the instances where one is known."""
-    spread = experiment.scores_of(results.scores[label], results.instances["instance"], "pairs_uncertainty")
+    spread = experiment.scores_of(results.scores[label], results.instances["instance"], "interactions_standard_error")
     told = [
         figures.told_from_zero(pairs, spread[place]) != 0
         for place, (_, pairs) in parts.items()
@@ -111,7 +111,7 @@ def _drawn(results: Results, label: str) -> Iterator[HTML]:
         return
     picked = picked.iloc[list(parts)]
     own, pairs = (list(one) for one in zip(*parts.values(), strict=True))
-    spread = experiment.scores_of(results.scores[label], picked["instance"], "pairs_uncertainty")
+    spread = experiment.scores_of(results.scores[label], picked["instance"], "interactions_standard_error")
     surely = [figures.told_from_zero(*one) for one in zip(pairs, spread, strict=True)]
     muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval includes 0 are drawn as 0."
     titles = [experiment.instance_name(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
@@ -189,7 +189,7 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
         there = [place for place in parts if removed[place] is not None]
         if there:
             split = [taken_apart(removed[place], *parts[place]) for place in there]
-            rows.append({"label": label, **_sizes(pd.concat(split), results.value_unit)})
+            rows.append({"method": label, **_sizes(pd.concat(split), results.value_unit)})
     if not rows:
         yield note("Occlusion failed on all instances.")
         return

@@ -60,12 +60,12 @@ def seconds_per_picture(results: Results) -> pd.DataFrame:
     """Seconds an instance by label: mean, low and high, of which the last two are NaN unless each was timed alone."""
     frames = [
         experiment.good(frame)[["repeat", "seconds"]].assign(
-            label=label, instance=experiment.ids(experiment.good(frame))
+            method=label, instance=experiment.ids(experiment.good(frame))
         )
         for label, frame in results.scores.items()
     ]
     tidy = pd.concat(frames, ignore_index=True).rename(columns={"seconds": "value"})
-    means = compare(tidy.assign(quantity="seconds", x=np.nan)).set_index("label")[["mean", "low", "high"]]
+    means = compare(tidy.assign(statistic="seconds", x=np.nan)).set_index("method")[["mean", "low", "high"]]
     if results.settings.get("timing") != "per_instance":
         means[["low", "high"]] = np.nan
     return means.reindex([label for label in results.scores if label in means.index])
@@ -98,12 +98,12 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
     )
     start += findings.headlines(results, advised)
     frame = measured(results)
-    for quantity, text in (
+    for statistic, text in (
         ("f1", "F1 as published (map above 1e-6)"),
         ("f1_best", "F1 at the best threshold of each image"),
         ("auprc", "AUPRC, which has no threshold"),
     ):
-        rows = scalars(frame, quantity).sort_values("mean", ascending=False, kind="stable")
+        rows = scalars(frame, statistic).sort_values("mean", ascending=False, kind="stable")
         if len(rows) > 1:
             first, second = rows.index[:2]
             start.append(
@@ -155,7 +155,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     frame, drawn = measured(results), styles_of(results)
     if frame.empty:
         return missing("localization")
-    counted = int(frame.loc[frame["quantity"] == "f1", "n"].max())
+    counted = int(frame.loc[frame["statistic"] == "f1", "n"].max())
     pictures = experiment.ids(results.instances).nunique()
     left = pictures - counted
     controls = " Controls are hollow; the dotted line is the best of them." * any(
@@ -164,7 +164,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     ceilings = (
         " On the rows of h-Shap, a bar marks the F1 of all leaves that touch a true pixel, a triangle the F1 of the "
         "best set of leaves: no choice of leaves gets further."
-        * any((frame["quantity"] == name).any() for name in CEILINGS)
+        * any((frame["statistic"] == name).any() for name in CEILINGS)
     )
     return together(
         figure(
@@ -187,12 +187,12 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 
 def score_table(frame: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
-    """Every quantity with its interval, best published F1 on top; text."""
+    """Every statistic with its interval, best published F1 on top; text."""
     present = [name for name in PANELS if len(scalars(frame, name))]
     means = scalars(frame, "f1")["mean"]
     return pd.DataFrame(
         {
-            "label": label,
+            "method": label,
             **{
                 PANELS[name][0]: two_digit_interval(scalars(frame, name).loc[label])
                 if label in scalars(frame, name).index
@@ -230,9 +230,9 @@ def paired_section(results: Results) -> HTML | None:
     if "localization" not in results.measured:
         return None
     parts = [heading("Image by image")]
-    for quantity in ("f1", "f1_best"):
+    for statistic in ("f1", "f1_best"):
         frame = results.measured["localization"]
-        values = paired.by_label(frame, quantity)
+        values = paired.by_label(frame, statistic)
         if values.shape[1] < 2 or len(values) < 2:
             return None
         own = [label for label in of_method(results, "h_shap") if label in values]
@@ -253,7 +253,7 @@ def paired_section(results: Results) -> HTML | None:
                     "p (Holm)": probability(pair["p_holm"]),
                 }
             )
-        title = f"{PANELS[quantity][0]}: {champion} less each other label"
+        title = f"{PANELS[statistic][0]}: {champion} less each other label"
         parts.append(table(pd.DataFrame(rows), title))
     return together(
         *parts,
@@ -312,14 +312,14 @@ def runtime_section(results: Results) -> HTML:
     devices = sorted({str(entry.get("device")) for files in results.metadata.values() for entry in files})
     bars = "Bars are 95 % intervals over images" + ("" if alone else ", of F1 alone: a batch shares its seconds out")
     parts = []
-    for quantity in ("f1", "f1_best"):
-        title, _ = PANELS[quantity]
+    for statistic in ("f1", "f1_best"):
+        title, _ = PANELS[statistic]
         parts.append(
             figure(
-                runtime_plane(frame, time, drawn, quantity, title),
+                runtime_plane(frame, time, drawn, statistic, title),
                 f"{title} against seconds an instance, every method named",
                 f"{title}. Upper left is better: accurate and fast. {bars}.",
-                numbers=by_cost(scalars(frame, quantity), seconds=time["mean"]),
+                numbers=by_cost(scalars(frame, statistic), seconds=time["mean"]),
             )
         )
     excluded = sorted({entry["seconds_exclude"] for files in results.metadata.values() for entry in files

@@ -22,7 +22,7 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     """Rank correlation and cosine of every pair of labels: mean over instances and 95 % interval.
 
     scores_by_label: label -> one array (d,) an instance, in the same order for all labels, d may differ between
-    instances; None for a failure. Columns: label, other, quantity, mean, low, high, n; n counts the instances where
+    instances; None for a failure. Columns: label, other, statistic, mean, low, high, n; n counts the instances where
     both succeeded and neither is constant (for cosines: all zero). A pair without any is missing.
     """
     labels = list(scores_by_label)
@@ -34,19 +34,19 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
         ranks = np.where(np.isnan(values), np.nan, average_ranks(values))  # NaN sort last, so others keep theirs
         by_quantity["rank correlation"].append(cosines(centred(ranks))[first, second])
         by_quantity["cosine"].append(cosines(values)[first, second])
-    columns = ["label", "other", "quantity", "mean", "low", "high", "n"]
+    columns = ["method", "other", "statistic", "mean", "low", "high", "n"]
     count = len(by_quantity["cosine"])
     if not count or not len(first):
         return pd.DataFrame(columns=columns)
-    # One frame a quantity: one an instance took most of the time, of thousands of instances.
+    # One frame a statistic: one an instance took most of the time, of thousands of instances.
     places, pairs = np.repeat(np.arange(count), len(first)), np.tile(np.arange(len(first)), count)
     long = [
-        pd.DataFrame({"instance": places, "quantity": quantity, "label": pairs, "value": np.concatenate(values)})
-        for quantity, values in by_quantity.items()
+        pd.DataFrame({"instance": places, "statistic": statistic, "method": pairs, "value": np.concatenate(values)})
+        for statistic, values in by_quantity.items()
     ]
     table = compare(pd.concat(long, ignore_index=True).assign(repeat=0, x=np.nan))
-    pair = table["label"].astype(int).to_numpy()
-    named = {"label": np.array(labels)[first[pair]], "other": np.array(labels)[second[pair]]}
+    pair = table["method"].astype(int).to_numpy()
+    named = {"method": np.array(labels)[first[pair]], "other": np.array(labels)[second[pair]]}
     ends = {end: table[end].clip(-1, 1) for end in ("low", "high")}  # of two instances t goes further
     return table.assign(**named, **ends)[columns]
 
@@ -54,14 +54,14 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
 @styled
 def agreement(frame: pd.DataFrame, labels: Sequence[str]) -> Figure | None:
     """Mean rank correlation (below the diagonal) and cosine (above it) between labels; frame as of `agreements`."""
-    present = [label for label in labels if label in {*frame["label"], *frame["other"]}]
+    present = [label for label in labels if label in {*frame["method"], *frame["other"]}]
     if len(present) < 2:
         return None
     place = {label: at for at, label in enumerate(present)}
     values = np.full((len(present), len(present)), np.nan)
-    for row in frame[frame["label"].isin(present) & frame["other"].isin(present)].to_dict("records"):
-        low, high = sorted((place[row["label"]], place[row["other"]]))
-        values[(high, low) if row["quantity"] == "rank correlation" else (low, high)] = row["mean"]
+    for row in frame[frame["method"].isin(present) & frame["other"].isin(present)].to_dict("records"):
+        low, high = sorted((place[row["method"]], place[row["other"]]))
+        values[(high, low) if row["statistic"] == "rank correlation" else (low, high)] = row["mean"]
     side = min(0.62, (WIDTH - 3.6) / len(present))
     drawing = Figure(figsize=(min(WIDTH, 3.6 + side * len(present)), 1.9 + 0.75 * side * len(present)))
     drawing.set_layout_engine("constrained")
@@ -89,7 +89,7 @@ def agreement(frame: pd.DataFrame, labels: Sequence[str]) -> Figure | None:
 def agreement_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Every pair of labels with both means and intervals, the most similar first; text."""
     rank, cosine = (
-        frame[frame["quantity"] == name].set_index(["label", "other"]) for name in ("rank correlation", "cosine")
+        frame[frame["statistic"] == name].set_index(["method", "other"]) for name in ("rank correlation", "cosine")
     )
     pairs = [
         *rank.sort_values("mean", ascending=False, kind="stable").index,

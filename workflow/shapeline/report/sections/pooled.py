@@ -25,7 +25,7 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     for result in results:
         for answer in () if near_chance(result) else evidence[result.experiment]:
             question, budget = answer.question, result.settings.get("budget")
-            groups.setdefault((question.metric, question.quantity, budget), []).append((result, answer))
+            groups.setdefault((question.metric, question.statistic, budget), []).append((result, answer))
     parts = [part for members in groups.values() if (part := _ranked(members)) is not None]
     if not parts:
         return None

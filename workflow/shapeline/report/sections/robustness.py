@@ -140,14 +140,14 @@ def variances(results: Results) -> HTML | None:
         measured = results.trainings.get(question.metric)
         if measured is None:
             continue
-        measured = measured[(measured["quantity"] == question.quantity) & measured["x"].isna()]
+        measured = measured[(measured["statistic"] == question.statistic) & measured["x"].isna()]
         if measured.empty:
             continue
         keys = ["repeat", "training"]
         every = measured.pivot_table(
-            index="instance", columns=["label", *keys], values="value"
+            index="instance", columns=["method", *keys], values="value"
         )  # one takes as long as all
-        for label, own in measured.groupby("label"):
+        for label, own in measured.groupby("method"):
             wide = every[label].dropna() if label in every else every[:0]
             sizes = [own[key].nunique() for key in keys]
             if not len(wide) or wide.shape[1] != math.prod(sizes):  # a repetition or a seed failed on all instances

@@ -17,7 +17,7 @@ from shapeline.report.questions import reference_name
 from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import ranking
 
-AREA = "masking_area"
+AREA = "deletion_auc"
 PANELS = {
     "rank_correlation": "Rank correlation",
     "rank_correlation_absolute": "Rank correlation of magnitudes",
@@ -47,10 +47,10 @@ def reference_areas(results: Results) -> pd.DataFrame:
     frame = results.metrics.get("log_odds")
     own = reference_name(results)
     columns = {f"{own} (own)": scalars(frame, AREA)["mean"]}
-    names = [] if frame is None else frame["quantity"].unique()
-    for quantity in names:
-        if quantity.startswith(f"{AREA}_"):
-            columns[quantity.removeprefix(f"{AREA}_")] = scalars(frame, quantity)["mean"]
+    names = [] if frame is None else frame["statistic"].unique()
+    for statistic in names:
+        if statistic.startswith(f"{AREA}_"):
+            columns[statistic.removeprefix(f"{AREA}_")] = scalars(frame, statistic)["mean"]
     return pd.DataFrame(columns).reindex([label for label in results.labels if label in columns[f"{own} (own)"].index])
 
 
@@ -59,7 +59,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
     known = areas.dropna()
     ranks = known.rank(method="first").astype(int).sort_values(known.columns[0])
     shown = pd.DataFrame(
-        {"label": label, **{name: f"{row[name]} ({number(known.loc[label, name], whole=False)})" for name in ranks}}
+        {"method": label, **{name: f"{row[name]} ({number(known.loc[label, name], whole=False)})" for name in ranks}}
         for label, row in ranks.iterrows()
     )
     leads = {name: known[name].idxmin() for name in known}
@@ -71,7 +71,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
             "Rank of every method by deletion AUC, one column per baseline",
             "Rank by mean deletion AUC (1 is lowest, best) of the same scores, evaluated with other baselines. "
             "Controls are grey and dashed.",
-            numbers=areas.rename_axis("label").reset_index(),
+            numbers=areas.rename_axis("method").reset_index(),
         ),
         table(shown, "Rank (deletion AUC, nats)"),
         note(
@@ -124,14 +124,14 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
         return note("Not available: every method failed on the randomised models, or has constant scores.")
     most = frame["x"].max()
     rows = frame[frame["x"] == most]
-    by = {quantity: scalars(rows, quantity) for quantity in PANELS if (rows["quantity"] == quantity).any()}
+    by = {statistic: scalars(rows, statistic) for statistic in PANELS if (rows["statistic"] == statistic).any()}
     labels = _most_alike_last(rows, styles)
     shown = pd.DataFrame(
         {
-            "label": label,
+            "method": label,
             **{
-                PANELS[quantity].lower(): two_digit_interval(means.loc[label]) if label in means.index else "–"
-                for quantity, means in by.items()
+                PANELS[statistic].lower(): two_digit_interval(means.loc[label]) if label in means.index else "–"
+                for statistic, means in by.items()
             },
             "instances": number(max(means["n"].get(label, 0) for means in by.values())),
         }
@@ -169,7 +169,7 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
 @styled
 def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     """Return the similarity to the scores of the trained model: a panel per measure, a row per method."""
-    quantities = [name for name in PANELS if (frame["quantity"] == name).any()]
+    quantities = [name for name in PANELS if (frame["statistic"] == name).any()]
     if not quantities:
         return None
     depths = sorted(frame["x"].unique())
@@ -177,9 +177,9 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
     drawing = Figure(figsize=(WIDTH, 1.1 + (0.2 + 0.09 * len(depths)) * len(labels)), layout="constrained")
     panels = drawing.subplots(1, len(quantities), sharey=True, squeeze=False)[0]
     offsets = np.linspace(0.26, -0.26, len(depths)) if len(depths) > 1 else [0.0]
-    for axes, quantity in zip(panels, quantities, strict=True):
+    for axes, statistic in zip(panels, quantities, strict=True):
         for depth, offset, strength in zip(depths, offsets, np.linspace(0.35, 1, len(depths) + 1)[1:], strict=True):
-            rows = scalars(frame[frame["x"] == depth], quantity)
+            rows = scalars(frame[frame["x"] == depth], statistic)
             for place, label in enumerate(labels):
                 if label in rows.index:
                     row, style = rows.loc[label], styles[label]
@@ -188,7 +188,7 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
                     axes.plot([row["low"], row["high"]], [at, at], linewidth=2, solid_capstyle="butt", **drawn)
                     axes.plot(row["mean"], at, style.marker, markerfacecolor=style.face, markersize=5.5, **drawn)
         axes.axvline(0, color=QUIET, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
-        axes.set(title=PANELS[quantity], xlabel="with the trained model's scores")
+        axes.set(title=PANELS[statistic], xlabel="with the trained model's scores")
         axes.set_xlim(min(-0.25, axes.get_xlim()[0]), 1.05)
         axes.grid(axis="y", linewidth=0.4)
         axes.tick_params(axis="y", length=0)
@@ -199,7 +199,7 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
 
 
 def _most_alike_last(rows: pd.DataFrame, styles: Mapping[str, Style]) -> list[str]:
-    means, present = scalars(rows, "rank_correlation")["mean"], set(rows["label"])
+    means, present = scalars(rows, "rank_correlation")["mean"], set(rows["method"])
     return sorted((label for label in styles if label in present), key=lambda label: abs(means.get(label, np.inf)))
 
 

@@ -22,7 +22,7 @@ def section(results: Results) -> HTML:
     spent = {label: row for label, row in spent.items() if len(row)}
     if not spent:
         return HTML("")
-    shown = pd.concat([pd.DataFrame({"label": label, "evaluations": row}) for label, row in spent.items()])
+    shown = pd.concat([pd.DataFrame({"method": label, "evaluations": row}) for label, row in spent.items()])
     return together(
         heading("Adaptive stopping", 2),
         figure(
@@ -65,15 +65,15 @@ def _words(results: Results) -> str:
 def _row(results: Results, label: str, budget: Mapping) -> dict:
     rows = good(results.scores[label])
     spent, d = rows["evaluations"].to_numpy(), results.d
-    known = [row for row in rows["uncertainty"] if row is not None]
+    known = [row for row in rows["standard_error"] if row is not None]
     predicted = np.mean([predicted_error(np.asarray(row)[None])[0] for row in known]) if known else np.nan
     row = {
-        "label": label,
+        "method": label,
         "target": words(budget),
         "evaluations, mean": number(spent.mean(), 4),
         "median": number(np.median(spent), 4),
         "maximum": number(spent.max()),
-        "at the cap": share((rows["flag"] == AT_THE_CAP).mean()),
+        "at the cap": share((rows["warning"] == AT_THE_CAP).mean()),
         f"RMSE, predicted ({results.value_unit})": number(predicted),
     }
     if results.exact:
@@ -91,7 +91,7 @@ def same_error(results: Results, label: str, error: float) -> str:
     for other, entry in results.labels.items():
         if other == label or entry["method"] != method or curves is None:
             continue
-        curve = curves[(curves["quantity"] == "rmse_by_budget") & (curves["label"] == other)].sort_values("mean")
+        curve = curves[(curves["statistic"] == "rmse_by_budget") & (curves["method"] == other)].sort_values("mean")
         if len(curve) > 1 and curve["mean"].min() <= error <= curve["mean"].max() and curve["mean"].min() > 0:
             budget = np.exp(np.interp(np.log(error), np.log(curve["mean"]), np.log(curve["x"])))
             return f"{number(budget)} d ({other})"

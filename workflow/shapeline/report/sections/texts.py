@@ -303,7 +303,7 @@ def explanations(results: Results) -> HTML:
 
 def _few(results: Results) -> list[str] | None:
     """The labels that a page of documents has room for; None, which is all, where nothing ranks them."""
-    areas = scalars(results.metrics.get("log_odds"), "masking_area")
+    areas = scalars(results.metrics.get("log_odds"), "deletion_auc")
     if len(results.labels) <= SHOWN or areas.empty:
         return None
     ranked = areas["mean"].sort_values().index

@@ -90,7 +90,7 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
         panels.append((label, n, rho[kept], visited[kept], ideal[kept]))
         rows.append(
             {
-                "label": label,
+                "method": label,
                 "leaves": number(leaves),
                 "theorem 3.2 at each ρ": number(float(expected), whole=False),
                 "an OR over the true pixels": number(float(ideal[kept].mean()), whole=False),
@@ -106,7 +106,7 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
             "games. Dots: images explained, ρ their share of leaves with a true pixel; filled: the trained model, "
             "hollow: an OR over the true pixels of the same image.",
             numbers=pd.concat(
-                pd.DataFrame({"label": label, "leaves": n, "rho": rho, "visited": visited, "visited_or": ideal})
+                pd.DataFrame({"method": label, "leaves": n, "rho": rho, "visited": visited, "visited_or": ideal})
                 for label, n, rho, visited, ideal in panels[:3]
             ),
         ),
@@ -191,7 +191,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
         shown[label] = likeness
         rows.append(
             {
-                "label": label,
+                "method": label,
                 "largest leaf (cells)": number(
                     _largest_leaf(truth.shape[1:], parameters(results, label).get("min_size", 1))
                 ),
@@ -210,7 +210,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
             "map of an OR over them (eq. 8). Hollow: an even map over the leaves that touch a true pixel, which is "
             "what h-Shap gives for that OR. Bar: the bound max(1/√a, √(k/n)), a cells in the largest leaf, k true of "
             "n pixels.",
-            numbers=pd.concat(frame.assign(label=label) for label, frame in shown.items()) if shown else None,
+            numbers=pd.concat(frame.assign(method=label) for label, frame in shown.items()) if shown else None,
         ),
         table(pd.DataFrame(rows)),
         note(
