@@ -515,3 +515,11 @@ def test_a_bar_only_where_a_person_looks_on(monkeypatch, capsys):
     monkeypatch.setattr(progress.tqdm, "update", lambda self, n: told.append(n))
     shapeline.explain(opinion, ["great film", "bad"], "occlusion")
     assert sum(told) >= 2 and "occlusion" in capsys.readouterr().err
+
+
+def test_attributes_under_their_old_names_warn(explained):
+    for old, new in (("uncertainty", "standard_error"), ("flag", "warning"), ("extra", "details")):
+        with pytest.warns(DeprecationWarning, match=f"{old} is deprecated; use {new}"):
+            assert getattr(explained, old) is getattr(explained, new)
+    with pytest.raises(AttributeError, match="no attribute 'uncertain'"):
+        explained.uncertain  # noqa: B018

@@ -178,7 +178,7 @@ def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):
     written = rendering.write_parts(page, tmp_path / "files", str(compared))
     assert [file.name for file in written] == ["01_curves_of_a_b.svg", "02_maps.png", "cost.csv", "error.csv"]
     assert written[0].read_text().endswith("curves</svg>") and written[1].read_bytes() == b"pixels"
-    assert written[2].read_text() == "label,mean\na,1.5\n"
+    assert written[2].read_text() == "method,mean\na,1.5\n"
 
 
 def test_the_numbers_that_a_figure_carries_are_a_csv_of_its_name(tmp_path):

@@ -403,7 +403,9 @@ STYLES = styling.styles({"exact": {}, "lime": {}, "random": {"is_control": True}
 
 
 def f1_frame(**values: list[float]) -> pd.DataFrame:
-    parts = [pd.DataFrame({"method": label, "instance": range(len(row)), "value": row}) for label, row in values.items()]
+    parts = [
+        pd.DataFrame({"method": label, "instance": range(len(row)), "value": row}) for label, row in values.items()
+    ]
     return compare(pd.concat(parts).assign(repeat=0, statistic="f1", x=np.nan))
 
 
