@@ -22,7 +22,7 @@ import yaml
 from shapeline import scores
 
 MOST, TURNS = 1.15, 3
-SMALLER = {"digits": {"seeds": 1, "instances": {"count": 40}}}
+SMALLER = {"digits": {"training_seeds": 1, "instances": {"count": 40}}}
 
 
 def make(experiment: str, folder: Path, *targets: str) -> None:

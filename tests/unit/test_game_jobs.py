@@ -55,7 +55,7 @@ def test_scores_of_a_game_are_those_of_the_definition_and_of_a_call(tmp_path, fi
     table = table_of(0, 6)[:, 0]
     called = shapeline.shapley_values(lambda masks: table[masks @ (1 << np.arange(6))], 6, 30, "gp_shapley", seed=0)
     np.testing.assert_allclose(rows["scores"][0], called.scores[0], atol=1e-6)
-    np.testing.assert_allclose(rows["uncertainty"][0], called.uncertainty[0], atol=1e-6)
+    np.testing.assert_allclose(rows["standard_error"][0], called.standard_error[0], atol=1e-6)
     assert rows["evaluations"][0] == 30 and rows["value_full"][0] == table[-1] and rows["value_empty"][0] == table[0]
 
 

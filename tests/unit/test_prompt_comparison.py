@@ -46,7 +46,7 @@ def test_measures_are_those_by_hand():
     assert table["evaluations"].to_dict() == {"leave_one_out": 6, "exact": 32, "gp_shapley": 12, "random": 0}
     order = np.argsort(-exact)
     values = [total[frozenset(order[removed:])] - total[kept[-1]] for removed in range(6)]
-    assert table["masking"]["exact"] == pytest.approx(np.trapezoid(values, dx=0.2))
+    assert table["deletion"]["exact"] == pytest.approx(np.trapezoid(values, dx=0.2))
     assert found.criterion == "error" and "deletion AUC" in repr(found) and found.agreement.shape == (4, 4)
     assert found.explanations["exact"][2].parts == (*WORDS[2:], *WORDS[:2])
     assert hasattr(found.plot(), "savefig") and "<table" in found._repr_html_()
@@ -62,7 +62,7 @@ def test_recommendation_and_repeats():
 
 def test_the_mean_of_tokens_scales_every_measure():
     whole, mean = (compare(value=kind, methods=["exact"]).table for kind in ("sum", "mean"))
-    for column in ("masking", "insertion", "top-3 drop"):
+    for column in ("deletion", "insertion", "top-3 drop"):
         assert mean[column]["exact"] == pytest.approx(whole[column]["exact"] / 2)
 
 

@@ -228,8 +228,8 @@ class GameJob:
         frames = []
         for explanation, budget in zip(made, self.settings.method.budgets, strict=True):
             part = np.minimum(1.0, explanation.evaluations / max(1, len(values.used)))
-            for extra, own in zip(explanation.extra, spent * part, strict=True):
-                extra["evaluation_seconds"] = float(own)
+            for details, own in zip(explanation.details, spent * part, strict=True):
+                details["evaluation_seconds"] = float(own)
             explanation = dataclasses.replace(explanation, seconds=explanation.seconds + spent * part)
             frames.append(rows_at(share, explanation, repeat, None if isinstance(budget, Until) else budget))
         return pd.concat(frames, ignore_index=True)

@@ -84,8 +84,8 @@ def measure(
     """Return every measure of a PromptExplanation that can be computed, by name.
 
     exact: the explanation by exact values, for `rmse`, `spearman` and `coverage` (of 95 % intervals), of methods whose
-    scores are in nats. support: numbers of the supporting parts, for `precision` and `recall`. `masking_area` and
-    `insertion_area` are areas of the change of the value from the whole prompt. Coalitions are evaluated where the game
+    scores are in nats. support: numbers of the supporting parts, for `precision` and `recall`. `deletion_auc` and
+    `insertion_auc` are areas of the change of the value from the whole prompt. Coalitions are evaluated where the game
     does not know them: 32 fresh ones of `datamodeling` and those of the curves.
     """
     game, scores = explanation.game, explanation.totals
@@ -93,8 +93,8 @@ def measure(
     steps = np.linspace(0, 1, game.d + 1)
     deletion, insertion = (curve(game, scores, kind) for kind in ("deletion", "insertion"))
     found = {
-        "masking_area": unit * float(np.trapezoid(deletion - deletion[0], steps)),
-        "insertion_area": unit * float(np.trapezoid(insertion - insertion[-1], steps)),
+        "deletion_auc": unit * float(np.trapezoid(deletion - deletion[0], steps)),
+        "insertion_auc": unit * float(np.trapezoid(insertion - insertion[-1], steps)),
         "top_k_drop": unit * top_k_drop(game, scores, min(3, game.d)),
         "datamodeling": datamodeling_score(game, scores, 32, seed),
     }

@@ -5,7 +5,7 @@ A method's function names, as its arguments, what it needs: `d`, `shape`, `graph
 `question` (model, reference, features, value, form), `inputs`, `targets`, `features`, `instances`, `seed` and, where it
 is sampled, `budget` (evaluations an instance) for one that makes scores itself; and its own parameters. It returns a
 `Design`, or `(scores (n, d), evaluations per instance)`, and perhaps a third thing: name -> a number an instance, with
-"flag" a text or None."""
+"warning" a text or None."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal

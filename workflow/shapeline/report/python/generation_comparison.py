@@ -111,7 +111,7 @@ def compare_generation(
         notes.append(f"{few} of {len(first)} prompts have more than {least} parts: no error is measured on them.")
     agreement = _agreement(found, repeats)
     table = _table(found, measured, agreement)
-    by = "rmse" if not few and "rmse" in set(measured["quantity"]) else "masking_area"
+    by = "rmse" if not few and "rmse" in set(measured["statistic"]) else "deletion_auc"
     values = by_label(measured, by)
     advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
     own = {label: each[::repeats] for label, each in found.items()}
@@ -166,14 +166,14 @@ def _estimate(one: PromptExplanation, settings: dict, evaluations: int, seed: in
 
 
 def _measured(found: Found, exact: list, support: list, repeats: int, seed: int) -> pd.DataFrame:
-    """The measures in long format: label, instance, repeat, quantity, x, value."""
+    """The measures in long format: label, instance, repeat, statistic, x, value."""
     rows = []
     for label, explanations in found.items():
         for number, one in enumerate(explanations):
             place, repeat = divmod(number, repeats)
-            for quantity, value in measures.measure(one, exact[place], support[place], seed_of(seed, place)).items():
-                rows.append((label, place, repeat, quantity, np.nan, value))
-    return pd.DataFrame(rows, columns=["label", "instance", "repeat", "quantity", "x", "value"])
+            for statistic, value in measures.measure(one, exact[place], support[place], seed_of(seed, place)).items():
+                rows.append((label, place, repeat, statistic, np.nan, value))
+    return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
 def _agreement(found: Found, repeats: int) -> pd.DataFrame:
@@ -193,10 +193,10 @@ def _table(found: Found, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.
     """A row per method."""
     means = {label: [np.mean([getattr(one, name) for one in each]) for name in COSTS] for label, each in found.items()}
     table = pd.DataFrame.from_dict(means, orient="index", columns=list(COSTS))
-    measured = measured.groupby(["label", "quantity"])["value"].mean()
-    for quantity, name in COLUMNS.items():
-        if quantity in measured.index.get_level_values("quantity"):
-            table[name] = measured.xs(quantity, level="quantity")
+    measured = measured.groupby(["method", "statistic"])["value"].mean()
+    for statistic, name in COLUMNS.items():
+        if statistic in measured.index.get_level_values("statistic"):
+            table[name] = measured.xs(statistic, level="statistic")
     others = [label for label in table.index if label != CONTROL]
     among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
     table["agreement"] = among.mean() if len(others) > 1 else np.nan

@@ -25,7 +25,7 @@ def explorer(results: Results, recommended: Sequence[str] = (), fallback: HTML |
 
 def explorer_data(results: Results, recommended: Sequence[str] = ()) -> ExplorerData:
     """Return the explained instances, those of the static figures first, with the scores of all methods."""
-    first = experiment.chosen(results.instances, int(results.settings.get("instances_shown") or 4))
+    first = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
     others = results.instances[~results.instances["instance"].isin(first["instance"])]
     rows = pd.concat([first, others], ignore_index=True)
     entries = _entries(results, rows["instance"])

@@ -50,7 +50,7 @@ def best_method(results: Results) -> tuple[str, float, str] | None:
 
 def predicted_error(frame: pd.DataFrame) -> float:
     """Return the mean predicted RMSE of the rows that did not fail; NaN where it is not known."""
-    known = [row for row in good(frame)["uncertainty"] if row is not None]
+    known = [row for row in good(frame)["standard_error"] if row is not None]
     return float(np.mean([np.sqrt(np.mean(np.square(row, dtype=float))) for row in known])) if known else np.nan
 
 
@@ -82,7 +82,7 @@ def _largest(results: Results, label: str) -> str:
     """Return the largest scores of the first output, and how many have an interval without 0."""
     first = results.instances.iloc[0]
     [scores] = experiment.scores_of(results.scores[label], [first["instance"]])
-    [spread] = experiment.scores_of(results.scores[label], [first["instance"]], "uncertainty")
+    [spread] = experiment.scores_of(results.scores[label], [first["instance"]], "standard_error")
     if scores is None:
         return f"{label} failed on the first output."
     names, order = first["players"], np.argsort(-np.abs(scores))[:TOP]
@@ -116,7 +116,7 @@ def _scores_of(results: Results, row: dict) -> Iterator[HTML]:
     columns = {
         label: (
             *experiment.scores_of(frame, [row["instance"]]),
-            *experiment.scores_of(frame, [row["instance"]], "uncertainty"),
+            *experiment.scores_of(frame, [row["instance"]], "standard_error"),
         )
         for label, frame in results.scores.items()
         if _has_values(results, label)
@@ -155,7 +155,7 @@ def _has_values(results: Results, label: str) -> bool:
 def _as_frame(players: list[str], columns: dict) -> pd.DataFrame:
     frames = [
         pd.DataFrame(
-            {"label": label, "player": players, "score": scores, "half": np.nan if spread is None else LEVEL * spread}
+            {"method": label, "player": players, "score": scores, "half": np.nan if spread is None else LEVEL * spread}
         )
         for label, (scores, spread) in columns.items()
     ]
@@ -177,7 +177,7 @@ def convergence_section(results: Results) -> HTML:
         for budget, part in _by_budget(results, label, frame)
         if _has_values(results, label) and label != results.exact
     ]
-    frame = pd.DataFrame([row for row in rows if row], columns=["label", "evaluations", "predicted", "actual"])
+    frame = pd.DataFrame([row for row in rows if row], columns=["method", "evaluations", "predicted", "actual"])
     drawing = games.convergence(frame, styles_of(results), results.value_unit)
     exact = (
         f"the actual one is to {results.truth}" if results.exact else "the actual one is not known without exact values"
@@ -206,7 +206,7 @@ def _errors(results: Results, label: str, budget: float, rows: pd.DataFrame) -> 
     rows = good(rows)
     if rows.empty:
         return None
-    found = {"label": label, "evaluations": rows["evaluations"].mean(), "predicted": predicted_error(rows)}
+    found = {"method": label, "evaluations": rows["evaluations"].mean(), "predicted": predicted_error(rows)}
     truth = experiment.scores_of(results.scores[results.exact], rows["instance"]) if results.exact else [None]
     if any(row is None for row in truth):
         return {**found, "actual": np.nan}
@@ -219,11 +219,11 @@ def interactions_section(results: Results) -> HTML:
     first = results.instances.iloc[0]
     parts = []
     for label, frame in results.scores.items():
-        [found] = experiment.scores_of(frame, [first["instance"]], "pairs")
+        [found] = experiment.scores_of(frame, [first["instance"]], "interactions")
         if found is None:
             continue
         [own] = experiment.scores_of(frame, [first["instance"]])
-        [spread] = experiment.scores_of(frame, [first["instance"]], "pairs_uncertainty")
+        [spread] = experiment.scores_of(frame, [first["instance"]], "interactions_standard_error")
         names = list(first["players"])
         sure = pairs.told_from_zero(found, spread)
         parts += [
@@ -255,7 +255,7 @@ def _evaluation_seconds(results: Results) -> pd.Series:
     """Return the seconds of the evaluations of each method, all outputs and repeats together."""
 
     def spent(frame: pd.DataFrame) -> float:
-        return sum(json.loads(extra).get("evaluation_seconds", 0.0) for extra in frame["extra"].dropna())
+        return sum(json.loads(details).get("evaluation_seconds", 0.0) for details in frame["details"].dropna())
 
     return pd.Series({label: spent(frame) for label, frame in results.scores.items()}, dtype=float)
 
@@ -269,7 +269,7 @@ def cost_section(results: Results) -> HTML:
         whole = frame["seconds"].sum()
         rows.append(
             {
-                "label": label,
+                "method": label,
                 "evaluations": number(spent),
                 "multiple of players": number(spent / results.d) if results.d else "–",
                 "seconds of evaluations": number(seconds[label]),
