@@ -14,6 +14,7 @@ from shapeline.attribution.row_store import digest_array, digest_file, digest_of
 from shapeline.attribution.settings import AttributionSettings
 from shapeline.attribution.subjects import Subject, targets
 from shapeline.operations.versions import of_job
+from shapeline.peers import shapiq_process
 from shapeline.scores import MEASURED, SCHEMA
 
 READS_ALL_DATA = ("data", "external")  # families whose scores depend on more than the instance's input
@@ -30,6 +31,7 @@ def score_facts(subject: Subject, settings: AttributionSettings, label: str, fil
     return {
         **_shared(subject, [*files, *([arrays] if whole else [])], method.method.package),
         "settings": settings.rows,
+        **({"release": shapiq_process.version_in(python)} if (python := method.arguments.get("python")) else {}),
         "label": label if method.is_random else None,
         "columns": SCHEMA.names,
     }

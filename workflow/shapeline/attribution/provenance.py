@@ -8,6 +8,7 @@ import shapeline
 from shapeline.attribution.settings import parse
 from shapeline.attribution.subjects import Subject
 from shapeline.operations.versions import imported, version
+from shapeline.peers import shapiq_process
 from shapeline.seeds import digest
 
 OWN_TYPES = "in their own types"  # how a model that is no network was given rows; before, as float32
@@ -24,7 +25,8 @@ EXCLUDED = {
 def provenance(subject: Subject, settings: dict, device: str) -> dict:
     """What a score file says of how it was made; null for what only a model has."""
     asked, framework = parse(settings), subject.model and subject.model.framework
-    peer = asked.method.method.package
+    peer, elsewhere = asked.method.method.package, asked.method.arguments.get("python")
+    release = shapiq_process.version_in(elsewhere) if elsewhere else peer and version(peer)
     git = shutil.which("git")
     commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
     return {
@@ -39,7 +41,7 @@ def provenance(subject: Subject, settings: dict, device: str) -> dict:
         "timing": asked.timing,
         "seconds_exclude": EXCLUDED[asked.timing],
         "spread_from": asked.method.features,  # the method's own features, of which each cell has a share
-        "versions": {**({peer: version(peer)} if peer else {}), **imported(), "shapeline": shapeline.__version__},
+        "versions": {**imported(), **({peer: release} if peer else {}), "shapeline": shapeline.__version__},
         "framework": framework,
         "row_types": OWN_TYPES if framework == "function" else None,
         "form": asdict(subject.form) if subject.form else None,

@@ -162,7 +162,7 @@ def _check_method(method: MethodSettings, question: Question, options: Options) 
         raise ShapelineError(f"{name} needs labelled points: run it in an experiment of the workflow")
     if method.method.family == "data" and dataset.labels.ndim == 2:
         raise ShapelineError(f"{name} compares points of one label each; these have several")
-    if lacking := registry.missing(name):
+    if lacking := not method.arguments.get("python") and registry.missing(name):
         raise ShapelineError(lacking)
     if method.method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework
         raise unsupported(

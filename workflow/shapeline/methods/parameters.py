@@ -297,7 +297,13 @@ class PeerShapiq(Sampled):
     approximator: Literal[
         *("KernelSHAP", "kADDSHAP", "UnbiasedKernelSHAP", "SVARM", "OwenSamplingSV", "StratifiedSamplingSV"),
         *("PermutationSamplingSV", "SPEX", "ProxySPEX", "OddSHAP", "RegressionMSR", "ProxySHAP", "ShaplEIG"),
+        *("LeverageSHAP", "PolySHAP"),
     ] = Field("KernelSHAP", description="Name in the library; availability depends on its release.")
+    python: str | None = Field(
+        None,
+        min_length=1,
+        description="Interpreter of another environment, whose shapiq is run: path/to/bin/python.",
+    )
 
 
 class External(Parameters):

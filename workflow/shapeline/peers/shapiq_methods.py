@@ -1,19 +1,17 @@
 """shapiq's approximators by name, through one adapter; see games for what they are asked about."""
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import numpy as np
-from shapiq import approximator as installed
 
 from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.peers import shapiq_process
 from shapeline.peers.budgets import kernel_minimum
 from shapeline.peers.games import Asked, Game, explained, numpy_seeded
 
 Scored = tuple[np.ndarray, np.ndarray]
-FIRST_ORDER = {"SV", "kADD-SHAP"}  # the indices whose interactions of a single feature are its Shapley value
 
 
 def approximate(
@@ -24,29 +22,31 @@ def approximate(
     seed: int,
     budget: int,
     approximator: str = "KernelSHAP",
+    python: str | None = None,
 ) -> Scored:
     """The Shapley values that a shapiq approximator of this name gives, with its own defaults. Scores (n, d),
     evaluations (n,).
 
-    Raises ShapelineError where the installed release has none of that name, or lacks what it runs; MethodFailure where
-    it gives up, as the sparse transforms do at small budgets.
+    python: the interpreter of another environment whose shapiq is run. Raises ShapelineError where the release has none
+    of that name, or lacks what it runs; MethodFailure where it gives up, as the sparse transforms do at small budgets.
     """
-    make = _found(approximator)
-    taken = inspect.signature(make).parameters
-    order = {"index": "SV", "max_order": 1} if "SV" in make.valid_indices else {}  # kADDSHAP fits pairs beside them
-    order = {name: asked for name, asked in order.items() if name in taken}
 
     def explain(game: Game, seed: int) -> np.ndarray:
-        try:
+        task = {"approximator": approximator, "d": game.d, "budget": budget, "seed": seed}
+        if python:
+            said = shapiq_process.approximate(python, task, lambda masks: game(np.atleast_2d(masks)))
+        else:
             with numpy_seeded(seed):
-                values = make(n=game.d, random_state=seed, **order).approximate(
-                    budget, lambda masks: game(np.atleast_2d(masks))
-                )
-        except ImportError as error:
-            raise ShapelineError(f"peer_shapiq: {_line(error)}") from error
-        except (ValueError, IndexError) as error:
-            raise MethodFailure("no design", f"{approximator} of {budget} evaluations: {_line(error)}") from error
-        return np.array([values[(feature,)] for feature in range(game.d)])
+                said = shapiq_process.answer(task, game)
+        if "scores" in said:
+            return np.array(said["scores"])
+        message = said["message"].partition("\n")[0]
+        if said["error"] == "failure":
+            raise MethodFailure("no design", f"{approximator} of {budget} evaluations: {message}")
+        if said["error"] == "name":
+            release = shapiq_process.version_in(python) if python else version("shapiq")
+            message = f"shapiq {release} has no approximator '{approximator}' of Shapley values; it has {message}"
+        raise ShapelineError(f"peer_shapiq: {message}")
 
     asked = Asked(question, inputs, targets, instances, seed, budget)
     return explained(explain, asked, kernel_minimum)
@@ -54,18 +54,6 @@ def approximate(
 
 def names() -> list[str]:
     """The approximators of Shapley values that the installed release has."""
-    found = {name: getattr(installed, name) for name in installed.__all__}
-    return sorted(name for name, one in found.items() if FIRST_ORDER & set(getattr(one, "valid_indices", ())))
+    from shapiq import approximator as installed
 
-
-def _found(name: str) -> Callable:
-    if name not in names():
-        raise ShapelineError(
-            f"peer_shapiq: shapiq {version('shapiq')} has no approximator '{name}' of Shapley values; it has "
-            f"{', '.join(names())}"
-        )
-    return getattr(installed, name)
-
-
-def _line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+    return shapiq_process.names_of(installed)

@@ -18,6 +18,7 @@ from shapeline.methods.own import own_arguments
 from shapeline.methods.parameters import External, Own, Partition
 from shapeline.methods.registry import METHODS
 from shapeline.models.ready_kinds import BOOSTED, ESTIMATORS, kind_of
+from shapeline.peers import shapiq_process
 
 
 def own_shape(place: Place, entry: Any) -> tuple | str | None:
@@ -263,8 +264,12 @@ def last_estimate(label: Label) -> Iterator[str]:
 
 def installed(label: Label) -> Iterator[str]:
     """The library that the method runs is here; another experiment's run shall not end for it."""
-    lacking = registry.missing(label.entry.method) if label.place.name in label.place.config.run else None
-    if lacking:
+    if label.place.name not in label.place.config.run:
+        return
+    if python := getattr(label.entry, "python", None):
+        if lacking := shapiq_process.missing(python):
+            yield f"{label.where}.python: {lacking}"
+    elif lacking := registry.missing(label.entry.method):
         yield f"{label.where}: {lacking}"
 
 

@@ -1,0 +1,135 @@
+"""shapiq's approximators in an interpreter of another environment: a program, and the client that talks to it.
+
+The program needs numpy and shapiq alone, so that the environment may be of a Python that this package does not run on.
+Both sides write a JSON document per line: the client a task, or values; the program masks, scores, or what is wrong.
+"""
+
+import contextlib
+import functools
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from typing import IO
+
+LIMIT = 120  # seconds of a look at an environment, whose first import may be slow
+
+
+def answer(task: dict, ask) -> dict:
+    """Return {"scores": ...} of a task (approximator, d, budget, seed), or {"error": kind, "message": ...}.
+
+    ask: from masks (K, d) to values (K,).
+    """
+    import numpy as np
+    from shapiq import approximator as installed
+
+    make = getattr(installed, task["approximator"], None)
+    if make is None or task["approximator"] not in names_of(installed):
+        return {"error": "name", "message": ", ".join(names_of(installed))}
+    taken = inspect.signature(make).parameters
+    order = {"index": "SV", "max_order": 1} if "SV" in make.valid_indices else {}
+    order = {name: given for name, given in order.items() if name in taken}
+    np.random.seed(task["seed"])
+    try:
+        built = make(n=task["d"], random_state=task["seed"], **order)
+        values = built.approximate(task["budget"], lambda masks: ask(np.atleast_2d(masks)))
+    except ImportError as error:
+        return {"error": "import", "message": str(error)}
+    except (ValueError, IndexError) as error:
+        return {"error": "failure", "message": str(error)}
+    return {"scores": [float(values[(feature,)]) for feature in range(task["d"])]}
+
+
+def names_of(installed) -> list[str]:
+    """Return the approximators of Shapley values that a release of shapiq has."""
+    found = {name: getattr(installed, name) for name in installed.__all__}
+    first_order = {"SV", "kADD-SHAP"}
+    made = {name: one for name, one in found.items() if not inspect.isabstract(one)}
+    return sorted(name for name, one in made.items() if first_order & set(getattr(one, "valid_indices", ())))
+
+
+def serve() -> None:
+    """Answer tasks from the standard input until it ends; what a library prints goes to the standard error."""
+    import numpy as np
+
+    lines, out = sys.stdin, os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def tell(document: dict) -> None:
+        out.write(json.dumps(document) + "\n")
+        out.flush()
+
+    def ask(masks):
+        tell({"masks": (np.asarray(masks) > 0.5).astype(int).tolist()})
+        return np.array(json.loads(lines.readline())["values"])
+
+    for line in iter(lines.readline, ""):
+        try:
+            tell(answer(json.loads(line), ask))
+        except Exception as error:  # noqa: BLE001 (of another release of the library)
+            tell({"error": "other", "message": f"{type(error).__name__}: {error}"})
+
+
+@functools.cache
+def version_in(python: str, package: str = "shapiq") -> str | None:
+    """Return the version of a package in the environment of an interpreter; None where it lacks it or cannot run."""
+    program = f"from importlib.metadata import version; print(version({package!r}))"
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = [os.path.expanduser(python), "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=_environment())
+        return done.stdout.strip() if done.returncode == 0 else None
+    return None
+
+
+def missing(python: str) -> str | None:
+    """Return why an interpreter cannot run shapiq, in a line; None where it can."""
+    path = os.path.expanduser(python)
+    if not os.access(path, os.X_OK) or os.path.isdir(path):
+        return f"there is no interpreter {path}; name that of an environment with shapiq"
+    if version_in(python) is None:
+        return f"{path} has no shapiq; install it there: {path} -m pip install shapiq"
+    return None
+
+
+@functools.cache
+def process(python: str) -> tuple[subprocess.Popen, IO[str]]:
+    """Return the program in an interpreter, which ends with this process, and the file of its messages."""
+    messages = tempfile.TemporaryFile("w+")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": messages, "text": True}
+    command = [os.path.expanduser(python), os.path.abspath(__file__)]
+    return subprocess.Popen(command, **pipes, env=_environment()), messages
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment without what names this one's packages."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+
+
+def approximate(python: str, task: dict, game) -> dict:
+    """Return what the program answers to a task; game: from masks (K, d) to values (K,)."""
+    child, messages = process(python)
+
+    def tell(document: dict) -> None:
+        child.stdin.write(json.dumps(document) + "\n")
+        child.stdin.flush()
+
+    try:
+        tell(task)
+        for line in iter(child.stdout.readline, ""):
+            said = json.loads(line)
+            if "masks" not in said:
+                return said
+            tell({"values": [float(value) for value in game(said["masks"])]})
+    except BrokenPipeError:
+        pass
+    process.cache_clear()
+    status = child.wait()
+    messages.seek(0)
+    last = (messages.read().strip().splitlines() or [""])[-1]
+    return {"error": "import", "message": f"{python} ended by exit status {status}{': ' * bool(last)}{last}"}
+
+
+if __name__ == "__main__":
+    serve()
