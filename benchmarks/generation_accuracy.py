@@ -3,6 +3,9 @@
 FOLDER holds a causal model and its tokenizer. PROMPTS is a file of benchmarks.prompts, or the test.csv of AG News,
 whose headlines are classified by prompting (the contrast of the two most likely topics, explained by words). TABLES is
 a folder for the values of all coalitions: a run that was interrupted goes on, and methods read their values there.
+With --report the tables of the documentation are printed from what is stored: errors to the exact values at several
+numbers of evaluations with 95 % intervals over prompts, their coverage, processor seconds per prompt, and the other
+measures at 32 evaluations. Samples are five per prompt.
 """
 
 import argparse
@@ -12,17 +15,35 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
 from shapeline.designs.exact import shapley
-from shapeline.generation import game, language_models
+from shapeline.generation import estimates, game, language_models, measures
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import PromptGame
 from shapeline.generation.prompts import build_prompt
+from shapeline.report.python.prompt_explanation import PromptExplanation
+from shapeline.seeds import seed_of
+from shapeline.statistics.bounds import intervals
+from shapeline.statistics.paired import by_label
+from shapeline.statistics.recommendation import recommend
 
 TOPICS = ("World", "Sports", "Business", "Technology")
 QUESTION = "Which topic has this headline: World, Sports, Business or Technology? Answer with one word."
 WORDS = 5, 7  # of a headline
+SAMPLED = ("gp_shapley", "kernel_shap", "leverage_shap", "sample_shapley", "context_cite", "partition")
+FIXED = ("leave_one_out", "h_shap", "random")
+OF_TOKENS = ("gradient_x_input", "attn_lrp", "attention_rollout")  # stored with the values: they need the model
+BUDGETS, SHOWN, REPEATS = (16, 32, 64, 128), 32, 5
+COLUMNS = {
+    "masking_area": "deletion AUC",
+    "insertion_area": "insertion AUC",
+    "top_1_drop": "top-1 drop",
+    "datamodeling": "datamodeling score",
+    "precision": "precision",
+    "recall": "recall",
+}
 
 
 def read_prompts(path: Path, count: int) -> list[dict]:
@@ -51,16 +72,84 @@ def build_game(model: language_models.LanguageModel, encoder: Encoder, item: dic
     return PromptGame(prompt, tuple(token for one in answers for token in one.tokens), signs, source)
 
 
-def fill_table(played: PromptGame, file: Path) -> float:
-    """Give a game the values of all its coalitions, from the file or by the model; return the seconds of one."""
+def fill_table(played: PromptGame, file: Path) -> None:
+    """Store the values of all coalitions of a game, the processor seconds of one, and scores that need the model."""
     masks = shapley(played.d).masks
-    if not file.exists():
+    began = time.process_time()
+    stored = {"values": played.values(masks), "masks": masks}
+    stored["seconds"] = (time.process_time() - began) / len(masks)
+    for name in OF_TOKENS:
         began = time.process_time()
-        values = played.values(masks)
-        np.savez(file, values=values, seconds=(time.process_time() - began) / len(masks))
+        found = estimates.estimate(played, {"method": name}, SHOWN)
+        stored[name] = found.scores
+        stored[f"{name} seconds"] = time.process_time() - began
+    np.savez(file, **stored)
+
+
+def read_table(file: Path, item: dict) -> tuple[PromptGame, dict]:
+    """Return the game of a stored table, which evaluates no model, and the table."""
     with np.load(file) as stored:
-        played.known.update(zip((mask.tobytes() for mask in masks), stored["values"], strict=True))
-        return float(stored["seconds"])
+        table = dict(stored)
+    chat = build_prompt(item["question"], item["context"], "word" if "answers" in item else "passage", None, True)
+    values = table["values"]
+    signs = np.ones(values.shape[1]) if "answers" not in item else np.repeat((1.0, -1.0), values.shape[1] // 2)
+    played = PromptGame(chat, tuple(map(str, range(values.shape[1]))), signs, lambda masks: 1 / 0)
+    played.known.update(zip((mask.tobytes() for mask in table["masks"]), values, strict=True))
+    return played, table
+
+
+def explain(played: PromptGame, table: dict, method: str, evaluations: int, seed: int) -> PromptExplanation:
+    """Return an explanation by a method, with the processor seconds of the method and its evaluations."""
+    began = time.process_time()
+    name = estimates.ALIASES.get(method, method)
+    found = estimates.estimate(played, {"method": "random" if name in OF_TOKENS else name}, evaluations, "sum", seed)
+    seconds = time.process_time() - began + found.evaluations * float(table["seconds"])
+    given = {**vars(found), "seconds": seconds}
+    if name in OF_TOKENS:
+        given |= {"scores": table[name], "seconds": float(table[f"{name} seconds"]), "method": name}
+        given["evaluations"] = 1 if name == "attention_rollout" else 3 * (1 + (played.signs < 0).any())
+    return PromptExplanation(played.prompt.parts, "", played.tokens, game=played, **given)
+
+
+def measure_all(games: list[tuple[PromptGame, dict, dict]]) -> pd.DataFrame:
+    """Return the measures of every method, number of evaluations, prompt and sample: label "method, evaluations"."""
+    rows = []
+    for place, (played, table, item) in enumerate(games):
+        exact = explain(played, table, "exact", 2**played.d, 0)
+        for method in (*SAMPLED, *FIXED, *OF_TOKENS):
+            for budget in BUDGETS if method in SAMPLED else (SHOWN,):
+                for repeat in range(REPEATS if method in (*SAMPLED, "random") and method != "partition" else 1):
+                    found = explain(played, table, method, budget, seed_of(method, budget, repeat, place))
+                    own = measures.measure(found, exact, item.get("support"), place)
+                    own |= {"top_1_drop": measures.top_k_drop(played, found.totals, 1), "seconds": found.seconds}
+                    own["evaluations"] = found.evaluations
+                    rows += [(f"{method}, {budget}", place, repeat, key, np.nan, value) for key, value in own.items()]
+    return pd.DataFrame(rows, columns=["label", "instance", "repeat", "quantity", "x", "value"])
+
+
+def report(measured: pd.DataFrame) -> str:
+    """Return the tables in Markdown and the recommendation at each number of evaluations."""
+    errors, coverage = by_label(measured, "rmse"), by_label(measured, "coverage")
+    ends, inside = intervals(errors), intervals(coverage)
+    means = measured.groupby(["label", "quantity"])["value"].mean().unstack()
+    lines = ["| method | " + " | ".join(map(str, BUDGETS)) + f" | coverage at {BUDGETS} | seconds at {SHOWN} |"]
+    lines.append("|---" * (len(BUDGETS) + 3) + "|")
+    for method in (*SAMPLED, "leave_one_out", "random", "gradient_x_input"):
+        labels = [f"{method}, {budget}" for budget in BUDGETS]
+        known = ends.reindex(labels)[["mean", "low", "high"]].to_numpy()
+        cells = ["" if np.isnan(row[0]) else "{:.3f} ({:.3f}–{:.3f})".format(*row) for row in known]
+        held = ["–" if np.isnan(share) else f"{share:.2f}" for share in inside["mean"].reindex(labels)]
+        seconds = f"{means['seconds'][f'{method}, {SHOWN}']:.2f}"
+        inside_of = "" if set(held) == {"–"} else ", ".join(held)
+        lines.append(f"| `{method}` | {' | '.join(cells)} | {inside_of} | {seconds} |")
+    shown = means[[name for name in COLUMNS if name in means]].rename(columns=COLUMNS)
+    shown = shown[shown.index.str.endswith(f", {SHOWN}")].round(3)
+    lines += ["", shown.to_string(), ""]
+    for budget in BUDGETS:
+        labels = {label: label.split(",")[0] for label in errors if label.endswith(f", {budget}")}
+        within = errors[list(labels)].rename(columns=labels).assign(random=errors[f"random, {SHOWN}"])
+        lines.append(f"{budget}: " + recommend(within, dict.fromkeys(within, budget), random="random").sentence("nats"))
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -68,16 +157,22 @@ def main() -> None:
     for name in ("folder", "prompts", "tables"):
         options.add_argument(name, type=Path)
     options.add_argument("--count", type=int, default=12)
+    options.add_argument("--report", action="store_true")
     chosen = options.parse_args()
-    torch.set_num_threads(1)
-    model, tokenizer = language_models.load(chosen.folder)
-    encoder = Encoder(tokenizer, bool(tokenizer.chat_template))
-    chosen.tables.mkdir(parents=True, exist_ok=True)
-    for number, item in enumerate(read_prompts(chosen.prompts, chosen.count)):
-        played = build_game(model, encoder, item)
-        seconds = fill_table(played, chosen.tables / f"{number}.npz")
-        full, empty = (played.values(np.full((1, played.d), end)) @ played.signs for end in (True, False))
-        print(number, played.d, len(played.tokens), f"{seconds:.3f}", full, empty, item, flush=True)
+    items = read_prompts(chosen.prompts, chosen.count)
+    files = [chosen.tables / f"{number}.npz" for number in range(len(items))]
+    if not chosen.report:
+        torch.set_num_threads(1)
+        model, tokenizer = language_models.load(chosen.folder)
+        encoder = Encoder(tokenizer, bool(tokenizer.chat_template))
+        chosen.tables.mkdir(parents=True, exist_ok=True)
+        for file, item in zip(files, items, strict=True):
+            if not file.exists():
+                fill_table(build_game(model, encoder, item), file)
+                print(file.name, flush=True)
+    games = [(*read_table(file, item), item) for file, item in zip(files, items, strict=True) if file.exists()]
+    print(f"{len(games)} prompts")
+    print(report(measure_all(games)))
 
 
 if __name__ == "__main__":

@@ -329,7 +329,7 @@ def test_what_is_shown(model, cut):
     assert "5 parts by gp_shapley, 20 evaluations" in repr(found) and ANSWER in repr(found)
     assert list(found.to_frame().columns) == ["part", "score", "half"] and found.tokens_frame().shape[0] == 5
     assert all(hasattr(found.plot(kind), "savefig") for kind in (None, "bars", "tokens"))
-    assert SENTENCES[0] in found._repr_html_()
+    assert SENTENCES[0] in found._repr_html_() and "speaks for the answer" in found._repr_html_()
     assert found.top(1) == [found.parts[int(found.scores.argmax())]]
 
 

@@ -105,6 +105,7 @@ def test_the_datamodeling_score_of_an_additive_game_is_one():
     [
         ({"support": [[0]]}, "support has 1 entries for 3 prompts"),
         ({"support": [[9], [0], [0]]}, "numbers of parts, 0 to 4"),
+        ({"support": [1, [0], [0]]}, "support is 1; give a list"),
         ({"methods": ["no_method"]}, "all methods failed"),
         ({"methods": "gp_shapley"}, "expected a list of names"),
         ({"budget": 3}, "give methods= and evaluations="),

@@ -67,15 +67,16 @@ def citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -
 
     k: as many as there are supporting parts by default. Parts without a positive score are no citations.
     """
-    scores, support = np.asarray(scores), set(support)
-    if not support or not support <= set(range(len(scores))):
+    scores = np.asarray(scores)
+    given = set(support) if isinstance(support, Iterable) else set()
+    if not given or not given <= set(range(len(scores))):
         raise ShapelineError(
-            f"citation: support is {sorted(support)}; give the numbers of parts, 0 to {len(scores) - 1}."
+            f"citation: support is {support!r:.60}; give a list of numbers of parts, 0 to {len(scores) - 1}."
         )
-    best = np.argsort(-scores, kind="stable")[: len(support) if k is None else whole("citation", "k", k, 1)]
+    best = np.argsort(-scores, kind="stable")[: len(given) if k is None else whole("citation", "k", k, 1)]
     cited = {int(place) for place in best if scores[place] > 0}
-    found = len(cited & support)
-    return (found / len(cited) if cited else 0.0), found / len(support)
+    found = len(cited & given)
+    return (found / len(cited) if cited else 0.0), found / len(given)
 
 
 def measure(

@@ -110,7 +110,8 @@ class PromptExplanation:
         if kind == "tokens":
             return drawing.add_png(prompts.heat_map(names, self.answer_tokens, self._by_token()))
         if kind == "text":
-            return explanations.coloured_words([(self._headline(), self.parts, self.totals, half, None)])
+            shown = [(self._headline(), self.parts, self.totals, half, None)]
+            return explanations.coloured_words(shown, what="the answer")
         ends = (self.value_empty, self.value_full)
         return drawing.add_png(
             explanations.bars(names, self.totals, half, ends, self._headline(), f"score ({self._unit()})")
