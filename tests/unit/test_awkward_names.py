@@ -31,6 +31,12 @@ def test_there_are_enough_names():
     assert len(NAMES) == len(set(NAMES)) > 40
 
 
+def read_dataset(text: str) -> dict:
+    """The keys of the only dataset of a configuration."""
+    (entry,) = yaml.safe_load(text)["datasets"].values()
+    return entry
+
+
 def read_back(folder, text: str, default: dict, monkeypatch) -> loading.Dataset:
     """The dataset that a run prepares by a configuration."""
     from snakemake.common.configfile import load_configfile
@@ -40,7 +46,8 @@ def read_back(folder, text: str, default: dict, monkeypatch) -> loading.Dataset:
     given = load_configfile(file)
     assert given == yaml.safe_load(text)
     config = validation.load(default | {"datasets": default["datasets"] | given["datasets"]})
-    entry = config.datasets["mine"].model_dump(exclude_unset=True)
+    (name,) = given["run"]
+    entry = config.datasets[name].model_dump(exclude_unset=True)
     preparation.prepare(entry["source"], entry, [], folder / "data")
     return loading.load(folder / "data")
 
@@ -78,7 +85,7 @@ def test_a_column_of_texts_may_have_any_name(name, tmp_path, default, monkeypatc
     texts = [f"some {word} of a text" for word in ("words", "signs")] * 20
     pd.DataFrame({name: texts, "y": ["in", "out"] * 20}).to_csv(tmp_path / "d.csv", index=False)
     text = starting.configuration(tmp_path / "d.csv")
-    assert yaml.safe_load(text)["datasets"]["mine"]["text"] == name
+    assert read_dataset(text)["text"] == name
     assert len(read_back(tmp_path, text, default, monkeypatch).inputs) == 40
 
 
@@ -152,7 +159,7 @@ def test_a_run_accepts_what_is_written_for_pictures(modes, color, tmp_path, defa
         file.parent.mkdir(parents=True, exist_ok=True)
         picture(modes[place // 2 % len(modes)]).save(file)
     text = starting.configuration(tmp_path / "own")
-    assert yaml.safe_load(text)["datasets"]["mine"]["color"] == color
+    assert read_dataset(text)["color"] == color
     data = read_back(tmp_path, text, default, monkeypatch)
     assert len(data.inputs) == 12 and data.card["input_shape"][0] == (1 if color == "grey" else 3)
 
@@ -195,7 +202,7 @@ def test_how_a_file_is_written_is_detected(content, keys, tmp_path, default, mon
     monkeypatch.chdir(root)
     (tmp_path / "d.csv").write_bytes(content.encode(keys.get("encoding", "utf-8")))
     text = starting.configuration(tmp_path / "d.csv")
-    entry = yaml.safe_load(text)["datasets"]["mine"]
+    entry = read_dataset(text)
     assert {key: entry[key] for key in entry if key not in ("source", "path", "target")} == keys
     data = read_back(tmp_path, text, default, monkeypatch)
     assert data.card["feature_names"] == ["a", "b"] and "categories" not in data.card
@@ -205,7 +212,7 @@ def test_how_a_file_is_written_is_detected(content, keys, tmp_path, default, mon
 def test_a_nullable_column_does_not_count_the_rows(tmp_path):
     codes = pd.array([1, None] * 20, dtype="Int64")
     pd.DataFrame({"a": RNG.normal(size=40), "k": codes, "y": ["in", "out"] * 20}).to_parquet(tmp_path / "d.parquet")
-    assert "columns" not in yaml.safe_load(starting.configuration(tmp_path / "d.parquet"))["datasets"]["mine"]
+    assert "columns" not in read_dataset(starting.configuration(tmp_path / "d.parquet"))
 
 
 def test_words_that_are_kept_are_said(tmp_path, default, monkeypatch, root):

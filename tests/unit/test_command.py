@@ -9,8 +9,12 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import skops.io
 import yaml
 from PIL import Image
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 import shapeline
 from shapeline.config import validation
@@ -61,10 +65,57 @@ def test_a_configuration_is_made_by_looking_at_the_file(
     monkeypatch.chdir(root)
     text = starting.configuration(made(tmp_path, what))
     given = yaml.safe_load(text)
-    assert given["datasets"]["mine"]["source"] == source and given["datasets"]["mine"].get("target") == target
-    assert given["models"]["mine"]["architecture"] == model and text.count("#") >= 5
-    config = validation.load(merged(default, given))
-    assert ("exact" in config.experiments["mine"].methods) == (source == "table_file")
+    assert given["run"] == [what]
+    assert given["datasets"][what]["source"] == source and given["datasets"][what].get("target") == target
+    assert given["models"][what]["architecture"] == model and text.count("#") >= 5
+    methods = list(validation.load(merged(default, given)).experiments[what].methods)
+    gradients = ["integrated_gradients", "gradient_x_difference"]
+    exact = ["exact"] * (source == "table_file")
+    assert methods == [*exact, "gp_shapley", "kernel_shap", *gradients, "occlusion", "random"]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("wine.csv", "wine"),
+        ("Wine Quality (red).csv", "wine_quality_red"),
+        ("Löhne 2024.csv", "lohne_2024"),
+        ("2024.csv", "data_2024"),
+        ("木.csv", "data"),
+        ("diabetes.csv", "my_diabetes"),
+        ("report.csv", "my_report"),
+    ],
+)
+def test_names_are_the_files_and_no_names_of_the_default_run(file, name, tmp_path, default, root, monkeypatch):
+    monkeypatch.chdir(root)
+    made(tmp_path, "classes").rename(tmp_path / file)
+    given = yaml.safe_load(starting.configuration(tmp_path / file))
+    assert given["run"] == list(given["datasets"]) == list(given["models"]) == list(given["experiments"]) == [name]
+    assert validation.load(merged(default, given)).run == [name]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "classes", "value"),
+    [
+        (RandomForestClassifier(3), ["a", "b", "c"], None),
+        (GradientBoostingClassifier(n_estimators=3), ["a", "b"], "margin"),
+        (GradientBoostingClassifier(n_estimators=3), ["a", "b", "c"], "no trees"),
+        (LogisticRegression(), ["a", "b"], "no trees"),
+    ],
+)
+def test_tree_shap_is_written_for_trees_that_it_explains(
+    estimator, classes, value, tmp_path, default, root, monkeypatch
+):
+    monkeypatch.chdir(root)
+    table = pd.DataFrame({"a": RNG.random(60), "b": RNG.random(60), "label": classes * (60 // len(classes))})
+    table.to_csv(tmp_path / "trees.csv", index=False)
+    skops.io.dump(make_pipeline(estimator).fit(table[["a", "b"]], table["label"]), tmp_path / "model.skops")
+    given = yaml.safe_load(starting.configuration(tmp_path / "trees.csv", model=str(tmp_path / "model.skops")))
+    own = given["experiments"]["trees"]
+    assert ("tree_shap" in own["methods"]) == (value != "no trees")
+    assert own.get("value") == ("margin" if value == "margin" else None)
+    assert "integrated_gradients" not in own["methods"]
+    validation.load(merged(default, given))
 
 
 def test_a_target_has_no_missing_cells_and_texts_have_classes(tmp_path):
@@ -89,8 +140,8 @@ def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
     given = starting.configuration(tmp_path / "customers.csv")
-    assert 'columns: ["age", "year"]    # ["id"] counts the rows' in given
-    assert yaml.safe_load(given)["datasets"]["mine"]["columns"] == ["age", "year"]
+    assert 'columns: ["age", "year"]    # features; ["id"] numbers the rows' in given
+    assert yaml.safe_load(given)["datasets"]["customers"]["columns"] == ["age", "year"]
     assert "columns:" not in starting.configuration(tmp_path / "customers.csv", model="mine.skops")  # it has had them
     table[["id", "left"]].to_csv(tmp_path / "alone.csv", index=False)
     assert "columns:" not in starting.configuration(tmp_path / "alone.csv")
@@ -185,7 +236,7 @@ def test_init_writes_a_file_once_and_run_reads_it(root, tmp_path, monkeypatch, c
     monkeypatch.chdir(clone)
     monkeypatch.setattr(command.subprocess, "run", lambda *given, **more: subprocess.CompletedProcess([], 0))
     assert command.main(["init", str(made(tmp_path, "classes"))]) == 0
-    assert yaml.safe_load((clone / "shapeline.yaml").read_text())["run"] == ["mine"]
+    assert yaml.safe_load((clone / "shapeline.yaml").read_text())["run"] == ["classes"]
     assert command.main(["run"]) == 0
     assert f"--configfile {clone}/shapeline.yaml" in capsys.readouterr().out
     assert command.main(["init", "again.csv"]) == 1 and "remove or rename it first" in capsys.readouterr().err
@@ -220,15 +271,15 @@ def test_a_model_folder_is_asked_and_finds_its_data(what, kind, tmp_path, defaul
     text = starting.configuration(model)
     assert text == starting.configuration(data, model=str(model))
     given = yaml.safe_load(text)
-    assert given["models"]["mine"] == {"dataset": "mine", "source": str(model)}
-    assert given["datasets"]["mine"]["path"] == str(data)
+    assert given["models"][what] == {"dataset": what, "source": str(model)}
+    assert given["datasets"][what]["path"] == str(data)
     if kind == "text":
-        assert given["datasets"]["mine"]["tokenizer"] == str(model) and "length" not in given["datasets"]["mine"]
-        assert given["experiments"]["mine"]["reference"] == "delete"
+        assert given["datasets"][what]["tokenizer"] == str(model) and "length" not in given["datasets"][what]
+        assert given["experiments"][what]["reference"] == "delete"
     else:
-        assert given["datasets"]["mine"]["size"] == [48, 48] and given["datasets"]["mine"]["color"] == "rgb"
-        assert given["experiments"]["mine"]["features"] == {"kind": "patch", "size": 12}  # two of the model's own
-    assert validation.load(merged(default, given)).experiments["mine"].model == "mine"
+        assert given["datasets"][what]["size"] == [48, 48] and given["datasets"][what]["color"] == "rgb"
+        assert given["experiments"][what]["features"] == {"kind": "patch", "size": 12}  # two of the model's own
+    assert validation.load(merged(default, given)).experiments[what].model == what
 
 
 def test_what_a_model_folder_does_not_fit_is_one_line(tmp_path, with_transformers):
@@ -273,6 +324,6 @@ def test_an_onnx_file_is_asked_for_its_rows(shape, whole, what, told, tmp_path, 
             starting.configuration(data, model=str(model))
         return
     given = yaml.safe_load(starting.configuration(model))
-    assert given["models"]["mine"]["source"] == str(model)
-    assert given["datasets"]["mine"].items() >= {**told, "path": str(data)}.items()
-    assert validation.load(merged(default, given)).experiments["mine"].model == "mine"
+    assert given["models"][what]["source"] == str(model)
+    assert given["datasets"][what].items() >= {**told, "path": str(data)}.items()
+    assert validation.load(merged(default, given)).experiments[what].model == what

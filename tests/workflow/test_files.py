@@ -53,16 +53,16 @@ def test_a_file_runs_from_init_to_the_scores_of_its_own_cells(fresh, suffix):
     fresh.shapeline("init", str(file), "--target", "yes", "--model", str(folder / "it's {a}.skops"))
     raw = yaml.safe_load((fresh.path / "shapeline.yaml").read_text(encoding="utf-8"))
     keys = {"separator": ";", "decimal": ",", "thousands": "."} if suffix == "csv" else {}
-    assert {key: raw["datasets"]["mine"][key] for key in keys} == keys
-    raw["experiments"]["mine"] |= {"reference": "mean", "value": "probability", "instances": {"count": 5}}
+    assert {key: raw["datasets"]["d_b"][key] for key in keys} == keys
+    raw["experiments"]["d_b"] |= {"reference": "mean", "value": "probability", "instances": {"count": 5}}
     fresh.configure(raw)
-    fresh.snakemake("--cores", "2", "results/mine/scores/exact/0-of-1.parquet")
+    fresh.snakemake("--cores", "2", "results/d_b/scores/exact/0-of-1.parquet")
 
-    data = datasets.load(fresh.path / "data/prepared/mine")
+    data = datasets.load(fresh.path / "data/prepared/d_b")
     assert data.card["classes"] == ["NA", "None", "null"] and data.card["feature_names"] == columns
     training = TABLE.iloc[data.ids[data.split == 0]]
     filled = [training[columns[0]].mean(), *(training[name].mode()[0] for name in columns[1:])]
-    found = scores.read(fresh.path / "results/mine/scores/exact")
+    found = scores.read(fresh.path / "results/d_b/scores/exact")
     for _, row in found.iterrows():
         own = TABLE.loc[row["instance"], columns].tolist()
 

@@ -4,7 +4,7 @@ Its steps may impute, scale and encode as they like: an explanation removes colu
 makes of one column, such as the parts of a one-hot code, belongs to one feature.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Pip
     """
     if known["kind"] != "table":
         raise ShapelineError(f"models: {source} takes tables, and the dataset is of kind {known['kind']}")
-    estimator = _loaded(source, content, known["trusted"])
+    estimator = load_estimator(source, content, known["trusted"])
     check_columns(source, estimator, [column["name"] for column in known["columns"]])
     for column in known["columns"] if columns_of(estimator) is None else ():
         if "values" in column:
@@ -88,7 +88,8 @@ def numbers_frame(rows: np.ndarray, columns: list[dict]) -> "pd.DataFrame":
     return pd.DataFrame(np.asarray(rows, np.float64), columns=[column["name"] for column in columns])
 
 
-def _loaded(source: str, content: bytes, trusted: list[str]) -> Any:
+def load_estimator(source: str, content: bytes, trusted: Sequence[str] = ()) -> Any:
+    """Return what a .skops file holds. Raises ShapelineError for types that are not trusted, and damaged files."""
     import zipfile
 
     import skops.io

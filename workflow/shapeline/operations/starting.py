@@ -2,22 +2,28 @@
 
 import contextlib
 import math
+import re
+import unicodedata
 from pathlib import Path
 
 import yaml
 
+from shapeline.config import mistakes
 from shapeline.datasets.csv_file import KEYS, PLAIN, Form
 from shapeline.errors import ShapelineError
+from shapeline.models import ready_kinds
 from shapeline.operations import starting_models
 from shapeline.operations.starting_models import PICTURES, Ready
+from shapeline.plan.tracked import workflow_root
 
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
 LONG = 4  # words a cell on average, from which a column is one of texts
 PIPELINE = "pipeline.skops"  # what stands for a model that is yet to be saved
 FEW = 20  # different numbers of a target that are classes
-MOST_EXACT = 13  # columns, with the target, up to which all coalitions are asked
+MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: of a small network, of any
 LARGEST = 64  # pixels a side that pictures are shrunk to
+EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalitions"
 
 
 def configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
@@ -35,7 +41,7 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
         path = starting_models.data_beside(path, ready.kind)
     elif model and starting_models.is_model(Path(model)):
         ready = starting_models.ready(Path(model))
-    model = _yaml(ready.source) if ready else model and _yaml(model)
+    model = ready.source if ready else model and _absolute(model)
     if path.is_dir():
         return _pictures(path, model, ready)
     if path.suffix not in (".csv", ".parquet"):
@@ -68,7 +74,8 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     if longest is not None and texts[longest] >= LONG and not regression:
         if ready:
             ready.check("text", path, labels)
-        return _texts([_path(path), *written], _target_line(target, guessed), table, longest, model, ready)
+        file = [_path(path), *written]
+        return _texts(_name(path), file, _target_line(target, guessed), table, longest, model, ready)
     if ready:
         ready.check("table", path, labels)
         if ready.sides and ready.sides != (len(names) - 1,):
@@ -76,49 +83,61 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
                 f"{ready.source} takes {ready.sides[0]} columns, and {path} has {len(names) - 1} beside '{target}'; "
                 "--target names another, or leave columns out of the file"
             )
-    # A model that is there has had its columns.
+    # A ready model was fitted on its columns.
     counted = [] if model else [name for name in names if name != target and _counts_rows(table[name])]
     counted = counted if len(counted) < len(names) - 1 else []
     features = table.drop(columns=[target, *counted])
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
-    how = f"source: {model}" if model else "architecture: mlp" if plain else f"source: {PIPELINE}"
-    exact = features.shape[1] < MOST_EXACT
+    how = f"source: {_yaml(model)}" if model else "architecture: mlp" if plain else f"source: {PIPELINE}"
+    exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
+    trees = _value_of_trees(model)
+    margin = trees == "margin" and not regression
+    has_trees = trees is not None and (not margin or len(labels) == 2)
+    methods = [EXACT] * exact
+    methods += ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"] * has_trees
+    methods += starting_models.gradient_methods(model) if model or plain else []
     words = {name: kept for name, kept in table.attrs.get("words", {}).items() if name in features}
     return _text(
+        _name(path),
         ["source: table_file", _path(path), *written, _target_line(target, guessed)]
-        + [f"columns: {_yaml(list(features))}    # {_yaml(counted)} counts the rows"] * bool(counted)
+        + [f"columns: {_yaml(list(features))}    # features; {_yaml(counted)} numbers the rows"] * bool(counted)
         + [f"# na_values: {_yaml(kept)} makes missing cells of words in {_yaml(name)}" for name, kept in words.items()]
         + ["task: regression"] * regression,
-        ["# texts or missing cells need a pipeline of yours, saved by skops.io.dump: docs/own_data.md"]
-        * (not plain and not model)
-        + [f"mine: {{dataset: mine, {how}}}"],
-        ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline of masked features"]
-        + ["value: prediction"] * regression,
+        ["# categories or missing values need a fitted pipeline, saved by skops.io.dump: docs/own_data.md"]
+        * (not plain and not model),
+        how,
+        ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline: training rows"]
+        + ["value: prediction"] * regression
+        + ["value: margin    # log-odds, to which the trees sum"] * (margin and has_trees),
+        methods,
         ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
     )
 
 
-def _texts(file: list[str], target: str, table, column: str, model: str | None, ready: Ready | None) -> str:
+def _texts(name: str, file: list[str], target: str, table, column: str, model: str | None, ready: Ready | None) -> str:
     length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
     return _text(
+        name,
         [
             "source: text_file",
             *file,
             f"text: {_yaml(column)}" + "    # the other columns are not read" * (table.shape[1] > 2),
             target,
             *(
-                [f"tokenizer: {model}    # of the model, which limits the length of a text"]
+                [f"tokenizer: {_yaml(model)}    # of the model, which limits the length of a text"]
                 if ready
                 else [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
             ),
         ],
-        [f"mine: {{dataset: mine, {f'source: {model}' if model else 'architecture: word_cnn'}}}"],
+        [],
+        f"source: {_yaml(model)}" if model else "architecture: word_cnn",
         [
             "features: {kind: word}",
-            "reference: delete    # masked words are deleted"
+            "reference: delete    # baseline: masked words are deleted"
             if ready
-            else "reference: pad    # masked words become padding",
+            else "reference: pad    # baseline: masked words become padding",
         ],
+        starting_models.gradient_methods(model, path=not ready),
         ["log_odds: {}"],
     )
 
@@ -150,48 +169,97 @@ def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
     patch = starting_models.patch_of(min(size), ready.patch if ready else None)
     built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
     return _text(
+        _name(path),
         [
             "source: image_folder",
             _path(path),
             f"size: {size}    # images are resized to this side",
             f"color: {'grey' if grey else 'rgb'}",
         ],
-        [f"mine: {{dataset: mine, {f'source: {model}' if model else f'architecture: {built}'}}}"],
-        [f"features: {{kind: patch, size: {patch}}}    # side of a patch in pixels", "reference: mean"],
+        [],
+        f"source: {_yaml(model)}" if model else f"architecture: {built}",
+        [
+            f"features: {{kind: patch, size: {patch}}}    # side of a patch in pixels",
+            "reference: mean    # baseline: the mean image of the training part",
+        ],
+        starting_models.gradient_methods(model),
         ["log_odds: {}"],
     )
 
 
-def _text(dataset: list[str], models: list[str], experiment: list[str], metrics: list[str]) -> str:
-    """The configuration; the lines of each part."""
-    truth = ["exact: {method: shapley}    # exact values, by all 2^d coalitions"]
+def _text(
+    name: str,
+    dataset: list[str],
+    about_model: list[str],
+    model: str,
+    experiment: list[str],
+    methods: list[str],
+    metrics: list[str],
+) -> str:
+    """Return the configuration of one experiment; the lines of each part, and the methods beside the usual ones."""
     methods = [
-        *truth * ("error: {reference: exact}" in metrics),
+        *[line for line in methods if line == EXACT],
+        "gp_shapley: {method: gp_shapley}    # Shapley values by a Gaussian process",
         "kernel_shap: {method: kernel_shap}",
-        "sample_shapley: {method: sample_shapley}",
-        "occlusion: {method: occlusion}    # a control of low cost",
+        *[line for line in methods if line != EXACT],
+        "occlusion: {method: occlusion}    # control: masks one feature at a time",
         "random: {method: random}    # control: random attribution",
     ]
     lines = [
-        "# Merged over config.yaml. Every key: docs/configuration.md. Run: shapeline run, or",
-        "# snakemake mine --cores all --configfile shapeline.yaml",
-        "run: [mine]",
+        f"# Explanations of {name}, merged over config.yaml. Every key: docs/configuration.md. Run: shapeline run, or",
+        f"# snakemake {name} --cores all --configfile shapeline.yaml",
+        f"run: [{name}]",
         "datasets:",
-        "  mine:",
+        f"  {name}:",
         *(f"    {line}" for line in dataset),
         "models:",
-        *(f"  {line}" for line in models),
+        *(f"  {line}" for line in about_model),
+        f"  {name}: {{dataset: {name}, {model}}}",
         "experiments:",
-        "  mine:",
-        "    model: mine",
+        f"  {name}:",
+        f"    model: {name}",
         *(f"    {line}" for line in experiment),
-        "    instances: {count: 50, fewer_ok: true}    # sampled from the test part by seed; all if it has fewer",
-        "    budget: 4    # evaluations of a sampled method per feature",
+        "    instances: {count: 50, or_all: true}    # explained, sampled from the test part; all if it has fewer",
+        "    budget: 4    # model evaluations of a sampled method per feature",
         "    methods:",
         *(f"      {line}" for line in methods),
-        f"    metrics: {{{', '.join([*metrics, 'cost: {}'])}}}",
+        f"    metrics: {{{', '.join([*metrics, 'cost: {}'])}}}    # of methods; log_odds: deletion and insertion AUC",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _name(path: Path) -> str:
+    """Return a name for a file's dataset, model and experiment: its own, in letters that a target can have.
+
+    A configuration is merged over config.yaml, so a name of that file would be merged with it.
+    """
+    plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
+    name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
+    name = name if name[0].isalpha() else f"data_{name}"
+    defaults = yaml.safe_load((workflow_root() / "config.yaml").read_text(encoding="utf-8"))
+    taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.TAKEN}
+    taken |= {one for section in ("datasets", "models", "experiments") for one in defaults.get(section) or ()}
+    return f"my_{name}" if name in taken or yaml.safe_load(name) != name else name
+
+
+def _value_of_trees(source: str | None) -> str | None:
+    """Return what the trees of a model's file sum to, probability, margin or prediction; None where it has none, or
+    where it cannot be read, which the run reports."""
+    kind = ready_kinds.kind_of(source, None)
+    if kind in ready_kinds.BOOSTED:
+        return "margin"
+    if kind != ".skops" or not Path(source).is_file():
+        return None
+    from shapeline.methods.trees import value_of
+    from shapeline.models import pipeline_file
+
+    try:
+        last = pipeline_file.load_estimator(source, Path(source).read_bytes())
+        while hasattr(last, "steps"):
+            last = last.steps[-1][1]
+        return value_of(last)
+    except ShapelineError:
+        return None
 
 
 def _target(table) -> str:
@@ -205,7 +273,7 @@ def _target(table) -> str:
 
 
 def _target_line(target: str, guessed: bool) -> str:
-    return f"target: {_yaml(target)}" + "    # guessed; --target names another" * guessed
+    return f"target: {_yaml(target)}" + "    # guessed; shapeline init --target names another" * guessed
 
 
 def _form(form: Form) -> list[str]:
@@ -231,6 +299,11 @@ def _is_text(values) -> bool:
     import pandas as pd
 
     return pd.api.types.infer_dtype(values, skipna=True) == "string"
+
+
+def _absolute(model: str) -> str:
+    """Return the path of a model's file from the root; a function or a missing file as it is given."""
+    return str(Path(model).resolve()) if Path(model).is_file() else model
 
 
 def _path(path: Path) -> str:

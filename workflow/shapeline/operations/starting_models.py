@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shapeline.datasets import folders
 from shapeline.errors import ShapelineError
+from shapeline.models import ready_kinds
 
 PICTURES = (".jpg", ".jpeg", ".png")
 UNNAMED = re.compile(r"label_\d+")
@@ -75,6 +76,21 @@ def _onnx(source: str, content: bytes) -> Ready:
     raise ShapelineError(
         f"{source} takes {rows}, neither columns nor pictures; write its configuration by hand: docs/own_data.md"
     )
+
+
+def gradient_methods(source: str | None, path: bool = True) -> list[str]:
+    """Return lines of gradient methods for a network that is trained or comes in a file; none for other models.
+
+    path: whether the baseline is an input, from which a path leads to the explained one.
+    """
+    if source is not None and ready_kinds.kind_of(source, None) not in (".keras", "folder"):
+        return []
+    if not path:
+        return ["gradient_x_input: {method: gradient_x_input}    # control: one gradient"]
+    return [
+        "integrated_gradients: {method: integrated_gradients}",
+        "gradient_x_difference: {method: gradient_x_difference}    # control: one gradient",
+    ]
 
 
 def data_beside(path: Path, kind: str) -> Path:
