@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from shapeline.report import elements, gallery
+from shapeline.report.html import HTML
 from shapeline.report.sections import common
 
 MEANS = "digits, masking: means against evaluations and seconds per instance"
@@ -14,7 +15,8 @@ MEANS = "digits, masking: means against evaluations and seconds per instance"
 
 def write(folder, name, title, *, advice, facts, claims=(), points=None, seconds=()):
     """A page of the parts that pages are made of."""
-    parts = [common.top(title, [(advice, "And why.")], ["One more."], facts)]
+    card = HTML(f'<div class="card"><p class="need">One</p><details><p><b>{advice}</b> And why.</p></details></div>')
+    parts = [common.top(title, [], ["One more."], facts, card)]
     parts += [elements.table(pd.DataFrame({"method": ["a", "b"][: len(seconds)], "seconds, total": seconds}))]
     if claims:
         parts += [elements.table(pd.DataFrame(claims, columns=["claim", "found here", "verdict"]), text=["claim"])]

@@ -109,7 +109,7 @@ def test_every_caption_of_signed_colours_says_which_scores_have_no_sign(results)
     def captions(**labels: dict) -> list[str]:
         scores = {label: results.scores["exact"] for label in labels}
         other = dataclasses.replace(results, labels=labels, scores=scores)
-        pages = examples.explanations(other).data, *pictures.sections(other).data.split("<h2")[1:]
+        pages = examples.explanations(other).data, *pictures.sections(other).data.split("<h3")[1:]
         found = [caption for page in pages for caption in re.findall(r"<figcaption.*?</figcaption>", page, re.S)]
         assert len(found) == 4
         return found

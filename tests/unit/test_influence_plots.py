@@ -26,8 +26,8 @@ from shapeline.report.sections import points, sweeps
 from tests.fixtures.result_folder import build as build_of_a_model
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "influence.ipynb"
-SECTIONS = ["Diagnostics", "Sparse data", "Data and model", "Instances and their influence", "Parameter sweeps"]
-SECTIONS += ["Agreement between measures", "Axioms", "How to read this report", "Provenance"]
+SECTIONS = ["Instances and their influence", "Sparse data", "Comparison", "Axioms", "How to read this report"]
+SECTIONS += ["Diagnostics", "Model and data", "Provenance"]
 METHODS = {  # label: method, parameters, and those of the function that is called
     "mim": ("mim", {"alpha": "inverse_square"}),
     "parzen": ("parzen", {"sigma": 2.0}),
@@ -133,7 +133,7 @@ def test_the_page_has_every_section_and_needs_nothing_else(rendered):
     assert not re.search(r"<script[^>]*src|<link|<iframe|@import|url\((?!#)", page)
     text = shown(page)
     assert "Traceback" not in text and "None" not in text and "nan" not in text.split()
-    assert "No model was trained and none was asked" in text and "the model is right" not in text
+    assert "No model is used" in text and "the model is right" not in text
     assert "Influence, image" in text and "findings.load" not in text
 
 
@@ -144,18 +144,17 @@ def test_the_page_shows_what_the_issue_asks_for(rendered):
     assert len(rows) == 4 and all(row.count("<img") == 7 for row in rows)  # the picture, and two of each measure
     assert len(re.findall(r'<div class="face sweep">', page)) == 2 * 3  # sigma, rho and mu at two pictures
     assert "Time a vector: parzen (σ)" in text and "data_lime (ρ)" in text and "data_lime (μ)" in text
-    assert "Cosine between mim and parzen at 20 points" in text
+    assert "Cosine between mim and parzen at 20 instances" in text
     assert "parzen, σ = 1: monotonicity" in text and "mim, 1/r²: continuity" in text
 
 
 @pytest.mark.parametrize("kind", ["image", "table", "regression"])
 def test_every_part_is_made_without_a_model(results, kind):
     one = results[kind]
-    parts = (sections_influence.header, sections_influence.sparse_section, sections_influence.cards)
+    parts = (sections_influence.header, sections_influence.sparse_section)
     parts += (points.points_section, sections_influence.alike_section, sections_influence.model_section)
     text = shown("".join(part(one).data for part in parts))
     assert "nan" not in text.split() and "None" not in text and not sections_influence.model_section(one).data
-    assert "Model" not in shown(sections_influence.cards(one).data)
 
 
 def test_beside_a_model_its_methods_and_curves_are_there(tmp_path):
@@ -169,13 +168,13 @@ def test_beside_a_model_its_methods_and_curves_are_there(tmp_path):
     assert sections_influence.data_labels(results) == ["mim"]
     text = shown(sections_influence.model_section(results).data)
     assert (
-        "Beside methods that ask the model" in text
+        "Comparison with methods that evaluate the model" in text
         and "All 6 pairs" in text
         and "deletion AUC (lower is better)" in text
     )
-    assert re.search(r"in nats: asks the model: exact at \S+ .*; control: random at ", text)
+    assert re.search(r"in nats: evaluates the model: exact at \S+ .*; control: random at ", text)
     top = shown(sections_influence.header(results).data)
-    assert "test accuracy" in top and "The model classifies" in top and "No model was trained" not in top
+    assert "test accuracy" in top and "The model classifies" in top and "No model is used" not in top
     assert "predicted" in points.points_section(results).data
     assert sweeps.sweeps_section(results).data == ""
 
@@ -346,11 +345,14 @@ def test_sparse_points_are_warned_of_at_the_top_and_beside_their_picture(results
     first = experiment.chosen(one.instances, 4)["instance"].iloc[0]
     frame.loc[frame["instance"] == first, "warning"] = "sigma is too small"
     one = dataclasses.replace(one, scores={**one.scores, "parzen": frame})
-    assert "Empty neighbourhoods, where the data say nothing: parzen at 1" in sections_influence.header(one).data
+    assert (
+        "Empty neighbourhoods, where influences carry no information: parzen at 1"
+        in sections_influence.header(one).data
+    )
     section = shown(sections_influence.sparse_section(one).data)
     assert "⚠ 1 of 20" in section and "sigma is too small" in section and str(first) in section
     assert points.points_section(one).data.count("⚠ sigma is too small") == 1
-    assert "No point is without neighbours" in sections_influence.sparse_section(results["image"]).data
+    assert "No instance has an empty neighbourhood" in sections_influence.sparse_section(results["image"]).data
 
 
 # --- axioms -------------------------------------------------------------------------------------------------------

@@ -28,16 +28,10 @@ from shapeline.statistics.comparison import compare
 from shapeline.theory import visited_nodes
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "localization.ipynb"
-SECTIONS = [
-    "Diagnostics",
-    "Recommendation",
-    "Model and data",
-    "Maps",
-    "Agreement with the true region",
-    "F1 and runtime",
-]
-SECTIONS += ["Claims of the papers", "Ablation", "Smallest leaf", "Nodes visited: theorem 3.2"]
-SECTIONS += ["Similarity to the Shapley map: theorem 3.4", "Cost", "How to read this report", "Provenance"]
+SECTIONS = ["Explanations", "Comparison", "Robustness", "How to read this report", "Diagnostics"]
+SECTIONS += ["Claims of the papers", "Model and data", "Provenance"]
+PARTS = ["Importance over", "Agreement with the true region", "F1 and runtime", "Ablation", "Smallest leaf"]
+PARTS += ["Nodes visited: theorem 3.2", "Similarity to the Shapley map: theorem 3.4", "Cost"]
 LABELS = {  # label: method, parameters, control, milliseconds
     "h_shap": ("h_shap", {"min_size": 3}, False, 12),
     "h_shap_12": ("h_shap", {"min_size": 12}, False, 5),
@@ -209,13 +203,16 @@ def rendered(tmp_path_factory):
 def test_the_page_has_every_section_and_every_label(rendered):
     page = (rendered[0] / "reports/crosses.html").read_text()
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == SECTIONS
+    parts = " ".join(re.findall(r"<h3[^>]*>(.*?)</h3>", page))
+    found = [parts.find(part) for part in PARTS]
+    assert found == sorted(found) and min(found) >= 0
     text = shown(page)
     assert all(name in text for name in LABELS)
     assert "Traceback" not in text and "None" not in text and "nan" not in text.split()
     assert "The data are synthetic (crosses)." in text and "no figures" not in text.lower()
-    assert "marking every leaf that touches a true pixel would give" in text
+    assert "(every leaf that touches a true pixel)" in text
     assert not re.search(r"<script[^>]*src|<link|<iframe|@import|url\((?!#)", page)
-    assert page.count("<img") + page.count("<svg") == 13 and 'label=""' not in page and ' alt=""' not in page
+    assert page.count("<img") + page.count("<svg") == 14 and 'label=""' not in page and ' alt=""' not in page
 
 
 def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from shapeline.report.figures import dots, score_maps
 from shapeline.report.figures.costs import error_by_cost
 from shapeline.report.figures.dots import errors
 from shapeline.report.figures.lines import curve_panels, curves
+from shapeline.report.html import HTML
 from shapeline.report.sections import combined, common, examples
 from tests.fixtures.result_folder import METHODS, build
 
@@ -165,9 +166,9 @@ def without(results: experiment.Results, *names: str) -> experiment.Results:
 
 
 def test_the_first_screen_begins_with_the_answers(results):
-    page = common.header(results, [("Recommended: a (1 evaluation).", "RMSE < 1.")]).data
-    assert '<ul class="headlines"><li><b>Recommended: a (1 evaluation).</b> RMSE &lt; 1.</li><li>The model' in page
-    assert page.index("<h1>") < page.index("<b>Recommended") < page.index('<div class="key">')
+    page = common.header(results, HTML("<p>A card</p>"), "Most important: <b>").data
+    assert '<p>A card</p><ul class="headlines"><li>Most important: &lt;b&gt;</li><li>The model' in page
+    assert page.index("<h1>") < page.index("A card") < page.index('<div class="key">')
     bare = common.header(results).data  # the best means are told where no advice is, which might say otherwise
     for told in ("has the lowest (best) deletion AUC", "is the sampled method closest to the exact values"):
         assert told in bare and told not in page

@@ -24,6 +24,11 @@ FONTS = "'DejaVu Sans', Verdana, sans-serif"  # Verdana has nearly the same widt
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
 
 
+def part(title: str, content: HTML) -> HTML:
+    """Return a part of a page that opens on a click, with a heading of level 2 as title."""
+    return HTML(f'<details class="part"><summary><h2>{html.escape(title)}</h2></summary>{content.data}</details>')
+
+
 def folded(title: str, part: HTML) -> HTML:
     """A part of a page that opens on a click."""
     return HTML(f"<details><summary>{html.escape(title)}</summary>{part.data}</details>")
@@ -110,7 +115,7 @@ def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> str:
     unused = r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>"
     text = re.sub(r"\n\s*", "\n", re.sub(unused, "", buffer.getvalue(), flags=re.S)).strip()
     box, body = re.search(r'<svg [^>]*(viewBox="[^"]*")[^>]*>(.*)', text, re.S).groups()
-    salt = f"{zlib.crc32(body.encode()):08x}"
+    salt = f"f{zlib.crc32(body.encode()):08x}"
     kept = "" if numbers is None else html.escape(numbers.to_csv(index=False, float_format="%.6g"), quote=False)
     return (
         f'{box} xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" stroke-linejoin="round">'
@@ -123,7 +128,7 @@ def _shorten(tag: str, salt: str) -> str:
     if METHOD in tag:
         return re.sub(f" id=(['\"]){METHOD}", r" data-method=\1", tag)
     tag = re.sub(r' id="[\w.]+_\d+"| transform="rotate\(-0 [^"]*"', "", tag)
-    tag = re.sub(r'(id="|#)([a-zA-Z])([0-9a-f]{10})(?=["\)])', rf"\g<1>\g<2>{salt}\g<3>", tag)
+    tag = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{salt}", tag)
     return DIGITS.sub(r"\1", tag).replace("'DejaVu Sans'", FONTS)
 
 

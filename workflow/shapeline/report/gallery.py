@@ -63,11 +63,11 @@ class Page:
 def read(file: Path) -> Page:
     """A page of an experiment. Raises ShapelineError for a file that is none."""
     text = file.read_text(encoding="utf-8")
-    top = re.search(r'<h1>(.*?)</h1><ul class="headlines">(.*?)</ul><div class="key">(.*?)</div></div>', text, re.S)
+    top = re.search(r'<h1>(.*?)</h1>(.*?)</ul><div class="key">(.*?)</div></div>', text, re.S)
     if not top:
         raise ShapelineError(f"{file} is no page of an experiment; name the folder of the pages, results/reports")
     facts = {name: html.unescape(value) for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", top[3])}
-    advice = [html.unescape(said) for said in re.findall(r"<li><b>(.*?)</b>", top[2], re.S)]
+    advice = [html.unescape(said) for said in re.findall(r"<(?:li|p)><b>(.*?)</b>", top[2], re.S)]
     costs = _tables(text, "seconds, total")
     said = [row["seconds, total"].replace(",", "").replace("−", "-") for row in costs]
     spent = [float(one) for one in said if one[:1].isdigit()]

@@ -21,7 +21,8 @@ PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a bac
 
 @dataclass(frozen=True)
 class Criterion:
-    """A scalar statistic that ranks methods: of which metric, which way is better, and its words, long and short."""
+    """A scalar statistic that ranks methods: of which metric, which way is better, and its words, long and short; need:
+    what a reader wants of a method that is good by it."""
 
     metric: str
     statistic: str
@@ -29,6 +30,7 @@ class Criterion:
     title: str
     short: str
     unit: str
+    need: str = ""
 
 
 QUESTIONS = (
@@ -39,9 +41,26 @@ QUESTIONS = (
         "Localisation of the annotated objects: area under the precision–recall curve",
         "localisation",
         "",
+        "Finds the annotated objects",
     ),
-    Criterion("ground_truth_words", "f1", "higher", "Ground-truth words: F1", "ground-truth words", ""),
-    Criterion("error", "rmse", "lower", "Closeness to the exact values: RMSE", "error", "{value}"),
+    Criterion(
+        "ground_truth_words",
+        "f1",
+        "higher",
+        "Ground-truth words: F1",
+        "ground-truth words",
+        "",
+        "Finds the words that decide",
+    ),
+    Criterion(
+        "error",
+        "rmse",
+        "lower",
+        "Closeness to the exact values: RMSE",
+        "error",
+        "{value}",
+        "Closest to the exact values",
+    ),
     Criterion(
         "log_odds",
         "deletion_auc",
@@ -49,6 +68,7 @@ QUESTIONS = (
         "Faithfulness by deletion: AUC of the log-odds curve",
         "deletion AUC",
         "nats",
+        "Finds what the model relies on",
     ),
     Criterion(
         "log_odds",
@@ -57,6 +77,7 @@ QUESTIONS = (
         "Faithfulness by insertion: AUC of the log-odds curve",
         "insertion AUC",
         "nats",
+        "Finds what suffices for the prediction",
     ),
 )
 

@@ -17,6 +17,7 @@ from shapeline.report.styling import MARKERS, SIGNS, WIDTH, palette, styled
 from shapeline.statistics.bounds import student
 
 MOST = 14  # features with their own bar
+MANY_DOTS = 500  # from which on an SVG holds them as pixels
 SIDE = 2.3  # inches per image
 MAX_CLUSTERED = 2_000  # instances; more stand in the order of the model's values
 MAX_CATEGORIES = 24  # ticks of a dependence plot
@@ -89,7 +90,8 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
     heights = rows + np.stack([_swarm(column) for column in scores.T], axis=1)
     grey = np.full(scores.shape, np.nan) if shades is None else shades[:, shown]
     colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), _blend(np.nan_to_num(grey)))
-    right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), s=9, linewidths=0)
+    dots = {"s": 9, "linewidths": 0, "rasterized": scores.size > MANY_DOTS}
+    right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), **dots)
     right.axvline(0, color=INK, linewidth=0.8)
     legend = f"; {NAMES['for']}: high feature value, {NAMES['against']}: low" if shades is not None else ""
     right.set(xlabel=f"{across}{legend}", title="One dot per instance")

@@ -142,7 +142,7 @@ def _grid(
     names: Sequence[str], labels: Sequence[str], columns: int
 ) -> tuple[float, list[tuple[int, str | None, float, float]], float]:
     """The side of a grid's square places, the row, label, left and top of each, and the height of all; in inches."""
-    blocks = math.ceil(len(labels) / columns)
+    blocks = max(math.ceil(len(labels) / columns), 1)
     columns = math.ceil(len(labels) / blocks)
     longest = max((len(line) for name in names for line in name.split("\n")), default=0)
     left = min(max(1.30, 0.2 + 0.062 * longest), 2.4)  # the names

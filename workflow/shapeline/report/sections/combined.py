@@ -7,7 +7,7 @@ from shapeline.report.elements import heading, note, together
 from shapeline.report.experiment import Results
 from shapeline.report.html import HTML
 from shapeline.report.numbers import number
-from shapeline.report.sections import examples, texts
+from shapeline.report.sections import examples, explorer, texts
 from shapeline.report.sections.contexts import context_comparison, context_pairs, context_section
 from shapeline.report.sections.ground_truth_words import ground_truth_section
 from shapeline.report.sections.method_agreement import agreement_section
@@ -20,23 +20,23 @@ def comparisons(results: Results) -> HTML:
     ids = results.instances["instance"]
     some = ids.iloc[np.linspace(0, len(ids) - 1, min(len(ids), ENOUGH)).astype(int)]
     scores = {label: experiment.scores_of(frame, some) for label, frame in results.scores.items()}
-    parts = [heading("Agreement between methods", 2), agreement_section(scores)]
+    parts = [heading("Agreement between methods"), agreement_section(scores)]
     if len(some) < len(ids):
         parts.append(note(f"Computed on {number(len(some))} of {number(len(ids))} instances, evenly spaced."))
     pairs = context_pairs(results.labels)
     if pairs and "log_odds" in results.measured:
         compared = context_comparison(results.measured["log_odds"], scores, pairs)
-        parts += [heading("Context masked or kept", 2), context_section(compared)]
+        parts += [heading("Context masked or kept"), context_section(compared)]
     if "ground_truth_words" in results.metrics:
         parts += [
-            heading("Ground-truth words", 2),
+            heading("Ground-truth words"),
             ground_truth_section(results.metrics["ground_truth_words"], styling.styles_of(results), len(ids)),
         ]
     return together(*parts)
 
 
-def explanations(results: Results) -> HTML:
-    """The scores of a few instances: words in colour for a text, else as `examples` shows them."""
-    if results.dataset_card["kind"] != "text":
-        return examples.explanations(results)
-    return texts.explanations(results)
+def explanations(results: Results, label: str | None) -> HTML:
+    """Return the explorer of instances, a method and the exact values first; without JavaScript figures of a few."""
+    still = texts.explanations if results.dataset_card["kind"] == "text" else examples.explanations
+    first = [name for name in (label, results.exact) if name is not None]
+    return together(heading("Instances"), explorer.explorer(results, first, still(results)))

@@ -19,18 +19,19 @@ from shapeline.report.styling import FEW, styles_of
 from shapeline.report.tables import CUT
 
 
-def top(title: str, answers: Answers, sentences: Iterable[str], facts: Mapping[str, object]) -> HTML:
+def top(
+    title: str, answers: Answers, sentences: Iterable[str], facts: Mapping[str, object], cards: HTML | None = None
+) -> HTML:
     """Return the first screen of a page: title, recommended methods with their costs, other findings, key figures."""
     items = [f"<li><b>{html.escape(short)}</b> {html.escape(more)}</li>" for short, more in answers]
     items += [f"<li>{html.escape(text)}</li>" for text in sentences]
     cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
-    return HTML(
-        f'<h1>{html.escape(title)}</h1><ul class="headlines">{"".join(items)}</ul><div class="key">{cells}</div>'
-    )
+    above, listed = cards.data if cards else "", f'<ul class="headlines">{"".join(items)}</ul>'
+    return HTML(f'<h1>{html.escape(title)}</h1>{above}{listed}<div class="key">{cells}</div>')
 
 
-def header(results: Results, answers: Answers = ()) -> HTML:
-    """Return the top of the page; answers: the recommendations, before the other findings."""
+def header(results: Results, cards: HTML | None = None, found: str = "") -> HTML:
+    """Return the top of the page; cards: the recommendations; found: the most important features, in a sentence."""
     headline, budget = findings.headline(results), results.settings.get("budget")
     facts = {
         "test accuracy": share(headline["accuracy"]) if headline["accuracy"] is not None else "–",
@@ -45,8 +46,9 @@ def header(results: Results, answers: Answers = ()) -> HTML:
     facts.pop("test R²" if headline["r2"] is None else "test accuracy")
     if not results.model_card:
         facts.pop("test accuracy")
-    reason = [] if answers else [_no_recommendation(headline["instances"])]
-    return top(headline["title"], answers, [*reason, *findings.headlines(results, bool(answers))], facts)
+    reason = [] if cards else [_no_recommendation(headline["instances"])]
+    sentences = [*reason, *filter(None, [found]), *findings.headlines(results, bool(cards))]
+    return top(headline["title"], (), sentences, facts, cards)
 
 
 def _no_recommendation(instances: int) -> str:
@@ -121,8 +123,8 @@ def cost_note(results: Results) -> HTML:
 
 
 def cost(results: Results) -> HTML:
-    """Return the cost table."""
-    return together(table(tables.cost(results), text=["budget"]), cost_note(results))
+    """Return the cost table, with heading."""
+    return together(heading("Cost"), table(tables.cost(results), text=["budget"]), cost_note(results))
 
 
 def model_and_data(results: Results) -> HTML:
@@ -142,10 +144,23 @@ def masking_section(results: Results) -> HTML:
     """Return deletion and insertion curves, AUCs and a table; one line where the metric is missing."""
     frame, drawn = results.metrics.get("log_odds"), styles_of(results)
     if frame is None or frame.empty:
-        return missing("log_odds")
+        return together(heading("Deletion and insertion"), missing("log_odds"))
     few = sum(label in set(frame["method"]) for label in results.labels) <= FEW
     bands = "bands are 95 % intervals" if few else "the panels below have the intervals"
     return together(
+        heading("Deletion and insertion"),
+        note(
+            "Deletion masks the features with the highest signed scores; insertion keeps only these. Both record the "
+            "change of the log-odds of the explained class. AUC: the mean height of the curve."
+        ),
+        folded(
+            FOLD,
+            note(
+                "A masked feature has the value of the reference (baseline), or is deleted, independently of the other "
+                "features. Such inputs may lie far from the data. For columns, a conditional reference "
+                "(reference: {kind: conditional}) samples masked features given the kept ones."
+            ),
+        ),
         figure(
             curves(frame, drawn),
             "Deletion and insertion curves of every method",
@@ -153,7 +168,7 @@ def masking_section(results: Results) -> HTML:
             + (f"; {results.truth} black." if results.exact else ".")
             + f" {_best_order(results, frame)}",
         ),
-        heading("Deletion curve per method"),
+        heading("Deletion curve per method", 4),
         figure(
             curve_panels(frame, drawn),
             "Deletion curve of each method in front of all others",
@@ -162,7 +177,7 @@ def masking_section(results: Results) -> HTML:
                 "is better, lowest AUC first."
             ),
         ),
-        heading("AUC"),
+        heading("AUC", 4),
         figure(
             areas(frame, drawn),
             "Deletion and insertion AUC with 95 % intervals",
@@ -211,7 +226,7 @@ def error_section(results: Results) -> HTML:
     exact, frame, unit = results.exact, results.metrics.get("error"), results.value_unit
     if not exact:
         return HTML("")
-    title = heading(f"Error to {results.truth}", 2)
+    title = heading(f"Error to {results.truth}")
     if frame is None or frame.empty:
         return together(title, missing("error"))
     drawn, budget = styles_of(results), results.settings.get("budget")
@@ -273,7 +288,7 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
         "above 0."
     )
     return together(
-        HTML("<h3>Convergence</h3>"),
+        heading("Convergence", 4),
         figure(drawing, f"Error to {results.truth} against the budget, with bias and standard deviation", caption),
         figure(
             calibration(frame, styles_of(results), results.value_unit),

@@ -32,6 +32,10 @@ from shapeline.statistics import paired, ranking
 from shapeline.statistics.equal_methods import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
 
+LEGEND = (
+    "★ recommended: the cheapest method that is non-inferior to the best. ☆ undecided: the instances do not suffice "
+    "for a recommendation; the first method named has the best mean or is non-inferior to it."
+)
 SAME, SECONDS = "The same method", "with time as the cost"
 
 
@@ -40,6 +44,66 @@ def answers(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, s
     if chance := near_chance(results):
         return [("⚠ No recommendation: the model is not significantly better than chance.", chance)]
     return [_answer(answer, results) for answer in evidence]
+
+
+def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
+    """Return a card per criterion: the need, the recommended method, its cost and evidence, and the exact values."""
+    if not evidence:
+        return None
+    if chance := near_chance(results):
+        return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
+    found = "".join(_card(answer, results) for answer in evidence)
+    return HTML(f'<div class="cards">{found}</div><p class="note">{LEGEND}</p>')
+
+
+def _card(answer: Evidence, results: Results) -> str:
+    taken = answer.within(results) or answer.last
+    [(short, more)] = answers([answer], results)
+    lines = [("need", answer.question.need or answer.question.title)]
+    if taken is None:
+        lines.append(("method", "no method fits the budget"))
+    else:
+        if changed := robustness.changes(answer, results):
+            lines.append(("change", f"⚠ Not robust: {enumerated(changed)}."))
+        lines.append(("method", name_verdict(taken)))
+        lines += [("cost", f"{_cost(answer, taken.label)} per instance")] * bool(taken.label)
+        lines += [("", text) for text in _evidence_lines(answer, taken, results)]
+    shown = "".join(f'<p class="{kind}">{html.escape(text)}</p>' for kind, text in lines)
+    fold = f"<details><summary>Details</summary><p><b>{html.escape(short)}</b> {html.escape(more)}</p></details>"
+    return f'<div class="card">{shown}{fold}</div>'
+
+
+def name_verdict(advice: Recommendation) -> str:
+    """Return the verdict with its symbol, the same on every page: ★ recommended, ☆ undecided."""
+    if advice.label is None:
+        return "too few instances"
+    if advice.outcome != "undecided":
+        return f"★ {advice.label}"
+    few = len(advice.rivals) <= 2
+    rivals = list(advice.rivals) if few else [f"{len(advice.rivals)} others"]
+    return f"☆ undecided: {' or '.join([advice.label, *rivals])}"
+
+
+def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) -> list[str]:
+    """Return the mean, the result of the comparison, and the cost of the exact values, a sentence each."""
+    what, count = answer.question.title.split(": ")[-1], len(advice.bounds)
+    limited = answer.within(results) is not None and results.settings.get("budget") is not None
+    scope = f" of {count} methods{' within the budget' if limited else ''}"
+    compared = {
+        "best": f"Significantly better than the others{scope.replace(' of', ' among', 1)}.",
+        "recommended": f"Non-inferior to the best{scope}.",
+        "alone": "The only method measured.",
+    }.get(advice.outcome)
+    if advice.outcome == "undecided":
+        use = f"{advice.label} is non-inferior to the best and can be used. " if advice.safe else ""
+        compared = f"{use}{counted(len(answer.values), 'instance')} do not suffice to decide."
+    lines = [f"{what} {_mean(answer, advice.label, results)}, {answer.question.better} is better."] * bool(advice.label)
+    lines += [compared] * bool(compared)
+    if answer.truth is not None and answer.truth != advice.label:
+        times = answer.seconds.get(answer.truth, np.nan) / answer.seconds.get(advice.label, np.nan)
+        longer = f", {number(times, 2)} times as long" if np.isfinite(times) else ""
+        lines.append(f"Exact values ({answer.truth}): {_cost(answer, answer.truth)} per instance{longer}.")
+    return lines
 
 
 def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
@@ -120,9 +184,10 @@ def _parts(answer: Evidence, advice: Recommendation, among: str = "", seconds: b
 
 
 def _cost(answer: Evidence, label: str, seconds: bool = False) -> str:
-    text = counted(answer.evaluations.get(label, np.nan), "evaluation")
+    count = answer.evaluations.get(label, np.nan)
+    text = counted(count, "evaluation")
     if label in answer.gradients:
-        text += " (gradients)"
+        text = f"{counted(count / PASSES, 'gradient')} (counted as {text})"
     took = answer.seconds.get(label, np.nan)
     time = f"{number(1000 * took)} ms" if np.isfinite(took) else "–"
     return time if seconds else f"{text}, {time}" if np.isfinite(took) else text
@@ -157,18 +222,25 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     if not evidence:
         return None
     if chance := near_chance(results):
-        return together(
-            heading("Recommendation", 2),
-            note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}"),
-        )
-    parts = [heading("Recommendation", 2), _describe_rule(evidence)]
+        return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
+    parts = [_describe_rule(evidence)]
     for answer in evidence:
-        drawn = styling.styles_of(results)
         parts += [heading(answer.question.title), recommendation(answer, results), absence(answer, results)]
-        parts += [against_best(answer, results), choices_table(answer), costs_and_ranks(answer, results)]
-        parts += [robustness.over_references(answer, results), robustness.over_trainings(answer, results, drawn)]
-    parts += [over_questions(evidence), robustness.variances(results)]
-    return together(*parts)
+        parts += [costs_and_ranks(answer, results), against_best(answer, results), choices_table(answer)]
+    return together(*parts, over_questions(evidence))
+
+
+def robustness_section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
+    """Return the recommendations with other baselines and training seeds, and the components of the variance."""
+    if near_chance(results):
+        return None
+    parts = []
+    for answer in evidence:
+        references = robustness.over_references(answer, results)
+        seeds = robustness.over_trainings(answer, results, styling.styles_of(results))
+        if references is not None or seeds is not None:
+            parts += [heading(answer.question.title), references, seeds]
+    return together(*parts, robustness.variances(results))
 
 
 def _describe_rule(evidence: Sequence[Evidence]) -> HTML:

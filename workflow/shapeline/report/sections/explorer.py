@@ -80,7 +80,7 @@ def _instances(results: Results, rows: pd.DataFrame, shown: int) -> list[Instanc
     inputs = _inputs(results, rows.head(shown))
     facts = [_facts(results, row) for row in rows.to_dict("records")]
     own = [next(inputs, {}) if place < shown else {} for place in range(len(rows))]
-    summaries = {} if results.dataset_card["kind"] != "text" else dict(enumerate(_words(results, rows)))
+    summaries = {} if results.dataset_card["kind"] != "text" else dict(enumerate(list_words(results, rows)))
     return [
         Instance(**fact, **{"names": summaries.get(place), **one}, base=base, full=full)
         for place, (fact, one, (base, full)) in enumerate(zip(facts, own, values, strict=True))
@@ -102,7 +102,7 @@ def _inputs(results: Results, rows: pd.DataFrame):
             yield {"image": to_data_uri(in_colour(one, tone_of(results.dataset_card))), **own}
 
 
-def _words(results: Results, rows: pd.DataFrame) -> list[Sequence[str]]:
+def list_words(results: Results, rows: pd.DataFrame) -> list[Sequence[str]]:
     if "words" in rows:
         return list(rows["words"])
     return [document_files.words(text, results.dataset_card) for text in rows["text"]]

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.methods.registry import METHODS
-from shapeline.report import elements, experiment, findings, numbers, tables
+from shapeline.report import elements, experiment, findings, numbers
 from shapeline.report.colours import AGAINST, BARS, INK, QUIET
-from shapeline.report.elements import Answers, figure, heading, missing, note, table, together
+from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.html import HTML
 from shapeline.report.numbers import number, share
@@ -60,50 +60,47 @@ def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["why"].notna()].drop_duplicates("instance", ignore_index=True)
 
 
-def header(results: Results, answers: Answers = ()) -> HTML:
-    """The top of the page: which measure to take, what else was found, key figures; of a model only where there is one.
-
-    answers: which method to take, where a metric can tell.
-    """
+def header(results: Results, cards: HTML | None = None) -> HTML:
+    """Return the top of the page: recommendations (cards) where a metric ranks the measures, findings, key figures."""
     headline, card = findings.headline(results), results.model_card
     sizes = experiment.part_sizes(results.dataset_card)
     rows = sizes.get("train", 0) if card else sum(sizes.values())
     key = {
-        "points explained": number(headline["instances"]),
+        "instances explained": number(headline["instances"]),
         "labelled rows": number(rows),
         "features (d)": number(results.d),
         "measures from data": number(len(data_labels(results))),
-        **({"other labels": number(len(results.labels) - len(data_labels(results)))} if card else {}),
+        **({"other methods": number(len(results.labels) - len(data_labels(results)))} if card else {}),
         **({"test accuracy": share(headline["accuracy"])} if headline["accuracy"] is not None else {}),
         **({"test R²": number(headline["r2"], 2)} if headline["r2"] is not None else {}),
         "failed rows": number(headline["failures"]),
     }
-    return common.top(headline["title"], list(answers) or _costs(results), sentences(results, rows, bool(answers)), key)
+    answers = () if cards else _costs(results)
+    return common.top(headline["title"], answers, sentences(results, rows, bool(cards)), key, cards)
 
 
 def _costs(results: Results) -> list[tuple[str, str]]:
-    """What a point costs by each measure: all that can be said of which to take where no metric ranks them."""
+    """Return the cost per instance of each measure, where no metric ranks them."""
     free = [label for label in data_labels(results) if not METHODS[results.labels[label]["method"]].asks_model]
     each = 1000 * experiment.mean_seconds(results).reindex(free)
     told = ", ".join(f"{label} {number(time, 2, whole=False)} ms" for label, time in each.items() if np.isfinite(time))
     more = (
-        "No model was asked that could say which is right: compare their axioms and how alike they are, below. A "
-        f"point costs {told}, and no evaluation of a model."
+        "Without a model no metric ranks the measures; compare their axioms and their agreement below. Cost per "
+        f"instance: {told}, and no model evaluations."
     )
-    return [("Which measure to take? Nothing here ranks them.", more)] * bool(told)
+    return [("No recommendation.", more)] * bool(told)
 
 
 def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
-    """What the experiment found, in sentences made from its numbers; rows: that were read; advised: what to take
-    is said before."""
+    """Return the findings in sentences; rows: labelled instances read; advised: whether recommendations precede."""
     free = [label for label in data_labels(results) if not METHODS[results.labels[label]["method"]].asks_model]
     points = number(len(results.instances))
     measures = ", ".join(free) or "no measure"
-    said = [f"From {number(rows)} labelled rows alone: the influence of each feature at {points} points ({measures})."]
+    said = [f"Influence of each feature at {points} instances, from {number(rows)} labelled rows only ({measures})."]
     if results.model_card:
         said += findings.headlines(results, advised)
     else:
-        said.append("No model was trained and none was asked; where a class is named it is the point's own label.")
+        said.append("No model is used; a class named below is the label of the instance.")
     pair = _pair(results)
     if pair:
         values = cosine(*pair.values())
@@ -111,13 +108,13 @@ def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
             mim, parzen = pair
             verdict = "no lower than" if values.mean() >= PAPER_COSINE else "below"
             said.append(
-                f"The cosine between {mim} and {parzen} is {values.mean():.3f} in the mean over {number(len(values))} "
-                f"points, {verdict} the paper's {PAPER_COSINE} on its own records."
+                f"The mean cosine between {mim} and {parzen} over {number(len(values))} instances is "
+                f"{values.mean():.3f}, {verdict} the paper's {PAPER_COSINE} on its data."
             )
     empty = {label: len(sparse_rows(results.scores[label])) for label in data_labels(results)}
     if any(empty.values()):
         listed = ", ".join(f"{label} at {number(count)}" for label, count in empty.items() if count)
-        said.append(f"⚠ Empty neighbourhoods, where the data say nothing: {listed}. See the section on sparse data.")
+        said.append(f"⚠ Empty neighbourhoods, where influences carry no information: {listed} (see Sparse data).")
     return said
 
 
@@ -130,14 +127,6 @@ def _pair(results: Results) -> dict[str, list]:
     return {label: experiment.scores_of(results.scores[label], ids) for label in labels}
 
 
-def cards(results: Results) -> HTML:
-    """The data and, where there is one, the model as facts."""
-    data = table(tables.dataset_facts(results.dataset_card), "Data", header=False)
-    if not results.model_card:
-        return data
-    return elements.pair(data, table(tables.model_facts(results.model_card), "Model", header=False))
-
-
 def sparse_section(results: Results) -> HTML:
     """Which points have an empty neighbourhood, a line a measure and reason; a reassurance where none has."""
     rows = []
@@ -145,18 +134,20 @@ def sparse_section(results: Results) -> HTML:
         for why, group in sparse_rows(results.scores[label]).groupby("why", sort=False):
             first = ", ".join(map(str, group["instance"].head(8))) + (", …" if len(group) > 8 else "")
             points = f"⚠ {number(len(group))} of {number(len(results.scores[label]))}"
-            rows.append({"method": label, "points": points, "why": why, "instances": first})
+            rows.append({"method": label, "affected": points, "why": why, "instances": first})
     if not rows:
-        return note("No point is without neighbours: no measure flagged one, and no influence is 0 everywhere.")
+        return note(
+            "No instance has an empty neighbourhood: no measure warns of one, and no influence is 0 everywhere."
+        )
     return together(
         HTML(
-            '<p class="sparse">⚠ At the points below the data say nothing: no labelled row is near enough to count. '
-            "An influence of 0 there is no finding.</p>"
+            '<p class="sparse">⚠ At the instances below no labelled row is near enough to count. '
+            "An influence of 0 there carries no information.</p>"
         ),
         table(pd.DataFrame(rows), text=["why", "instances"]),
         note(
-            "Remedies: a larger width (sigma, rho, mu), more data around the point, or, where a model can be asked, "
-            "rows labelled by it (augmented_mim)."
+            "How to fix: a larger width (sigma, rho, mu), more data around the instance, or, with a model, rows "
+            "labelled by it (augmented_mim)."
         ),
     )
 
@@ -168,12 +159,12 @@ def alike_section(results: Results) -> HTML:
     pairs = cosine_pairs({label: experiment.scores_of(results.scores[label], ids) for label in labels})
     pairs = {pair: values for pair, values in pairs.items() if len(values)}
     if not pairs:
-        return note("Nothing to compare: fewer than two measures explained the same points.")
+        return note("Not available: fewer than two measures explained the same instances.")
     main = tuple(_pair(results)) if tuple(_pair(results)) in pairs else next(iter(pairs))
     drawing = cosine_histogram(pairs[main], paper=PAPER_COSINE if main == tuple(_pair(results)) else None)
     caption = (
-        f"Cosine between {main[0]} and {main[1]} at {number(len(pairs[main]))} points. The paper reports a mean of at "
-        f"least {PAPER_COSINE} over 8,000 points of another data set."
+        f"Cosine between {main[0]} and {main[1]} at {number(len(pairs[main]))} instances. The paper reports a mean of "
+        f"at least {PAPER_COSINE} over 8,000 points of another data set."
     )
     return elements.pair(
         figure(
@@ -184,7 +175,7 @@ def alike_section(results: Results) -> HTML:
         ),
         together(
             table(cosine_table(pairs), "Cosine of every pair of measures", text=["other"]),
-            note("Between the vectors of all features at a point; 0 where one of them is zero."),
+            note("Between the vectors of all features of an instance; 0 where one of them is zero."),
         ),
     )
 
@@ -196,7 +187,7 @@ def cosine_table(pairs: Mapping[tuple[str, str], np.ndarray]) -> pd.DataFrame:
         low, median, high = map(_three, np.percentile(values, [5, 50, 95]))
         row = {"one": first, "other": second, "mean": _three(values.mean()), "median": median}
         row["5 to 95 %"] = f"{low} to {high}"
-        rows.append({**row, "points": number(len(values))})
+        rows.append({**row, "instances": number(len(values))})
     return pd.DataFrame(rows)
 
 
@@ -217,19 +208,21 @@ def cosine_histogram(values: np.ndarray, paper: float | None = PAPER_COSINE) -> 
     axes.axvline(high, color=QUIET, linestyle=(0, (5, 2)))
     if paper is not None:
         axes.axvline(paper, color=AGAINST, linestyle=(0, (1, 1.4)), linewidth=2, label=f"paper: mean ≥ {paper:g}")
-    axes.set(xlabel="cosine", ylabel="points", xlim=(start, 1))
+    axes.set(xlabel="cosine", ylabel="instances", xlim=(start, 1))
     axes.yaxis.get_major_locator().set_params(integer=True)
     drawing.legend(loc="outside upper center", ncols=3, handlelength=1.8, columnspacing=1.2, fontsize=9)
     return drawing
 
 
 BESIDE = (
-    "How good is a measure that never asked the model? Both kinds explain the same points; the masking curves ask "
-    "the model what the top features are worth to it. An influence is a slope, what a larger value would do; the "
-    "scores of a model are shares, what the present value did. The two can differ in sign where a value is small. "
-    "And an influence is towards the point's own label, a score towards the class that the model predicts: where "
-    "the model errs they oppose each other. To remove a feature is to fill it from the reference whatever the "
-    "others say; such inputs may lie off the data manifold. The measures of labelled points ask about none."
+    "Measures from data and methods that evaluate the model explain the same instances. An influence is a slope; a "
+    "score of a model method is a share of the prediction, so the two can differ in sign."
+)
+DIFFERENCES = (
+    "An influence is the effect of a larger value, a score that of the present value: signs can differ where a value "
+    "is small. An influence is towards the label of the instance, a score towards the predicted class: they oppose "
+    "each other where the model is wrong. The deletion curves mask features with the baseline, independently of the "
+    "other features; such inputs may lie off the data manifold."
 )
 
 
@@ -239,28 +232,27 @@ def model_section(results: Results) -> HTML:
         return HTML("")
     ids = results.instances["instance"].head(ALIKE)
     scores = {label: experiment.scores_of(frame, ids) for label, frame in results.scores.items()}
-    few = f"The first {number(ALIKE)} of {number(len(results.instances))} points." if len(ids) == ALIKE else ""
-    measured = results.metrics.get("log_odds")
+    few = f"The first {number(ALIKE)} of {number(len(results.instances))} instances." if len(ids) == ALIKE else ""
     return together(
-        heading("Beside methods that ask the model", 2),
+        heading("Comparison with methods that evaluate the model"),
         note(BESIDE),
-        heading("Agreement"),
+        elements.folded(elements.FOLD, note(DIFFERENCES)),
+        heading("Agreement", 4),
         method_agreement.agreement_section(scores),
         note(few) if few and len(results.instances) > ALIKE else None,
-        heading("Masking curves"),
         masking_note(results),
-        missing("log_odds") if measured is None or measured.empty else common.masking_section(results),
+        common.masking_section(results),
     )
 
 
 def masking_note(results: Results) -> HTML | None:
     """The best masking area of the measures that did not ask the model, of those that did, and of the controls."""
     areas = experiment.scalars(results.metrics.get("log_odds"), "deletion_auc")
-    best: dict[str, str | None] = {"data alone": None, "asks the model": None, "control": None}
+    best: dict[str, str | None] = {"data only": None, "evaluates the model": None, "control": None}
     for label in areas.sort_values("mean").index:
         entry = results.labels[label]
-        kind = "asks the model" if METHODS[entry["method"]].asks_model else "data alone"
+        kind = "evaluates the model" if METHODS[entry["method"]].asks_model else "data only"
         kind = "control" if entry.get("is_control") else kind
         best[kind] = best[kind] or f"{label} at {numbers.interval(areas.loc[label])}"
     said = "; ".join(f"{kind}: {area}" for kind, area in best.items() if area)
-    return note(f"The lowest (best) masking areas, in nats: {said}.") if said else None
+    return note(f"The lowest (best) deletion AUC, in nats: {said}.") if said else None

@@ -31,7 +31,7 @@ def section(results: Results) -> HTML:
         return HTML("")
     label = next(iter(found))
     return together(
-        heading("Interactions", 2),
+        heading("Interactions"),
         table(pd.DataFrame([_shares(results, *one) for one in found.items()]), text=["strongest pair on average"]),
         note(
             "Main effects and pairwise interactions sum to v(N) − v(∅). Share of pairs: Σ|pairs| over Σ|pairs| + "

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report import experiment, findings
 from shapeline.report.colours import signs
-from shapeline.report.elements import Answers, figure, heading, missing, note, table, together
+from shapeline.report.elements import FOLD, figure, folded, heading, missing, note, table, together
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.costs import by_cost
@@ -71,8 +71,8 @@ def seconds_per_picture(results: Results) -> pd.DataFrame:
     return means.reindex([label for label in results.scores if label in means.index])
 
 
-def header(results: Results, truth: np.ndarray | None, answers: Answers = ()) -> HTML:
-    """The top of the page: title, which method to take, what else was found, key figures."""
+def header(results: Results, truth: np.ndarray | None, cards: HTML | None = None) -> HTML:
+    """Return the top of the page: title, recommended methods, other findings, key figures."""
     headline = findings.headline(results)
     with_truth = None if truth is None else truth.any(axis=(1, 2))
     facts = {
@@ -84,15 +84,15 @@ def header(results: Results, truth: np.ndarray | None, answers: Answers = ()) ->
             else {}
         ),
         **({"true pixels in them": share(truth[with_truth].mean())} if truth is not None and with_truth.any() else {}),
-        "labels compared": number(len(results.labels)),
+        "methods compared": number(len(results.labels)),
         "features (d)": number(results.d),
         "failed rows": number(headline["failures"]),
     }
-    return common.top(headline["title"], answers, sentences(results, bool(answers)), facts)
+    return common.top(headline["title"], (), sentences(results, bool(cards)), facts, cards)
 
 
 def sentences(results: Results, advised: bool = False) -> list[str]:
-    """What the experiment found, in sentences made from its numbers; advised: what to take is said before."""
+    """Return the findings in sentences; advised: whether recommendations precede them."""
     start = [f"The data are synthetic ({results.dataset_card['source']})."] * bool(
         results.dataset_card.get("synthetic")
     )
@@ -107,7 +107,7 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
         if len(rows) > 1:
             first, second = rows.index[:2]
             start.append(
-                f"Highest mean {text}: {first}, {two_digit_interval(rows.loc[first])}; then {second}, "
+                f"Highest mean {text}: {first}, {two_digit_interval(rows.loc[first])}, followed by {second}, "
                 f"{two_digit_interval(rows.loc[second])}."
             )
     best = _best(scalars(frame, "f1"), of_method(results, "h_shap"))
@@ -115,9 +115,9 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
         tops = {name: scalars(frame, name)["mean"].get(best) for name in CEILINGS}
         if None not in tops.values():
             start.append(
-                f"{best} reaches F1 {two_digits(scalars(frame, 'f1')['mean'][best])}; marking every leaf that touches "
-                f"a true pixel would give {two_digits(tops['ceiling_touching'])}, the best set of its leaves "
-                f"{two_digits(tops['ceiling_best'])}."
+                f"{best} reaches F1 {two_digits(scalars(frame, 'f1')['mean'][best])}; the upper bounds for its leaves "
+                f"are {two_digits(tops['ceiling_touching'])} (every leaf that touches a true pixel) and "
+                f"{two_digits(tops['ceiling_best'])} (the best set of leaves)."
             )
     return start
 
@@ -129,7 +129,7 @@ def _best(rows: pd.DataFrame, labels: Sequence[str]) -> str | None:
 
 
 def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """The maps of a few images by all labels side by side, with boxes around the true regions."""
+    """Return the maps of a few images by all methods side by side, with boxes around the true regions."""
     picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
     images, regions, cells = shown_pictures(results, truth, picked)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
@@ -143,7 +143,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
     caption = (
         f"{signs(experiment.explained_class(results))}{examples.signless(results)}. Every map is "
         "scaled by its own largest magnitude, written below it: compare places within a map, not colours between maps."
-        + (" Green boxes lie around the true regions." if truth is not None else "")
+        + (" Green boxes: the true regions." if truth is not None else "")
         + experiment.rows_shown(results)
     )
     drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
@@ -162,9 +162,8 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
         style.control for style in drawn.values()
     )
     ceilings = (
-        " On the rows of h-Shap, a bar marks the F1 of all leaves that touch a true pixel, a triangle the F1 of the "
-        "best set of leaves: no choice of leaves gets further."
-        * any((frame["statistic"] == name).any() for name in CEILINGS)
+        " Upper bounds of h-Shap: a bar for the F1 of all leaves that touch a true pixel, a triangle for the best set "
+        "of leaves." * any((frame["statistic"] == name).any() for name in CEILINGS)
     )
     return together(
         figure(
@@ -175,12 +174,17 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
         table(score_table(frame, list(results.labels))),
         ceiling_table(frame, results),
         note(
-            f"{number(counted)} of {number(pictures)} images count"
-            + (f"; the other {number(left)} have no true pixel of the class explained. " if left else ". ")
-            + "F1 as published marks every pixel above 1e-6, so a map without zeros marks about half or all of the "
-            "image: the other columns compare such maps fairly. The best threshold knows the truth; equal area "
-            "knows only how large it is. Of equally high pixels the pointing game takes the share that is true, so a "
-            "map that is even on a leaf can score no more than that leaf's share of true pixels."
+            f"Computed on {number(counted)} of {number(pictures)} images"
+            + (f"; the other {number(left)} have no true pixel of the explained class." if left else ".")
+        ),
+        folded(
+            FOLD,
+            note(
+                "F1 as published marks every pixel above 1e-6: a map without zeros marks about half or all of the "
+                "image, and the other columns compare such maps fairly. The best threshold uses the truth; equal area "
+                "uses only its size. Among equally high pixels, the pointing game counts the share of true ones, so a "
+                "map that is constant on a leaf scores at most the share of true pixels of that leaf."
+            ),
         ),
         paired_section(results),
     )
@@ -216,20 +220,20 @@ def ceiling_table(frame: pd.DataFrame, results: Results) -> HTML | None:
     rows = [
         {
             "min_size s": number(size),
-            "F1 of every leaf that touches": two_digit_interval(touching.loc[labels[0]]),
-            "F1 of the best set of leaves": two_digit_interval(best.loc[labels[0]]),
+            "F1, all leaves that touch": two_digit_interval(touching.loc[labels[0]]),
+            "F1, best set of leaves": two_digit_interval(best.loc[labels[0]]),
             "reached": "; ".join(f"{label} {two_digits(f1['mean'].get(label, math.nan))}" for label in labels),
         }
         for size, labels in sorted(sizes.items())
     ]
-    return table(pd.DataFrame(rows), "Ceilings of F1 for the leaves of h-Shap", text=["reached"])
+    return table(pd.DataFrame(rows), "Upper bounds of F1 for the leaves of h-Shap", text=["reached"])
 
 
 def paired_section(results: Results) -> HTML | None:
     """The best h-Shap label (or the best of all) against every other, image by image; None without the numbers."""
     if "localization" not in results.measured:
         return None
-    parts = [heading("Image by image")]
+    parts = [heading("Paired differences per image", 4)]
     for statistic in ("f1", "f1_best"):
         frame = results.measured["localization"]
         values = paired.by_label(frame, statistic)
@@ -253,13 +257,13 @@ def paired_section(results: Results) -> HTML | None:
                     "p (Holm)": probability(pair["p_holm"]),
                 }
             )
-        title = f"{PANELS[statistic][0]}: {champion} less each other label"
+        title = f"{PANELS[statistic][0]}: {champion} − other method"
         parts.append(table(pd.DataFrame(rows), title))
     return together(
         *parts,
         note(
-            "Paired: each image is compared with itself; 95 % intervals over images, Wilcoxon's "
-            "signed-rank test, Holm's correction over all pairs of labels. Positive: the first label finds more."
+            "Differences are paired within images, with 95 % intervals over images; Wilcoxon's signed-rank test with "
+            "Holm's correction over all pairs of methods. Positive: the first method is better."
         ),
     )
 
@@ -273,9 +277,9 @@ def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
         figure(
             ablation_curves(frame, drawn),
             "Logit and probability against the number of features removed, one curve a method",
-            "Mean over images of the share that is left of the whole image's own. Positive features are removed "
-            "from the highest on; a curve is level once they are all gone. Steeper is better. Controls are grey and "
-            "dashed.",
+            "Mean over images of the output that remains, as a share of that of the full image. Positive features are "
+            "removed from the highest on; a curve is constant once all are removed. Steeper is better. Controls are "
+            "grey and dashed.",
         ),
         figure(
             ablation_areas(frame, drawn),
@@ -297,7 +301,7 @@ def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure |
     drawing = Figure(figsize=(WIDTH, 1.0 + 0.26 * len(labels)), layout="constrained")
     panels = drawing.subplots(1, len(present), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, present, strict=True):
-        panel = Panel(f"{OUTPUTS[name]}, area", "mean share left", higher=False)
+        panel = Panel(f"{OUTPUTS[name]}, area", "mean share remaining", higher=False)
         dot_panel(axes, scalars(frame, f"{name}_area"), styles, labels, panel)
     name_rows(panels[0], labels)
     return drawing
@@ -358,4 +362,4 @@ def masking_section(results: Results) -> HTML:
     """The masking curves of the ordinary report, heading included, where that metric was computed."""
     if "log_odds" not in results.metrics:
         return HTML("")
-    return together(heading("Deletion and insertion", 2), common.masking_section(results))
+    return common.masking_section(results)

@@ -1,7 +1,7 @@
 """Claims of the papers on the page of the experiment that tests them."""
 
 from shapeline.report import claims
-from shapeline.report.elements import heading, note, table, together
+from shapeline.report.elements import note, part, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.html import HTML
 
@@ -12,8 +12,7 @@ def section(results: Results) -> HTML:
     if judged.empty:
         return HTML("")
     timed = "each instance timed separately" if results.settings.get("timing") == "per_instance" else "timed in batches"
-    return together(
-        heading("Claims of the papers", 2),
+    found = together(
         table(judged, text=judged.columns),
         note(
             f"Models, data and machines differ from the papers'; {timed}; 95 % intervals in brackets. A claim about an "
@@ -21,3 +20,4 @@ def section(results: Results) -> HTML:
             "reversed, and is undecided otherwise. " + claims.STAND_INS
         ),
     )
+    return part("Claims of the papers", found)

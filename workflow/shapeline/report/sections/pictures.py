@@ -27,11 +27,11 @@ def sections(results: Results) -> HTML:
     if results.dataset_card["kind"] != "image":
         return HTML("")
     return together(
-        heading("Masked images", 2),
+        heading("Masked images"),
         masked_section(results),
-        heading("Images that the model gets wrong", 2) if _classified(results) else None,
+        heading("Images that the model gets wrong") if _classified(results) else None,
         mistakes_section(results) if _classified(results) else None,
-        heading("Mean maps", 2),
+        heading("Mean maps"),
         mean_section(results),
     )
 
@@ -182,7 +182,7 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
     by_class = {}
     for group in np.unique(groups)[:MOST]:
         places = np.flatnonzero(groups == group)
-        maps = {label: _mean_map(results, images, values, places) for label, values in scores.items()}
+        maps = {label: mean_map(results, images, values, places) for label, values in scores.items()}
         by_class[int(group)] = images[places].mean(0), maps, len(places)
     return by_class
 
@@ -193,7 +193,7 @@ def _groups(instances: pd.DataFrame) -> np.ndarray:
     return explained if explained.dtype.kind in "iu" else np.zeros(len(explained), int)
 
 
-def _mean_map(results: Results, images: np.ndarray, values: list, places: np.ndarray) -> np.ndarray | None:
+def mean_map(results: Results, images: np.ndarray, values: list, places: np.ndarray) -> np.ndarray | None:
     """Mean scores a pixel over some instances, 0 where no feature owns it; None without a score."""
     fine = [place for place in places if values[place] is not None]
     if not fine:

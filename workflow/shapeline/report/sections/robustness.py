@@ -49,8 +49,8 @@ def over_trainings(answer: Evidence, results: Results, styles: Mapping[str, Styl
     )
 
 
-def _compare_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> HTML | None:
-    """Return the recommended method against the best mean per training seed; values: (instances, (method, seed))."""
+def by_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> dict[str, Recommendation]:
+    """Return the recommendation of each training seed; values: (instances, (method, seed))."""
     affordable = _recommendation(answer, results).bounds.index
 
     def recommend_in(training: int) -> Recommendation:
@@ -58,8 +58,31 @@ def _compare_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> 
         kept = [label for label in own if label in affordable]
         return recommend(own[kept], answer.evaluations, answer.margin, answer.random, answer.question.better)
 
-    each = {number(training): recommend_in(training) for training in sorted(values.columns.unique(1))}
+    return {number(training): recommend_in(training) for training in sorted(values.columns.unique(1))}
+
+
+def _compare_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> HTML | None:
+    """Return the recommended method against the best mean per training seed; values: (instances, (method, seed))."""
+    each = by_seeds(answer, results, values)
     return _confirm(answer, results, each, "training seed", f"per training seed, on {counted(len(values), 'instance')}")
+
+
+def changes(answer: Evidence, results: Results) -> list[str]:
+    """Return in which baselines and training seeds another method is significantly better than the recommended one."""
+    taken, found = _recommendation(answer, results).label, []
+    for name, other in by_references(answer, results).items():
+        found += _change(_recommendation(other, results), taken, f"with the baseline {name}")
+    means = training_means(answer, results)
+    if len(means) > 1 and means.shape[1] > 1:
+        seeds = by_seeds(answer, results, training_values(answer, results)[list(means)])
+        found += [one for seed, other in seeds.items() for one in _change(other, taken, f"for training seed {seed}")]
+    return found
+
+
+def _change(advice: Recommendation | None, taken: str | None, where: str) -> list[str]:
+    if advice is None or advice.bounds["status"].get(taken) not in ("worse", "plainly worse"):
+        return []
+    return [f"{advice.bounds.index[0]} is better {where}"]
 
 
 def _recommendation(answer: Evidence, results: Results) -> Recommendation:

@@ -33,9 +33,9 @@ def sections(results: Results) -> HTML:
     drawn = styling.styles_of(results)
     parts = []
     if areas.shape[1] > 1:
-        parts += [heading("Sensitivity to the baseline", 2), reference_section(areas, drawn)]
+        parts += [heading("Sensitivity to the baseline"), reference_section(areas, drawn)]
     if frame is not None:
-        parts += [heading("Sensitivity to the model (randomisation test)", 2), randomisation_section(frame, drawn)]
+        parts += [heading("Sensitivity to the model (randomisation test)"), randomisation_section(frame, drawn)]
     return together(*parts)
 
 

@@ -24,7 +24,7 @@ def section(results: Results) -> HTML:
         return HTML("")
     shown = pd.concat([pd.DataFrame({"method": label, "evaluations": row}) for label, row in spent.items()])
     return together(
-        heading("Adaptive stopping", 2),
+        heading("Adaptive stopping"),
         figure(
             done_by_evaluations(spent, results.d, styles_of(results)),
             "Share of explanations that reached their error target, against evaluations",

@@ -78,7 +78,7 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
     sweeps = sweep(images.reshape(len(images), -1), flat, known.labels[rows], own, methods)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     return together(
-        heading("Parameter sweeps", 2),
+        heading("Parameter sweeps"),
         note(READING),
         *(sweep_rows(swept, images, names) for swept in sweeps),
         note(sweep_times(sweeps, len(flat))),

@@ -1,0 +1,81 @@
+"""Importance of features over instances: means by hand, groups, words, and the method that is shown."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from shapeline.report import experiment, numbers, questions
+from shapeline.report.sections import evidence, importance
+from tests.fixtures.result_folder import build
+
+LABELS = ("exact", "kernel_shap", "lime", "occlusion", "random")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return experiment.load(**build(tmp_path_factory.mktemp("table"), "table", LABELS))
+
+
+def scores_of(results, label):
+    return np.stack(experiment.scores_of(results.scores[label], results.instances["instance"]))
+
+
+def test_the_largest_mean_magnitudes_are_named_with_their_intervals(results):
+    scores = np.abs(scores_of(results, "exact"))
+    best = int(scores.mean(0).argmax())
+    mean, error = scores[:, best].mean(), stats.sem(scores[:, best])
+    half = stats.t.ppf(0.975, len(scores) - 1) * error
+    said = importance.top_features(results, "exact")
+    name = experiment.feature_names(results)[best]
+    told = numbers.interval({"mean": mean, "low": max(mean - half, 0), "high": mean + half})
+    assert said.startswith(f"Most important features by exact, mean |score| in nats (95 % CI): {name} {told};")
+    names, ordered = importance.by_size(results, "exact")
+    assert names[0] == name and np.allclose(np.abs(ordered).mean(0), np.sort(scores.mean(0))[::-1])
+
+
+def test_groups_are_classes_and_right_and_wrong_predictions(results):
+    rows, found = results.instances, importance.groups(results)
+    wrong = (rows["label"] != rows["prediction"]).to_numpy()
+    assert found["wrong predictions"].sum() == wrong.sum() and not (found["wrong predictions"] & ~wrong).any()
+    classes = [name for name in found if name.startswith("class ")]
+    assert len(classes) == 2 and sum(found[name].sum() for name in classes) == len(rows)
+    right = dataclasses.replace(results, instances=rows.assign(prediction=rows["label"]))
+    assert not any("predictions" in name for name in importance.groups(right))
+    page = importance.section(results, "exact").data
+    assert "Importance over 12 instances, by exact" in page and "wrong predictions" in page
+
+
+def test_the_method_is_that_of_the_first_recommendation_else_no_control(results):
+    assert importance.choose_method(results, []) == "exact"
+    random = np.random.default_rng(0)
+    rows = [("lime", i, -5 + random.normal()) for i in range(12)] + [
+        ("occlusion", i, random.normal()) for i in range(12)
+    ]
+    measured = pd.DataFrame(rows, columns=["method", "instance", "value"])
+    measured = measured.assign(statistic="deletion_auc", repeat=0, x=np.nan, training=0)
+    other = dataclasses.replace(results, measured={"log_odds": measured})
+    answered = questions.evidence(other)
+    assert importance.choose_method(other, answered) == "occlusion"
+    cards = evidence.cards(answered, other).data
+    assert "Finds what the model relies on" in cards and '<p class="method">★ occlusion</p>' in cards
+
+
+def test_words_have_means_over_texts():
+    rows = pd.DataFrame({"instance": [0, 1, 2, 3], "prediction": [1, 1, 1, 0], "label": [1, 1, 1, 0]})
+    rows["words"] = [["Good", "film", "good"], ["good", "plot"], ["good", "film"], ["bad", "film"]]
+    values = [[1.0, 0.5, 3.0], [4.0, 1.0], [6.0, 0.5], [2.0, 0.1]]
+    frame = pd.DataFrame({"instance": range(4), "scores": values, "status": "ok", "repeat": 0, "budget": 4.0})
+    card = {"kind": "text", "classes": ["negative", "positive"]}
+    made = experiment.Results(
+        "e", "", {"value": "log_probability"}, {"a": {"method": "lime"}}, {"x": 1}, card, "", None, rows, {"a": frame},
+        {}, {}, {}, {},
+    )  # fmt: skip
+    found = importance.mean_words(made, "a").set_index(["group", "word"])
+    good = found.loc["positive", "good"]  # 2, 4 and 6: the mean of a text counts once
+    assert good["mean"] == pytest.approx(4) and good["texts"] == 3
+    assert good["high"] - good["mean"] == pytest.approx(stats.t.ppf(0.975, 2) * 2 / np.sqrt(3))
+    assert next(iter(found.index)) == ("positive", "good")
+    assert "“good” for positive 4" in importance.top_features(made, "a")

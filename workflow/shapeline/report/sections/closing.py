@@ -1,0 +1,16 @@
+"""The folded parts at the end of a page."""
+
+from shapeline.report.elements import part, together
+from shapeline.report.experiment import Results
+from shapeline.report.html import HTML
+from shapeline.report.sections import common, papers
+
+
+def section(results: Results) -> HTML:
+    """Return diagnostics, claims of the papers, model and data, and provenance, each of them folded."""
+    return together(
+        part("Diagnostics", common.health(results)),
+        papers.section(results),
+        part("Model and data", common.model_and_data(results)),
+        part("Provenance", common.provenance(results)),
+    )

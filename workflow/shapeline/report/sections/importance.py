@@ -1,0 +1,259 @@
+"""Importance of features over the explained instances, by the recommended method."""
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from shapeline.report import experiment
+from shapeline.report.colours import signs
+from shapeline.report.elements import figure, folded, heading, note, table, together
+from shapeline.report.experiment import Results
+from shapeline.report.figures import explanations as figures
+from shapeline.report.figures import score_maps
+from shapeline.report.figures.score_maps import Tile
+from shapeline.report.html import HTML
+from shapeline.report.numbers import counted, interval, number
+from shapeline.report.questions import Evidence
+from shapeline.report.sections.explorer import list_words, to_data_uri
+from shapeline.report.sections.pictures import in_colour, mean_map
+from shapeline.statistics.bounds import student
+
+NAMED = 3  # features at the top of the page
+LISTED = 14  # features or words of a table
+MAX_GROUPS = 4  # of one figure
+MAX_CLASSES = 10
+MIN_INSTANCES = 3  # with a word, so that its mean is not of one text
+
+
+def choose_method(results: Results, answered: Sequence[Evidence]) -> str | None:
+    """Return the method recommended by the first criterion that has one, else the first one that is no control."""
+    taken = [advice.label for answer in answered if (advice := answer.within(results) or answer.last) and advice.label]
+    names = [name for label in taken for name in (label, label.partition(" at ")[0])]
+    others = [label for label in results.scores if not results.labels[label].get("is_control")]
+    return next((name for name in [*names, *others] if name in results.scores), None)
+
+
+def section(results: Results, label: str | None) -> HTML | None:
+    """Return the importance of the features by a method, over all explained instances and in groups."""
+    if label is None:
+        return None
+    kind = results.dataset_card["kind"]
+    parts = {"image": _of_images, "text": _of_words}.get(kind, _of_columns)(results, label)
+    return together(heading(f"Importance over {counted(len(results.instances), 'instance')}, by {label}"), *parts)
+
+
+def top_features(results: Results, label: str | None) -> str:
+    """Return the most important features in one sentence; "" where features have no names of their own."""
+    if label is None:
+        return ""
+    if results.dataset_card["kind"] == "text":
+        words = mean_words(results, label)
+        named = [f"“{row.word}” for {row.group} {interval(row._asdict())}" for row in words.head(NAMED).itertuples()]
+        what = "Most important words"
+    else:
+        names, scores = by_size(results, label)
+        means, low, high = figures.mean_intervals(np.abs(scores[:, :NAMED])) if names else ([], [], [])
+        ends = [{"mean": one, "low": max(down, 0), "high": up} for one, down, up in zip(means, low, high, strict=True)]
+        named = [f"{name} {interval(row)}" for name, row in zip(names, ends, strict=False)]
+        what = "Most important features"
+    measure = "mean score" if results.dataset_card["kind"] == "text" else "mean |score|"
+    unit = experiment.unit_of(results, label)
+    scale = f"{measure} in {unit}" if unit else measure
+    return f"{what} by {label}, {scale} (95 % CI): {'; '.join(named)}." if named else ""
+
+
+def thumbnail(results: Results, label: str | None) -> str:
+    """Return a small picture of the importance for the index: a mean map, or bars of the largest features."""
+    if label is None:
+        return ""
+    if results.dataset_card["kind"] == "image":
+        images, values = _inputs(results), experiment.scores_of(results.scores[label], results.instances["instance"])
+        size = mean_map(results, images, [None if row is None else np.abs(row) for row in values], range(len(images)))
+        if size is None:
+            return ""
+        shape = images.shape[-2:]
+        pixels = score_maps.SIGNS(0.5 + 0.5 * size.reshape(shape) / (size.max() or 1.0))[..., :3]
+        said = html.escape(f"Mean |score| per pixel by {label}", quote=True)
+        return f'<img width="96" alt="{said}" src="{to_data_uri(pixels)}">'
+    if results.dataset_card["kind"] == "text":
+        rows = mean_words(results, label).head(5)
+        names, sizes = list(rows["word"]), rows["mean"].to_numpy()
+    else:
+        names, scores = by_size(results, label)
+        names, sizes = names[:5], np.abs(scores[:, :5]).mean(0)
+    bars = "".join(
+        f'<div><span>{html.escape(name)}</span><i style="width: {100 * size / max(sizes):.0f}%"></i></div>'
+        for name, size in zip(names, sizes, strict=True)
+    )
+    return f'<div class="bars" aria-label="Most important features by {html.escape(label)}" role="img">{bars}</div>'
+
+
+def _inputs(results: Results) -> np.ndarray:
+    return results.dataset.inputs[experiment.positions(results.dataset, results.instances)]
+
+
+def groups(results: Results) -> dict[str, np.ndarray]:
+    """Return groups of the explained instances as masks (n,): explained classes, and right and wrong predictions."""
+    rows, classes = results.instances, results.dataset_card.get("classes")
+    if not results.model_card or results.dataset_card.get("task") == "regression" or not classes:
+        return {}
+    explained = rows["target" if "target" in rows else "prediction"].to_numpy()
+    found = {str(classes[one]): explained == one for one in np.unique(explained)[:MAX_CLASSES]}
+    right = (rows["label"] == rows["prediction"]).to_numpy()
+    known = (rows["label"] >= 0).to_numpy()
+    found = {f"class {name}": mask for name, mask in found.items()} if len(found) > 1 else {}
+    if (known & ~right).any() and right.any():
+        found |= {"correct predictions": right, "wrong predictions": known & ~right}
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------- columns
+
+
+def by_size(results: Results, label: str) -> tuple[list[str], np.ndarray]:
+    """Return names of the features, the largest mean |score| first, and scores (n, d), NaN where the method failed;
+    nothing where each instance has features of its own."""
+    if results.features is None:
+        return [], np.empty((0, 0))
+    scores, names = _scores(results, label), _names(results)
+    order = np.argsort(-np.nan_to_num(np.nanmean(np.abs(scores), axis=0)), kind="stable")
+    return [names[place] for place in order], scores[:, order]
+
+
+def _scores(results: Results, label: str) -> np.ndarray:
+    rows = experiment.scores_of(results.scores[label], results.instances["instance"])
+    return np.stack([np.full(results.d, np.nan) if row is None else row for row in rows])
+
+
+def _names(results: Results) -> list[str]:
+    """Return the names of the features; of an image their rows and columns."""
+    shape = results.features.shape
+    if results.dataset_card["kind"] == "image" and len(shape) == 2:
+        return [f"row {place // shape[1] + 1}, column {place % shape[1] + 1}" for place in range(results.d)]
+    return experiment.feature_names(results)
+
+
+def _of_columns(results: Results, label: str) -> Iterator[HTML | None]:
+    names, scores = by_size(results, label)
+    across = f"score ({experiment.unit_of(results, label) or 'no unit'})"
+    size, low, high = figures.mean_intervals(np.abs(scores))
+    numbers = pd.DataFrame({"feature": names, "mean": size, "low": low, "high": high})
+    yield figure(
+        figures.summary(names, scores, _shades(results, names), across),
+        f"Importance of the features by {label}",
+        "Left: mean |score| with 95 % intervals over instances. Right: the score of each instance.",
+        numbers=numbers,
+    )
+    found = groups(results)
+    if not found:
+        return
+    if len(found) <= MAX_GROUPS:
+        drawing = figures.cohorts(names, {name: scores[mask] for name, mask in found.items()}, across)
+        shown = figure(drawing, f"Importance in groups of instances, by {label}")
+    else:
+        shown = table(_group_table(names, scores, found), f"Mean |score| in groups of instances, by {label}")
+    yield folded("Importance by class, and for correct and wrong predictions", shown)
+
+
+def _group_table(names: Sequence[str], scores: np.ndarray, found: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    sizes = {"all": np.ones(len(scores), bool), **found}
+    means = {name: figures.mean_intervals(np.abs(scores[mask])) for name, mask in sizes.items()}
+    return pd.DataFrame(
+        {
+            "feature": feature,
+            **{
+                f"{name} ({number(sizes[name].sum())})": interval({"mean": mean[k], "low": low[k], "high": high[k]})
+                for name, (mean, low, high) in means.items()
+            },
+        }
+        for k, feature in enumerate(names[:LISTED])
+    )
+
+
+def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
+    """Return ranks (n, d) in [0, 1] of the values of features that are one column each, NaN for others."""
+    cells = results.features.cells.ravel()
+    values = _inputs(results).reshape(len(results.instances), -1)
+    places = {name: np.flatnonzero(cells == place) for place, name in enumerate(_names(results))}
+    columns = [values[:, places[name][0]] if len(places[name]) == 1 else None for name in names]
+    if all(column is None for column in columns):
+        return None
+    ranks = [np.full(len(values), np.nan) if one is None else pd.Series(one).rank(pct=True) for one in columns]
+    return np.stack(ranks, axis=1)
+
+
+# -------------------------------------------------------------------------------------------------------- images
+
+
+def _of_images(results: Results, label: str) -> Iterator[HTML | None]:
+    images, rows = _inputs(results), results.instances
+    scores = experiment.scores_of(results.scores[label], rows["instance"])
+    sizes = [None if row is None else np.abs(row) for row in scores]
+    every = {"all": np.ones(len(rows), bool), **groups(results)}
+    tone, shape = score_maps.tone_of(results.dataset_card), images.shape[-2:]
+    names = ["mean |score|", "mean score", "mean image"]
+
+    def tile(row: int, group: str | None) -> Tile:
+        places = np.flatnonzero(every[group or "all"])
+        if row == 2:
+            return Tile(in_colour(images[places].mean(0), tone))
+        found = mean_map(results, images, (sizes, scores)[row], places)
+        if found is None:
+            return Tile(None)
+        return Tile(found.reshape(shape), score_maps.scaled(np.abs(found).max()), f"± {number(np.abs(found).max())}")
+
+    titled = {group: f"{group}, {number(mask.sum())}" for group, mask in every.items() if group != "all"}
+    back = {title: group for group, title in titled.items()}
+    yield figure(
+        score_maps.picture_grid(names, list(titled.values()), lambda row, title: tile(row, back.get(title))),
+        f"Mean maps by {label}: all instances, classes, correct and wrong predictions",
+        f"First column: all {counted(len(rows), 'instance')}. {signs('the class')}; each map has its own scale, "
+        "below it.",
+        vector=False,
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- words
+
+
+def mean_words(results: Results, label: str) -> pd.DataFrame:
+    """Return group (explained class), word, mean score with its 95 % interval over texts, and their number, the largest
+    first: words that stand in several texts, where there are such."""
+    rows, classes = results.instances, results.dataset_card.get("classes")
+    scores = experiment.scores_of(results.scores[label], rows["instance"])
+    explained = rows["target" if "target" in rows else "prediction"].to_numpy()
+    named = [str(classes[of]) if classes else "the prediction" for of in explained]
+    parts = [
+        pd.DataFrame({"group": of, "word": [str(word).lower() for word in words], "text": k, "mean": row})
+        for k, (words, row, of) in enumerate(zip(list_words(results, rows), scores, named, strict=True))
+        if row is not None and len(row) == len(words)
+    ]
+    if not parts:
+        return pd.DataFrame(columns=["group", "word", "mean", "low", "high", "texts"])
+    each = pd.concat(parts).groupby(["group", "word", "text"])["mean"].mean()
+    found = each.groupby(["group", "word"]).agg(["mean", "sem", "size"]).reset_index()
+    several = found[found["size"] >= MIN_INSTANCES]
+    found = several if len(several) >= NAMED else found
+    half = found["sem"] * student(0.025, np.maximum(found["size"].to_numpy(), 2))
+    found = found.assign(low=found["mean"] - half, high=found["mean"] + half, texts=found["size"])
+    return found.drop(columns=["sem", "size"]).sort_values("mean", ascending=False, kind="stable", ignore_index=True)
+
+
+def _of_words(results: Results, label: str) -> Iterator[HTML | None]:
+    found, unit = mean_words(results, label), experiment.unit_of(results, label)
+    for group, rows in found.groupby("group", sort=True):
+        shown = pd.DataFrame(
+            {
+                "word": rows["word"],
+                f"mean score ({unit or 'no unit'})": [interval(row) for row in rows.to_dict("records")],
+                "texts": [number(one) for one in rows["texts"]],
+            }
+        )
+        most = shown.head(LISTED)
+        yield table(most, f"Words for class {group}, the largest mean scores")
+        if len(shown) > len(most):
+            least = shown.tail(min(LISTED, len(shown) - len(most))).iloc[::-1]
+            yield folded(f"Words against class {group}", table(least, "Smallest mean scores"))
+    yield note(f"Means over the texts with the word, with 95 % intervals; words in at least {MIN_INSTANCES} texts.")
