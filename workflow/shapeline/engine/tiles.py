@@ -9,7 +9,7 @@ from shapeline.threads import allowed
 # millisecond of checks each where it is of scikit-learn's, has large ones of few cells.
 BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "function": 1 << 24}
 MASK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
-LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16, "function": 1 << 16}
+LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16, "function": 1 << 15}
 # Of the filled rows of a call that a calibration tries, on a CPU for each thread. There more are no faster, and what a
 # network makes of them, many times as much, is memory that the process keeps: how far a quick machine comes must not
 # decide what a run takes.

@@ -64,11 +64,6 @@ def behind(model: Any) -> Any:
     return owner if hasattr(owner, "get_params") else model
 
 
-def is_of_columns(function: Any) -> bool:
-    """Whether a function takes numbers column by column: a method of an estimator, or what makes frames of them."""
-    return getattr(function, "table", None) is not None or behind(function) is not function
-
-
 def transformers_of(pipeline: Any) -> list:
     """The steps before the last one that rows go through when it predicts: a sampler is of training alone."""
     steps = [step for _, step in pipeline.steps[:-1] if step not in (None, "passthrough")]
