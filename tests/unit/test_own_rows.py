@@ -16,7 +16,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 import shapeline
@@ -578,3 +578,155 @@ def test_every_kind_of_column_and_of_label_is_saved(index, tmp_path):
     loaded = shapeline.Explanation.load(tmp_path / "saved.parquet")
     np.testing.assert_allclose(loaded.scores, found.scores, rtol=1e-6)
     assert "amount = " in str(loaded[2]) and "complex = 1j" in str(loaded[1, ["amount", "complex"]])
+
+
+class Placed(pd.DataFrame):
+    """A data frame of a class of its own, as geopandas has it."""
+
+    _metadata = ("unit",)
+
+    @property
+    def _constructor(self):
+        return Placed
+
+
+def test_a_subclass_of_data_frames_stays_one():
+    frame = Placed({"a": RNG.random(8), "b": RNG.integers(0, 9, 8), "c": list("abcdabcd")})
+    frame.unit, frame.attrs["factor"] = 0.5, 0.1
+
+    def model(rows):
+        assert type(rows) is Placed
+        return rows["a"] * rows["b"] * rows.unit * rows.attrs["factor"]
+
+    for background in (frame[2:], pd.DataFrame(frame[2:])):
+        found = shapeline.explain(model, frame[:2], "shapley", background=background, target=1)
+        expected = brute(lambda rows: rows["a"] * rows["b"] * 0.05, pd.DataFrame(frame[:2]), pd.DataFrame(frame[2:]))
+        np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+
+
+class Renaming(BaseEstimator):
+    """A classifier that is fitted on frames and stores their names with _ for a space, as LightGBM does."""
+
+    def fit(self, rows, labels):
+        self.fitted_names, self.classes_ = list(rows.columns), np.unique(labels)
+        self.feature_names_in_ = np.array([str(name).replace(" ", "_") for name in rows.columns])
+        return self
+
+    def predict_proba(self, rows):
+        assert list(rows.columns) == self.fitted_names
+        of_one = np.asarray(rows.iloc[:, 0] * rows.iloc[:, 1])
+        return np.column_stack([1 - of_one, of_one])
+
+
+def test_a_model_that_stores_other_names_is_given_its_own_columns():
+    frame = pd.DataFrame({"mean radius": RNG.random(9), "worst area": RNG.random(9), "other_name": RNG.random(9)})
+    model = Renaming().fit(frame, [0, 1] * 4 + [0])
+    shuffled = frame[["other_name", "worst area", "mean radius"]].assign(more="x")
+    expected = brute(lambda rows: rows["mean radius"] * rows["worst area"], frame[:2], frame[2:])
+    for rows in (frame, shuffled):
+        found = shapeline.explain(model, rows[:2], "shapley", background=rows[2:], target=1)
+        assert list(found.data) == list(frame)
+        np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+
+
+class Sampler(BaseEstimator):
+    """A step of training alone, which a pipeline of imbalanced-learn leaves out when it predicts."""
+
+    def fit_resample(self, rows, labels):
+        return rows, labels
+
+
+class Margins(BaseEstimator):
+    """A classifier of XGBoost's interface: margins in single precision."""
+
+    objective, classes_ = "binary:logistic", np.array([0, 1])
+
+    def get_booster(self):
+        return None
+
+    def fit(self, rows, labels):
+        return self
+
+    def predict(self, rows, output_margin=False):
+        margins = (np.asarray(rows) @ [3.0, -2.0]).astype(np.float32)
+        return margins if output_margin else (margins > 0).astype(int)
+
+    def predict_proba(self, rows):
+        of_one = 1 / (1 + np.exp(-self.predict(rows, True)))
+        return np.column_stack([1 - of_one, of_one])
+
+
+class Sampling:
+    """A pipeline as imbalanced-learn has it, without `transform` of its own where its last step predicts."""
+
+    def __init__(self, *steps):
+        self.steps = [(str(place), step) for place, step in enumerate(steps)]
+
+    classes_ = property(lambda self: self[-1].classes_)
+
+    def __getitem__(self, place):
+        return self.steps[place][1]
+
+    def predict_proba(self, rows):
+        for _, step in self.steps[:-1]:
+            rows = step.transform(rows) if hasattr(step, "transform") else rows
+        return self[-1].predict_proba(rows)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_sampler_in_a_pipeline_is_of_training_alone(first):
+    frame = pd.DataFrame(RNG.normal(size=(20, 2)), columns=["a", "b"])
+    scaler = StandardScaler().fit(frame)
+    steps = (Sampler(), scaler) if first else (scaler, Sampler())
+    model = Sampling(*steps, Margins())
+    found = shapeline.explain(model, frame[:2], "shapley", background=frame[2:], target=1)
+    expected = brute(lambda rows: model.predict_proba(rows)[:, 1], frame[:2], frame[2:])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-6)  # of single precision
+
+
+@pytest.mark.parametrize("on_top", ["a scaler", "none"])
+def test_a_sampler_of_imbalanced_learn_before_xgboost(on_top):
+    imblearn, xgboost = (pytest.importorskip(name) for name in ("imblearn.pipeline", "xgboost"))
+    from imblearn.over_sampling import RandomOverSampler
+
+    frame = pd.DataFrame(RNG.normal(size=(150, 3)), columns=list("abc"))
+    steps = [StandardScaler()] * (on_top == "a scaler") + [RandomOverSampler(), xgboost.XGBClassifier(n_estimators=5)]
+    model = imblearn.make_pipeline(*steps).fit(frame, (frame["a"] > 0.8).astype(int))
+    found = shapeline.explain(model, frame[:2], "shapley", background=frame[:20], target=1)
+    expected = brute(lambda rows: model.predict_proba(rows)[:, 1], frame[:2], frame[:20])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["LGBMClassifier", "LGBMRegressor"])
+def test_lightgbm_writes_other_names(kind):
+    lightgbm = pytest.importorskip("lightgbm")
+    frame = pd.DataFrame(RNG.normal(size=(90, 3)), columns=["mean radius", "worst area", "c"])
+    model = getattr(lightgbm, kind)(n_estimators=5, verbose=-1, num_threads=1, min_child_samples=5)
+    model.fit(frame, (frame["mean radius"] * frame["worst area"] > 0).astype(int))
+    value = model.predict if kind == "LGBMRegressor" else lambda rows: model.predict_proba(rows)[:, 1]
+    target = {} if kind == "LGBMRegressor" else {"target": 1}
+    found = shapeline.explain(model, frame[:2], "shapley", background=frame[2:20], **target)
+    np.testing.assert_allclose(found.scores, brute(value, frame[:2], frame[2:20]), atol=1e-9)
+
+
+def test_a_function_that_returns_a_tensor_with_gradient():
+    torch = pytest.importorskip("torch")
+    network, rows = torch.nn.Linear(3, 2), RNG.random((4, 3))
+    found = shapeline.explain(
+        lambda rows: network(torch.tensor(rows).float()).softmax(1), rows[:2], "shapley", background=rows, target=1
+    )
+    with torch.no_grad():
+        expected = brute(
+            lambda rows: network(torch.tensor(rows.to_numpy()).float()).softmax(1)[:, 1].numpy(),
+            *(pd.DataFrame(part) for part in (rows[:2], rows)),
+        )
+    np.testing.assert_allclose(found.scores, expected, atol=1e-6)
+
+
+def test_a_single_picture_without_an_axis_of_inputs_names_the_remedy():
+    torch = pytest.importorskip("torch")
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 2))
+    picture = RNG.random((12, 12)).astype(np.float32)
+    with pytest.raises(ShapelineError, match=r"shape \(12, 12\): .*; for a single image give inputs\[None\]"):
+        shapeline.explain(network, picture)
+    assert shapeline.explain(network, picture[None], "occlusion").scores.shape == (1, 12, 12)

@@ -14,6 +14,7 @@ from shapeline.datasets import checks, csv_file, document_files, loading, prepar
 from shapeline.errors import ShapelineError
 from shapeline.game.features import Features
 from shapeline.methods import external
+from shapeline.operations import starting
 from shapeline.plan import settings as job_settings
 from tests.unit import games
 
@@ -230,7 +231,7 @@ def test_numbers_are_read_as_they_are_written(prepared, tmp_path, style, separat
     for more in ({}, {"trim": True}):
         data = prepared(european(style, separator), **entry, **more)
         np.testing.assert_array_equal(data.inputs[:7, 0], np.array([*NUMBERS, np.nan], np.float32))
-    form = csv_file.detect(tmp_path / "own.csv")
+    form, _ = csv_file.detect(tmp_path / "own.csv")
     assert (form.delimiter, form.decimal, form.thousands) == (separator, *style)
 
 
@@ -467,3 +468,65 @@ def test_digits_that_are_texts_are_no_numbers_of_a_function(tmp_path):
     (tmp_path / "own.py").write_text("import pandas as pd\n\ndef read():\n" + body)
     with pytest.raises(ShapelineError, match=r"they hold texts; give codes 0, 1, 2, \.\.\. and say in 'categories'"):
         preparation.prepare(f"{tmp_path}/own.py:read", {}, [], tmp_path / "data")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "cp1252"])
+def test_the_line_about_an_encoding_names_the_right_one(prepared, encoding):
+    content = ("x,y\n" + "1.5,ä\n2.5,b\n" * 9).encode(encoding)
+    with pytest.raises(ShapelineError, match=f"is not written in utf-8.*; set encoding: {encoding}, or its own"):
+        prepared(content)
+    assert prepared(content, encoding=encoding).card["classes"] == ["b", "ä"]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".TSV", ".CSV"])
+def test_a_file_of_tabs_and_capitals_in_its_ending(tmp_path, suffix):
+    file = tmp_path / f"own{suffix}"
+    file.write_text("x\ty\n" + "1.5\ta\n2.5\tb\n" * 15)
+    assert 'separator: "tab"' in starting.configuration(file)
+    settings = {"source": "table_file", "path": str(file), "target": "y"}
+    with pytest.raises(ShapelineError, match="set separator: 'tab'"):
+        preparation.prepare("table_file", settings, [], tmp_path / "data")
+    preparation.prepare("table_file", settings | {"separator": "tab"}, [], tmp_path / "data")
+    assert loading.load(tmp_path / "data").card["feature_names"] == ["x"]
+
+
+@pytest.mark.parametrize("index", [["b"], ["b", "c"], []])
+def test_the_index_of_a_parquet_file_is_named_where_it_is_not_read(tmp_path, index):
+    table = pd.DataFrame({"a": range(40), "b": [3, 5] * 20, "c": [*"xyxx"] * 10, "y": [*"pqqp"] * 10})
+    file = tmp_path / "own.parquet"
+    (table.set_index(index) if index else table.rename_axis(index="b2")).to_parquet(file)
+    index = index or ["b2"]
+    settings = {"source": "table_file", "path": str(file), "target": "y"}
+    preparation.prepare("table_file", settings, [], tmp_path / "data")
+    card = loading.load(tmp_path / "data").card
+    assert card["feature_names"] == [name for name in ("a", "b", "c") if name not in index]
+    assert any(
+        note.startswith(f"not read, as it is the index of the file: {', '.join(index)}") for note in card["notes"]
+    )
+    assert f"# not read, as it is the index of the file: {index!r}".replace("'", '"') in starting.configuration(file)
+    with pytest.raises(
+        ShapelineError, match=f"'{index[0]}' is the index of the data frame in .*; write .* reset_index"
+    ):
+        table_file.columns_of(settings | {"columns": [index[0]]})
+
+
+def test_init_names_the_other_reading_of_numbers_and_refuses_a_missing_text(tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_text("x;y\n" + "1,234;a\n2,345;b\n" * 20)
+    text = starting.configuration(file)
+    assert 'decimal: ","\n' in text and "# numbers such as 1,234 are guessed; or write thousands: ','" in text
+    file.write_text("x;y\n" + "1,2;a\n2,34;b\n" * 20)
+    assert "are guessed; or write" not in starting.configuration(file)
+    file.write_text("text,y\n" + "a text of some words,a\n,b\n" * 20)
+    with pytest.raises(ShapelineError, match=r"'text' is empty in 20 row\(s\), first in row 1"):
+        starting.configuration(file)
+
+
+def test_lists_and_structures_of_a_parquet_file_reach_a_function(tmp_path):
+    table = pd.DataFrame({"a": [[1, 2], [3]] * 20, "b": [{"k": 1}, {"k": 2}] * 20, "y": [*"pqqp"] * 10})
+    table.to_parquet(tmp_path / "own.parquet")
+    settings = {"source": "table_file", "path": str(tmp_path / "own.parquet"), "target": "y"}
+    preparation.prepare("table_file", settings, [], tmp_path / "data")
+    data = loading.load(tmp_path / "data").as_given()
+    rows = data.own_rows[0].compose(data.inputs)
+    assert [len(each) for each in rows["a"]] == [2, 1] * 20 and [each["k"] for each in rows["b"]] == [1, 2] * 20

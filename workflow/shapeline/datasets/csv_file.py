@@ -125,7 +125,11 @@ def header(path: Path, form: Form = PLAIN) -> list[str]:
                 f"dataset key 'header': {len(form.header)} name(s), and the first line of {path} has {len(row)} cells."
             )
         return list(form.header)
-    if broken := [name for name in row if len(f"{name}.".splitlines()) > 1 or "\0" in name or len(name) > MAX_NAME]:
+    if "\0" in "".join(row):
+        raise ShapelineError(
+            f"{path}: is not written in {form.encoding}; set encoding: {_detect_encoding(path)}, or its own."
+        )
+    if broken := [name for name in row if len(f"{name}.".splitlines()) > 1 or len(name) > MAX_NAME]:
         raise ShapelineError(
             f"{path}: its header has the name '{on_one_line(broken[0])}', which is no text on one line; close its "
             "quote, or rename it."
@@ -246,7 +250,7 @@ def _unreadable(path: Path, error: Exception, form: Form) -> ShapelineError:
     reason = first_line(error)
     if isinstance(error, UnicodeError):
         place = f", byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
-        other = "utf-8" if form.encoding not in ("utf-8", "utf8") else "cp1252"
+        other = _detect_encoding(path)
         return ShapelineError(f"{path}: is not written in {form.encoding}{place}; set encoding: {other}, or its own.")
     if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", reason):
         expected, line, saw = found.groups()
@@ -309,7 +313,7 @@ def refuse_numbers(
     odd = texts[~texts.str.fullmatch(_pattern(form.decimal, form.thousands))]
     if (form.decimal, form.thousands) not in styles:
         example = odd[odd.str.fullmatch(_pattern(*styles[0]))].iloc[0]
-        keys = " or ".join(_describe_style(style) for style in styles[:2])
+        keys = " or ".join(describe_style(style) for style in styles[:2])
         usual = (form.decimal, form.thousands) == (PLAIN.decimal, PLAIN.thousands)
         keys = f"set {keys} for the file" if usual else "write the numbers of all columns alike"
         raise ShapelineError(f"{where} holds numbers such as {example!r}; {keys}, or {fix}.")
@@ -321,7 +325,7 @@ def refuse_numbers(
         )
 
 
-def _describe_style(style: tuple[str, str | None]) -> str:
+def describe_style(style: tuple[str, str | None]) -> str:
     decimal, thousands = style
     return f"decimal: {decimal!r}" * (decimal == "," or not thousands) + (
         f"{' and ' * (decimal == ',')}thousands: {thousands!r}" if thousands else ""
@@ -341,8 +345,9 @@ def _check_groups(path: Path, form: Form, table: "pd.DataFrame", names: list[str
             )
 
 
-def detect(path: Path) -> Form:
-    """Return how a file is written, as far as its beginning shows: separator, spaces, and signs in numbers."""
+def detect(path: Path) -> tuple[Form, list[tuple[str, str | None]]]:
+    """Return how a file is written, as far as its beginning shows: separator, spaces, and signs in numbers; and all
+    (decimal, thousands) that fit its numbers, the form's first."""
     import pandas as pd
 
     form, rows = Form(encoding=_detect_encoding(path)), []
@@ -355,13 +360,16 @@ def detect(path: Path) -> Form:
     columns = [pd.Series(cells, dtype="str").replace("", None) for cells in zip(*rows[1:], strict=False)]
     numbers = [cells for cells in columns if number_styles(cells, form)]
     styles = number_styles(pd.concat(numbers), form) if numbers else []
-    return replace(form, decimal=styles[0][0], thousands=styles[0][1]) if styles else form
+    return replace(form, decimal=styles[0][0], thousands=styles[0][1]) if styles else form, styles
 
 
 def _detect_encoding(path: Path) -> str:
     with open(path, "rb") as stream:
-        if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            return "utf-16"
+        first = stream.read(2)
+    if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    if b"\0" in first:
+        return "utf-16-be" if first[:1] == b"\0" else "utf-16-le"
     for encoding in ("utf-8", "cp1252"):
         with open(path, encoding=encoding) as stream, contextlib.suppress(UnicodeError):
             while stream.read(MAX_LINE):

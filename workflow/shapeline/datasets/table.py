@@ -73,13 +73,15 @@ class Table:
     """How the rows of a table are kept, column by column.
 
     names: of a data frame's columns, None of an array, whose type is dtype. index: one label of an index that holds
-    something else than whole numbers, which every composed row has.
+    something else than whole numbers, which every composed row has. like: the data frame without its rows, where it is
+    of a subclass or has attrs.
     """
 
     columns: tuple[Column, ...]
     names: pd.Index | None = None
     index: pd.Index | None = None
     dtype: np.dtype | None = None
+    like: pd.DataFrame | None = None
 
     def with_reals(self) -> "Table":
         """The same with columns of real numbers in place of whole ones."""
@@ -94,6 +96,11 @@ class Table:
             for place, column in enumerate(self.columns):
                 rows[:, place] = column.decode(cells[:, place])
             return rows
+        frame = self._frame(cells)
+        return frame if self.like is None else type(self.like)(frame).__finalize__(self.like)
+
+    def _frame(self, cells: np.ndarray) -> pd.DataFrame:
+        """Return cells (n, columns) as a data frame."""
         dtype = self.columns[0].dtype
         index = None if self.index is None else self.index.take(np.zeros(len(cells), np.intp))
         if isinstance(dtype, np.dtype) and all(each.is_number and each.dtype == dtype for each in self.columns):
@@ -124,7 +131,8 @@ def of_frames(
     index = parts[0].index
     labelled = dtype is None and not pd.api.types.is_integer_dtype(index.dtype) and len(index)
     names = None if dtype is not None else parts[0].columns
-    table = Table(tuple(column for _, column in encoded), names, index[:1] if labelled else None, dtype)
+    like = parts[0].iloc[:0] if names is not None and (type(parts[0]) is not pd.DataFrame or parts[0].attrs) else None
+    table = Table(tuple(column for _, column in encoded), names, index[:1] if labelled else None, dtype, like)
     composed = pd.DataFrame(table.compose(cells))
     for place, (made, column) in enumerate(zip(composed.dtypes, table.columns, strict=True)):
         if dtype is None and (made != column.dtype or not _is_same(composed.iloc[:, place], whole.iloc[:, place])):

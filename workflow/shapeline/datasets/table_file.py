@@ -6,9 +6,10 @@ what each column was, so that a pipeline is given again what its file held (mode
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from shapeline.errors import ShapelineError, nearest, on_one_line
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES = (".csv", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".parquet")
+UNNAMED_INDEX = r"__index_level_\d+__"  # as pandas calls it in a file
 FEW = 20  # values of a column of whole numbers that look like classes
 
 
@@ -42,7 +44,7 @@ def read(
     written = csv_file.form_of(form or {})
     table = frame(path, written)
     names = chosen(path, list(table), target, columns, categorical)
-    if path.suffix == ".csv":  # in Parquet a number that is a text is meant to be one
+    if not _is_parquet(path):  # in Parquet a number that is a text is meant to be one
         for name in names:
             if name not in (categorical or ()):
                 csv_file.refuse_numbers(f"{path}, column '{name}'", table[name], written)
@@ -54,6 +56,9 @@ def read(
     missing = {name: int(count) for name, count in zip(names, np.isnan(inputs).sum(0), strict=True) if count}
     notes = [f"cells missing in {', '.join(f'{name} ({count})' for name, count in missing.items())}"] if missing else []
     words = {name: found for name, found in table.attrs.get("words", {}).items() if name in names}
+    if not_read := index_names(path):
+        names_of_index = ", ".join(map(on_one_line, not_read))
+        notes.append(f"not read, as it is the index of the file: {names_of_index} (reset_index() makes columns of it)")
     if words:
         kept = ", ".join(f"{' and '.join(map(repr, found))} in {name}" for name, found in words.items())
         notes.append(f"words of texts and categories, not missing cells (na_values makes them so): {kept}")
@@ -108,6 +113,11 @@ def named(path: Path, header: list[str], key: str, name: str | None) -> None:
     if name is None:
         raise ShapelineError(f"dataset key '{key}': is missing; name one of the columns of {path}.")
     if name not in header:
+        if name in index_names(path):
+            raise ShapelineError(
+                f"dataset key '{key}': '{on_one_line(name)}' is the index of the data frame in {path} and no column; "
+                "write the file with reset_index()."
+            )
         raise ShapelineError(
             f"dataset key '{key}': {path} has no column '{on_one_line(name)}'.{csv_file.missing_column(header, name)}"
         )
@@ -116,24 +126,39 @@ def named(path: Path, header: list[str], key: str, name: str | None) -> None:
 def header(path: Path, form: Form = PLAIN) -> list[str]:
     """The names of the columns of a CSV or Parquet file, without reading its rows."""
     _check_suffix(path, form)
-    if path.suffix == ".csv":
+    if not _is_parquet(path):
         return csv_file.header(path, form)
+    index, names = index_names(path), _schema(path).names
+    names = [name for name in names if name not in index and not re.fullmatch(UNNAMED_INDEX, name)]
+    csv_file.refuse_repeated(f"{path}: its header", names)
+    return names
+
+
+def _schema(path: Path) -> Any:
     import pyarrow.parquet
 
     try:
-        schema = pyarrow.parquet.read_schema(path)
-        index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-    except (OSError, ValueError, AttributeError) as error:
+        return pyarrow.parquet.read_schema(path)
+    except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
-    names = [name for name in schema.names if name not in index]
-    csv_file.refuse_repeated(f"{path}: its header", names)
-    return names
+
+
+def index_names(path: Path) -> list[str]:
+    """The names of the index of a data frame in a Parquet file, which is not read; none of other files."""
+    if not _is_parquet(path):
+        return []
+    try:
+        index = json.loads((_schema(path).metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        names = [one.get("name") if isinstance(one, dict) else one for one in index]  # a dict is a range
+    except (ValueError, AttributeError):  # of metadata that are none of pandas
+        return []
+    return [name for name in names if isinstance(name, str) and not re.fullmatch(UNNAMED_INDEX, name)]
 
 
 def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
     """The whole file as pandas reads it, but for words such as NA in columns of texts (csv_file.frame)."""
     _check_suffix(path, form)
-    table = csv_file.frame(path, form) if path.suffix == ".csv" else _parquet(path)
+    table = _parquet(path) if _is_parquet(path) else csv_file.frame(path, form)
     if not len(table):
         raise ShapelineError(f"{path}: holds a header and no rows.")
     return table
@@ -213,7 +238,7 @@ def _refuse_spaces(path: Path, target: str, names: list[str]) -> None:
 def _complete(path: Path, target: str, values: "pd.Series", form: Form) -> None:
     if values.isna().any():
         row = int(np.argmax(values.isna()))
-        words = csv_file.missing_words(path, form, target) if path.suffix == ".csv" else []
+        words = [] if _is_parquet(path) else csv_file.missing_words(path, form, target)
         named = f", as {', '.join(map(repr, words[:3]))} among numbers" if words and values.dtype.kind == "f" else ""
         raise ShapelineError(
             f"{path}: the target '{target}' is missing in {int(values.isna().sum())} row(s), first in row {row} "
@@ -263,10 +288,14 @@ def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarra
     return np.where(codes < 0, np.nan, codes), {**what, "values": categories}
 
 
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet"
+
+
 def _check_suffix(path: Path, form: Form) -> None:
-    if path.suffix not in SUFFIXES:
-        raise ShapelineError(f"dataset key 'path': {path} is no {' or '.join(SUFFIXES)} file.")
-    if path.suffix == ".parquet" and form != PLAIN:
+    if path.suffix.lower() not in SUFFIXES:
+        raise ShapelineError(f"dataset key 'path': {path} is no {', '.join(SUFFIXES)} file; write it as one of these.")
+    if _is_parquet(path) and form != PLAIN:
         (key, *_) = [key for key in csv_file.KEYS if getattr(form, key) != getattr(PLAIN, key)]
         raise ShapelineError(f"dataset key '{key}': is of CSV files, and {path} is none; remove the key.")
 

@@ -31,14 +31,14 @@ def read(
     keys = {"text": text, "target": target} | ({} if text_pair is None else {"text_pair": text_pair})
     for key, name in keys.items():
         table_file.named(path, list(table), key, name)
-    documents = _texts(path, text, table[text], text_pair is not None)
+    documents = documents_of(path, text, table[text], text_pair is not None)
     if text_pair is not None:
-        seconds = _texts(path, text_pair, table[text_pair], True)
+        seconds = documents_of(path, text_pair, table[text_pair], True)
         documents = [first + PAIR + second for first, second in zip(documents, seconds, strict=True)]
     return {"texts": documents, **table_file.classes_of(path, target, table[target], written)}
 
 
-def _texts(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> list[str]:
+def documents_of(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> list[str]:
     """A column that holds a text in every row, of pairs one that is more than spaces."""
     absent = column.isna()
     if of_pairs:

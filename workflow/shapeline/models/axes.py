@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from shapeline.errors import first_line
-from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
+from shapeline.models.classifier import FRAMEWORKS, Classifier, backend, detach
 
 COUNTS = (5, 7)  # rows that a model is tried on: it must answer for each, however many there are
 # The rows that a model takes, of rows (n, channels, height, width).
@@ -22,7 +22,7 @@ def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:
         given = np.ascontiguousarray(ORDERS[order](np.resize(rows, (count, *rows.shape[1:]))))
         try:
             if classifier.framework == "function":
-                said = np.asarray(classifier.module(given))
+                said = np.asarray(detach(classifier.module(given)))
             else:
                 said = backend(classifier.framework).outputs(classifier.module, given)
         except Exception as error:  # noqa: BLE001 (whatever a model raises, it does not take such rows)
@@ -30,6 +30,11 @@ def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:
         if said is None or said.ndim == 0 or len(said) != count:
             return f"it does not give an answer for each of {count} rows"
     return None
+
+
+def takes_picture(classifier: Classifier, picture: np.ndarray) -> bool:
+    """Return whether a model takes rows (height, width), of which this is one."""
+    return any(failure(classifier, picture[None, None], order) is None for order in ORDERS)
 
 
 def arranged(classifier: Classifier, order: str | None) -> Classifier:

@@ -199,7 +199,7 @@ class ModelFailure(ShapelineError):
 def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
     """What a function gives for rows. Raises ModelFailure for whatever it raises but where memory ran out."""
     try:
-        return function(inputs)
+        return detach(function(inputs))
     except ShapelineError:
         raise
     except Exception as error:
@@ -208,6 +208,11 @@ def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
         raise ModelFailure(f"model '{name}' fails on {len(inputs)} rows: {reason}") from error
+
+
+def detach(said: Any) -> Any:
+    """What a function gives, of a tensor of torch one without gradient in main memory, which numpy reads."""
+    return said.detach().cpu() if hasattr(said, "detach") else said
 
 
 def not_predictions(name: str, rows: int, given: str) -> ShapelineError:

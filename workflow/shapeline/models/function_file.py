@@ -8,6 +8,7 @@ import numpy as np
 
 from shapeline.datasets.sources import user_function
 from shapeline.errors import ShapelineError
+from shapeline.models.classifier import detach
 from shapeline.models.pipeline_file import numbers_frame
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Function:
         return rows if self.columns is None else numbers_frame(rows, self.columns)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        said = np.asarray(self.ask(self.take(rows)))
+        said = np.asarray(detach(self.ask(self.take(rows))))
         classes = said.shape[1] if said.ndim == 2 and said.shape[1] > 1 else 2
         if self.classes is not None and classes != self.classes:
             raise ShapelineError(

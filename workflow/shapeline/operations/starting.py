@@ -10,6 +10,7 @@ import yaml
 
 from shapeline.config import mistakes
 from shapeline.datasets.csv_file import KEYS, PLAIN, Form
+from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.models import ready_kinds
 from shapeline.operations import starting_models
@@ -44,9 +45,9 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
     model = ready.source if ready else model and _absolute(model)
     if path.is_dir():
         return _pictures(path, model, ready)
-    if path.suffix not in (".csv", ".parquet"):
+    if path.suffix.lower() not in SUFFIXES:
         raise ShapelineError(
-            f"{path} is no .csv, .parquet or .onnx file and no folder of images or of a model; give one of these"
+            f"{path} is no {', '.join(SUFFIXES)} or .onnx file and no folder of images or of a model; give one of these"
         )
     if not path.is_file():
         raise ShapelineError(f"{path}: file not found; check the path")
@@ -55,11 +56,13 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
 
 def _columns(path: Path, target: str | None, model: str | None, ready: Ready | None) -> str:
     """Of a table, or of texts where a column holds sentences."""
-    from shapeline.datasets import csv_file, table_file
+    from shapeline.datasets import csv_file, table_file, text_file
 
-    form = csv_file.detect(path) if path.suffix == ".csv" else PLAIN
+    form, styles = (PLAIN, []) if path.suffix.lower() == ".parquet" else csv_file.detect(path)
     table = table_file.frame(path, form)
     names, written = list(table), _form(form)
+    if len(styles) > 1:
+        written.append(f"# numbers such as 1,234 are guessed; or write {csv_file.describe_style(styles[1])}")
     guessed = target is None
     target = _target(table) if guessed else target
     table_file.named(path, names, "target", target)
@@ -74,6 +77,7 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     if longest is not None and texts[longest] >= LONG and not regression:
         if ready:
             ready.check("text", path, labels)
+        text_file.documents_of(path, longest, table[longest], False)
         file = [_path(path), *written]
         return _texts(_name(path), file, _target_line(target, guessed), table, longest, model, ready)
     if ready:
@@ -96,10 +100,12 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     methods = [EXACT] * exact
     methods += ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"] * has_trees
     methods += starting_models.gradient_methods(model) if model or plain else []
+    index = table_file.index_names(path)
     words = {name: kept for name, kept in table.attrs.get("words", {}).items() if name in features}
     return _text(
         _name(path),
         ["source: table_file", _path(path), *written, _target_line(target, guessed)]
+        + [f"# not read, as it is the index of the file: {_yaml(index)}"] * bool(index)
         + [f"columns: {_yaml(list(features))}    # features; {_yaml(counted)} numbers the rows"] * bool(counted)
         + [f"# na_values: {_yaml(kept)} makes missing cells of words in {_yaml(name)}" for name, kept in words.items()]
         + ["task: regression"] * regression,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shapeline.datasets import folders
+from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.models import ready_kinds
 
@@ -97,7 +98,7 @@ def data_beside(path: Path, kind: str) -> Path:
     """The one table, or folder of pictures by class, in a model's folder or beside it."""
     places = [path.resolve(), path.resolve().parent] if path.is_dir() else [path.resolve().parent]
     there = [one for place in places for one in sorted(place.iterdir()) if one != path.resolve()]
-    found = [one for one in there if (_is_pictures(one) if kind == "image" else one.suffix in (".csv", ".parquet"))]
+    found = [one for one in there if (_is_pictures(one) if kind == "image" else one.suffix.lower() in SUFFIXES)]
     if len(found) != 1:
         names = ", ".join(one.name for one in found[:5])
         which = f"more than one that could be its data ({names})" if found else "no data"

@@ -10,6 +10,7 @@ import pandas as pd
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.metrics.origin import TOLERANCE
+from shapeline.models.axes import takes_picture
 from shapeline.models.classifier import Classifier, ModelFailure
 from shapeline.models.estimators import behind, classes_of
 
@@ -149,7 +150,9 @@ def fails(classifier: Classifier, inputs: np.ndarray, what: str, error: Exceptio
     if isinstance(error, KeyError):
         reason = f"there is no {reason}"
     where = f"{what} of shape {inputs.shape}" if row is None else f"row {row} (from 0) of the {what}"
-    return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}")
+    picture = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_picture(classifier, inputs)
+    remedy = "; for a single image give inputs[None]" * picture
+    return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}{remedy}")
 
 
 def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -> None:
