@@ -68,13 +68,8 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     table_file.named(path, names, "target", target)
     regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
     labels = {str(value).casefold() for value in table[target].dropna().unique()}
-    texts = {
-        name: float(table[name].dropna().str.split().str.len().mean())
-        for name in names
-        if name != target and not table[name].isna().all() and _is_text(table[name])
-    }
-    longest = max(texts, key=texts.get, default=None)
-    if longest is not None and texts[longest] >= LONG and not regression:
+    longest = None if regression else _documents(table, target)
+    if longest is not None:
         if ready:
             ready.check("text", path, labels)
         text_file.documents_of(path, longest, table[longest], False)
@@ -118,6 +113,17 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
         methods,
         ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
     )
+
+
+def _documents(table, target: str) -> str | None:
+    """The column of the longest texts, where these are documents and no categories."""
+    texts = {
+        name: float(table[name].dropna().str.split().str.len().mean())
+        for name in table
+        if name != target and not table[name].isna().all() and _is_text(table[name])
+    }
+    longest = max(texts, key=texts.get, default=None)
+    return longest if longest is not None and texts[longest] >= LONG else None
 
 
 def _texts(name: str, file: list[str], target: str, table, column: str, model: str | None, ready: Ready | None) -> str:
