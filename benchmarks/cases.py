@@ -9,11 +9,11 @@ import numpy as np
 
 from benchmarks.turns import Run, timed
 from shapeline import designs
-from shapeline.engine import backends, calibration
-from shapeline.engine.forms import Form, FormRefused
-from shapeline.engine.question import Question
-from shapeline.game.features import Features, build_for
-from shapeline.game.references import Reference
+from shapeline.games import backends, calibration
+from shapeline.games.execution import Form, FormRefused
+from shapeline.games.features import Features, build_for
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.models import architectures
 from shapeline.models.classifier import Classifier
 
@@ -171,14 +171,14 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
     """Of each form that the model takes, a function from rows to a call that runs them, and how many times at once."""
     import torch
 
-    from shapeline.engine import torch_forms
-    from shapeline.engine.torch_forms import FORMS
+    from shapeline.games import torch_execution
+    from shapeline.games.torch_execution import FORMS
     from shapeline.models.torch_models import evaluation_mode
     from shapeline.threads import at_once
 
     def of_form(name: str):
         rows = backends.traced_rows(case.inputs, case.reference)
-        prepared = torch_forms.prepare(case.model, Form(name), rows)
+        prepared = torch_execution.prepare(case.model, Form(name), rows)
         times[name] = CALLS * prepared.graph.shares if name == "onnx" else 1
 
         def on(rows: np.ndarray) -> Callable[[], object]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shapeline.attribution import subjects
+from shapeline.attribution import context
 from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.settings import parse
 from shapeline.datasets.sources import VALIDATION
@@ -23,7 +23,7 @@ from shapeline.statistics.bounds import intervals
 FITS = ("uniform", "printed", "kernel")
 
 
-def areas(subject: subjects.Subject, count: int, order: int, seed: int = 0) -> pd.DataFrame:
+def areas(subject: context.Subject, count: int, order: int, seed: int = 0) -> pd.DataFrame:
     """Masking area (count, fits) of records of the validation part, drawn by seed."""
     dataset = subject.dataset
     rows = np.random.default_rng(seed).permutation(np.flatnonzero(dataset.split == VALIDATION))[:count]
@@ -51,8 +51,8 @@ def main() -> None:
     given = parser.parse_args()
     reference = "pad" if given.features == "word" else "mean"
     settings = {"features": {"kind": given.features}, "reference": reference, "seed": 0}
-    subject = subjects.load_subject(str(given.weights), str(given.dataset / "arrays.npz"), settings, "cpu")
-    subject = dataclasses.replace(subject, form=subjects.calibrate(subject))
+    subject = context.load_subject(str(given.weights), str(given.dataset / "arrays.npz"), settings, "cpu")
+    subject = dataclasses.replace(subject, form=context.calibrate(subject))
     measured = areas(subject, given.count, given.order)
     apart = measured.sub(measured["uniform"], axis=0)
     for fit in FITS:

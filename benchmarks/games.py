@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import accuracy_games
-from shapeline.game.settings import parse as game_of
+from shapeline.games.settings import parse as game_of
 from shapeline.statistics import known_games
 from shapeline.statistics.known_games import Game, Terms, from_tables, from_terms
 
@@ -22,14 +22,14 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     import yaml
 
     from shapeline import scores
-    from shapeline.attribution import subjects
+    from shapeline.attribution import context
     from shapeline.config import validation
-    from shapeline.plan import paths, settings
+    from shapeline.workflow import paths, settings
 
     config = validation.load(yaml.safe_load(Path("config.yaml").read_text(encoding="utf-8")))
     asked = settings.attribute_settings(config, experiment, "exact")
     entry = config.experiments[experiment]
-    subject = subjects.load_subject(
+    subject = context.load_subject(
         paths.model_files(config, entry.model)["weights"],
         paths.prepared(config.models[entry.model].dataset)["arrays"],
         game_of(asked),
@@ -40,7 +40,7 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     [(features, _)] = subject.buckets(inputs, selected)
     question = subject.question(game_of(asked).value).having(features=features)
     masks = (np.arange(2**features.d)[:, None] >> np.arange(features.d) & 1).astype(bool)
-    return question.values(inputs, masks, subjects.targets(selected))
+    return question.values(inputs, masks, context.targets(selected))
 
 
 def deep(d: int, terms: int, most: int, seed: int) -> Terms:

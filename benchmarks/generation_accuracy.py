@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.exact import shapley
 from shapeline.generation import estimates, game, language_models, measures
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import PromptGame
 from shapeline.generation.prompts import build_prompt
-from shapeline.report.python.prompt_explanation import PromptExplanation
 from shapeline.seeds import seed_of
 from shapeline.statistics.bounds import intervals
 from shapeline.statistics.paired import by_label

@@ -27,11 +27,11 @@ from torch import nn
 
 from shapeline import designs
 from shapeline.datasets import crosses
-from shapeline.engine.calibration import calibrate
-from shapeline.engine.forms import Form
-from shapeline.engine.question import Question
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.calibration import calibrate
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.hierarchy import methods
 from shapeline.hierarchy.exploration import HShap
 from shapeline.hierarchy.methods import TOLERANCE

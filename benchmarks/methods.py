@@ -8,8 +8,8 @@ from benchmarks.turns import Run
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.run import Options, attribute
 from shapeline.designs.design import MAX_D
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
+from shapeline.games.question import Question
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 

@@ -1,8 +1,8 @@
 """shap, captum and lime on a case: the same model, instances, reference and number of evaluations.
 
-A peer is given the value of coalitions as a function (shapeline.peers.games), which fills features with torch.where
-and runs the plain module, ROWS of them a call: faster than one call with all. Its own arguments are those that its
-documentation gives for speed.
+A peer is given the value of coalitions as a function (shapeline.third_party.games), which fills features with
+torch.where and runs the plain module, ROWS of them a call: faster than one call with all. Its own arguments are those
+that its documentation gives for speed.
 """
 
 import importlib.metadata
@@ -55,7 +55,7 @@ def _shap_permutation(game, case: Case, budget: int):
 def _shap_partition(game, case: Case, budget: int):
     import shap
 
-    from shapeline.peers.shap_methods import NODES, halves
+    from shapeline.third_party.shap_methods import NODES, halves
 
     def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
         return (mask * x)[None]
@@ -139,7 +139,7 @@ def chosen(case: Case) -> dict[str, Peer]:
 
 def run_of(peer: Peer, case: Case) -> Run:
     """Explains the case's first instance, and returns how many evaluations it took."""
-    from shapeline.peers.games import Game, numpy_seeded
+    from shapeline.third_party.games import Game, numpy_seeded
 
     evaluate, budget = _evaluator(case), BUDGET * case.features.d
 

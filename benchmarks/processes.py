@@ -21,8 +21,8 @@ def start_up(framework: str, weights: str, began: float) -> dict[str, float]:
     """Times of the clock: when this file began, all was imported, the model was loaded, the engine was calibrated."""
     import numpy as np
 
-    from shapeline.engine import calibration
-    from shapeline.game.references import Reference
+    from shapeline.games import calibration
+    from shapeline.games.references import Reference
     from shapeline.memory import keep_freed_memory
     from shapeline.models import storage
     from shapeline.models.classifier import backend
@@ -43,10 +43,10 @@ def memory(framework: str, evaluations: int) -> dict[str, float]:
 
     import numpy as np
 
-    from shapeline.engine.forms import Form
-    from shapeline.engine.question import Question
-    from shapeline.game.features import build
-    from shapeline.game.references import Reference
+    from shapeline.games.execution import Form
+    from shapeline.games.features import build
+    from shapeline.games.question import Question
+    from shapeline.games.references import Reference
     from shapeline.memory import keep_freed_memory
     from shapeline.models import architectures
 

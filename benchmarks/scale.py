@@ -22,7 +22,7 @@ import shapeline
 from shapeline import scores
 from shapeline.config.types import INSTANCES_A_SHARD
 from shapeline.datasets import loading, preparation
-from shapeline.metrics import needs
+from shapeline.metrics import scored_rows
 from shapeline.report import rendering
 from shapeline.statistics.comparison import compare_files
 
@@ -132,7 +132,7 @@ def step(what: str, folder: Path) -> None:
         found = []
         for label, paths in [*given["scores"].items()][1 if what == "error" else 0 :]:
             rows = scores.succeeded(scores.read(paths))
-            measured = needs.measure(what, rows, {"truth": truth, "seed": 0} if what == "error" else {})
+            measured = scored_rows.measure(what, rows, {"truth": truth, "seed": 0} if what == "error" else {})
             found.append(measured.assign(method=label))
         _write(folder / f"metrics/{what}.parquet", pd.concat(found), what)
     elif what == "compare":

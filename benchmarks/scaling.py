@@ -12,10 +12,10 @@ from scipy import stats
 from benchmarks.cases import BUDGET
 from benchmarks.turns import FEW, SLOW, TURNS
 from shapeline.attribution import run
-from shapeline.engine.forms import Form
-from shapeline.engine.question import Question
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.methods import registry
 from shapeline.methods.settings import parse
 from shapeline.models import architectures

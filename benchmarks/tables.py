@@ -10,7 +10,7 @@ import pandas as pd
 
 import shapeline
 from benchmarks.turns import Run, Times, spread, take_turns, timed, times_as_fast
-from shapeline.report.python.case import Wanted, case_of
+from shapeline.api.case import Wanted, case_of
 
 COLUMNS, BACKGROUND, BUDGET = 30, 100, 4
 BATCHES = (4_096, 16_384, 65_536, 262_144)

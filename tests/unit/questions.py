@@ -10,10 +10,10 @@ from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.run import Options
 from shapeline.attribution.settings import parse
 from shapeline.designs.design import Design
-from shapeline.engine.forms import Form
-from shapeline.engine.question import Question
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.hierarchy import methods
 from shapeline.hierarchy.methods import Growth
 from shapeline.methods import settings as method_settings

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import accuracy_games
 from shapeline import scores
-from shapeline.report.sections import accuracy as page
+from shapeline.papers import accuracy_sections as page
 from shapeline.statistics import accuracy, known_games
 from shapeline.statistics.known_games import Terms, from_tables, from_terms
 from tests.fixtures import notebooks

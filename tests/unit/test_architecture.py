@@ -8,21 +8,35 @@ from functools import cache
 import networkx
 import pytest
 
-from shapeline.plan.tracked import PACKAGE
+from shapeline.workflow.dependencies import PACKAGE
 
-MOST_MODULES, MOST_ROOMS = 8, 21
+MOST_MODULES, MOST_ROOMS = 9, 21
 MOST_FLOORS = 11
+# Modules of `workflow` that the Snakefile imports while it plans a run.
+PLANNING = {
+    "availability",
+    "dependencies",
+    "expected_digests",
+    "inputs",
+    "job_code",
+    "jobs",
+    "paths",
+    "records",
+    "runs",
+    "settings",
+    "user_files",
+}
 FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
 # Modules of influence are named like its functions, and a later import of one would put itself in a function's place.
 EAGER = {"shapeline", "shapeline.influence"}
 MOST_LINES, MOST_PARAMETERS, MOST_OF_A_SCRIPT = 60, 8, 39
 # Public functions, whose parameters are the paper's, and one's own call.
 PUBLIC = {
-    "report.python.call.explain",
-    "report.python.comparison.compare",
-    "report.python.game_call.shapley_values",
-    "report.python.generation.explain_generation",
-    "report.python.generation_comparison.compare_generation",
+    "api.call.explain",
+    "api.comparison.compare",
+    "api.game_call.shapley_values",
+    "api.generation.explain_generation",
+    "api.generation_comparison.compare_generation",
     "games.retraining.__init__",
     "influence.augmented.augmented_mim",
     "influence.local_linear.data_lime",
@@ -63,11 +77,26 @@ def house() -> networkx.DiGraph:
 
 
 def room(name: str) -> str:
-    return name.split(".")[1] if name.count(".") else ""
+    """The subpackage of a module, "" of a module at the top."""
+    return name.split(".")[1] if name.count(".") > 1 else ""
 
 
 def test_no_circle_of_imports():
     assert not list(networkx.simple_cycles(house()))
+
+
+def diagram() -> str:
+    """The imports between subpackages without those that follow from others, for docs/architecture.md."""
+    arrows = {(room(name), room(other)) for name, other in house().edges if room(name) and room(other)}
+    rooms = networkx.DiGraph([arrow for arrow in arrows if arrow[0] != arrow[1] and arrow != ("report", "papers")])
+    assert networkx.is_directed_acyclic_graph(rooms), list(networkx.simple_cycles(rooms))
+    lines = sorted(f"    {name} --> {other}" for name, other in networkx.transitive_reduction(rooms).edges)
+    return "\n".join(["flowchart TD", *lines])
+
+
+def test_the_page_shows_the_imports_between_subpackages(root):
+    text = (root / "docs/architecture.md").read_text()
+    assert diagram() in text, f"put this into docs/architecture.md:\n{diagram()}"
 
 
 def test_floors_are_few():
@@ -97,7 +126,7 @@ def test_modules_import_modules_and_no_lazy_names():
         assert not lazy & imported(name), name
 
 
-@pytest.mark.parametrize("name", ["designs", "game", "theory"])
+@pytest.mark.parametrize("name", ["designs", "theory"])
 def test_no_framework_below(name):
     """Nor behind what they import."""
     own = {module for module in trees() if room(module) == name}
@@ -109,20 +138,20 @@ def test_no_framework_below(name):
 def test_nothing_that_makes_a_number_imports_the_report():
     """What people call from Python draws by it, in functions alone; and nothing is made from there."""
     for name in trees():
-        if room(name) != "report":
+        if room(name) not in ("api", "papers", "report"):
             assert not any(room(other) == "report" for other in imported(name)), name
 
 
 def test_a_call_from_python_imports_no_figures():
     heavy = {"matplotlib", "seaborn", "IPython", "torch"}
-    code = f"import sys, shapeline.report.python.call; print(*({heavy} & set(sys.modules)))"
+    code = f"import sys, shapeline.api.call; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == []
 
 
 def test_a_page_imports_nothing_that_takes_as_long_as_its_figures():
-    pages = "index, sections.evidence, sections.localization, sections.influence, sections.theory"
-    imports = "; ".join(f"import shapeline.report.{name}" for name in pages.split(", "))
+    names = "report.index, report.sections.evidence, report.sections.localization, papers.theory_sections"
+    imports = "; ".join(f"import shapeline.{name}" for name in names.split(", "))
     heavy = {"seaborn", "scipy.stats", "matplotlib.pyplot", "papermill", "nbconvert", "torch"}
     code = f"import sys; {imports}; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -140,7 +169,9 @@ def test_quantiles_come_from_scipy_special():
 
 def test_what_the_snakefile_imports_is_light(root):
     """A dry run must not pay for arrays' algebra, tables or a framework, nor for what makes the report."""
-    names = sorted(name for name in trees() if room(name) == "plan")
+    names = sorted(
+        name for name in trees() if name.startswith("shapeline.workflow.") and name.rpartition(".")[2] in PLANNING
+    )
     common = ast.parse((root / "workflow/rules/common.smk").read_text().partition("def read_config")[0])
     names += [node.module for node in common.body if isinstance(node, ast.ImportFrom)]
     heavy = [*FRAMEWORKS, "scipy", "pandas", "sklearn", "pyarrow", "matplotlib", "networkx", "shapeline.report"]

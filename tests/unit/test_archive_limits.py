@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from shapeline.config import validation
-from shapeline.datasets import archive, checks, limits, mnist, pictures, preparation, registry
+from shapeline.datasets import archive, checks, images, limits, mnist, preparation, registry
 from shapeline.errors import ShapelineError
 
 MB = 1_000_000
@@ -181,7 +181,7 @@ def large(side: int) -> bytes:
 @pytest.mark.parametrize(("side", "said"), [(12_000, "limit is 50 million"), (20_000, "decompression bomb")])
 def test_a_picture_is_refused_by_its_header(side, said):
     content = large(side)
-    line = refused(lambda: pictures.decode("p.png", content), seconds=0.1, megabytes=10)
+    line = refused(lambda: images.decode("p.png", content), seconds=0.1, megabytes=10)
     assert said in line
 
 

@@ -9,9 +9,9 @@ from scipy.special import erf, softmax
 from torch import nn
 
 import shapeline
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
+from shapeline.games.features import Features
+from shapeline.games.question import Question
 from shapeline.gradients import torch_lrp
 from shapeline.models.classifier import Classifier
 from tests.fixtures import transformer

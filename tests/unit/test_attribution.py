@@ -11,24 +11,23 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 import shapeline
+from shapeline.attribution import context, sampling, selection
 from shapeline.attribution import rows as rows_module
-from shapeline.attribution import sampling, selection, subjects
 from shapeline.attribution.addresses import score_addresses
+from shapeline.attribution.context import Subject
 from shapeline.attribution.row_store import Table
 from shapeline.attribution.rows import STORED, StoredRows, shard
-from shapeline.attribution.subjects import Subject
 from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.datasets import loading, preparation
-from shapeline.engine import forms
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game import references
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
-from shapeline.game.settings import GameSettings
+from shapeline.games import execution, references
+from shapeline.games import features as feature_kinds
+from shapeline.games.features import Features
+from shapeline.games.references import Reference
+from shapeline.games.settings import GameSettings
 from shapeline.methods import registry
 from shapeline.methods.settings import parse
-from shapeline.models import architectures, classifier, wrapping
+from shapeline.models import adapters, architectures, classifier
 from tests.unit import questions
 
 D = 6
@@ -192,7 +191,7 @@ class Fragile(torch.nn.Module):
 def run(model, inputs, **options):
     features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
     return questions.attribute(
-        wrapping.wrap(model, n_classes=2),
+        adapters.wrap(model, n_classes=2),
         inputs,
         np.zeros(len(inputs), int),
         {"method": "occlusion"},
@@ -234,7 +233,7 @@ def explain_shards(count: int, batch: int) -> pd.DataFrame:
         inputs = X
 
     features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
-    subject = Subject(wrapping.wrap(network), Data, features, Reference(np.zeros((1, D), np.float32)))
+    subject = Subject(adapters.wrap(network), Data, features, Reference(np.zeros((1, D), np.float32)))
     selected = pd.DataFrame({"instance": [7, 3, 9, 1, 5], "row": range(5), "prediction": [0, 1, 0, 1, 0]})
     settings = {
         "method": {"method": "kernel_shap"},
@@ -244,7 +243,7 @@ def explain_shards(count: int, batch: int) -> pd.DataFrame:
         "features": {"kind": "column"},
     }
     parts = [
-        questions.explain_rows(subject, shard(selected, i, count), settings, "kernel", forms.Form("plain", batch))
+        questions.explain_rows(subject, shard(selected, i, count), settings, "kernel", execution.Form("plain", batch))
         for i in range(count)
     ]
     return pd.concat(parts).sort_values(["instance", "repeat"], ignore_index=True)
@@ -311,10 +310,10 @@ def test_rows_that_are_kept_chunk_by_chunk_are_those_of_the_run(pictures, tmp_pa
 
             monkeypatch.setattr(rows, "keep", kept)
             return questions.explain_rows(
-                subject, selected, settings, "one", forms.Form("plain", 64), stored=rows
+                subject, selected, settings, "one", execution.Form("plain", 64), stored=rows
             ), rows
 
-    whole = questions.explain_rows(subject, selected, settings, "one", forms.Form("plain", 64))
+    whole = questions.explain_rows(subject, selected, settings, "one", execution.Form("plain", 64))
     with pytest.raises(KeyboardInterrupt):
         run(died_after=4)
     assert chunks == [3] * 4
@@ -343,7 +342,7 @@ def test_a_background_of_ones_own_stands_for_the_reference(pictures, method):
 
     def rows(subject, **entry):
         settings = {"method": {"method": method, **entry}, "seed": 5}
-        return questions.explain_rows(subject, share, settings, "label", forms.Form("plain", 64))
+        return questions.explain_rows(subject, share, settings, "label", execution.Form("plain", 64))
 
     drawn = dataclasses.replace(
         subject, reference=references.build({"kind": "background", "rows": 9}, subject.dataset, 5)
@@ -363,7 +362,9 @@ def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
     def rows(count: int) -> pd.DataFrame:
         shares = [shard(selected, i, count) for i in range(count)]
         assert min(map(len, shares)) >= 1
-        parts = [questions.explain_rows(subject, share, settings, family, forms.Form("plain", 64)) for share in shares]
+        parts = [
+            questions.explain_rows(subject, share, settings, family, execution.Form("plain", 64)) for share in shares
+        ]
         return pd.concat(parts, ignore_index=True)
 
     one = rows(1)
@@ -384,7 +385,7 @@ def values_in(folder) -> ValueStore:
 
 def test_stored_values_change_no_number_and_are_counted(tmp_path):
     asked = []
-    model = wrapping.wrap(lambda rows: asked.append(len(rows)) or 1 / (1 + np.exp(-(rows @ WEIGHTS))))
+    model = adapters.wrap(lambda rows: asked.append(len(rows)) or 1 / (1 + np.exp(-(rows @ WEIGHTS))))
     columns = Features("column", (D,), np.arange(D, dtype=np.int32))
 
     def explained(settings, budgets, values):
@@ -412,7 +413,7 @@ def test_seconds_hold_what_stored_values_took(tmp_path):
         return 1 / (1 + np.exp(-(rows @ WEIGHTS)))
 
     columns = Features("column", (D,), np.arange(D, dtype=np.int32))
-    arguments = [wrapping.wrap(slow), X, np.zeros(len(X), int), {"method": "occlusion"}, columns]
+    arguments = [adapters.wrap(slow), X, np.zeros(len(X), int), {"method": "occlusion"}, columns]
     arguments += [Reference(np.zeros((1, D), np.float32)), "probability"]
     more = {"values": values_in(tmp_path), "addresses": [*"abcde"]}
     made, found = (questions.attribute(*arguments, **more)[0] for _ in range(2))
@@ -422,7 +423,7 @@ def test_seconds_hold_what_stored_values_took(tmp_path):
 
 
 def test_a_nan_beside_stored_values_names_the_right_instance(tmp_path):
-    model = wrapping.wrap(lambda rows: np.where(rows[:, :1] == 9, np.nan, [[0.5, 0.5]]))
+    model = adapters.wrap(lambda rows: np.where(rows[:, :1] == 9, np.nan, [[0.5, 0.5]]))
     columns, inputs = Features("column", (D,), np.arange(D, dtype=np.int32)), np.zeros((4, D), np.float32)
     arguments = [{"method": "occlusion"}, columns, Reference(np.ones((1, D), np.float32)), "probability"]
     targets, values = np.zeros(4, int), values_in(tmp_path)
@@ -437,10 +438,10 @@ def test_a_nan_beside_stored_values_names_the_right_instance(tmp_path):
 def test_a_model_of_another_vocabulary_is_refused(tmp_path, monkeypatch):
     model = classifier.Classifier("torch", "word_cnn", None, 2, {}, vocabulary_digest="aaaa")
     card = {"vocabulary_digest": "bbbb"}
-    monkeypatch.setattr(subjects.storage, "load", lambda *_: model)
-    monkeypatch.setattr(subjects.loading, "load", lambda *_: SimpleNamespace(card=card))
+    monkeypatch.setattr(context.storage, "load", lambda *_: model)
+    monkeypatch.setattr(context.loading, "load", lambda *_: SimpleNamespace(card=card))
     with pytest.raises(ShapelineError, match=r"w\.safetensors: it was trained on another vocabulary \(aaaa\)"):
-        subjects.load_subject("w.safetensors", "d/arrays.npz", GameSettings("word"), "cpu")
+        context.load_subject("w.safetensors", "d/arrays.npz", GameSettings("word"), "cpu")
 
 
 def test_documents_of_unequal_length_come_back_in_the_order_of_the_inputs():
@@ -464,7 +465,7 @@ def test_documents_of_unequal_length_come_back_in_the_order_of_the_inputs():
 
 def test_a_method_without_a_design_for_one_length_fails_on_those_instances_alone():
     features = Features("word", (25,), np.arange(25, dtype=np.int32))
-    model = wrapping.wrap(lambda ids: np.full((len(ids), 2), 0.5))
+    model = adapters.wrap(lambda ids: np.full((len(ids), 2), 0.5))
     arguments = [model, np.ones((2, 25), np.int32), np.zeros(2, int), {"method": "shapley"}, features]
     (found,) = questions.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability")
     assert found.status == ["no design"] * 2 and "at most d = 20" in found.error[0]
@@ -474,7 +475,7 @@ def test_a_method_without_a_design_for_one_length_fails_on_those_instances_alone
 
 def test_a_snapshot_below_the_minimum_fails_alone():
     features = Features("word", (4,), np.arange(4, dtype=np.int32))
-    model = wrapping.wrap(lambda ids: np.full((len(ids), 2), 0.5))
+    model = adapters.wrap(lambda ids: np.full((len(ids), 2), 0.5))
     arguments = [model, np.ones((2, 4), np.int32), np.zeros(2, int), {"method": "kernel_shap"}, features]
     small, full = questions.attribute(*arguments, Reference(np.zeros((1, 4), np.int32)), "probability", [1, 8])
     assert small.status == ["no design"] * 2 and full.status == ["ok"] * 2
@@ -482,7 +483,7 @@ def test_a_snapshot_below_the_minimum_fails_alone():
 
 @pytest.mark.parametrize(("method", "each"), [("kernel_shap", 24), ("h_shap", None), ("integrated_gradients", 52)])
 def test_progress_counts_the_evaluations_that_were_made(method, each):
-    model = wrapping.wrap(linear(), "logits", 2)
+    model = adapters.wrap(linear(), "logits", 2)
     told = []
     found = questions.attribute(
         model,

@@ -8,13 +8,13 @@ import shapeline
 from shapeline.attribution.run import Options, attribute
 from shapeline.config import validation
 from shapeline.datasets import loading, preparation
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.methods import tree_shap
 from shapeline.methods.settings import parse
-from shapeline.models import architectures, classifier, own_rows, ready, ready_kinds, wrapping
+from shapeline.models import adapters, architectures, classifier, native_rows, pretrained, pretrained_kinds
 from tests.unit.test_model_truth import BINARY, LABELS, TARGET, X, check, explain
 
 HOLES = np.where(np.random.default_rng(1).random(X.shape) < 0.2, np.float32(np.nan), X)
@@ -34,17 +34,17 @@ def boosted(package, kind="Classifier", trees=12, **settings):
 
 @pytest.mark.parametrize("package", NAMES)
 def test_the_scores_are_those_of_all_coalitions(package):
-    model = wrapping.wrap(boosted(package).fit(X, BINARY))
+    model = adapters.wrap(boosted(package).fit(X, BINARY))
     for target in (0, 1):
         check(model, "tree_shap", "margin", X[50:54], targets=np.full(5, target))
     check(model, "tree_shap", "log_odds", X[50:51])
-    check(wrapping.wrap(boosted(package, "Regressor").fit(X, TARGET)), "tree_shap", "prediction", X[50:53])
+    check(adapters.wrap(boosted(package, "Regressor").fit(X, TARGET)), "tree_shap", "prediction", X[50:53])
 
 
 @pytest.mark.parametrize("package", NAMES)
 def test_missing_cells_go_where_the_trees_send_them(package):
     for seen in (HOLES, X):  # with holes in training and without
-        model = wrapping.wrap(boosted(package).fit(seen, BINARY))
+        model = adapters.wrap(boosted(package).fit(seen, BINARY))
         check(model, "tree_shap", "margin", HOLES[40:43], inputs=HOLES[:5])
 
 
@@ -62,14 +62,14 @@ def test_missing_cells_go_where_the_trees_send_them(package):
 )
 def test_trees_of_other_kinds(package, settings, fitting):
     given = HOLES if "nan_mode" in settings else X
-    model = wrapping.wrap(boosted(package, **settings).fit(given, BINARY, **fitting))
+    model = adapters.wrap(boosted(package, **settings).fit(given, BINARY, **fitting))
     check(model, "tree_shap", "margin", given[50:53], inputs=given[:5])
 
 
 def test_margins_keep_their_digits():
     """XGBoost's own probabilities are of single precision, whose log-odds of 13 miss by hundredths."""
     clear = {"learning_rate": 1.0, "min_child_weight": 0, "reg_lambda": 0}
-    model = wrapping.wrap(boosted("xgboost", trees=40, **clear).fit(X, (X[:, 0] > 0).astype(int)))
+    model = adapters.wrap(boosted("xgboost", trees=40, **clear).fit(X, (X[:, 0] > 0).astype(int)))
     assert np.abs(check(model, "tree_shap", "margin", X[50:52]).value_full).max() > 13
 
 
@@ -101,7 +101,7 @@ def test_a_frame_from_python(package):
 )
 def test_what_is_no_sum_is_refused_in_a_line(package, settings, labels, value, said):
     given = np.round(np.abs(X)) if "categorical_feature" in settings else X
-    model = wrapping.wrap(boosted(package, **settings).fit(given, labels))
+    model = adapters.wrap(boosted(package, **settings).fit(given, labels))
     with pytest.raises(ShapelineError, match=said) as caught:
         explain(model, "tree_shap", value, given[50:52], inputs=given[:5])
     assert "\n" not in str(caught.value)
@@ -156,8 +156,8 @@ def test_its_own_file_says_what_the_model_said(package, named, prepared, table, 
     scores, _ = tree_shap.tree_shap(question, data.inputs[:4], BINARY[:4], data)
     (exact,) = attribute(question, data.inputs[:4], BINARY[:4], parse({"method": "shapley"}), Options())
     np.testing.assert_allclose(scores, exact.scores, atol=1e-5)
-    again = ready.restored(
-        {**classifier.named(read), "task": read.task, "vocabulary_digest": None}, ready.arrays_of(read)
+    again = pretrained.restored(
+        {**classifier.named(read), "task": read.task, "vocabulary_digest": None}, pretrained.arrays_of(read)
     )
     np.testing.assert_array_equal(again.log_probs(data.inputs), read.log_probs(data.inputs))
 
@@ -198,7 +198,7 @@ def test_catboost_codes_texts_by_itself(prepared, table, tmp_path):
     model = boosted("catboost", cat_features=["z"]).fit(table[list("uvwxyz")], table["sold"])
     data = prepared(table=table)
     read = architectures.for_dataset({"source": str(written("catboost", model, tmp_path))}, data.card)
-    read, data = own_rows.fit_rows(read, data)
+    read, data = native_rows.fit_rows(read, data)
     np.testing.assert_allclose(
         np.exp(read.log_probs(data.inputs)), model.predict_proba(table[list("uvwxyz")]), atol=1e-6
     )
@@ -230,13 +230,13 @@ def test_a_configuration_of_a_file_is_checked_before_any_job(name, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loans.csv").write_text("age,income,granted\n1,2,no\n")
     (tmp_path / name).write_bytes(b"")
-    raw, package = described(source=name), ready_kinds.BOOSTED[name[1:]]
-    monkeypatch.setattr(ready_kinds, "is_installed", lambda package: True)
+    raw, package = described(source=name), pretrained_kinds.BOOSTED[name[1:]]
+    monkeypatch.setattr(pretrained_kinds, "is_installed", lambda package: True)
     validation.load(raw)
     raw["experiments"]["one"]["methods"]["line"] = {"method": "linear_shap"}
     with pytest.raises(ShapelineError, match=f"linear_shap reads linear models, and {name} holds trees; use tree_shap"):
         validation.load(raw)
-    monkeypatch.setattr(ready_kinds, "is_installed", lambda package: False)
+    monkeypatch.setattr(pretrained_kinds, "is_installed", lambda package: False)
     with pytest.raises(ShapelineError, match=rf"source: it cannot be read: {package} .*'shapeline\[boosted\]'"):
         validation.load(described(source=name))
 

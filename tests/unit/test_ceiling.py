@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 import torch
 
-from shapeline.attribution import ceiling
+from shapeline.attribution import optimal_orders
 from shapeline.attribution.run import Options, attribute
-from shapeline.engine.question import Question
-from shapeline.game import features as feature_kinds
-from shapeline.game import references
+from shapeline.games import features as feature_kinds
+from shapeline.games import references
+from shapeline.games.question import Question
 from shapeline.methods.settings import parse
 from shapeline.metrics import log_odds
-from shapeline.models import wrapping
+from shapeline.models import adapters
 
 D = 4
 FEATURES = feature_kinds.build("column", {"input_shape": [D], "feature_names": list("abcd"), "kind": "table"})
@@ -30,7 +30,7 @@ def question() -> Question:
     network = torch.nn.Sequential(torch.nn.Linear(D, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
     for layer in (network[0], network[2]):
         torch.nn.init.normal_(layer.weight, std=1.5)
-    return Question(wrapping.wrap(network, "logits", 3), ZERO, FEATURES)
+    return Question(adapters.wrap(network, "logits", 3), ZERO, FEATURES)
 
 
 def explained(question: Question, method: str = "shapley") -> pd.DataFrame:
@@ -87,9 +87,9 @@ def test_it_is_left_out_where_it_would_not_be_exact(question):
 def test_a_probability_of_one_has_no_odds_to_order_by():
     masks = np.array(list(itertools.product([False, True], repeat=2)))
     values = np.log([[0.2, 0.5, 0.4, 0.9], [0.2, 0.5, 0.4, 1.0]])
-    first, second = ceiling.best_orders(masks, values, "log_probability")
-    assert second == {} and sorted(first[ceiling.MASKING]) == [0, 1]
+    first, second = optimal_orders.best_orders(masks, values, "log_probability")
+    assert second == {} and sorted(first[optimal_orders.MASKING]) == [0, 1]
     # Masked first is what leaves the lower value: of columns (0, 1) 0.5 has only 1 present, 0.4 only 0.
-    assert first[ceiling.MASKING] == [1, 0] and first[ceiling.INSERTION] == [1, 0]
-    assert ceiling.best_orders(masks, np.exp(values[:1]), "probability") == [first]
-    assert ceiling.best_orders(masks[:3], values[:, :3], "log_probability") == [{}, {}]
+    assert first[optimal_orders.MASKING] == [1, 0] and first[optimal_orders.INSERTION] == [1, 0]
+    assert optimal_orders.best_orders(masks, np.exp(values[:1]), "probability") == [first]
+    assert optimal_orders.best_orders(masks[:3], values[:, :3], "log_probability") == [{}, {}]

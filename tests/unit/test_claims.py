@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline.report import claim_checks, claims
+from shapeline.papers import claim_checks, claims
 
 
 def measured(**columns):

@@ -20,8 +20,7 @@ import shapeline
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.models import onnx_file
-from shapeline.operations import command, starting
-from shapeline.plan import tracked
+from shapeline.workflow import command, dependencies, init_config
 from tests.unit.test_documentation import merged
 
 RNG = np.random.default_rng(0)
@@ -63,7 +62,7 @@ def test_a_configuration_is_made_by_looking_at_the_file(
     what, source, target, model, tmp_path, default, root, monkeypatch
 ):
     monkeypatch.chdir(root)
-    text = starting.configuration(made(tmp_path, what))
+    text = init_config.configuration(made(tmp_path, what))
     given = yaml.safe_load(text)
     assert given["run"] == [what]
     assert given["datasets"][what]["source"] == source and given["datasets"][what].get("target") == target
@@ -89,7 +88,7 @@ def test_a_configuration_is_made_by_looking_at_the_file(
 def test_names_are_the_files_and_no_names_of_the_default_run(file, name, tmp_path, default, root, monkeypatch):
     monkeypatch.chdir(root)
     made(tmp_path, "classes").rename(tmp_path / file)
-    given = yaml.safe_load(starting.configuration(tmp_path / file))
+    given = yaml.safe_load(init_config.configuration(tmp_path / file))
     assert given["run"] == list(given["datasets"]) == list(given["models"]) == list(given["experiments"]) == [name]
     assert validation.load(merged(default, given)).run == [name]
 
@@ -110,7 +109,7 @@ def test_tree_shap_is_written_for_trees_that_it_explains(
     table = pd.DataFrame({"a": RNG.random(60), "b": RNG.random(60), "label": classes * (60 // len(classes))})
     table.to_csv(tmp_path / "trees.csv", index=False)
     skops.io.dump(make_pipeline(estimator).fit(table[["a", "b"]], table["label"]), tmp_path / "model.skops")
-    given = yaml.safe_load(starting.configuration(tmp_path / "trees.csv", model=str(tmp_path / "model.skops")))
+    given = yaml.safe_load(init_config.configuration(tmp_path / "trees.csv", model=str(tmp_path / "model.skops")))
     own = given["experiments"]["trees"]
     assert ("tree_shap" in own["methods"]) == (value != "no trees")
     assert own.get("value") == ("margin" if value == "margin" else None)
@@ -122,45 +121,47 @@ def test_a_target_has_no_missing_cells_and_texts_have_classes(tmp_path):
     table = pd.DataFrame({"income": [1.5, None] * 30, "age": range(60), "note": ["words about a customer"] * 60})
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
-    given = starting.configuration(tmp_path / "customers.csv")
+    given = init_config.configuration(tmp_path / "customers.csv")
     assert 'target: "left" ' in given and 'text: "note"    # the other columns are not read' in given
-    given = starting.configuration(tmp_path / "customers.csv", target="age")  # 60 numbers: no classes
+    given = init_config.configuration(tmp_path / "customers.csv", target="age")  # 60 numbers: no classes
     assert "source: table_file" in given and "task: regression" in given
 
 
 def test_a_last_column_of_few_words_is_more_likely_than_many_numbers(tmp_path):
     table = pd.DataFrame({"income": np.arange(60.0), "age": range(60), "bought": ["yes", "no"] * 30})
     table.to_csv(tmp_path / "customers.csv", index=False)
-    assert 'target: "bought"    # guessed' in starting.configuration(tmp_path / "customers.csv")
-    assert 'target: "income"\n' in starting.configuration(tmp_path / "customers.csv", target="income")
+    assert 'target: "bought"    # guessed' in init_config.configuration(tmp_path / "customers.csv")
+    assert 'target: "income"\n' in init_config.configuration(tmp_path / "customers.csv", target="income")
 
 
 def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
     table = pd.DataFrame({"id": range(1, 61), "age": np.arange(60) % 40, "year": range(1960, 2020)})
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
-    given = starting.configuration(tmp_path / "customers.csv")
+    given = init_config.configuration(tmp_path / "customers.csv")
     assert 'columns: ["age", "year"]    # features; ["id"] numbers the rows' in given
     assert yaml.safe_load(given)["datasets"]["customers"]["columns"] == ["age", "year"]
-    assert "columns:" not in starting.configuration(tmp_path / "customers.csv", model="mine.skops")  # it has had them
+    assert "columns:" not in init_config.configuration(
+        tmp_path / "customers.csv", model="mine.skops"
+    )  # it has had them
     table[["id", "left"]].to_csv(tmp_path / "alone.csv", index=False)
-    assert "columns:" not in starting.configuration(tmp_path / "alone.csv")
+    assert "columns:" not in init_config.configuration(tmp_path / "alone.csv")
 
 
 def test_who_reads_no_further_has_the_file_all_the_same(tmp_path):
     made(tmp_path, "classes")
-    words = f"{shlex.quote(sys.executable)} -m shapeline.operations.command init classes.csv | true"
+    words = f"{shlex.quote(sys.executable)} -m shapeline.workflow.command init classes.csv | true"
     done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (tmp_path / "shapeline.yaml").is_file() and done.stderr == ""
 
 
 def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path, monkeypatch, capsys):
-    given = starting.configuration(made(tmp_path, "mixed"))
+    given = init_config.configuration(made(tmp_path, "mixed"))
     assert "source: pipeline.skops" in given and "skops.io.dump" in given
     monkeypatch.chdir(tmp_path)
     assert command.main(["init", "mixed.csv"]) == 0
     assert "save a pipeline for its texts or missing cells (docs/own_data.md), name it there" in capsys.readouterr().out
-    assert 'source: "mine.skops"' in starting.configuration(tmp_path / "mixed.csv", model="mine.skops")
+    assert 'source: "mine.skops"' in init_config.configuration(tmp_path / "mixed.csv", model="mine.skops")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path, monkeypatch, capsy
 def test_what_it_cannot_read_is_one_line(path, target, words, tmp_path):
     made(tmp_path, "classes")
     with pytest.raises(ShapelineError, match=words) as failure:
-        starting.configuration(tmp_path / path, target)
+        init_config.configuration(tmp_path / path, target)
     assert "\n" not in str(failure.value)
 
 
@@ -203,14 +204,14 @@ def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path
     ((words,), more) = called[0]
     assert more["cwd"] == tmp_path and words[words.index("--snakefile") + 1] == str(root / "Snakefile")
     assert words[-2:] == [str(root / "config.yaml"), str(tmp_path / "shapeline.yaml")]
-    monkeypatch.setattr(tracked, "PLACES", (tmp_path / "no", tmp_path / "share/shapeline"))
+    monkeypatch.setattr(dependencies, "PLACES", (tmp_path / "no", tmp_path / "share/shapeline"))
     assert command.main(["doctor"]) == 1
     said = capsys.readouterr().err
     assert "git clone" in said and "pip install" in said and said.count("\n") == 1
     installed = tmp_path / "share/shapeline"
     installed.mkdir(parents=True)
     (installed / "Snakefile").touch()
-    assert tracked.workflow_root() == tmp_path / "share/shapeline"
+    assert dependencies.workflow_root() == tmp_path / "share/shapeline"
     assert command.main(["open"]) == 1 and "make it by: shapeline run" in capsys.readouterr().err
 
 
@@ -268,8 +269,8 @@ def with_transformers(monkeypatch):
 @pytest.mark.parametrize(("what", "kind"), [("texts", "text"), ("pictures", "image")])
 def test_a_model_folder_is_asked_and_finds_its_data(what, kind, tmp_path, default, root, with_transformers):
     data, model = made(tmp_path, what), model_folder(tmp_path / "model", kind)
-    text = starting.configuration(model)
-    assert text == starting.configuration(data, model=str(model))
+    text = init_config.configuration(model)
+    assert text == init_config.configuration(data, model=str(model))
     given = yaml.safe_load(text)
     assert given["models"][what] == {"dataset": what, "source": str(model)}
     assert given["datasets"][what]["path"] == str(data)
@@ -287,7 +288,7 @@ def test_what_a_model_folder_does_not_fit_is_one_line(tmp_path, with_transformer
 
     def refused(words, *given):
         with pytest.raises(ShapelineError, match=words) as failure:
-            starting.configuration(*given)
+            init_config.configuration(*given)
         assert "\n" not in str(failure.value)
 
     refused("model of texts, with no data beside it; say which", model)
@@ -321,9 +322,9 @@ def test_an_onnx_file_is_asked_for_its_rows(shape, whole, what, told, tmp_path, 
     monkeypatch.setattr(onnx_file, "takes", lambda source, content: (shape, whole))
     if isinstance(told, str):
         with pytest.raises(ShapelineError, match=told):
-            starting.configuration(data, model=str(model))
+            init_config.configuration(data, model=str(model))
         return
-    given = yaml.safe_load(starting.configuration(model))
+    given = yaml.safe_load(init_config.configuration(model))
     assert given["models"][what]["source"] == str(model)
     assert given["datasets"][what].items() >= {**told, "path": str(data)}.items()
     assert validation.load(merged(default, given)).experiments[what].model == what

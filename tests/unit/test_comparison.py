@@ -7,8 +7,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
 
 import shapeline
+from shapeline.api import comparison
 from shapeline.errors import ShapelineError
-from shapeline.report.python import comparison
 from shapeline.statistics.recommendation import recommend
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ import yaml
 from shapeline.config import counts, derived, mistakes, validation
 from shapeline.designs import lasso
 from shapeline.errors import ShapelineError
-from shapeline.methods import calling, registry
+from shapeline.methods import dispatch, registry
 from shapeline.metrics import registry as metrics_registry
 from tests.unit.questions import build
 
@@ -388,7 +388,7 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
     if lacking := registry.missing(name):
         pytest.skip(lacking)
     method = registry.METHODS[name]
-    signature = {**inspect.signature(calling.resolve(method.function_for(framework)).function).parameters}
+    signature = {**inspect.signature(dispatch.resolve(method.function_for(framework)).function).parameters}
     if name == "lime":
         signature |= inspect.signature(lasso.sparse).parameters
     for key, field in method.parameters.model_fields.items():
@@ -409,7 +409,7 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
 @pytest.mark.parametrize("name", sorted(metrics_registry.METRICS))
 def test_typed_defaults_of_metrics_are_those_of_the_function(name):
     metric = metrics_registry.METRICS[name]
-    signature = inspect.signature(calling.resolve(metric.function).function).parameters
+    signature = inspect.signature(dispatch.resolve(metric.function).function).parameters
     for key, field in metric.parameters.model_fields.items():
         if key not in ("reference", "layers"):  # which name files
             required = field.is_required() and signature[key].default is inspect.Parameter.empty

@@ -9,17 +9,17 @@ import pytest
 
 from shapeline import influence
 from shapeline.attribution import provenance, selection
-from shapeline.attribution.subjects import Subject
+from shapeline.attribution.context import Subject
 from shapeline.config import validation
 from shapeline.datasets.loading import Dataset
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
-from shapeline.methods import calling, labelled_points, registry
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.methods import dispatch, labelled_points, registry
 from shapeline.models.classifier import Classifier
-from shapeline.plan import code, paths
-from shapeline.plan.jobs import expected_outputs as _expected
-from shapeline.plan.settings import attribute_settings, report_settings, select_settings
+from shapeline.workflow import job_code, paths
+from shapeline.workflow.jobs import expected_outputs as _expected
+from shapeline.workflow.settings import attribute_settings, report_settings, select_settings
 from tests.unit import questions
 
 DATA = [name for name, method in registry.METHODS.items() if method.family == "data"]
@@ -144,7 +144,7 @@ def test_more_points_around_an_instance_are_labelled_by_the_model_and_counted():
 
     data = records([[1, 0], [0, 2], [0.1, 0.1], [0.1, 0]], [0, 1, 0, 1], [0, 0, 1, 2])
     question = Question(Classifier("function", "small", small, 2), None, COLUMNS)
-    measure = calling.resolve(registry.METHODS["augmented_mim"].measure).function
+    measure = dispatch.resolve(registry.METHODS["augmented_mim"].measure).function
 
     def scored(count):
         parameters = {"alpha": "constant"} | ({"count": count} if count != 100 else {})  # an entry may leave it out
@@ -174,7 +174,7 @@ def qii(dataset: Dataset, features: Features, task: str, target: int = 0, **para
     parameters = {"permutations": 10, **parameters}
     question = Question(plane(task), None, features)
     given = question, dataset.inputs[-1:], np.array([target]), dataset.ids[-1:], dataset, 0, parameters
-    return labelled_points.of_outputs(calling.resolve(registry.METHODS["qii"].measure).function, *given)
+    return labelled_points.of_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
 
 
 def test_qii_of_a_plane_is_its_slope_times_the_distance_from_the_mean():
@@ -196,7 +196,7 @@ def test_qii_draws_orders_above_12_features_and_counts_them():
     total = Classifier("function", "sum", lambda rows: rows.reshape(len(rows), -1).mean(1), 2)
     question = Question(total, None, rows)
     given = question, data.inputs[3:], np.array([1, 1]), data.ids[3:], data, 0, {"permutations": 4000}
-    scores, asked = labelled_points.of_outputs(calling.resolve(registry.METHODS["qii"].measure).function, *given)
+    scores, asked = labelled_points.of_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
     exact = (data.inputs[3:] - data.inputs[:3].mean(0)).sum((1, 3)) / 26
     assert asked.tolist() == [14 * 4000] * 2
     assert scores == pytest.approx(exact, abs=2e-3)
@@ -253,7 +253,7 @@ def test_without_a_model_all_records_are_labelled_points(entry):
     settings = {"method": {**entry, "dtype": "float64"}, "features": {"kind": "column"}, "seed": 0}
     chosen = selection.select(Subject(None, CROSS, COLUMNS, None), 0, 1)
     alone = questions.explain_rows(Subject(None, CROSS, COLUMNS, None), chosen, settings, "x", None)["scores"][0]
-    measure = calling.resolve(registry.METHODS[entry["method"]].measure).function
+    measure = dispatch.resolve(registry.METHODS[entry["method"]].measure).function
     rest = {key: value for key, value in entry.items() if key != "method"}
     assert alone == pytest.approx(measure(CROSS.inputs[-1:], CROSS.inputs, CROSS.labels, **rest)[0], rel=1e-5)
     few = measure(CROSS.inputs[-1:], CROSS.inputs[:2], CROSS.labels[:2], point_labels=[1], **rest)[0]
@@ -270,7 +270,7 @@ def test_texts_and_calls_without_data_are_refused():
 @pytest.mark.parametrize("name", DATA)
 def test_parameters_and_defaults_are_those_of_the_measure(name):
     assert {"mim", "parzen", "data_lime", "augmented_mim", "qii", "counterfactual"} == set(DATA)
-    given = inspect.signature(calling.resolve(registry.METHODS[name].measure).function).parameters
+    given = inspect.signature(dispatch.resolve(registry.METHODS[name].measure).function).parameters
     fields = {key: field for key, field in registry.METHODS[name].parameters.model_fields.items() if key != "method"}
     ours = {"predict", "points", "X", "labels", "point_labels", "regression", "device", "seed"}
     assert set(given) - ours == set(fields)
@@ -390,7 +390,7 @@ def test_no_job_of_an_experiment_without_a_model_names_one(raw, root, monkeypatc
         assert settings["dataset"] == "digits38" and not {"reference", "value", "budget"} & set(settings)
     outputs = dict(_expected(loaded))
     assert "results/faces/scores/mim/1-of-2.parquet" in outputs
-    assert code.environment(loaded, None) == "../../envs/torch.yaml"
+    assert job_code.environment(loaded, None) == "../../envs/torch.yaml"
 
 
 def names(files: list[str]) -> set[str]:
@@ -403,14 +403,14 @@ def test_a_label_tracks_its_own_measure_and_no_framework(raw, root, monkeypatch)
     loaded = validation.load(raw)
     measures = {"mim", "parzen", "local_linear", "qii", "counterfactual"}
     frameworks = {"torch_backend", "torch_models", "tf_backend", "keras_models", "torch_gradients", "tf_gradients"}
-    mim, parzen = (names(code.attribute_code(loaded, "faces", label)) for label in ("mim", "parzen"))
+    mim, parzen = (names(job_code.attribute_code(loaded, "faces", label)) for label in ("mim", "parzen"))
     assert mim & measures == {"mim"} and parzen & measures == {"parzen"}
     assert {"labelled_points", "neighbours", "labels", "arrays"} <= mim & parzen
-    assert not mim & frameworks and not names(code.select_code(loaded, "faces")) & frameworks
-    assert "qii" in names(code.attribute_code(loaded, "digits", "q"))
-    assert {"mim", "torch_backend"} <= names(code.attribute_code(loaded, "digits", "mim"))
-    assert not names(code.attribute_code(loaded, "digits", "lime")) & (measures | {"labelled_points"})
-    assert "axioms" in names(code.report_code(loaded, "faces")) - names(code.report_code(loaded, "digits"))
+    assert not mim & frameworks and not names(job_code.select_code(loaded, "faces")) & frameworks
+    assert "qii" in names(job_code.attribute_code(loaded, "digits", "q"))
+    assert {"mim", "torch_backend"} <= names(job_code.attribute_code(loaded, "digits", "mim"))
+    assert not names(job_code.attribute_code(loaded, "digits", "lime")) & (measures | {"labelled_points"})
+    assert "axioms" in names(job_code.report_code(loaded, "faces")) - names(job_code.report_code(loaded, "digits"))
 
 
 def test_an_edited_reference_or_value_changes_nothing_without_a_model(raw):

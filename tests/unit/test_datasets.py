@@ -55,7 +55,7 @@ def own(tmp_path):
 
 def test_importing_is_light():
     code = (
-        "import sys, shapeline.datasets.preparation, shapeline.game.features, shapeline.game.references\n"
+        "import sys, shapeline.datasets.preparation, shapeline.games.features, shapeline.games.references\n"
         "import shapeline.datasets.fetch, shapeline.datasets.loading\n"
         "heavy = [m for m in ('torch', 'tensorflow', 'pandas', 'pyarrow', 'sklearn', 'scipy') if m in sys.modules]\n"
         "assert not heavy, heavy"

@@ -8,9 +8,9 @@ from sklearn.datasets import load_sample_image
 from shapeline import designs, graphs
 from shapeline.designs.connected import _squares
 from shapeline.errors import ShapelineError
-from shapeline.game import features
-from shapeline.game.references import Reference
-from shapeline.models import wrapping
+from shapeline.games import features
+from shapeline.games.references import Reference
+from shapeline.models import adapters
 from tests.unit import questions
 
 from . import games
@@ -60,7 +60,7 @@ def test_superpixels_are_players_on_the_graph_of_their_neighbours(method):
 
     given = {"method": method, "order": 1}
     reference = Reference(np.full((1, *image.shape), -1, np.float32))
-    model = wrapping.wrap(probabilities, "function")
+    model = adapters.wrap(probabilities, "function")
     asked = model, image[None], np.zeros(1, int), given, own, reference, "probability"
     (found,) = questions.attribute(*asked, on_error="fail")
     pictures = np.where(masks[:, own.cells].astype(bool), image, -1)

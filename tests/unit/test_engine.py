@@ -14,24 +14,24 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline.engine import (
+from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.games import (
     calibration,
-    forms,
+    calibration_search,
+    execution,
     numpy_backend,
-    scoring,
-    search,
+    output_values,
     tiles,
     torch_backend,
-    torch_forms,
+    torch_execution,
     torch_rows,
 )
-from shapeline.engine.backends import masked_rows, traced_rows
-from shapeline.engine.forms import Form
-from shapeline.engine.question import Question
-from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
-from shapeline.models import architectures, onnx_graph, torch_export, wrapping
+from shapeline.games.backends import masked_rows, traced_rows
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
+from shapeline.models import adapters, architectures, onnx_graph, torch_export
 from tests.unit import questions
 
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.5]])
@@ -45,7 +45,7 @@ ALL_MASKS = np.array([[i >> j & 1 for j in range(3)] for i in range(8)], bool)
 def linear(weights=WEIGHTS, bias=BIAS):
     layer = nn.Linear(weights.shape[1], weights.shape[0])
     layer.load_state_dict({"weight": torch.tensor(weights), "bias": torch.tensor(bias)})
-    return wrapping.wrap(layer)
+    return adapters.wrap(layer)
 
 
 def logits_by_hand(inputs, reference_row, masks):
@@ -77,7 +77,7 @@ def images(n, side=8, channels=1, seed=0):
 
 
 @pytest.mark.parametrize("batch", [1, 3, 5, 64])
-@pytest.mark.parametrize("value", scoring.VALUES)
+@pytest.mark.parametrize("value", output_values.VALUES)
 def test_linear_values_by_hand(value, batch):
     targets = np.array([1, 0])
     logits = logits_by_hand(INPUTS, REFERENCE.rows[0], ALL_MASKS)
@@ -247,13 +247,13 @@ OUT_OF_MEMORY = [
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_the_batch_is_halved_when_memory_runs_out(error):
     module = Small(3, error)
-    actual = questions.values(wrapping.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=Form("plain", 16))
+    actual = questions.values(adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=Form("plain", 16))
     np.testing.assert_allclose(actual, questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS))
     assert sum(size > 3 for size in module.sizes) <= 4  # it remembers, and does not try each tile anew
 
 
 def test_a_model_that_ran_out_of_memory_is_remembered_for_the_rest_of_the_process():
-    model = wrapping.wrap(Small(3, OUT_OF_MEMORY[0]))
+    model = adapters.wrap(Small(3, OUT_OF_MEMORY[0]))
     for _ in range(3):  # a job calls the engine once for every few instances
         questions.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=Form("plain", 16))
     assert sum(size > 3 for size in model.module.sizes) <= 4
@@ -263,12 +263,12 @@ def test_a_model_that_ran_out_of_memory_is_remembered_for_the_rest_of_the_proces
 def test_out_of_memory_on_one_row_is_a_failure_of_the_method():
     module = Small(0, OUT_OF_MEMORY[0])
     with pytest.raises(MethodFailure, match="out of memory on a single row"):
-        questions.values(wrapping.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+        questions.values(adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 
 def test_other_runtime_errors_are_not_hidden():
     with pytest.raises(RuntimeError, match="broken"):
-        questions.values(wrapping.wrap(Small(3, RuntimeError("broken"))), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+        questions.values(adapters.wrap(Small(3, RuntimeError("broken"))), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -294,7 +294,7 @@ def stairs(rows):
 
 
 def test_function_gives_probabilities_and_refuses_the_log_of_zero():
-    model = wrapping.wrap(stairs)
+    model = adapters.wrap(stairs)
     masks, targets = ALL_MASKS[[0, 1]], np.array([0, 0])
     arguments = (model, INPUTS, REFERENCE, masks, COLUMNS)
     np.testing.assert_allclose(questions.values(*arguments, "probability", targets), [[0.25, 0], [0.25, 0.25]])
@@ -310,7 +310,7 @@ def test_function_gives_probabilities_and_refuses_the_log_of_zero():
 
 def test_a_functions_probabilities_are_taken_as_they_are():
     """Rounded ones, which miss 1, too."""
-    model = wrapping.wrap(lambda rows: np.tile([0.333, 0.333, 0.333], (len(rows), 1)))
+    model = adapters.wrap(lambda rows: np.tile([0.333, 0.333, 0.333], (len(rows), 1)))
     for value, expected in (("log_probability", np.log(0.333)), ("probability", 0.333), ("log_odds", -np.log(2))):
         actual = questions.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, np.array([0, 2]))
         np.testing.assert_allclose(actual, np.full((2, 8), expected), rtol=1e-12)
@@ -319,7 +319,7 @@ def test_a_functions_probabilities_are_taken_as_they_are():
 def test_marginal_function_is_refused_only_where_the_average_is_zero():
     background = Reference(np.array([[0.5, 0, 0], [0.9, 0, 0]], np.float32))
     value = questions.values(
-        wrapping.wrap(stairs), INPUTS, background, ALL_MASKS[:1], COLUMNS, targets=np.array([0, 0])
+        adapters.wrap(stairs), INPUTS, background, ALL_MASKS[:1], COLUMNS, targets=np.array([0, 0])
     )
     np.testing.assert_allclose(value, np.log([[0.125], [0.125]]))
 
@@ -338,9 +338,9 @@ class Branch(nn.Module):
 
 @pytest.mark.parametrize("traced", ["frozen", "onnx"])
 def test_a_branch_on_the_data_is_refused_as_a_traced_form(traced, caplog):
-    model, inputs, reference = wrapping.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    model, inputs, reference = adapters.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match=f"cannot take the form '{traced}': the trace warns"):
-        torch_forms.prepare(model, Form(traced), traced_rows(inputs, reference))
+        torch_execution.prepare(model, Form(traced), traced_rows(inputs, reference))
     caplog.set_level("INFO")
     assert calibration.calibrate(model, inputs, reference).name not in ("frozen", "onnx")
     assert "form onnx left out" in caplog.text
@@ -354,7 +354,7 @@ class Untraced(Branch):
 
 
 def test_a_module_that_cannot_be_traced_runs_as_it_is():
-    model, reference = wrapping.wrap(Untraced()), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    model, reference = adapters.wrap(Untraced()), Reference(np.zeros((1, 1, 8, 8), np.float32))
     assert calibration.calibrate(model, images(4), reference).name in ("plain", "channels_last")
 
 
@@ -367,9 +367,9 @@ class Sorted(nn.Module):
 
 
 def test_what_cannot_be_exported_is_refused_in_a_line_and_prints_nothing(capfd):
-    model, inputs, reference = wrapping.wrap(Sorted()), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
+    model, inputs, reference = adapters.wrap(Sorted()), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match=r"cannot take the form .onnx.: the export failed: [^\n]*$"):
-        torch_forms.prepare(model, Form("onnx"), traced_rows(inputs, reference))
+        torch_execution.prepare(model, Form("onnx"), traced_rows(inputs, reference))
     assert capfd.readouterr().out == ""
 
 
@@ -385,7 +385,7 @@ def test_a_large_network_is_not_held_three_times(monkeypatch):
     model, inputs, reference = cnn(), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
     monkeypatch.setattr(onnx_graph, "LARGEST", 1 << 4)
     with pytest.raises(ShapelineError, match="an export holds them three times"):
-        torch_forms.prepare(model, Form("onnx"), traced_rows(inputs, reference))
+        torch_execution.prepare(model, Form("onnx"), traced_rows(inputs, reference))
 
 
 def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monkeypatch):
@@ -393,7 +393,7 @@ def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monke
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # several share a call's rows
     model, inputs, reference = cnn(), images(3), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    forward = torch_forms.prepare(model, Form("onnx"), traced_rows(inputs, reference))
+    forward = torch_execution.prepare(model, Form("onnx"), traced_rows(inputs, reference))
     session = forward.graph.session
     own = session.run
 
@@ -418,7 +418,7 @@ def test_a_form_that_differs_is_left_out(monkeypatch, caplog):
             module(rows) + 0.01 * (rows == 0).all(dim=(1, 2, 3)).float()[:, None] * torch.tensor([1.0, 0])
         )
 
-    monkeypatch.setitem(torch_forms.FORMS, "channels_last", wrong)
+    monkeypatch.setitem(torch_execution.FORMS, "channels_last", wrong)
     form = calibration.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name != "channels_last"
     assert "form channels_last left out: log-probabilities differ" in caplog.text
@@ -427,8 +427,8 @@ def test_a_form_that_differs_is_left_out(monkeypatch, caplog):
 def test_calibrate_picks_a_verified_form():
     model, inputs, reference = cnn(), images(4), Reference(images(2, seed=1))
     form = calibration.calibrate(model, inputs, reference)
-    assert form.name in torch_forms.FORMS and form.batch >= 1 and form.rate > 0
-    assert 0 <= form.difference <= forms.TOLERANCE
+    assert form.name in torch_execution.FORMS and form.batch >= 1 and form.rate > 0
+    assert 0 <= form.difference <= execution.TOLERANCE
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
     plain = questions.values(model, inputs, reference, masks, pixels(), form=Form("plain", 1))
     fast = questions.values(model, inputs, reference, masks, pixels(), form=form)
@@ -464,7 +464,7 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
             return 1 / rates[batch]
 
         monkeypatch.setattr(torch_backend, "_step", lambda runner, batch, *_: lambda: measured(None, batch))
-        monkeypatch.setattr(search, "fastest", measured)
+        monkeypatch.setattr(calibration_search, "fastest", measured)
         return calibration.calibrate(model, inputs, reference).batch, tried
 
     quick = {1: 20, 2: 700, 4: 90, 8: 540, 16: 300, 32: 400, 64: 1600, 128: 700, 256: 600}
@@ -479,14 +479,14 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, la
     """Where larger batches are better and better: 512 rows of pictures and what a network made of them were 2.4 GB."""
     shape, tried, expanded = (3, side, 2 * side), set(), []
     module, right = nn.Sequential(nn.Flatten(), nn.Linear(6 * side * side, 2)), torch_rows.Runner.expand
-    model = wrapping.wrap(module if framework == "torch" else lambda rows: np.full((len(rows), 2), 0.5))
+    model = adapters.wrap(module if framework == "torch" else lambda rows: np.full((len(rows), 2), 0.5))
 
     def expand(runner, masks, cells):
         expanded.append(masks.shape[1])
         return right(runner, masks, cells)
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(search, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
+    monkeypatch.setattr(calibration_search, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
     monkeypatch.setattr(torch_rows.Runner, "expand", expand)
     calibration.calibrate(model, np.ones((2, *shape), np.float32), Reference(np.zeros((1, *shape), np.float32)))
     assert max(tried) == largest
@@ -501,7 +501,7 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setitem(tiles.TRIED_BYTES, "cpu", 256 * 4 * 64)
-    monkeypatch.setattr(search, "fastest", lambda step, batch, least: 1e-6 / batch)
+    monkeypatch.setattr(calibration_search, "fastest", lambda step, batch, least: 1e-6 / batch)
     monkeypatch.setattr(numpy_backend, "_step", lambda model, batch, *of: tried.add(batch) or right(model, batch, *of))
     calibration.calibrate(cnn(), images(4), Reference(images(1)))
     assert tiles.rows_tried(64, "cpu") == threads * 256 and max(tried) == 256
@@ -513,28 +513,28 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
 def test_a_form_that_is_worth_it_may_be_a_little_slower(worth, slower, chosen):
     rates = {"plain": 50.0, "frozen": 100.0, "onnx": 100.0 / slower}
 
-    def candidate(name: str) -> search.Candidate:
-        return search.Candidate(0.0, lambda: 16, lambda batch: lambda: 1 / rates[name])
+    def candidate(name: str) -> calibration_search.Candidate:
+        return calibration_search.Candidate(0.0, lambda: 16, lambda batch: lambda: 1 / rates[name])
 
-    plan = search.Search((0.3, 0.6, 1.0), (), 16, 16, 2, 0.0, 64, 2, worth={"onnx": worth})
-    form = search.search(tuple(rates), candidate, plan, time.perf_counter())
+    plan = calibration_search.Search((0.3, 0.6, 1.0), (), 16, 16, 2, 0.0, 64, 2, worth={"onnx": worth})
+    form = calibration_search.search(tuple(rates), candidate, plan, time.perf_counter())
     assert (form.name, form.rate) == (chosen, pytest.approx(rates[chosen]))
 
 
 def test_calibrate_runs_on_functions():
-    form = calibration.calibrate(wrapping.wrap(stairs), INPUTS, REFERENCE)
+    form = calibration.calibrate(adapters.wrap(stairs), INPUTS, REFERENCE)
     assert form.name == "plain" and form.difference == 0
 
 
 def test_a_function_is_asked_without_torch():
     code = """
 import sys, numpy as np
-from shapeline.engine import calibration
-from shapeline.engine.question import Question
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
-from shapeline.models import wrapping
-model = wrapping.wrap(lambda rows: 1 / (1 + np.exp(-rows[:, 0])))
+from shapeline.games import calibration
+from shapeline.games.question import Question
+from shapeline.games.features import Features
+from shapeline.games.references import Reference
+from shapeline.models import adapters
+model = adapters.wrap(lambda rows: 1 / (1 + np.exp(-rows[:, 0])))
 rows, reference = np.ones((4, 3), np.float32), Reference(np.zeros((2, 3), np.float32))
 form = calibration.calibrate(model, rows, reference)
 features = Features("column", (3,), np.arange(3, dtype=np.int32))
@@ -557,12 +557,12 @@ def test_the_pure_reference_is_among_the_verified_rows():
 def test_a_prepared_form_is_kept_until_the_weights_change():
     model, inputs, reference = cnn(), images(2), Reference(images(1, seed=1))
     masks = np.ones((1, 64), bool)
-    first = torch_forms.prepare(model, Form("frozen"), traced_rows(inputs, reference))
-    assert torch_forms.prepare(model, Form("frozen", 7), traced_rows(inputs, reference)) is first
+    first = torch_execution.prepare(model, Form("frozen"), traced_rows(inputs, reference))
+    assert torch_execution.prepare(model, Form("frozen", 7), traced_rows(inputs, reference)) is first
     before = questions.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
     with torch.no_grad():
         model.module[-1].bias += torch.tensor([1.0, -1.0])
-    assert torch_forms.prepare(model, Form("frozen"), traced_rows(inputs, reference)) is not first
+    assert torch_execution.prepare(model, Form("frozen"), traced_rows(inputs, reference)) is not first
     after = questions.values(model, inputs, reference, masks, pixels(), form=Form("frozen"))
     plain = questions.values(model, inputs, reference, masks, pixels())
     np.testing.assert_allclose(after, plain, atol=1e-6)
@@ -586,7 +586,7 @@ def test_precision_and_compilation_are_verified_forms_of_their_own(name):
         questions.values(model, images(3), reference, masks, patches(), form=one) for one in (Form("plain", 64), form)
     )
     largest = np.abs(plain - fast).max()
-    assert largest <= (forms.BFLOAT16_TOLERANCE if precision == "bfloat16" else forms.TOLERANCE)
+    assert largest <= (execution.BFLOAT16_TOLERANCE if precision == "bfloat16" else execution.TOLERANCE)
     assert (largest > 1e-5) == (form.difference > 1e-5) == (precision == "bfloat16")
 
 
@@ -597,14 +597,14 @@ def test_a_precision_that_changes_too_much_is_refused(monkeypatch):
 
 
 def test_calibration_never_takes_what_was_not_asked():
-    assert not torch_forms.ASKED.keys() & torch_forms.FORMS.keys()
-    assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_forms.FORMS
+    assert not torch_execution.ASKED.keys() & torch_execution.FORMS.keys()
+    assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_execution.FORMS
 
 
 def test_training_mode_is_put_back_and_not_used():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2))
     module.train()
-    arguments = (wrapping.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+    arguments = (adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
     np.testing.assert_array_equal(questions.values(*arguments), questions.values(*arguments))
     assert module.training and module[0].training
 
@@ -631,7 +631,7 @@ def test_mistakes_are_named(change, message):
 
 def test_one_logit_is_refused_with_the_remedy():
     with pytest.raises(ShapelineError, match="return the two logits 0 and z"):
-        questions.values(wrapping.wrap(nn.Linear(3, 1)), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+        questions.values(adapters.wrap(nn.Linear(3, 1)), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 
 def test_filling_is_exact():
@@ -652,7 +652,7 @@ def test_an_image_model_with_windows_of_its_own_is_calibrated_as_any(caplog):
             return rows.flatten(1)[:, :2]
 
     images = np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32)
-    form = calibration.calibrate(wrapping.wrap(Swin()), images, Reference(np.zeros((1, 1, 8, 8), np.float32)))
+    form = calibration.calibrate(adapters.wrap(Swin()), images, Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name != "windows"
 
 

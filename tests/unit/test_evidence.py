@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline.report import numbers, questions, styling
+from shapeline.report import criteria, formatting, styling
+from shapeline.report.criteria import Criterion, Evidence
 from shapeline.report.experiment import near_chance
 from shapeline.report.figures import evidence as figures_evidence
-from shapeline.report.questions import Criterion, Evidence
-from shapeline.report.sections import evidence, glance, pooled, robustness
+from shapeline.report.sections import evidence, overview_matrix, pooled, robustness
 from shapeline.statistics import paired, ranking, variance
 
 QUESTION = Criterion("log_odds", "deletion_auc", "lower", "Faithfulness: area", "deletion", "nats")
@@ -121,7 +121,7 @@ def test_the_answer_says_what_to_take_at_what_cost_with_its_margin_and_interval(
     why = within.reason("nats", "within the budget")
     assert why.startswith("every") and more.startswith(f"E{why[1:]}. Area of poor")
     mean = made.values.mean()["poor"]
-    written = numbers.interval({"mean": mean, "low": mean - 0.5, "high": mean + 0.5})
+    written = formatting.interval({"mean": mean, "low": mean - 0.5, "high": mean + 0.5})
     assert f"Area of poor: {written} nats, lower is better." in more
     assert "At any cost: dear (23 evaluations" in more and more.index("At any cost") > more.index("lower")
     [(short, more)] = evidence.answers([made], experiment(made, None))  # nothing is beyond no budget
@@ -203,7 +203,7 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"banzhaf": 0.1 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
-    [one] = questions.evidence(results)
+    [one] = criteria.evidence(results)
     assert set(one.values) == set(errors) and list(one.also) == ["exact"] and one.truth == "exact"
     assert [advice.label for _, advice in one.choices] == ["random", "lime", "exact"]
     assert one.last.label == "lime" and one.limit == "below the 1,024 evaluations of exact"
@@ -212,8 +212,8 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     table = evidence.overview([SimpleNamespace(**vars(results))], {"e": [one]}).data
     assert "lime, 40 evaluations" in table
     cheap = of_errors(errors, {"exact": 30, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
-    [one] = questions.evidence(cheap)
-    assert one.within(cheap).label == "exact" == one.last.label and one.limit == questions.ANY
+    [one] = criteria.evidence(cheap)
+    assert one.within(cheap).label == "exact" == one.last.label and one.limit == criteria.ANY
     [(short, more)] = evidence.answers([one], cheap)
     assert "Recommended: exact" in short and "30 evaluations" in short and "Below" not in more
 
@@ -233,7 +233,7 @@ def test_a_truth_that_is_quicker_than_what_is_advised_is_named():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"banzhaf": 0.1 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
-    [one] = questions.evidence(results)
+    [one] = criteria.evidence(results)
     assert "take less time" not in evidence.answers([one], results)[0][1]  # all take as long
     quick = dataclasses.replace(one, seconds=one.seconds.where(one.seconds.index != "exact", 0.01))
     [(short, more)] = evidence.answers([quick], results)
@@ -245,7 +245,7 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"gp": 0.3 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "gp": 80, "lime": 40, "random": 0}, budget=8)
-    [one] = questions.evidence(results)
+    [one] = criteria.evidence(results)
     quick = dataclasses.replace(one, seconds=pd.Series({"exact": 0.002, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert quick.by_seconds.label == "exact" and quick.by_seconds.outcome == "best"
     assert evidence.advices(quick, results)[evidence.SECONDS][0] == "Recommended: exact (2 ms per instance)"
@@ -276,7 +276,7 @@ def test_smaller_budgets_can_be_taken_too():
     noise = np.abs(np.random.default_rng(11).normal(1, 0.1, 40))
     errors = {"sampled": 0.1 * noise, "free": 3 * noise, ("sampled", 2.0): noise, ("sampled", 8.0): 0.1 * noise}
     results = of_errors(errors, {"exact": 1024, "sampled": 80, "free": 0}, 8, {"sampled": {2.0: 19}})
-    [one] = questions.evidence(results)
+    [one] = criteria.evidence(results)
     assert set(one.values) == {"sampled", "free"} and set(one.also) == {"exact", "sampled at 2 d"}
     taken = {most: advice.label for most, advice in one.choices}
     assert taken == {
@@ -306,7 +306,7 @@ def test_smaller_budgets_can_be_taken_too():
     many = {("sampled", float(at)): noise[:7] for at in range(1, 9)} | {
         key: errors[key][:7] for key in ("sampled", "free")
     }
-    [one] = questions.evidence(of_errors(many, {"sampled": 80, "free": 0}, 8))
+    [one] = criteria.evidence(of_errors(many, {"sampled": 80, "free": 0}, 8))
     assert one.last.label == "sampled" and one.last.bounds["status"]["free"] in ("worse", "plainly worse")
 
 
@@ -314,18 +314,18 @@ def test_a_label_measured_on_too_few_instances_is_told():
     noise = np.abs(np.random.default_rng(12).normal(1, 0.1, 20))
     errors = {"most": noise, "other": 2 * noise, "failing": np.where(np.arange(20) < 9, noise, math.nan)}
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
-    [one] = questions.evidence(results)
+    [one] = criteria.evidence(results)
     assert one.absent == ("failing",) and set(one.values) == {"most", "other"} and len(one.values) == 20
     assert "failing is not compared: measured on fewer than half" in evidence.absence(one, results).data
     errors["failing"][:10] = 1.0
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
-    [one] = questions.evidence(results)
+    [one] = criteria.evidence(results)
     assert one.absent == () and len(one.values) == 10
     assert "The comparison uses the 10 of 20 instances" in evidence.absence(one, results).data
     results = of_errors({label: errors[label] for label in ("most", "other")}, {"most": 3, "other": 2}, 8)
-    [one] = questions.evidence(results)
+    [one] = criteria.evidence(results)
     assert evidence.absence(one, results) is None
-    [one] = questions.evidence(of_errors(errors, {"most": 3, "other": 2, "failing": 1, "failed": 0}, 8))
+    [one] = criteria.evidence(of_errors(errors, {"most": 3, "other": 2, "failing": 1, "failed": 0}, 8))
     assert one.absent == ("failed",)  # nothing was measured of it
 
 
@@ -335,9 +335,9 @@ def test_a_gradient_is_weighed_as_three_evaluations_by_the_advice_alone():
     errors = {"saliency": noise, "two": 1.001 * noise, "random": 9 * noise}
     results = of_errors(errors, {"exact": 1024, "saliency": 1, "two": 2, "random": 0}, budget=4)
     results.labels["saliency"] = {"method": "saliency"}
-    [one] = questions.evidence(results)
+    [one] = criteria.evidence(results)
     assert one.evaluations["saliency"] == 3 and one.gradients == {"saliency"}
-    assert questions.experiment.evaluations(results)["saliency"] == 1
+    assert criteria.experiment.evaluations(results)["saliency"] == 1
     assert one.within(results).label == "two" and [cost for cost, _ in one.choices][:2] == [0, 2]
     assert "A gradient counts as 3 evaluations" in evidence._describe_rule([one]).data
 
@@ -351,7 +351,7 @@ def test_masking_and_insertion_are_questions_of_their_own(one):
         for label, cost in one.evaluations.items()
     }
     results.measured, results.value_unit = {"log_odds": both}, "nats"
-    masking, insertion = questions.evidence(results)
+    masking, insertion = criteria.evidence(results)
     assert (masking.question.better, insertion.question.better) == ("lower", "higher")
     assert masking.last.label == insertion.last.label == "cheap"
 
@@ -367,7 +367,7 @@ def test_the_table_holds_every_method_against_the_best_by_the_bounds_of_the_advi
     best = paired.order(one.values)[0]
     assert f"Difference from {best}, the best mean" in page and all(f">{label}<" in page for label in one.values)
     high = one.last.bounds["high"]["poor"]
-    assert f"to {numbers.number(high, whole=False)}" in page
+    assert f"to {formatting.number(high, whole=False)}" in page
     assert "cheap" in evidence.choices_table(one).data and "non-inferior" in evidence.choices_table(one).data
 
 
@@ -488,7 +488,7 @@ def test_questions_that_rank_the_same_methods_are_compared(one):
     same = answer(dict((-one.values).items()), dict(one.evaluations.items()), higher)
     page = evidence.over_questions([one, same]).data
     assert "Kendall&#x27;s W 1.00 over 4 methods and 2 criteria" in page and "0.50 on average" in page
-    mean = numbers.number(one.values["free"].mean(), whole=False)
+    mean = formatting.number(one.values["free"].mean(), whole=False)
     assert f">4 ({mean})<" in page and page.index(">free<") > page.index(">poor<")
     reverse = answer(dict(one.values.items()), dict(one.evaluations.items()), higher)
     assert "Kendall&#x27;s W 0.00 over" in evidence.over_questions([one, reverse]).data
@@ -500,7 +500,7 @@ def test_questions_that_rank_the_same_methods_are_compared(one):
 
 
 def test_probabilities_are_written_for_reading():
-    written = [numbers.probability(p) for p in (math.nan, 0.0001, 0.0314, 0.5)]
+    written = [formatting.probability(p) for p in (math.nan, 0.0001, 0.0314, 0.5)]
     assert written == ["–", "< 0.001", "0.031", "0.50"]
 
 
@@ -524,7 +524,7 @@ def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: in
 
 def test_trainings_have_means_a_figure_and_an_agreement(one):
     results = retrained(one, [0.0, 0.1, -0.1])
-    means = questions.training_means(one, results)
+    means = criteria.training_means(one, results)
     assert means.shape == (3, 4) and list(means.index) == [0, 1, 2]
     assert means.loc[1, "dear"] - means.loc[0, "dear"] == pytest.approx(0.2, abs=0.05)
     drawing = figures_evidence.training_plot(one, means, styles(one))
@@ -539,7 +539,7 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
         and "Left out" not in page
     )
     results = retrained(one, [0.0, 5.0], 0.0)
-    ranked = ranking.kendall_w(questions.training_means(one, results).to_numpy())
+    ranked = ranking.kendall_w(criteria.training_means(one, results).to_numpy())
     other = robustness.over_trainings(one, results, styles(one)).data
     assert 0.1 < ranked < 0.9 and f"Kendall&#x27;s W {ranked:.2f} (1: identical rankings)" in other
     assert "the best differs: cheap and dear" in other and "is best in all" not in other
@@ -551,7 +551,7 @@ def test_other_trainings_may_have_fewer_instances(one):
     measured = results.trainings["log_odds"]
     few = sorted(measured["instance"].unique())[: len(one.values) // 4]
     results.trainings["log_odds"] = measured[(measured["training"] == 0) | measured["instance"].isin(few)]
-    means = questions.training_means(one, results)
+    means = criteria.training_means(one, results)
     expected = measured[measured["instance"].isin(few)].groupby(["training", "method"])["value"].mean().unstack()
     pd.testing.assert_frame_equal(means, expected[list(means)], check_names=False)
     page = robustness.over_trainings(one, results, styles(one)).data
@@ -609,8 +609,8 @@ def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
 
 def test_other_references_are_worked_out_once(one):
     results = judged_by(one, blur={})
-    assert questions.by_references(one, results)["blur"] is questions.by_references(one, results)["blur"]
-    assert not questions.by_references(one, judged_by(one))  # other measurements
+    assert criteria.by_references(one, results)["blur"] is criteria.by_references(one, results)["blur"]
+    assert not criteria.by_references(one, judged_by(one))  # other measurements
 
 
 def of_data(one: Evidence, name: str, trainings: int = 1) -> SimpleNamespace:
@@ -661,7 +661,7 @@ def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
     cheap = results.trainings["log_odds"].query("method == 'cheap'")
     wide = cheap.pivot_table(index="instance", columns=["repeat", "training"], values="value").to_numpy()
     shares = variance.variance_shares(wide.reshape(-1, 3, 4))
-    assert shares["trainings"] > 0.5 and numbers.share(shares["trainings"]) in page
+    assert shares["trainings"] > 0.5 and formatting.share(shares["trainings"]) in page
     results.trainings = {"own": results.trainings["log_odds"].assign(statistic="spread")}  # a metric of one's own
     assert ">spread<" in robustness.variances(results).data
     page = robustness.variances(retrained(one, [0.0], repeats=3)).data
@@ -685,15 +685,15 @@ def test_a_glance_has_the_way_from_random_scores_to_the_best(one):
     costs = {"a": 100, "b": 10, "worse": 10, "random": 0}
     lower = answer(columns, costs, random="random")
     expected = {"a": 1, "b": 0.75, "worse": -0.5, "random": 0}
-    assert dict(glance.shares(lower, lower.last).round(9)) == expected
+    assert dict(overview_matrix.shares(lower, lower.last).round(9)) == expected
     turned = answer({name: -column for name, column in columns.items()}, costs, random="random")
     higher = dataclasses.replace(turned, question=dataclasses.replace(QUESTION, better="higher"))
-    assert dict(glance.shares(higher, higher.last).round(9)) == expected
+    assert dict(overview_matrix.shares(higher, higher.last).round(9)) == expected
 
     results = [experiment(lower, None)]
-    [table] = re.findall(r"<table.*</table>", glance.section(results, {results[0].experiment: [lower]}).data)
+    [table] = re.findall(r"<table.*</table>", overview_matrix.section(results, {results[0].experiment: [lower]}).data)
     rows = re.findall(r"<tr><td>(\w+)</td><td style=\"--way: (\d+)%\"><a href=\"(.*?)\"", table)
     link = f"{results[0].experiment}.html"
     assert rows == [("a", "100", link), ("b", "75", link), ("worse", "0", link)]  # random scores: 0
     assert "★ 100 %</a>" in table and table.count("★") == 1 and "100 evaluations per instance" in table
-    assert glance.section([], {}) is None
+    assert overview_matrix.section([], {}) is None

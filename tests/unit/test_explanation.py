@@ -17,9 +17,9 @@ from sklearn.preprocessing import OneHotEncoder
 
 import shapeline
 from shapeline import scores
+from shapeline.api import progress
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
-from shapeline.report.python import progress
+from shapeline.games.features import Features
 from tests.unit import games
 
 RNG = np.random.default_rng(0)

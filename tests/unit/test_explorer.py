@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from shapeline.errors import ShapelineError
-from shapeline.plan.code import page_sources
 from shapeline.report import experiment
 from shapeline.report.explorer import Entry, ExplorerData, Instance, explorer_html
 from shapeline.report.sections import explorer as sections
+from shapeline.workflow.job_code import page_sources
 from tests.fixtures.result_folder import build
 
 AWKWARD = [

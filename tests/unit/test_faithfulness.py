@@ -5,15 +5,15 @@ import pandas as pd
 import pytest
 import torch
 
+from shapeline.attribution.context import Subject
 from shapeline.attribution.settings import parse
-from shapeline.attribution.subjects import Subject
 from shapeline.datasets import loading
-from shapeline.engine.question import Question
-from shapeline.game import features as feature_kinds
-from shapeline.game import references
+from shapeline.games import features as feature_kinds
+from shapeline.games import references
+from shapeline.games.question import Question
 from shapeline.metrics import erasure, infidelity, sensitivity
-from shapeline.metrics import needs as metric_needs
-from shapeline.models import wrapping
+from shapeline.metrics import scored_rows as metric_needs
+from shapeline.models import adapters
 from shapeline.seeds import seed_of
 from tests.unit import questions
 
@@ -35,7 +35,7 @@ def linear() -> torch.nn.Module:
     return layer
 
 
-MODEL = wrapping.wrap(linear(), "logits", 2)
+MODEL = adapters.wrap(linear(), "logits", 2)
 TRUE = WEIGHTS * X
 
 

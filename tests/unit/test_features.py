@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits, load_sample_image
 
 from shapeline import graphs
 from shapeline.datasets import preparation
-from shapeline.game import features
+from shapeline.games import features
 from tests.fixtures.failures import failure
 
 IMAGE = {"input_shape": [3, 5, 7]}
@@ -269,7 +269,7 @@ def test_segments_are_numbered_without_gaps(flower, monkeypatch):
 
 def test_superpixels_are_the_same_on_every_run(flower, tmp_path):
     code = (
-        "import sys, numpy as np; from shapeline.game import features; x = np.load(sys.argv[1])\n"
+        "import sys, numpy as np; from shapeline.games import features; x = np.load(sys.argv[1])\n"
         "for i, method in enumerate(['slic', 'quickshift']):\n"
         "    settings = {'kind': 'superpixel', 'method': method}\n"
         "    cells = features.build_for(settings, {'input_shape': x.shape}, x).cells\n"
@@ -421,7 +421,7 @@ def test_the_graph_of_superpixels_against_a_loop(flower, settings):
 
 def test_shapes_are_known_without_heavy_packages():
     code = (
-        "import sys; from shapeline.game import features, references\n"
+        "import sys; from shapeline.games import features, references\n"
         "features.varies('word'); features.shape_of('superpixel', (3, 90, 90)); references.parse('blur')\n"
         "heavy = {'networkx', 'skimage', 'scipy', 'pandas', 'sklearn', 'torch', 'tensorflow'} & set(sys.modules)\n"
         "sys.exit(' '.join(heavy) or 0)"

@@ -19,8 +19,7 @@ import pytest
 from shapeline.config.types import Model
 from shapeline.fork_server import client
 from shapeline.fork_server import server as fork_server
-from shapeline.operations import jobs
-from shapeline.plan import code
+from shapeline.workflow import job_code, job_environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server needs Linux")
 
@@ -77,7 +76,7 @@ if sys.argv[1]:
     from shapeline.fork_server import server as fork_server
     fork_server.move(sys.argv[1])
 own = [sys.modules[name].__file__ for name in {modules!r} if name in sys.modules]
-from shapeline.operations.versions import imported
+from shapeline.versions import imported
 print(json.dumps([own, [*imported()]]))
 """
     without, served = (program(code, kind, PYTHONPATH=root, **more) for more in ({}, {fork_server.SOCKETS: own_server}))
@@ -208,9 +207,9 @@ def test_a_training_moves_to_the_server_of_its_libraries(monkeypatch, root, entr
         asked.append(libraries)
         raise StopIteration  # the rest of the script trains
 
-    monkeypatch.setattr(jobs, "start", start)
+    monkeypatch.setattr(job_environment, "start", start)
     config = SimpleNamespace(models={"one": Model(dataset="own", **entry)})
-    resources = SimpleNamespace(framework=code.job_libraries(config, "one"))
+    resources = SimpleNamespace(framework=job_code.job_libraries(config, "one"))
     job = SimpleNamespace(params=SimpleNamespace(settings=entry), resources=resources)
     with pytest.raises(StopIteration):
         runpy.run_path(str(root / "workflow/scripts/train_model.py"), {"snakemake": job})
@@ -284,7 +283,7 @@ def test_a_folder_of_transformers_has_its_libraries_and_no_network(server):
             "graph": Model(dataset="texts", source="own.onnx"),
         }
     )
-    kinds = [code.job_libraries(config, name) for name in (*config.models, None)]
+    kinds = [job_code.job_libraries(config, name) for name in (*config.models, None)]
     assert kinds == ["transformers", "torch", "tensorflow", "skops", "base", "torch"]
     assert {*kinds} <= {*fork_server.LIBRARIES}
     # What is imported there was told so before: huggingface_hub reads it once.

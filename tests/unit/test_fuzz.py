@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shapeline.config import validation
-from shapeline.datasets import checks, compas, malaria, mnist, pictures, preparation
+from shapeline.datasets import checks, compas, images, malaria, mnist, preparation
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game.features import Features
+from shapeline.games.features import Features
 from shapeline.methods import external
 
 SECONDS, MEMORY = 5.0, 1_000_000  # of one case, kilobytes that a test may add
@@ -443,7 +443,7 @@ PICTURES = [
 @pytest.mark.filterwarnings("ignore")
 def test_a_picture_near_a_valid_one(case):
     content, cuts, color = case
-    bounded(lambda: pictures.decode("p", pieces(content, cuts), (5, 6), "crop", color))
+    bounded(lambda: images.decode("p", pieces(content, cuts), (5, 6), "crop", color))
 
 
 SLIDES = [

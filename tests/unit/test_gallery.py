@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from shapeline.report import elements, gallery
+from shapeline.papers import gallery
+from shapeline.report import elements
 from shapeline.report.html import HTML
 from shapeline.report.sections import common
 

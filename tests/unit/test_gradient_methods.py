@@ -10,9 +10,9 @@ from torch import nn
 
 from shapeline.config import validation
 from shapeline.errors import NO_RULE, MethodFailure, ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games import features as feature_kinds
+from shapeline.games.features import Features
+from shapeline.games.references import Reference
 from shapeline.gradients import (
     cells,
     draws,

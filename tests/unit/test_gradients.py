@@ -10,10 +10,10 @@ from scipy.special import softmax
 from torch import nn
 
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.features import Features
+from shapeline.games.references import Reference
 from shapeline.gradients import cells, tf_gradients, torch_gradients
-from shapeline.models import wrapping
+from shapeline.models import adapters
 from tests.unit import questions, twins
 
 RNG = np.random.default_rng(0)
@@ -242,8 +242,8 @@ def test_channels_of_a_pixel_count_by_the_largest(images):
 
 def test_a_network_left_in_training_is_explained_as_it_predicts():
     module = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.Linear(50, 2))
-    quiet = [torch_gradients.saliency(wrapping.wrap(module.eval()), ROWS, CLASSES, PAIRS)[0] for _ in range(2)]
-    loud = torch_gradients.saliency(wrapping.wrap(module.train()), ROWS, CLASSES, PAIRS)[0]
+    quiet = [torch_gradients.saliency(adapters.wrap(module.eval()), ROWS, CLASSES, PAIRS)[0] for _ in range(2)]
+    loud = torch_gradients.saliency(adapters.wrap(module.train()), ROWS, CLASSES, PAIRS)[0]
     np.testing.assert_array_equal(quiet[0], loud)
     assert module.training and all(part.training for part in module)
     assert all(parameter.grad is None for parameter in module.parameters())
@@ -261,7 +261,7 @@ class Recurrent(nn.Module):
 
 def test_a_recurrent_network_runs_without_cudnn_and_never_trains():
     """cuDNN goes back through a recurrent layer in training mode only."""
-    model = wrapping.wrap(Recurrent())
+    model = adapters.wrap(Recurrent())
     features = Features("cell", (20,), np.arange(20, dtype=np.int32).reshape(5, 4))
     inputs, reference = RNG.normal(size=(2, 5, 4)).astype(np.float32), Reference(np.zeros((1, 5, 4), np.float32))
     before = torch.backends.cudnn.enabled
@@ -273,7 +273,7 @@ def test_a_recurrent_network_runs_without_cudnn_and_never_trains():
 
 @pytest.mark.parametrize("module", BOTH, ids=NAMES)
 def test_what_cannot_be_differentiated_is_refused(module):
-    function = wrapping.wrap(lambda rows: np.full((len(rows), 2), 0.5))
+    function = adapters.wrap(lambda rows: np.full((len(rows), 2), 0.5))
     reference = Reference(np.zeros((1, 4), np.float32))
     calls = [
         lambda: module.saliency(function, ROWS, CLASSES, PAIRS),

@@ -9,17 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import context, selection
 from shapeline.config import validation
-from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
-from shapeline.game.settings import parse as game_of
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.references import Reference
+from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, graph_file, onnx_graph, storage, torch_export
-from shapeline.operations import jobs
-from shapeline.plan import code
 from shapeline.threads import at_once
+from shapeline.workflow import job_code, job_environment
 from tests.unit import questions
 
 pytest.importorskip("onnxruntime")
@@ -96,7 +95,7 @@ def test_values_are_those_of_the_network_in_that_form(tmp_path, name, task):
 
 
 def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch):
-    from shapeline.engine import numpy_backend
+    from shapeline.games import numpy_backend
 
     path = stored(tmp_path)
     network, graph = storage.load(path), graph_file.read(path)
@@ -153,7 +152,7 @@ def test_rows_of_a_call_are_shared_out_and_come_back_in_order(rows):
 def test_threads_that_share_tiles_give_the_values_of_one(
     instances, coalitions, batch, own, name, tmp_path, monkeypatch
 ):
-    from shapeline.engine import numpy_backend
+    from shapeline.games import numpy_backend
 
     _, shape, ids = SIZES[name]
     network = storage.load(stored(tmp_path, name))
@@ -305,14 +304,16 @@ def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch, caplog):
 def test_a_job_starts_by_the_graph_where_it_asks_values_alone_in_that_form_on_the_cpu(tmp_path, monkeypatch):
     path, instances = stored(tmp_path), str(tmp_path / "instances.parquet")
     seen = []
-    monkeypatch.setattr(jobs, "visible_devices", lambda: seen)
+    monkeypatch.setattr(job_environment, "visible_devices", lambda: seen)
 
     def by_graph(form: str = "onnx", **changes) -> bool:
         import pandas as pd
 
         selection.write(instances, pd.DataFrame({"instance": [1]}), {"cpu": Form(form)}, {})
         resources = {"values_alone": 1, "gpu": 1, **changes}
-        return jobs.by_graph(SimpleNamespace(resources=resources, input={"weights": path, "instances": instances}))
+        return job_environment.by_graph(
+            SimpleNamespace(resources=resources, input={"weights": path, "instances": instances})
+        )
 
     assert by_graph() and not by_graph("frozen") and not by_graph(values_alone=0)
     seen.append("GPU-0")
@@ -329,13 +330,15 @@ def test_gradients_crops_and_other_precisions_keep_their_framework(default):
     for experiment, labels in of_values.items():
         for label, expected in labels.items():
             if label in config.experiments[experiment].methods:
-                assert code.values_alone(config, experiment, label) is expected, (experiment, label)
-    assert code.values_alone(config, "cancer", "gradient_x_input", ["log_odds"])
-    assert not code.values_alone(config, "cancer", "gradient_x_input", ["sensitivity"])
-    assert code.values_alone(config, "cancer", "exact", ["log_odds", "sensitivity"])
-    assert not code.values_alone(config, "cancer", "exact", ["log_odds", "own"])
-    assert not any(code.values_alone(config, "digits", label) for label in config.experiments["digits"].methods)
-    assert code.values_alone(config, "reviews", "lime") and not code.values_alone(config, "cancer_influence", "mim")
+                assert job_code.values_alone(config, experiment, label) is expected, (experiment, label)
+    assert job_code.values_alone(config, "cancer", "gradient_x_input", ["log_odds"])
+    assert not job_code.values_alone(config, "cancer", "gradient_x_input", ["sensitivity"])
+    assert job_code.values_alone(config, "cancer", "exact", ["log_odds", "sensitivity"])
+    assert not job_code.values_alone(config, "cancer", "exact", ["log_odds", "own"])
+    assert not any(job_code.values_alone(config, "digits", label) for label in config.experiments["digits"].methods)
+    assert job_code.values_alone(config, "reviews", "lime") and not job_code.values_alone(
+        config, "cancer_influence", "mim"
+    )
 
 
 def test_the_subject_of_a_job_is_the_same_by_either(tmp_path, monkeypatch):
@@ -346,10 +349,10 @@ def test_the_subject_of_a_job_is_the_same_by_either(tmp_path, monkeypatch):
     path = stored(tmp_path)
     settings = {"features": {"kind": "column"}, "seed": 0}
     one, other = (
-        subjects.load_subject(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=by) for by in (True, False)
+        context.load_subject(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=by) for by in (True, False)
     )
     assert (one.model.runtime, other.model.runtime) == ("onnx", None)
     for name in ("framework", "architecture", "n_classes", "sizes", "vocabulary_digest", "task"):
         assert getattr(one.model, name) == getattr(other.model, name)
     (tmp_path / "model.onnx").unlink()
-    assert subjects.load_subject(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=True).model.runtime is None
+    assert context.load_subject(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=True).model.runtime is None

@@ -10,17 +10,17 @@ import torch
 
 from shapeline.attribution import provenance
 from shapeline.config import validation
-from shapeline.engine.forms import Form
-from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games import features as feature_kinds
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.hierarchy import exploration, methods, owen
 from shapeline.methods import registry
-from shapeline.models import architectures, wrapping
-from shapeline.plan.code import attribute_code
-from shapeline.plan.settings import attribute_settings
+from shapeline.models import adapters, architectures
+from shapeline.workflow.job_code import attribute_code
+from shapeline.workflow.settings import attribute_settings
 from tests.unit import questions
 
 rng = np.random.default_rng
@@ -34,7 +34,7 @@ def pixels(height, width, channels=1):
 def network(height, width, channels=1, classes=3):
     torch.manual_seed(0)
     layers = torch.nn.Conv2d(channels, 4, 1), torch.nn.ReLU(), torch.nn.Flatten()
-    return wrapping.wrap(torch.nn.Sequential(*layers, torch.nn.Linear(4 * height * width, classes)), n_classes=classes)
+    return adapters.wrap(torch.nn.Sequential(*layers, torch.nn.Linear(4 * height * width, classes)), n_classes=classes)
 
 
 def pictures(n, height, width, channels=1, seed=0):
@@ -72,7 +72,7 @@ def test_h_shap_finds_what_decides_and_says_what_it_cost(sides):
     decisive[-1, -1] = decisive[0, 0] = True
     inner = Bright(decisive)
     inputs = np.stack([np.ones((1, *sides)), decisive[None], np.zeros((1, *sides))]).astype(np.float32)
-    found = explain(wrapping.wrap(inner), inputs, {"method": "h_shap"}, pixels(*sides))
+    found = explain(adapters.wrap(inner), inputs, {"method": "h_shap"}, pixels(*sides))
     expected = decisive / decisive.sum()
     np.testing.assert_allclose(found.scores, [expected, expected, 0 * expected])
     assert found.warning == [None, None, "no relevant node"] and found.status == ["ok"] * 3
@@ -109,7 +109,7 @@ def test_h_shap_on_other_grids_is_that_of_the_game_of_the_engine(kind, spun):
         features = feature_kinds.build({"kind": "patch", "size": 2}, {"input_shape": [1, 7, 10]})
     else:
         torch.manual_seed(1)
-        model = wrapping.wrap(torch.nn.Sequential(torch.nn.Linear(9, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)))
+        model = adapters.wrap(torch.nn.Sequential(torch.nn.Linear(9, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)))
         inputs = rng(0).normal(size=(2, 9)).astype(np.float32)
         groups = {"groups": {"a": ["x0", "x5"], "b": ["x1"], "c": [f"x{i}" for i in (2, 3, 4, 6, 7, 8)]}}
         card = {"input_shape": [9], "feature_names": [f"x{i}" for i in range(9)], "kind": "table"}
@@ -136,7 +136,7 @@ def test_h_shap_on_superpixels_splits_a_tree_over_them():
     features = Features("superpixel", (5,), np.broadcast_to(segments, (1, 3, 4)).astype(np.int32))
     inner = Bright(segments == 2)
     ones = np.ones((1, 1, 3, 4), np.float32)
-    found = explain(wrapping.wrap(inner), ones, {"method": "h_shap"}, features)
+    found = explain(adapters.wrap(inner), ones, {"method": "h_shap"}, features)
     np.testing.assert_allclose(found.scores, [[0, 0, 1, 0, 0]])
     assert found.details[0]["leaves"] == 1 and found.evaluations[0] < 2**5
     spread = feature_kinds.spread(found.scores, features, pixels(3, 4))
@@ -160,7 +160,7 @@ def test_a_failure_names_the_instance():
 
 def test_an_instance_shorter_than_a_leaf_fails_alone():
     """As a document may be, whose length no configuration knows."""
-    model, inputs = wrapping.wrap(torch.nn.Linear(3, 2)), np.ones((2, 3), np.float32)
+    model, inputs = adapters.wrap(torch.nn.Linear(3, 2)), np.ones((2, 3), np.float32)
     features = Features("word", (3,), np.arange(3, dtype=np.int32))
     found = explain(model, inputs, {"method": "h_shap", "min_size": 4}, features, on_error="record")
     assert found.status == ["too short"] * 2 and "min_size is 4 and there are 3" in found.error[0]
@@ -323,7 +323,7 @@ class Table:
 def bench(inputs, model):
     import pandas as pd
 
-    from shapeline.attribution.subjects import Subject
+    from shapeline.attribution.context import Subject
 
     features = feature_kinds.build("pixel", {"input_shape": list(inputs.shape[1:])})
     reference = Reference(np.zeros((1, *inputs.shape[1:]), np.float32))
@@ -376,7 +376,7 @@ def test_timing_of_an_instance_is_its_own_after_a_warm_up():
     for timing in ("batch", "per_instance"):
         calls.clear()
         settings = {"method": {"method": "h_shap"}, "timing": timing}
-        rows, subject, settings = rows_of(settings, inputs, wrapping.wrap(Slow(decisive)))
+        rows, subject, settings = rows_of(settings, inputs, adapters.wrap(Slow(decisive)))
         counted[timing] = sum(calls), len(calls), rows["seconds"]
         said = provenance.provenance(dataclasses.replace(subject, form=Form()), settings, "cpu")
         assert said["timing"] == timing and "warm-up" in said["seconds_exclude"]
@@ -468,7 +468,7 @@ def test_a_node_costs_fourteen_evaluations_and_values_are_used_again():
     decisive = np.zeros((8, 8), bool)
     decisive[[0, 1, 5], [0, 6, 5]] = True
     inner = Bright(decisive)
-    model, ones = wrapping.wrap(inner), np.ones((1, 1, 8, 8), np.float32)
+    model, ones = adapters.wrap(inner), np.ones((1, 1, 8, 8), np.float32)
     question = Question(model, Reference(0 * ones), pixels(8, 8), "probability")
     evaluate = methods.evaluator(question, ones, np.array([1]))
     inner.rows = 0

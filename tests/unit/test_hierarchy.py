@@ -428,12 +428,12 @@ def test_the_exploration_imports_no_framework():
 
 torch = pytest.importorskip("torch")
 
-from shapeline.engine.forms import Form  # noqa: E402
-from shapeline.engine.question import Question  # noqa: E402
-from shapeline.game.features import Features  # noqa: E402
-from shapeline.game.references import Reference  # noqa: E402
+from shapeline.games.execution import Form  # noqa: E402
+from shapeline.games.features import Features  # noqa: E402
+from shapeline.games.question import Question  # noqa: E402
+from shapeline.games.references import Reference  # noqa: E402
 from shapeline.hierarchy import methods, torch_crops, torch_evaluator  # noqa: E402
-from shapeline.models import wrapping  # noqa: E402
+from shapeline.models import adapters  # noqa: E402
 
 SIDES = (11, 14)
 
@@ -453,7 +453,7 @@ def picture_model(layers="one convolution", classes=3, task=None):
     torch.manual_seed(0)
     layers = [*LAYERS[layers](), torch.nn.ReLU(), torch.nn.Flatten()]
     features = torch.nn.Sequential(*layers).eval()(torch.zeros(1, 2, *SIDES)).shape[1]
-    return wrapping.wrap(torch.nn.Sequential(*layers, torch.nn.Linear(features, classes)), task, n_classes=classes)
+    return adapters.wrap(torch.nn.Sequential(*layers, torch.nn.Linear(features, classes)), task, n_classes=classes)
 
 
 def pictures(n, seed=0):
@@ -554,7 +554,7 @@ def test_small_nodes_are_computed_from_crops(caplog):
 
     inputs, reference, targets = pictures(1), Reference(pictures(1, seed=9)), np.array([0])
     layers = [Counting(), torch.nn.Conv2d(2, 5, 3), torch.nn.Flatten(), torch.nn.Linear(540, 2)]
-    counting = wrapping.wrap(torch.nn.Sequential(*layers))
+    counting = adapters.wrap(torch.nn.Sequential(*layers))
     torch_crops._CELLWISE += (Counting,)
     try:
         evaluate = questions.evaluator(counting, inputs, reference, targets)
@@ -571,7 +571,7 @@ def test_small_nodes_are_computed_from_crops(caplog):
 
     torch_crops._CELLWISE += (Uneven,)
     try:
-        uneven = wrapping.wrap(torch.nn.Sequential(Uneven(), *layers[1:]))
+        uneven = adapters.wrap(torch.nn.Sequential(Uneven(), *layers[1:]))
         found = questions.evaluator(uneven, inputs, reference, targets)(np.zeros(10, int), corner)
     finally:
         torch_crops._CELLWISE = torch_crops._CELLWISE[:-1]
@@ -616,7 +616,7 @@ def test_several_labels_of_a_sigmoid_head():
 
 def test_a_vector_model_and_a_function():
     weights = np.array([0.0, 0, 0, 4, 0, 0, 0, 0, -2, 0])
-    function = wrapping.wrap(lambda rows: 1 / (1 + np.exp(-(rows @ weights - 2))))
+    function = adapters.wrap(lambda rows: 1 / (1 + np.exp(-(rows @ weights - 2))))
     inputs, reference = np.ones((2, 10), np.float32), Reference(np.zeros((1, 10), np.float32))
     found = questions.trees(function, inputs, reference, np.array([1, 1]), 1)
     assert [result.leaves.tolist() for result in found] == [[[3, 4]]] * 2
@@ -654,7 +654,7 @@ def test_a_forest_on_a_model():
 def test_large_pictures_hold_no_masks():
     """1200x1600: the rectangles are all there is; a picture's masks at s = 75 would be 27 MB a node."""
     bright = lambda rows: rows[:, 0, 700:710, 320:330].mean(axis=(1, 2))  # noqa: E731
-    model = wrapping.wrap(lambda rows: bright(rows).clip(0, 1))
+    model = adapters.wrap(lambda rows: bright(rows).clip(0, 1))
     inputs, reference = np.ones((1, 1, 1200, 1600), np.float32), Reference(np.zeros((1, 1, 1200, 1600), np.float32))
     (found,) = questions.trees(model, inputs, reference, np.array([1]), 75, form=Form("plain", 16))
     assert found.leaves.tolist() == [[675, 750, 300, 400]] and found.evaluations == 2 + 14 * 4

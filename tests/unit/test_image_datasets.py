@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from shapeline.config import derived, mistakes, validation
-from shapeline.datasets import checks, loading, pictures, preparation, registry, sources
+from shapeline.datasets import checks, images, loading, preparation, registry, sources
 from shapeline.errors import ShapelineError
-from shapeline.plan import paths
-from shapeline.plan.settings import prepare_settings
+from shapeline.workflow import paths
+from shapeline.workflow.settings import prepare_settings
 from tests.fixtures import failures, picture_files, text_files
 from tests.fixtures.picture_files import COLOURS, encoded, painted
 
@@ -210,7 +210,7 @@ def test_sizes_are_height_and_width(tmp_path, folder):
 
 def test_a_reduced_picture_is_averaged_over_its_area():
     board = np.indices((64, 64)).sum(axis=0) % 2 * 255
-    pixels = pictures.decode("x", encoded(board), (8, 8), color="grey")
+    pixels = images.decode("x", encoded(board), (8, 8), color="grey")
     assert pixels.shape == (1, 8, 8) and (np.abs(pixels.astype(int) - 127) <= 2).all()
 
 
@@ -230,7 +230,7 @@ def test_transparent_and_strange_pictures_are_refused_and_opaque_ones_are_read(t
     colour = painted(COLOURS["deer"])
     opaque = np.dstack([colour, np.full(colour.shape[:2], 255)])
     seen = np.dstack([colour, np.full(colour.shape[:2], 254)])
-    np.testing.assert_array_equal(pictures.decode("x", encoded(opaque)).transpose(1, 2, 0), colour)
+    np.testing.assert_array_equal(images.decode("x", encoded(opaque)).transpose(1, 2, 0), colour)
     assert "horse/a.png is transparent and no background is known" in refused(
         tmp_path, folder({"horse/a.png": encoded(seen)})
     )
@@ -246,7 +246,7 @@ def test_transparent_and_strange_pictures_are_refused_and_opaque_ones_are_read(t
         )
     palette = Image.fromarray(colour).quantize(8)
     palette.save(tmp_path / "p.png")
-    found = pictures.decode("x", (tmp_path / "p.png").read_bytes())
+    found = images.decode("x", (tmp_path / "p.png").read_bytes())
     np.testing.assert_array_equal(found.transpose(1, 2, 0), np.asarray(palette.convert("RGB")))
 
 
@@ -257,7 +257,7 @@ def test_a_picture_is_turned_as_its_camera_says():
     exif[0x0112] = 6  # a quarter turn clockwise
     ramp = np.zeros((8, 16, 3), np.uint8)
     ramp[:4] = 240  # bright above: to the right after the turn
-    pixels = pictures.decode("x", encoded(ramp, "JPEG", quality=95, exif=exif.tobytes()))
+    pixels = images.decode("x", encoded(ramp, "JPEG", quality=95, exif=exif.tobytes()))
     assert pixels.shape == (3, 16, 8) and pixels[:, :, 5:].min() > 200 and pixels[:, :, :3].max() < 40
 
 
@@ -268,12 +268,12 @@ def test_a_picture_is_turned_as_its_camera_says():
 def test_no_truncated_picture_is_ever_read(form):
     pixels = np.random.default_rng(0).integers(0, 255, (24, 32, 3))
     content = encoded(pixels, **{"form": "JPEG", **form})
-    whole = pictures.decode("x", content)
+    whole = images.decode("x", content)
     read = 0
     for end in range(0, len(content), 3):
         try:
-            found = pictures.decode("x", content[:end])
-        except pictures.Undecodable as error:
+            found = images.decode("x", content[:end])
+        except images.Undecodable as error:
             assert "x cannot be decoded (" in str(error)
             continue
         read += 1
@@ -296,7 +296,7 @@ def test_damage_ends_in_one_known_error(form):
         for position in generator.integers(0, generator.choice([60, 300, len(content)]), 2):
             damaged[position] = generator.integers(256)
         try:
-            pictures.decode("x", bytes(damaged))
+            images.decode("x", bytes(damaged))
         except ShapelineError as error:
             assert "\n" not in str(error)
 

@@ -13,18 +13,18 @@ from torch import nn
 
 from shapeline.config import validation
 from shapeline.datasets import registry
-from shapeline.engine import forms, torch_forms
-from shapeline.engine.backends import traced_rows
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games import execution, torch_execution
+from shapeline.games.backends import traced_rows
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.gradients.torch_deep_lift import deep_lift
 from shapeline.gradients.torch_grad_cam import grad_cam
 from shapeline.hierarchy import torch_crops
-from shapeline.models import architectures, storage, torch_models, torch_training, torch_weights, training, wrapping
-from shapeline.plan import paths
-from shapeline.plan.settings import fetch_settings, train_settings
+from shapeline.models import adapters, architectures, storage, torch_models, torch_training, torch_weights, training
+from shapeline.workflow import paths
+from shapeline.workflow.settings import fetch_settings, train_settings
 
 SHAPES = {"mnist_cnn": (1, 28, 28), "cifar_cnn": (3, 32, 32), "crosses_cnn": (3, 100, 120), "resnet18": (3, 40, 56)}
 LARGER = ["cifar_cnn", "crosses_cnn", "resnet18"]
@@ -125,7 +125,7 @@ def test_every_form_of_the_engine_gives_the_same(architecture):
     model, inputs = architectures.build(architecture, classes=2), some(SHAPES[architecture])
     expected, reference = model.log_probs(inputs), Reference(np.zeros((1, *SHAPES[architecture]), np.float32))
     for form in ("channels_last", "frozen", "onnx"):
-        forward = torch_forms.prepare(model, forms.Form(form), traced_rows(inputs, reference))
+        forward = torch_execution.prepare(model, execution.Form(form), traced_rows(inputs, reference))
         with torch.inference_mode():
             found = torch.log_softmax(forward(torch.from_numpy(inputs)).double(), 1).numpy()
         np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -197,7 +197,7 @@ def test_large_pictures_go_through_in_small_batches(monkeypatch):
     monkeypatch.setattr(torch_models, "PASS_BYTES", {"cpu": 4 * 3 * 24 * 24 * 5})
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2))
     module.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
-    data, model = bright(), wrapping.wrap(module, "logits", n_classes=2)
+    data, model = bright(), adapters.wrap(module, "logits", n_classes=2)
     model.log_probs(data.inputs)
     training.fit(model, data, {"epochs": 1, "batch": 32}, initialise=False)
     assert max(seen) == 32 and seen[:10] == [5] * 9 + [3] and seen[10:] == [32, 5, 3, 5, 3]
@@ -350,7 +350,7 @@ def test_flips_are_made_of_training_rows_alone(axes):
         labels=np.arange(n) % 2,
         split=np.repeat([0, 1, 2], [300, 50, 50]).astype(np.uint8),
     )
-    whole = wrapping.wrap(Recorder(), n_classes=2)
+    whole = adapters.wrap(Recorder(), n_classes=2)
     training.fit(whole, data, {"epochs": 1, "augment": axes}, seed=3)
     trained, measured = (torch.cat(rows)[:, 0] for rows in (whole.module.trained, whole.module.measured))
     assert len(trained) == 300 and (measured.numpy() == picture).all() and len(measured) == 100
@@ -363,7 +363,7 @@ def test_flips_are_made_of_training_rows_alone(axes):
     if len(axes) == 2:
         expected |= {(4, 3, 2, 1)}
     assert kinds.keys() == expected and min(kinds.values()) > 0.6 * 300 / len(expected)  # each about as often
-    again = wrapping.wrap(Recorder(), n_classes=2)
+    again = adapters.wrap(Recorder(), n_classes=2)
     training.fit(again, data, {"epochs": 1, "augment": axes}, seed=3)
     assert all(torch.equal(a, b) for a, b in zip(whole.module.trained, again.module.trained, strict=True))
 

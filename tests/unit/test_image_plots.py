@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from shapeline.report import experiment
 from shapeline.report.colours import BRIGHT, DARK
 from shapeline.report.figures import score_maps
-from shapeline.report.sections import examples, pictures
+from shapeline.report.sections import examples, images
 from tests.fixtures.result_folder import METHODS, build
 
 RED, BLUE = to_rgb(BRIGHT), to_rgb(DARK)
@@ -24,19 +24,19 @@ def results(tmp_path_factory) -> experiment.Results:
 
 def test_the_top_fifth_is_red_where_it_was_bright_and_blue_where_it_was_dark():
     image = np.array([[[0.9, 0.2], [0.0, 0.8], [1.0, 0.4], [0.3, 0.6], [0.1, 0.7]]])
-    picture = pictures.in_colour(image, "gray")
+    picture = images.in_colour(image, "gray")
     scores = np.array([5.0, 4, 0, 1, 0, 0, 0, 0, 0, -9])  # the sign counts
-    painted = pictures.masked(picture, image, scores, np.arange(10).reshape(5, 2))
+    painted = images.masked(picture, image, scores, np.arange(10).reshape(5, 2))
     assert tuple(painted[0, 0]) == RED and tuple(painted[0, 1]) == BLUE
     assert (painted[1:] == picture[1:]).all()
-    assert (pictures.masked(picture, image, scores[:2], np.zeros((5, 2), int))[0, 1] == BLUE).all()  # at least one
+    assert (images.masked(picture, image, scores[:2], np.zeros((5, 2), int))[0, 1] == BLUE).all()  # at least one
 
 
 def test_features_of_many_pixels_and_pixels_of_none():
     image = np.full((3, 2, 4), 0.2)
     image[:, 0, 0] = [1.0, 1.0, 0.0]  # bright on the mean of its channels
     cells = np.array([[0, 0, 1, -1], [2, 2, 3, 4]])
-    painted = pictures.masked(pictures.in_colour(image, "gray"), image, np.array([3.0, 1, 1, 1, 1]), cells)
+    painted = images.masked(images.in_colour(image, "gray"), image, np.array([3.0, 1, 1, 1, 1]), cells)
     assert tuple(painted[0, 0]) == RED and tuple(painted[0, 1]) == BLUE
     np.testing.assert_allclose(painted[1], 0.2)
     np.testing.assert_allclose(painted[0, 2:], 0.2)
@@ -44,20 +44,20 @@ def test_features_of_many_pixels_and_pixels_of_none():
 
 def test_ink_is_dark_and_photographs_are_as_they_are(results):
     ink = np.array([[[1.0, 0.25]]])
-    np.testing.assert_allclose(pictures.in_colour(ink, "gray_r")[0], [[0] * 3, [0.75] * 3])
-    np.testing.assert_allclose(pictures.in_colour(ink, "gray")[0], [[1] * 3, [0.25] * 3])
-    assert pictures.in_colour(np.ones((3, 2, 2)), "gray_r").min() == 1  # colours are never inverted
+    np.testing.assert_allclose(images.in_colour(ink, "gray_r")[0], [[0] * 3, [0.75] * 3])
+    np.testing.assert_allclose(images.in_colour(ink, "gray")[0], [[1] * 3, [0.25] * 3])
+    assert images.in_colour(np.ones((3, 2, 2)), "gray_r").min() == 1  # colours are never inverted
     names = ("mnist", "digits", "fer", "image_folder", "my.py:read")
     assert [score_maps.tone_of({"source": name}) for name in names] == [
         *("gray_r", "gray_r", "gray", "gray", "gray")
     ]  # fmt: skip
     photographs = dataclasses.replace(results, dataset_card={**results.dataset_card, "source": "fer"})
     for one, word in ((results, "ink"), (photographs, "bright")):
-        assert f"red where {'there was' if word == 'ink' else 'they were'} {word}" in pictures.sections(one).data
+        assert f"red where {'there was' if word == 'ink' else 'they were'} {word}" in images.sections(one).data
 
 
 def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed(results):
-    drawing = pictures.masked_grid(results, results.instances.head(3))
+    drawing = images.masked_grid(results, results.instances.head(3))
     [axes], [shown] = drawing.axes, drawing.artists
     failed = [text for text in axes.texts if text.get_text() == "failed"]
     assert len(failed) == 2  # lime on the first instance
@@ -66,50 +66,50 @@ def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed
     tiles = [pixels[::-1][side // 2 :: side, side // 2 :: side, :3] / 255 for _, _, pixels in shown.tiles]
     first = tiles[0]
     image = results.dataset.inputs[experiment.positions(results.dataset, results.instances.head(1))][0]
-    np.testing.assert_allclose(first, pictures.in_colour(image, "gray_r"), atol=1 / 255)
+    np.testing.assert_allclose(first, images.in_colour(image, "gray_r"), atol=1 / 255)
     few, more = ((tiles[place] != first).any(-1) for place in (1, 4))
     assert few.any() and few.sum() <= 2 * 4 and more.sum() <= 3 * 4  # two and three patches of four pixels, of sixteen
     assert more[few].all() and more.sum() > few.sum()
-    [shown] = pictures.masked_grid(results, results.instances.head(3), (0.2,)).artists
+    [shown] = images.masked_grid(results, results.instances.head(3), (0.2,)).artists
     assert len(shown.tiles) == 3 * (1 + 3) - 1
 
 
 def test_misclassified_pictures_are_shown_or_said_to_be_none(results):
-    page = pictures.mistakes_section(results).data  # the folder has one
+    page = images.mistakes_section(results).data  # the folder has one
     assert "1 of the 12 explained images wrong" in page and "<figure>" in page and "are shown" not in page
     right = results.instances.assign(prediction=results.instances["label"])
-    page = pictures.mistakes_section(dataclasses.replace(results, instances=right)).data
+    page = images.mistakes_section(dataclasses.replace(results, instances=right)).data
     assert "none of the 12" in page and "<figure>" not in page
     wrong = results.instances.assign(prediction=1 - results.instances["label"])
-    page = pictures.mistakes_section(dataclasses.replace(results, instances=wrong)).data
+    page = images.mistakes_section(dataclasses.replace(results, instances=wrong)).data
     assert "12 of the 12" in page and "The first 6 are shown." in page
 
 
 def test_mean_maps_are_the_means_of_the_maps(results):
-    means = pictures.mean_maps(results)
+    means = images.mean_maps(results)
     assert list(means) == [0, 1] and sum(count for *_, count in means.values()) == 12
     for group, (picture, maps, count) in means.items():
         rows = results.instances[results.instances["prediction"] == group]
         assert count == len(rows)
-        images = results.dataset.inputs[experiment.positions(results.dataset, rows)]
-        np.testing.assert_allclose(picture, images.mean(0))
+        shown = results.dataset.inputs[experiment.positions(results.dataset, rows)]
+        np.testing.assert_allclose(picture, shown.mean(0))
         for label, found in maps.items():
             scores = [row for row in experiment.scores_of(results.scores[label], rows["instance"]) if row is not None]
             np.testing.assert_allclose(found.reshape(8, 8)[::2, ::2].ravel(), np.mean(scores, 0))
 
 
 def test_only_a_page_that_leaves_classes_out_says_so(results, monkeypatch):
-    monkeypatch.setattr(pictures, "MOST", 2)  # as many as there are
-    assert "classes are shown" not in pictures.mean_section(results).data
-    monkeypatch.setattr(pictures, "MOST", 1)
-    assert "The first 1 classes are shown." in pictures.mean_section(results).data
+    monkeypatch.setattr(images, "MOST", 2)  # as many as there are
+    assert "classes are shown" not in images.mean_section(results).data
+    monkeypatch.setattr(images, "MOST", 1)
+    assert "The first 1 classes are shown." in images.mean_section(results).data
 
 
 def test_every_caption_of_signed_colours_says_which_scores_have_no_sign(results):
     def captions(**labels: dict) -> list[str]:
         scores = {label: results.scores["exact"] for label in labels}
         other = dataclasses.replace(results, labels=labels, scores=scores)
-        pages = examples.explanations(other).data, *pictures.sections(other).data.split("<h3")[1:]
+        pages = examples.explanations(other).data, *images.sections(other).data.split("<h3")[1:]
         found = [caption for page in pages for caption in re.findall(r"<figcaption.*?</figcaption>", page, re.S)]
         assert len(found) == 4
         return found
@@ -124,22 +124,22 @@ def test_every_caption_of_signed_colours_says_which_scores_have_no_sign(results)
 def test_mean_maps_of_features_that_differ_and_of_a_method_that_failed(results):
     settings = {**results.settings, "features": {"kind": "patch", "size": 2}}
     varying = dataclasses.replace(results, features=None, settings=settings)
-    fixed, found = pictures.mean_maps(results), pictures.mean_maps(varying)
+    fixed, found = images.mean_maps(results), images.mean_maps(varying)
     for group in fixed:
         for label in ("exact", "lime"):  # lime failed on one instance
             np.testing.assert_allclose(found[group][1][label], fixed[group][1][label])
     failed = {**results.scores, "lime": results.scores["lime"].assign(status="memory")}
     without = dataclasses.replace(varying, scores=failed)
-    assert [maps["lime"] for _, maps, _ in pictures.mean_maps(without).values()] == [None, None]
-    assert "Mean maps" in pictures.sections(without).data
+    assert [maps["lime"] for _, maps, _ in images.mean_maps(without).values()] == [None, None]
+    assert "Mean maps" in images.sections(without).data
 
 
 def test_other_data_have_no_sections(tmp_path):
     table = experiment.load(**build(tmp_path / "table", "table", tuple(METHODS)[:3]))
-    assert pictures.sections(table).data == ""
+    assert images.sections(table).data == ""
 
 
 def test_without_a_model_there_are_no_mistakes(results):
     rows = pd.DataFrame({**results.instances, "prediction": results.instances["label"]})
-    page = pictures.sections(dataclasses.replace(results, model_card={}, instances=rows)).data
+    page = images.sections(dataclasses.replace(results, model_card={}, instances=rows)).data
     assert "gets wrong" not in page and "Mean maps" in page and "predicted" not in page

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline.report import experiment, numbers, questions
+from shapeline.report import criteria, experiment, formatting
 from shapeline.report.sections import evidence, importance
 from tests.fixtures.result_folder import build
 
@@ -30,7 +30,7 @@ def test_the_largest_mean_magnitudes_are_named_with_their_intervals(results):
     half = stats.t.ppf(0.975, len(scores) - 1) * error
     said = importance.top_features(results, "exact")
     name = experiment.feature_names(results)[best]
-    told = numbers.interval({"mean": mean, "low": max(mean - half, 0), "high": mean + half})
+    told = formatting.interval({"mean": mean, "low": max(mean - half, 0), "high": mean + half})
     assert said.startswith(f"Most important features by exact, mean |score| in nats (95 % CI): {name} {told};")
     names, ordered = importance.by_size(results, "exact")
     assert names[0] == name and np.allclose(np.abs(ordered).mean(0), np.sort(scores.mean(0))[::-1])
@@ -57,7 +57,7 @@ def test_the_method_is_that_of_the_first_recommendation_else_no_control(results)
     measured = pd.DataFrame(rows, columns=["method", "instance", "value"])
     measured = measured.assign(statistic="deletion_auc", repeat=0, x=np.nan, training=0)
     other = dataclasses.replace(results, measured={"log_odds": measured})
-    answered = questions.evidence(other)
+    answered = criteria.evidence(other)
     assert importance.choose_method(other, answered) == "occlusion"
     cards = evidence.cards(answered, other).data
     assert "Finds what the model relies on" in cards and '<p class="method">★ occlusion</p>' in cards

@@ -15,12 +15,12 @@ from matplotlib.colors import to_rgb
 from shapeline import influence
 from shapeline import scores as score_files
 from shapeline.datasets import loading, preparation, sources
-from shapeline.game import features as feature_kinds
+from shapeline.games import features as feature_kinds
 from shapeline.gradients.cells import pooled
 from shapeline.influence import axioms
+from shapeline.papers import axiom_sections as sections_axioms
 from shapeline.report import elements, experiment, rendering, tables
 from shapeline.report.colours import AGAINST, FOR
-from shapeline.report.sections import axioms as sections_axioms
 from shapeline.report.sections import influence as sections_influence
 from shapeline.report.sections import points, sweeps
 from tests.fixtures.result_folder import build as build_of_a_model

@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline.attribution.subjects import Subject
+from shapeline.attribution.context import Subject
 from shapeline.datasets.loading import Dataset
-from shapeline.engine import calibration
-from shapeline.engine.forms import Form
-from shapeline.game import features, references
-from shapeline.models import architectures, wrapping
+from shapeline.games import calibration, features, references
+from shapeline.games.execution import Form
+from shapeline.models import adapters, architectures
 from tests.unit import questions
 
 TEXT = {"kind": "text", "input_shape": [9], "space_id": 2}
@@ -52,7 +51,7 @@ def test_tokens(dtype, batch, kind):
     inputs = rng.integers(1, 30, (4, 9)).astype(dtype)
     inputs[:, 4] = 2  # a space
     inputs[:2, 7:] = 0
-    model = wrapping.wrap(Bag())
+    model = adapters.wrap(Bag())
     reference = references.build({"kind": "pad", "id": 5}, dataset(inputs, **TEXT), 0)
     for built, positions in features.buckets(kind, TEXT, inputs):
         masks = rng.random((20, built.d)) < 0.5
@@ -67,7 +66,7 @@ def test_tokens(dtype, batch, kind):
 def test_calibration_on_tokens():
     inputs = np.random.default_rng(0).integers(1, 30, (5, 9)).astype(np.int32)
     reference = references.build("pad", dataset(inputs, **TEXT), 0)
-    form = calibration.calibrate(wrapping.wrap(Bag()), inputs, reference)
+    form = calibration.calibrate(adapters.wrap(Bag()), inputs, reference)
     assert form.rate > 0 and form.difference < 1e-5
 
 
@@ -110,7 +109,7 @@ def test_rows_of_each_label_over_superpixels_and_words():
             {"kind": "image", "input_shape": [1, 16, 16], "scale": 255},
             None,
         ),
-        (words, {"kind": "word"}, TEXT, wrapping.wrap(Bag())),
+        (words, {"kind": "word"}, TEXT, adapters.wrap(Bag())),
     ):
         model = model or architectures.build("digits_cnn", side=16)
         data = dataset(inputs, **card)

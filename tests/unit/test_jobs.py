@@ -15,8 +15,8 @@ import pytest
 from shapeline import files
 from shapeline.config import mistakes
 from shapeline.errors import ShapelineError
-from shapeline.operations import devices, job_logs, jobs
-from shapeline.operations.devices import acquire_device, usable_device, visible_devices
+from shapeline.workflow import devices, job_environment, job_logs
+from shapeline.workflow.devices import acquire_device, usable_device, visible_devices
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def own_locks(tmp_path, monkeypatch):
 
 
 def test_no_gpu_means_the_cpu(monkeypatch, caplog):
-    jobs.log.propagate = True
+    job_environment.log.propagate = True
     with caplog.at_level("INFO", "shapeline"):
         assert acquire_device(1) == "cpu"
     assert "no GPU is visible: running on the CPU" in caplog.text
@@ -66,7 +66,7 @@ def test_slurm_has_picked_already(monkeypatch):
 
 HOLDER = """
 import logging, os, sys
-from shapeline.operations import devices
+from shapeline.workflow import devices
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
 devices.acquire_device(1, jobs_per_gpu=2)
 sys.stdin.read()
@@ -74,7 +74,7 @@ sys.stdin.read()
 HASTY = """
 import os, sys, time
 from pathlib import Path
-from shapeline.operations import devices
+from shapeline.workflow import devices
 names, sleep = os.environ["CUDA_VISIBLE_DEVICES"], time.sleep
 devices.time.sleep = lambda _: sleep(0.001)
 for _ in range(25):
@@ -148,7 +148,7 @@ def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeyp
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "shapeline.models.tensorflow_setup", SimpleNamespace(tf=tf))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
-    jobs.log.propagate = True
+    job_environment.log.propagate = True
     assert acquire_device(1) == "cuda"
     lock = devices._held[0]
     assert usable_device(framework) == "cpu"
@@ -188,26 +188,26 @@ def test_a_lock_goes_only_when_its_owner_is_surely_dead(tmp_path, owners, releas
     (folder / "locks").mkdir(parents=True)
     (folder / "locks" / "0.input.lock").touch()
     (folder / "owners").mkdir()
-    born = f"{jobs.psutil.Process(os.getppid()).create_time():.2f}"
+    born = f"{job_environment.psutil.Process(os.getppid()).create_time():.2f}"
     for owner in owners:
         (folder / "owners" / owner.format(host=socket.gethostname(), parent=os.getppid(), born=born)).touch()
-    assert jobs.release_stale_locks(folder) is released
+    assert job_environment.release_stale_locks(folder) is released
     assert bool(list((folder / "locks").iterdir())) is not released
-    assert jobs.release_stale_locks(folder) is False
+    assert job_environment.release_stale_locks(folder) is False
 
 
 def test_who_was_killed_beside_another_is_remembered_until_that_has_ended(tmp_path):
     """Its locks stay as long; forgotten before, they would have stayed for ever."""
-    owners, parent = tmp_path / "owners", jobs.psutil.Process(os.getppid())
+    owners, parent = tmp_path / "owners", job_environment.psutil.Process(os.getppid())
     for folder in (tmp_path / "locks", owners):
         folder.mkdir()
     (tmp_path / "locks" / "0.input.lock").touch()
     (owners / f"{socket.gethostname()}@4194304@1.00").touch()
     alive = owners / f"{socket.gethostname()}@{parent.pid}@{parent.create_time():.2f}"
     alive.touch()
-    assert jobs.release_stale_locks(tmp_path) is False
+    assert job_environment.release_stale_locks(tmp_path) is False
     alive.unlink()
-    assert jobs.release_stale_locks(tmp_path) is True and not [*(tmp_path / "locks").iterdir()]
+    assert job_environment.release_stale_locks(tmp_path) is True and not [*(tmp_path / "locks").iterdir()]
 
 
 @pytest.mark.parametrize(("note", "kept"), [("{host}@{parent}@{born}", True), ("elsewhere@1@1.00", False)])
@@ -216,13 +216,13 @@ def test_only_a_run_that_cannot_be_asked_is_forgotten_after_a_week(tmp_path, not
     locks.mkdir()
     owners.mkdir()
     (locks / "0.input.lock").touch()
-    parent = jobs.psutil.Process(os.getppid())
+    parent = job_environment.psutil.Process(os.getppid())
     old = owners / note.format(host=socket.gethostname(), parent=parent.pid, born=f"{parent.create_time():.2f}")
     dead = owners / f"{socket.gethostname()}@4194304@1.00"
     for file in (old, dead):
         file.touch()
         os.utime(file, (file.stat().st_mtime - 8 * 86400,) * 2)
-    assert jobs.release_stale_locks(tmp_path) is not kept
+    assert job_environment.release_stale_locks(tmp_path) is not kept
     assert old.exists() is (locks / "0.input.lock").exists() is kept
 
 
@@ -240,7 +240,7 @@ FAILING = """
 import sys
 from types import SimpleNamespace
 from shapeline.errors import ShapelineError
-from shapeline.operations import job_logs, jobs
+from shapeline.workflow import job_logs, jobs
 
 job = SimpleNamespace(
     log=[sys.argv[1]], rule="measure", wildcards=["tiny"], input={}, output=[], threads=1, resources={"device": "cpu"}
@@ -265,7 +265,7 @@ def test_a_log_that_cannot_be_written_leaves_the_cause_on_the_terminal(tmp_path)
 def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch):
     given, made = tmp_path / "given.py", tmp_path / "made"
     given.write_text("1")
-    monkeypatch.setattr(files, "before_any", [jobs.inputs_stayed([given, tmp_path / "none", tmp_path])])
+    monkeypatch.setattr(files, "before_any", [job_environment.inputs_stayed([given, tmp_path / "none", tmp_path])])
     for edited in ("1", "2"):
         with contextlib.suppress(ShapelineError), files.atomic(made) as partial:
             partial.write_text(edited)
@@ -277,8 +277,8 @@ def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch)
 
 
 def test_progress_tells_rate_and_time_left(caplog):
-    jobs.log.propagate = True
-    tell = jobs.progress(10, every=0)
+    job_environment.log.propagate = True
+    tell = job_environment.progress(10, every=0)
     with caplog.at_level("INFO", "shapeline"):
         tell(5, 1000)
     assert "5/10 instances" in caplog.text

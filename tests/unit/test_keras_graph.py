@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shapeline.attribution import selection, subjects
-from shapeline.engine import calibration
-from shapeline.engine.forms import Form
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.attribution import context, selection
+from shapeline.games import calibration
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.references import Reference
 from shapeline.models import architectures, graph_file, storage
 from tests.unit import questions
 
@@ -79,7 +79,7 @@ def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch
     selection.write(instances, selection.pd.DataFrame({"instance": [1]}), {"cpu": form}, {})
     for model, name in ((network, "plain"), (graph, "onnx")):
         subject = SimpleNamespace(model=model)
-        assert subjects.form_for(instances, subject, "cpu") == Form(name, form.batch)
+        assert context.form_for(instances, subject, "cpu") == Form(name, form.batch)
 
 
 def test_without_the_exporter_a_line_says_so_and_the_network_is_run(tmp_path, monkeypatch, caplog):

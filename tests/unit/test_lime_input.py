@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from shapeline.engine.question import Question
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.methods.lime_input import lime_input
 from shapeline.models.classifier import Classifier
 from tests.unit import questions

@@ -11,10 +11,10 @@ from sklearn.metrics import average_precision_score, f1_score
 
 from shapeline.config.validation import load
 from shapeline.datasets.crosses import generate
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features, build
-from shapeline.game.references import Reference
+from shapeline.games.features import Features, build
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.hierarchy import exploration
 from shapeline.metrics import localization, registry
 
@@ -233,13 +233,13 @@ def softmax_model(weights, bias=0.0):
     """Two classes with logits (weights @ x + bias, 0)."""
     import torch
 
-    from shapeline.models import wrapping
+    from shapeline.models import adapters
 
     layer = torch.nn.Linear(len(weights), 2)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([weights, [0.0] * len(weights)]))
         layer.bias.copy_(torch.tensor([bias, 0.0]))
-    return wrapping.wrap(layer)
+    return adapters.wrap(layer)
 
 
 def ablated(scores, weights, bias=0.0, instances=None, inputs=None, **options) -> dict:

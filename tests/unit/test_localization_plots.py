@@ -15,17 +15,17 @@ from scipy.ndimage import gaussian_filter, label
 from shapeline import scores as score_files
 from shapeline.config.validation import load
 from shapeline.datasets import loading, preparation, regions, sources
-from shapeline.game import features as feature_kinds
+from shapeline.games import features as feature_kinds
 from shapeline.hierarchy import exploration
 from shapeline.metrics import localization
-from shapeline.plan.code import report_code
-from shapeline.report import claims, experiment, localization_results, rendering, styling
+from shapeline.papers import claim_sections, claims, theorem_sections
+from shapeline.report import experiment, localization_results, rendering, styling
 from shapeline.report.figures import localization as figures_localization
 from shapeline.report.figures import score_maps
 from shapeline.report.sections import localization as sections_localization
-from shapeline.report.sections import papers, theorems
 from shapeline.statistics.comparison import compare
 from shapeline.theory import visited_nodes
+from shapeline.workflow.job_code import report_code
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "localization.ipynb"
 SECTIONS = ["Explanations", "Comparison", "Robustness", "How to read this report", "Diagnostics"]
@@ -234,11 +234,11 @@ def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, mon
         sections_localization.runtime_section(results),
         sections_localization.ablation_section(results, truth),
         sections_localization.sizes_section(results, truth),
-        theorems.visits_section(results, truth),
-        theorems.cosines_section(results, truth),
+        theorem_sections.visits_section(results, truth),
+        theorem_sections.cosines_section(results, truth),
     ]
     assert all(one.data.startswith('<p class="note">') and one.data.count("<p") == 1 for one in said)
-    assert sections_localization.masking_section(results).data == papers.section(results).data == ""
+    assert sections_localization.masking_section(results).data == claim_sections.section(results).data == ""
 
 
 def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
@@ -284,7 +284,7 @@ def test_the_paired_table_is_that_of_the_differences(rendered):
 
 def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
     _, results, _ = rendered
-    page = papers.section(results).data
+    page = claim_sections.section(results).data
     rows = re.findall(r"<tr><td.*?</tr>", page)
     known = [claim.text for claim in claims.CLAIMS if "crosses" in claim.experiments]
     judged = ["less accurate than h-Shap", "Partition with 500", "before GradientExplainer", "Grad-CAM is faster"]
@@ -297,9 +297,9 @@ def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
         for name, frame in results.scores.items()
     }
     slow["partition_500"] = slow["h_shap"]
-    changed = papers.section(dataclasses.replace(results, scores=slow)).data
+    changed = claim_sections.section(dataclasses.replace(results, scores=slow)).data
     assert "⚠ fails" in next(row for row in re.findall(r"<tr><td.*?</tr>", changed) if "Partition with 500" in row)
-    other = papers.section(dataclasses.replace(results, experiment="mine")).data
+    other = claim_sections.section(dataclasses.replace(results, experiment="mine")).data
     assert other == ""
 
 
@@ -366,21 +366,21 @@ def test_visits_of_an_or_are_those_of_h_shap_on_it(height, width, size):
         exploration.h_shap(lambda masks, one=one: (masks & one).any(axis=(1, 2)).astype(float), (height, width), size)
         for one in truth[: 6 if height < 50 else 3]
     ]
-    assert list(theorems.or_visits(truth, size))[: len(expected)] == [one.visited_nodes for one in expected]
+    assert list(theorem_sections.or_visits(truth, size))[: len(expected)] == [one.visited_nodes for one in expected]
 
 
 def test_visits_of_independent_pixels_agree_with_the_theorem():
     truth = np.random.default_rng(0).random((3000, 8, 8)) < 0.05
-    visited = theorems.or_visits(truth, 1)
+    visited = theorem_sections.or_visits(truth, 1)
     error = visited.std() / len(visited) ** 0.5
     assert visited.mean() == pytest.approx(visited_nodes.expected_visited_nodes(64, 4, 0.05), abs=4 * error)
-    share, leaves = theorems.leaf_shares(truth, 1)
+    share, leaves = theorem_sections.leaf_shares(truth, 1)
     assert leaves == 64 and np.allclose(share, truth.mean(axis=(1, 2)))
 
 
 def test_cosines_by_hand_and_above_the_bound(rendered):
     _, results, truth = rendered
-    found = theorems.cosines(results, truth, "h_shap")
+    found = theorem_sections.cosines(results, truth, "h_shap")
     having = truth.any(axis=(1, 2))
     assert len(found) == having.sum() and (found["ideal"] >= found["bound"] - 1e-12).all()
     maps = score_files.matrix(results.scores["h_shap"])  # rows in order of instance, as the instances are
@@ -391,14 +391,14 @@ def test_cosines_by_hand_and_above_the_bound(rendered):
     ).saliency.ravel()
     assert found["ideal"][0] == pytest.approx(oracle @ wanted / np.linalg.norm(oracle) / np.linalg.norm(wanted))
     assert found["bound"][0] == pytest.approx(max(1 / 4, (wanted.sum() / 12_000) ** 0.5))
-    assert (theorems.cosines(results, truth, "h_shap_1")["bound"] == 1).all()
+    assert (theorem_sections.cosines(results, truth, "h_shap_1")["bound"] == 1).all()
 
 
 def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendered):
     _, results, _ = rendered
-    assert theorems.plain_labels(results) == ["h_shap", "h_shap_12", "h_shap_1"]
+    assert theorem_sections.plain_labels(results) == ["h_shap", "h_shap_12", "h_shap_1"]
     shifted = {**results.labels, "h_shap": {"method": "h_shap", "parameters": {"min_size": 3, "shifts": [[0, 1]]}}}
-    assert theorems.plain_labels(dataclasses.replace(results, labels=shifted)) == ["h_shap_12", "h_shap_1"]
+    assert theorem_sections.plain_labels(dataclasses.replace(results, labels=shifted)) == ["h_shap_12", "h_shap_1"]
 
 
 # -------------------------------------------------------------------------------------------------------- figures

@@ -12,7 +12,7 @@ from snakemake.logging import DefaultFilter, DefaultFormatter
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
 import snakemake_logger_plugin_shapeline as plugin
-from shapeline.operations import job_logs, messages
+from shapeline.workflow import job_logs, messages
 
 
 class Screen(io.StringIO):

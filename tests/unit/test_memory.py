@@ -16,13 +16,13 @@ from torch import nn
 import shapeline
 from shapeline import memory
 from shapeline.designs import draws, sampled, uncertainty
-from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game.references import Reference
+from shapeline.games import features as feature_kinds
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.gradients import tf_grad_cam, tf_gradients, torch_deep_lift, torch_grad_cam, torch_gradients
 from shapeline.methods.settings import MethodSettings
-from shapeline.models import training, wrapping
+from shapeline.models import adapters, training
 from shapeline.models.classifier import Classifier
 from tests.unit import questions
 
@@ -145,7 +145,7 @@ def test_log_probabilities_take_as_many_rows_as_there_is_memory_for(framework, c
                 raise MemoryError
             return 1 / (1 + rows.reshape(len(rows), -1).sum(1))
 
-        return wrapping.wrap(probabilities, n_classes=2)
+        return adapters.wrap(probabilities, n_classes=2)
 
     tight = small(3)
     np.testing.assert_allclose(tight.log_probs(IMAGES), small(1000).log_probs(IMAGES), atol=1e-6)
@@ -190,7 +190,7 @@ def test_which_errors_are_of_memory(error, ran_out):
 JOB = """
 import sys
 from types import SimpleNamespace
-from shapeline.operations import jobs
+from shapeline.workflow import jobs
 class OutOfMemoryError(RuntimeError): pass  # as torch's
 class ResourceExhaustedError(Exception): pass  # as TensorFlow's
 resources = SimpleNamespace(get=lambda name, default=None: default)

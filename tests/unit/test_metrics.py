@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline.engine.question import Question
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.metrics import bookkeeping, error
-from shapeline.report import numbers
+from shapeline.report import formatting
 from shapeline.statistics.bounds import intervals
 from shapeline.statistics.comparison import compare
 
@@ -97,13 +97,13 @@ def linear_model(weights):
     """Two classes with log-odds(0) = weights @ x exactly: logits (weights @ x, 0)."""
     import torch
 
-    from shapeline.models import wrapping
+    from shapeline.models import adapters
 
     layer = torch.nn.Linear(len(weights), 2)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([weights, [0.0] * len(weights)]))
         layer.bias.zero_()
-    return wrapping.wrap(layer)
+    return adapters.wrap(layer)
 
 
 def log_odds(scores, weights=(4.0, 2.0, 1.0), **options):
@@ -189,7 +189,7 @@ def test_compare_gives_mean_interval_and_count():
 def test_compare_gives_one_instance_no_interval():
     row = compare(measured(np.array([2.0]))).iloc[0]
     assert (row["mean"], row["n"]) == (2.0, 1) and np.isnan([row["low"], row["high"]]).all()
-    assert numbers.interval(row) == "2.00"
+    assert formatting.interval(row) == "2.00"
 
 
 def test_compare_leaves_out_what_is_not_finite_and_averages_repeats():

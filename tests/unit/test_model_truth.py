@@ -15,10 +15,10 @@ from sklearn.svm import SVR
 import shapeline
 from shapeline.datasets.table import of_frames
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.features import Features
+from shapeline.games.references import Reference
 from shapeline.methods import tree_shap
-from shapeline.models import wrapping
+from shapeline.models import adapters
 from shapeline.models.classifier import Classifier
 from shapeline.models.pipeline_file import Pipeline
 from tests.unit import questions
@@ -66,7 +66,7 @@ def check(model, method, value, rows, **asked):
 @pytest.mark.parametrize("name", CASES)
 def test_the_scores_are_those_of_all_coalitions(name):
     estimator, labels, method, value, rows = CASES[name]
-    model = wrapping.wrap(estimator.fit(X, labels))
+    model = adapters.wrap(estimator.fit(X, labels))
     for target in range(model.n_classes or 1):
         check(model, method, value, X[50 : 50 + rows], targets=np.full(5, target))
 
@@ -75,14 +75,14 @@ def test_the_scores_are_those_of_all_coalitions(name):
 def test_missing_cells_go_where_the_trees_send_them(name):
     estimator, labels, method, value, rows = CASES[name]
     holes = np.where(RNG.random(X.shape) < 0.3, np.float32(np.nan), X)
-    check(wrapping.wrap(estimator.fit(holes, labels)), method, value, holes[40 : 40 + rows], inputs=holes[:5])
+    check(adapters.wrap(estimator.fit(holes, labels)), method, value, holes[40 : 40 + rows], inputs=holes[:5])
 
 
 def test_players_are_groups_and_what_is_never_removed_stays():
-    model = wrapping.wrap(ensemble.RandomForestClassifier(5, random_state=0).fit(X, LABELS))
+    model = adapters.wrap(ensemble.RandomForestClassifier(5, random_state=0).fit(X, LABELS))
     groups = Features("group", (3,), np.array([0, 1, 0, 2, -1, 1], dtype=np.int32))
     check(model, "tree_shap", "probability", X[50:53], features=groups)
-    regression = wrapping.wrap(linear_model.LinearRegression().fit(X, TARGET))
+    regression = adapters.wrap(linear_model.LinearRegression().fit(X, TARGET))
     found = explain(regression, "linear_shap", "prediction", X[50:51], features=groups)
     exact = explain(regression, "shapley", "prediction", X[50:51], features=groups)
     np.testing.assert_allclose(found.scores, exact.scores, atol=1e-5)
@@ -124,7 +124,7 @@ def test_a_one_hot_code_is_its_column(last, labels, method, value):
 def test_many_columns_in_a_moment():
     wide = RNG.normal(size=(300, 120)).astype(np.float32)
     labels = wide[:, :4].sum(axis=1) * wide[:, 5] + wide[:, 60]
-    model = wrapping.wrap(ensemble.GradientBoostingRegressor(n_estimators=60, max_depth=4).fit(wide, labels))
+    model = adapters.wrap(ensemble.GradientBoostingRegressor(n_estimators=60, max_depth=4).fit(wide, labels))
     features = Features("column", (120,), np.arange(120, dtype=np.int32))
     found = explain(model, "tree_shap", "prediction", wide[100:110], inputs=wide[:10], features=features)
     np.testing.assert_allclose(found.scores.sum(axis=1), found.value_full - found.value_empty, atol=1e-4)
@@ -153,7 +153,7 @@ def test_many_columns_in_a_moment():
     ],
 )
 def test_what_is_no_sum_is_refused_in_a_line(estimator, labels, method, value, rows, said):
-    model = wrapping.wrap(estimator.fit(X, labels))
+    model = adapters.wrap(estimator.fit(X, labels))
     with pytest.raises(ShapelineError, match=said) as caught:
         explain(model, method, value, X[50 : 50 + rows])
     assert "\n" not in str(caught.value) and "gp_shapley or kernel_shap" in str(caught.value)
@@ -173,7 +173,7 @@ def test_what_a_pipeline_of_a_frame_says_is_read_from_python():
 
 
 def test_a_function_is_refused():
-    model = wrapping.wrap(lambda rows: np.full((len(rows), 2), 0.5))
+    model = adapters.wrap(lambda rows: np.full((len(rows), 2), 0.5))
     with pytest.raises(
         ShapelineError, match="tree_shap reads scikit-learn's models and boosted trees, and this one is none"
     ):

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import shapeline
-from shapeline.engine.forms import Form
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
-from shapeline.models import architectures, storage, torch_models, torch_training, training, wrapping
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
+from shapeline.models import adapters, architectures, storage, torch_models, torch_training, training
 
 
 def blobs(n=240, seed=0, classes=2):
@@ -88,10 +88,10 @@ def test_weights_come_from_the_seed_and_the_global_state_stays():
         (lambda: architectures.build("mlp", hidden=(8, 0)), "mlp needs a hidden of at least 1, not 0"),
         (lambda: architectures.build("mlp", inputz=3), "no size 'inputz'. Did you mean 'inputs'"),
         (lambda: architectures.build("mnist_cnn", side=12), "a side of at least 16, not 12; use digits_cnn"),
-        (lambda: wrapping.wrap(3), "a int cannot be used as 'function'"),
-        (lambda: wrapping.wrap(len, kind="logits"), "cannot be used as 'logits'"),
-        (lambda: wrapping.wrap(len, kind="logit"), "Did you mean 'logits'"),
-        (lambda: wrapping.wrap(nn.Linear(2, 2), kind="predict_proba"), "cannot be used as 'predict_proba'"),
+        (lambda: adapters.wrap(3), "a int cannot be used as 'function'"),
+        (lambda: adapters.wrap(len, kind="logits"), "cannot be used as 'logits'"),
+        (lambda: adapters.wrap(len, kind="logit"), "Did you mean 'logits'"),
+        (lambda: adapters.wrap(nn.Linear(2, 2), kind="predict_proba"), "cannot be used as 'predict_proba'"),
         (lambda: storage.load("nowhere.safetensors"), "no weights at nowhere.safetensors"),
         (lambda: training.settings_for("mlp", {"epoch": 3}), "Did you mean 'epochs'"),
         (lambda: training.settings_for("mlp", {"schedule": "cos"}), "unknown schedule 'cos'"),
@@ -154,7 +154,7 @@ def test_files_that_are_not_ours(tmp_path):
     with pytest.raises(ShapelineError, match="does not fit 'mlp'"):
         storage.load(misfit)
     with pytest.raises(ShapelineError, match="wrapped model"):
-        storage.save(wrapping.wrap(nn.Linear(2, 2)), tmp_path / "wrapped")
+        storage.save(adapters.wrap(nn.Linear(2, 2)), tmp_path / "wrapped")
 
 
 def test_one_s_own_architecture_is_built_saved_and_loaded(tmp_path):
@@ -205,21 +205,21 @@ class Forest:
 
 def test_wrapped_objects_and_functions():
     rows = np.zeros((4, 3), np.float32)
-    forest = wrapping.wrap(Forest())
+    forest = adapters.wrap(Forest())
     assert (forest.framework, forest.n_classes, forest.n_parameters, forest.device) == ("function", 3, 0, "cpu")
     np.testing.assert_array_equal(forest.log_probs(rows), np.tile([np.log(0.5), np.log(0.5), -np.inf], (4, 1)))
-    one_column = wrapping.wrap(lambda rows: np.full(len(rows), 0.25))
+    one_column = adapters.wrap(lambda rows: np.full(len(rows), 0.25))
     np.testing.assert_allclose(np.exp(one_column.log_probs(rows)), np.tile([0.75, 0.25], (4, 1)))
-    assert wrapping.wrap(forest) is forest
+    assert adapters.wrap(forest) is forest
     with pytest.raises(ShapelineError, match=r"values from 0 to 2; .* probabilities in 0..1"):
-        wrapping.wrap(lambda rows: rows + np.arange(3.0)).log_probs(rows)
+        adapters.wrap(lambda rows: rows + np.arange(3.0)).log_probs(rows)
     with pytest.raises(ShapelineError, match=r"gave shape \(2,\) for 4 rows"):
-        wrapping.wrap(lambda rows: rows[:2, 0]).log_probs(rows)
+        adapters.wrap(lambda rows: rows[:2, 0]).log_probs(rows)
 
 
 def test_log_probs_of_a_wrapped_module_uses_evaluation_mode():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2)).train()
-    model, rows = wrapping.wrap(module), np.ones((4, 3), np.float32)
+    model, rows = adapters.wrap(module), np.ones((4, 3), np.float32)
     np.testing.assert_array_equal(model.log_probs(rows), model.log_probs(rows))
     assert module.training and module[0].training
 
@@ -353,11 +353,11 @@ def test_a_module_that_changes_its_rows_in_place_is_named_and_the_callers_array_
     for method in ("kernel_shap", "gradient_x_input"):
         with pytest.raises(ShapelineError, match=r"InPlace.*changes the rows.*in place.*x\.clone"):
             shapeline.explain(InPlace(), inputs, method, features="column")
-    model = wrapping.wrap(InPlace(), n_classes=2)
+    model = adapters.wrap(InPlace(), n_classes=2)
     with pytest.raises(ShapelineError, match="in place"):
         model.log_probs(inputs)
     asked = Question(
-        wrapping.wrap(InPlace(), n_classes=2),
+        adapters.wrap(InPlace(), n_classes=2),
         Reference(kept[:1]),
         Features("column", (5,), np.arange(5, dtype=np.int32)),
     )
@@ -391,7 +391,7 @@ def test_what_a_model_gives_is_copied_before_its_next_call(kind):
     """With a batch that is smaller than what is asked: the outputs of each call are its own."""
     inputs = np.random.default_rng(0).random((60, 5), dtype=np.float32)
     regression = kind == "regression"
-    model = wrapping.wrap(last_column, kind) if regression else wrapping.wrap(Shared(kind == "buffer"))
+    model = adapters.wrap(last_column, kind) if regression else adapters.wrap(Shared(kind == "buffer"))
     logits = inputs[:, :2].astype(float)
     if regression:
         np.testing.assert_allclose(model.predict(inputs, batch=16), inputs[:, -1])

@@ -14,7 +14,7 @@ from torch import nn
 
 import shapeline
 from shapeline import scores
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import context, selection
 from shapeline.attribution.addresses import value_addresses
 from shapeline.attribution.row_store import Table
 from shapeline.attribution.settings import parse
@@ -22,23 +22,22 @@ from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, loading, malaria, preparation, sources
 from shapeline.datasets import regions as regions_module
-from shapeline.engine import calibration, forms, torch_backend, torch_rows
-from shapeline.engine.backends import traced_rows
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game import features
-from shapeline.game.references import Reference
-from shapeline.game.settings import GameSettings
+from shapeline.games import calibration, execution, features, torch_backend, torch_rows
+from shapeline.games.backends import traced_rows
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
+from shapeline.games.settings import GameSettings
 from shapeline.gradients import torch_deep_lift, torch_gradients
 from shapeline.hierarchy import torch_crops
 from shapeline.metrics import error, loaders, localization, sensitivity
-from shapeline.models import architectures, classifier, ready, storage, training, wrapping
-from shapeline.operations import estimates
+from shapeline.models import adapters, architectures, classifier, pretrained, storage, training
 from shapeline.report import experiment, findings, localization_results
 from shapeline.report.figures import localization as figures_localization
 from shapeline.report.sections import common, examples
 from shapeline.report.sections import localization as sections_localization
-from shapeline.report.sections.pictures import mean_maps, sections
+from shapeline.report.sections.images import mean_maps, sections
+from shapeline.workflow import estimates
 from tests.fixtures import annotated_files, two_shapes
 from tests.unit import questions
 
@@ -59,7 +58,7 @@ def linear() -> classifier.Classifier:
     with torch.no_grad():
         layer.weight.copy_(torch.tensor(WEIGHTS))
         layer.bias.copy_(torch.tensor(BIAS))
-    return wrapping.wrap(layer, "multilabel")
+    return adapters.wrap(layer, "multilabel")
 
 
 def brute_force(value: str, rows: np.ndarray) -> np.ndarray:
@@ -93,7 +92,7 @@ def trained(prepared, tmp_path_factory):
 @pytest.fixture(scope="module")
 def subject(prepared, trained):
     settings = GameSettings({"kind": "patch", "size": 4})
-    return subjects.load_subject(str(trained[0]), str(prepared / "arrays.npz"), settings, "cpu")
+    return context.load_subject(str(trained[0]), str(prepared / "arrays.npz"), settings, "cpu")
 
 
 # --- data ---------------------------------------------------------------------------------------------------------
@@ -200,7 +199,7 @@ def test_pictures_of_two_real_digits_have_their_boxes(real_data, root, default, 
         for _, top, left, bottom, right in boxes:
             ink = picture[0, top:bottom, left:right] > 0
             assert ink[[0, -1]].any(axis=1).all() and ink[:, [0, -1]].any(axis=0).all()
-    network = wrapping.wrap(sources.user_function(f"{root}/examples/two_digits.py:network")(2, 1), "multilabel")
+    network = adapters.wrap(sources.user_function(f"{root}/examples/two_digits.py:network")(2, 1), "multilabel")
     assert network.log_probs(records["inputs"][:2] / np.float32(255)).shape == (2, 2)
 
 
@@ -222,14 +221,14 @@ def test_a_small_network_learns_both_labels(trained, prepared, tmp_path):
 
 def test_a_network_that_comes_trained_is_measured_label_by_label(trained, prepared):
     path, card = trained
-    found = ready.measured(storage.load(path), loading.load(prepared))
+    found = pretrained.measured(storage.load(path), loading.load(prepared))
     for name in ("test_accuracy", "test_accuracy_by_label", "test_exact_match"):
         assert found[name] == pytest.approx(card[name])
     other = architectures.for_dataset(
         {"architecture": "digits_cnn", "sizes": {"classes": 3}}, card | loading.load(prepared).card
     )
     with pytest.raises(ShapelineError, match="give one logit a label"):
-        ready.measured(other, loading.load(prepared))
+        pretrained.measured(other, loading.load(prepared))
 
 
 def test_the_loss_is_the_binary_cross_entropy_of_each_label():
@@ -254,7 +253,7 @@ def test_a_model_of_other_outputs_or_framework_is_told(prepared):
         with pytest.raises(ShapelineError, match="several labels a record are for torch alone"):
             architectures.for_dataset(settings, data.card)
     with pytest.raises(ShapelineError, match="cannot be used as 'multilabel'"):
-        wrapping.wrap(lambda rows: rows, "multilabel")
+        adapters.wrap(lambda rows: rows, "multilabel")
 
 
 # --- values -------------------------------------------------------------------------------------------------------
@@ -264,7 +263,7 @@ def test_a_model_of_other_outputs_or_framework_is_told(prepared):
 @pytest.mark.parametrize("rows", [REFERENCE[:1], REFERENCE], ids=["one row", "three rows"])
 @pytest.mark.parametrize("form", ["plain", "frozen", "onnx"])
 def test_values_are_those_of_a_sigmoid(value, rows, form):
-    asked = linear(), INPUTS, Reference(rows), MASKS, COLUMNS, value, TARGETS, forms.Form(form, 7)
+    asked = linear(), INPUTS, Reference(rows), MASKS, COLUMNS, value, TARGETS, execution.Form(form, 7)
     np.testing.assert_allclose(questions.values(*asked), brute_force(value, rows), atol=2e-6)
 
 
@@ -294,13 +293,13 @@ def test_calibration_sees_labels_that_are_nearly_sure():
     with torch.no_grad():
         layer[0].weight.zero_()
         layer[0].bias.fill_(30.0)
-    model, rows = wrapping.wrap(layer, "multilabel"), INPUTS
-    runner = torch_rows.runner_of(model, forms.Form(), traced_rows(rows, Reference(REFERENCE)))
+    model, rows = adapters.wrap(layer, "multilabel"), INPUTS
+    runner = torch_rows.runner_of(model, execution.Form(), traced_rows(rows, Reference(REFERENCE)))
     expected = runner.compared(rows)
     shifted = torch_rows.Runner(model, lambda x: layer(x).detach() + 1, (4,), torch.device("cpu"), 64, False)
     assert torch_backend._difference(runner, rows, expected) == 0
     assert torch_backend._difference(shifted, rows, expected) > 0.01
-    assert calibration.calibrate(model, rows, Reference(REFERENCE)).difference <= forms.TOLERANCE
+    assert calibration.calibrate(model, rows, Reference(REFERENCE)).difference <= execution.TOLERANCE
 
 
 @pytest.mark.parametrize("method", ["shapley", "kernel_shap", "occlusion", "peer_shap_kernel"])
@@ -347,7 +346,7 @@ def test_gradients_are_those_of_the_log_sigmoid():
 def picture_model(task: str) -> classifier.Classifier:
     torch.manual_seed(3)
     layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 5 * 5, 3)
-    return wrapping.wrap(nn.Sequential(*layers), task)
+    return adapters.wrap(nn.Sequential(*layers), task)
 
 
 @pytest.mark.parametrize("value", torch_crops.VALUES)
@@ -367,7 +366,7 @@ def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
     logits = dataclasses.replace(picture_model("logits"), task="multilabel")
     asked = questions.trees(logits, inputs, reference, labels, 2, value=value)
     for place, (i, label) in enumerate(itertools.product(range(2), range(3))):
-        (two,) = questions.trees(wrapping.wrap(Two(label)), inputs[i : i + 1], reference, np.array([1]), 2, value=value)
+        (two,) = questions.trees(adapters.wrap(Two(label)), inputs[i : i + 1], reference, np.array([1]), 2, value=value)
         for one in (found[place], asked[place]):
             np.testing.assert_array_equal(one.saliency, two.saliency)
             np.testing.assert_allclose([one.value_full, one.value_empty], [two.value_full, two.value_empty], atol=1e-6)
@@ -440,7 +439,7 @@ def test_only_pictures_that_are_right_in_all_labels_explained(prepared, subject)
 def score_rows(subject, method: dict, **settings) -> pd.DataFrame:
     share = selection.select(subject, seed=0, count=5)
     settings = {"method": method, "features": {"kind": "patch", "size": 4}, "seed": 0, **settings}
-    return questions.explain_rows(subject, share, settings, "label", forms.Form())
+    return questions.explain_rows(subject, share, settings, "label", execution.Form())
 
 
 def test_scores_are_keyed_by_instance_and_target(subject):
@@ -570,7 +569,7 @@ def results(subject, prepared, trained, tmp_path_factory):
     chosen.loc[3, "prediction"] = 1 - chosen.loc[3, "label"]
     selection.write(str(root / "instances.parquet"), chosen, {}, {})
     settings = {"method": {"method": "occlusion"}, "features": {"kind": "patch", "size": 4}, "seed": 0}
-    rows = questions.explain_rows(subject, chosen, settings, "label", forms.Form())
+    rows = questions.explain_rows(subject, chosen, settings, "label", execution.Form())
     scores.write(root / "0-of-1.parquet", rows, {"settings": settings})
     (root / "model.json").write_text(json.dumps(trained[1]))
     told = {"labels": {"occlusion": {"method": "occlusion"}}, "features": settings["features"], "n_shown": 4}

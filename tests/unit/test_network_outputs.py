@@ -11,7 +11,7 @@ from torch import nn
 
 import shapeline
 from shapeline.errors import ShapelineError
-from shapeline.models import architectures, storage, wrapping
+from shapeline.models import adapters, architectures, storage
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 BACKGROUND = X[20:26]
@@ -173,7 +173,7 @@ def test_what_may_be_either_is_refused_and_the_argument_decides(net):
             net, X[:1], "occlusion", background=BACKGROUND, target=1, outputs=outputs, value="probability"
         )
         np.testing.assert_allclose(found.value_full, expected[1], atol=1e-6)
-    wrapped = shapeline.explain(wrapping.wrap(net), X[:1], "occlusion", background=BACKGROUND, outputs="logits")
+    wrapped = shapeline.explain(adapters.wrap(net), X[:1], "occlusion", background=BACKGROUND, outputs="logits")
     np.testing.assert_allclose(wrapped.value_full, (said - np.log(np.exp(said).sum())).max(), atol=1e-6)
     compared = shapeline.compare(net, X[:5], ["occlusion"], background=BACKGROUND, outputs="logits")
     assert compared.explanations["occlusion"].about.value == "log_probability"
@@ -246,7 +246,7 @@ def test_a_network_of_ones_own_in_the_workflow(tmp_path, last, given):
 
 def test_a_wrapped_network_is_settled_once():
     net = nn.Sequential(nn.Linear(3, 3), nn.Softmax(1))
-    model = wrapping.wrap(net)
+    model = adapters.wrap(net)
     expected = torch.log(net(torch.from_numpy(X))).detach().numpy()
     np.testing.assert_allclose(model.log_probs(X), expected, atol=1e-5)
     inner = model.module

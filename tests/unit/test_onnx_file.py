@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shapeline.errors import ShapelineError
-from shapeline.models import onnx_file, ready, ready_kinds
+from shapeline.models import onnx_file, pretrained, pretrained_kinds
 
 WEIGHTS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
 
@@ -37,7 +37,7 @@ CARD = {
 
 
 def opened(path, **card):
-    return ready.for_dataset({"source": str(path)}, {**CARD, **card})
+    return pretrained.for_dataset({"source": str(path)}, {**CARD, **card})
 
 
 ROWS = np.array([[0.0, 0.0], [1.0, -2.0], [300.0, 100.0]])
@@ -51,7 +51,7 @@ def test_logits_and_probabilities_are_told_apart(file):
         network = opened(file(WEIGHTS, *last)).module
         assert network.last == told
         np.testing.assert_allclose(network(ROWS), expected, rtol=1e-5, atol=1e-7)
-    assert opened(file()).framework == "function" == ready_kinds.FRAMEWORKS[".onnx"]
+    assert opened(file()).framework == "function" == pretrained_kinds.FRAMEWORKS[".onnx"]
 
 
 def test_one_number_is_the_second_of_two_classes_or_a_prediction(file):
@@ -75,12 +75,12 @@ def test_pictures_may_have_their_channels_last(file):
 
 def test_a_weights_file_holds_it_whole(file):
     classifier = opened(file())
-    again = ready.restored(
+    again = pretrained.restored(
         {
             **{name: getattr(classifier, name) for name in ("architecture", "framework", "sizes", "task")},
             "vocabulary_digest": None,
         },
-        ready.arrays_of(classifier),
+        pretrained.arrays_of(classifier),
     )
     np.testing.assert_array_equal(again.module(ROWS), classifier.module(ROWS))
 

@@ -9,9 +9,9 @@ import pytest
 from shapeline import scores
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.metrics import origin
-from shapeline.plan import asked, jobs
+from shapeline.metrics import provenance
 from shapeline.seeds import digest
+from shapeline.workflow import expected_digests, jobs
 
 
 def write(folder, label, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, first=0, **changed):
@@ -43,16 +43,16 @@ def write(folder, label, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, fi
     ],
 )
 def test_a_file_of_another_job_is_named(tmp_path, told, said):
-    origin.check_scores([write(tmp_path, "kernel")], "e", {"kernel": "d"})
+    provenance.check_scores([write(tmp_path, "kernel")], "e", {"kernel": "d"})
     with pytest.raises(ShapelineError, match=said):
-        origin.check_scores([write(tmp_path, "kernel", told=told)], "e", {"kernel": "d"})
+        provenance.check_scores([write(tmp_path, "kernel", told=told)], "e", {"kernel": "d"})
 
 
 def test_what_a_job_asks_of_its_files_is_what_they_say(default):
     loaded = validation.load(default)
-    told = origin.from_text(asked.format_digests(loaded, "digits", ["kernel_shap", "exact", "exact"]))
+    told = provenance.from_text(expected_digests.format_digests(loaded, "digits", ["kernel_shap", "exact", "exact"]))
     assert told == {label: digest(jobs.attribute_job(loaded, "digits", label)) for label in ("kernel_shap", "exact")}
-    told = origin.from_text(asked.format_measured_digests(loaded, "digits"))
+    told = provenance.from_text(expected_digests.format_measured_digests(loaded, "digits"))
     by_model, by_scores = ["log_odds"], ["error", "cost"]
     assert told == {
         "model": digest(jobs.measure_jobs(loaded, "digits", by_model)),
@@ -67,14 +67,14 @@ def test_measurements_of_another_job_are_named(tmp_path, name, kind):
     for changed, said in (({}, ""), ({"experiment": "f"}, "of experiment 'f'"), ({"settings_digest": "x"}, "settings")):
         scores.write_measured(path, pd.DataFrame(columns=scores.MEASURED.names), about | changed)
         with pytest.raises(ShapelineError, match=said) if said else contextlib.nullcontext():
-            origin.check_measured([path], "e", digests)
+            provenance.check_measured([path], "e", digests)
 
 
 @pytest.mark.parametrize("other", [{"full": (-0.1, -0.2, -0.3003)}, {"empty": -1.0003}])
 def test_labels_of_two_models_are_not_compared(tmp_path, other):
     exact, kernel = write(tmp_path, "exact"), write(tmp_path, "kernel", **other)
     with pytest.raises(ShapelineError) as caught:
-        origin.check_ends([exact, kernel])
+        provenance.check_ends([exact, kernel])
     said = str(caught.value)
     assert f"{exact} and {kernel} are of other models" in said
     assert said.endswith(f"rm {exact} {kernel} && snakemake --cores all") and "\n" not in said
@@ -88,10 +88,10 @@ def test_ends_that_may_differ_do(tmp_path):
     rounded = write(tmp_path, "rounded", full=(-0.1001, -0.2, -0.3), empty=-1.0001)
     without = write(tmp_path, "without", full=(np.nan,) * 3, empty=np.nan)
     later = write(tmp_path, "later", "1-of-2", first=2, full=(-0.3, -0.4))
-    origin.check_ends([without, exact, own, variant, other, rounded, later, tmp_path / "none.parquet"])
-    origin.check_ends([tmp_path / "none.parquet"])
+    provenance.check_ends([without, exact, own, variant, other, rounded, later, tmp_path / "none.parquet"])
+    provenance.check_ends([tmp_path / "none.parquet"])
     wrong = write(tmp_path, "wrong", "1-of-2", first=3, full=(-0.5,))
     with pytest.raises(ShapelineError, match=r"later/1-of-2.*wrong/1-of-2.*instance 3 is -0\.4 and -0\.5"):
-        origin.check_ends([exact, later, wrong])
+        provenance.check_ends([exact, later, wrong])
     half = {"settings": {"method": {}, "precision": "bfloat16"}}
-    origin.check_ends([write(tmp_path, "a", **half), write(tmp_path, "b", full=(-0.15, -0.2, -0.3), **half)])
+    provenance.check_ends([write(tmp_path, "a", **half), write(tmp_path, "b", full=(-0.15, -0.2, -0.3), **half)])

@@ -8,16 +8,16 @@ import pytest
 import yaml
 from skimage.feature import match_template
 
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import context, selection
 from shapeline.config import mistakes, validation
-from shapeline.datasets import fits, malaria, preparation, sources
+from shapeline.datasets import compatibility, malaria, preparation, sources
 from shapeline.errors import ShapelineError
-from shapeline.game.settings import parse as game_of
+from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, storage
-from shapeline.plan import paths
-from shapeline.plan.jobs import outputs
-from shapeline.plan.settings import attribute_settings, report_settings, select_settings
 from shapeline.report import experiment, tables
+from shapeline.workflow import paths
+from shapeline.workflow.jobs import outputs
+from shapeline.workflow.settings import attribute_settings, report_settings, select_settings
 from tests.fixtures import builders
 from tests.unit.test_config import lines
 
@@ -131,9 +131,9 @@ TEXT = {**CARD, "kind": "text", "input_shape": [9], "unit": "word", "vocabulary_
     ],
 )
 def test_prepared_data_that_do_not_fit(sizes, trained, change, told):
-    fits.check(sizes, trained, {**trained, "name": "b"})
+    compatibility.check(sizes, trained, {**trained, "name": "b"})
     with pytest.raises(ShapelineError) as failure:
-        fits.check(sizes, trained, {**trained, "name": "b", **change})
+        compatibility.check(sizes, trained, {**trained, "name": "b", **change})
     assert "dataset 'b' cannot be explained by a model trained on 'a': " in str(failure.value)
     assert told in str(failure.value) and "\n" not in str(failure.value)
 
@@ -157,7 +157,7 @@ def test_a_network_of_any_size_explains_larger_pictures(tmp_path):
     storage.save(model, weights)
     settings = {"features": {"kind": "patch", "size": 4}, "reference": "mean", "seed": 0}
     cards = (str(tmp_path / "small" / "card.json"), str(tmp_path / "large" / "card.json"))
-    subject = subjects.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
+    subject = context.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
     assert subject.features.shape == (3, 4) and subject.reference.rows.shape == (1, 1, 12, 16)
     selected = selection.select(subject, 0, count=5)
     expected = np.exp(model.log_probs(subject.dataset.inputs[selected["row"]]).max(1))
@@ -166,7 +166,7 @@ def test_a_network_of_any_size_explains_larger_pictures(tmp_path):
     # The classes' names are the card's, not the weights'.
     (tmp_path / "small" / "card.json").write_text(json.dumps({**trained, "classes": ["b", "a"]}))
     with pytest.raises(ShapelineError, match="their classes: a, b; of the model's data: b, a"):
-        subjects.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
+        context.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
     with pytest.raises(ShapelineError, match="class 'a' has no record in the training part of 'large'"):
         architectures.for_dataset(any_size, explained)
 

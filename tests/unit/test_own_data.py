@@ -24,13 +24,13 @@ from shapeline import scores
 from shapeline.config import derived, validation
 from shapeline.datasets import checks, document_files, loading, preparation, sources
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game import features, references
+from shapeline.games import features, references, whole_numbers
 from shapeline.methods import external
-from shapeline.metrics import needs as metric_needs
-from shapeline.models import architectures, classifier, own_rows, ready, storage, wrapping
-from shapeline.plan import code, own_files, runs
-from shapeline.plan.settings import attribute_settings
+from shapeline.metrics import scored_rows as metric_needs
+from shapeline.models import adapters, architectures, classifier, native_rows, pretrained, storage
 from shapeline.statistics import folders
+from shapeline.workflow import job_code, runs, user_files
+from shapeline.workflow.settings import attribute_settings
 from tests.fixtures import builders
 from tests.unit import questions
 from tests.unit.test_documentation import BLOCKS
@@ -87,7 +87,7 @@ def pipeline(table: pd.DataFrame, last=None, target: str = "sold"):
 def opened(fitted, data: loading.Dataset, tmp_path, **settings) -> classifier.Classifier:
     skops.io.dump(fitted, tmp_path / "own.skops")
     model = architectures.for_dataset({"source": str(tmp_path / "own.skops"), **settings}, data.card)
-    return own_rows.fit_rows(model, data)[0]
+    return native_rows.fit_rows(model, data)[0]
 
 
 def test_a_table_keeps_numbers_codes_and_missing_cells(prepared, table):
@@ -185,9 +185,9 @@ def test_a_pipeline_says_what_it_says_of_the_users_own_frame(prepared, table, tm
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), expected, atol=1e-9)
     storage.save(model, tmp_path / "weights.safetensors")
     (tmp_path / "own.skops").unlink()
-    again = own_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
+    again = native_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
-    card = ready.measured(model, data)
+    card = pretrained.measured(model, data)
     test = data.split == sources.TEST
     assert card["test_accuracy"] == (fitted.predict(table[COLUMNS]) == table["sold"])[test].mean()
     assert "history" not in card and "ready" in card["settings"]
@@ -218,7 +218,7 @@ def test_coalitions_are_frames_whose_absent_columns_are_the_references(prepared,
     fitted = pipeline(table)
     model = opened(fitted, data, tmp_path)
     reference = references.build("mean", data, 0)
-    model, reference = own_rows.settle_reference(model, data.inputs, reference)
+    model, reference = whole_numbers.settle_reference(model, data.inputs, reference)
     own = features.build("column", data.card)
     chosen = np.array([0, 4, 9])  # one complete, one without a town, one without a size
     found = questions.attribute(
@@ -285,7 +285,7 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     text = (
         "def model(rows):\n    assert rows['garden'].dtype == bool\n    return (rows['town'] == 'Ulm') * 0.5 + 0.25\n"
     )
-    model, _ = own_rows.fit_rows(architectures.for_dataset(function_in(tmp_path, text), data.card), data)
+    model, _ = native_rows.fit_rows(architectures.for_dataset(function_in(tmp_path, text), data.card), data)
     expected = np.where(table["town"] == "Ulm", 0.75, 0.25)
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs))[:, 1], expected)
     own, reference = features.build("column", data.card), references.build("mean", data, 0)
@@ -296,9 +296,9 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     np.testing.assert_allclose(found.scores[:, 2], expected[:9] - absent, atol=1e-6)
     assert abs(found.scores[:, [0, 1, 3]]).max() < 1e-9  # what the function does not read has no part in it
     storage.save(model, tmp_path / "weights.safetensors")
-    again = own_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
+    again = native_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
-    card = ready.measured(model, data)
+    card = pretrained.measured(model, data)
     right = (expected > 0.5) == (table["sold"] == "yes")
     assert card["test_accuracy"] == right[data.split == sources.TEST].mean() and card["framework"] == "function"
 
@@ -423,19 +423,23 @@ def example(root, tmp_path, monkeypatch, table):
 
 def test_the_example_is_valid_and_its_files_are_inputs(example):
     loaded = validation.load(example)
-    assert code.train_code(loaded, "granting")[-1] == "examples/own/pipeline.skops"
-    assert code.train_code(loaded, "network")[-1] == "examples/own/network.keras"
+    assert job_code.train_code(loaded, "granting")[-1] == "examples/own/pipeline.skops"
+    assert job_code.train_code(loaded, "network")[-1] == "examples/own/network.keras"
     assert (
-        code.train_code(loaded, "rule")[-1] == "examples/own/rule.py" and code.job_framework(loaded, "rule") == "torch"
+        job_code.train_code(loaded, "rule")[-1] == "examples/own/rule.py"
+        and job_code.job_framework(loaded, "rule") == "torch"
     )
-    assert any(file.endswith("models/function_file.py") for file in code.attribute_code(loaded, "rule", "exact"))
-    assert own_files.user_files(loaded, "rule") == ["examples/own/rule.py"]
-    assert code.attribute_code(loaded, "loans", "halves")[-1] == "examples/own/halves.py"
-    assert code.attribute_code(loaded, "loans", "elsewhere")[-1] == "examples/own/scores.parquet"
-    assert code.measure_code(loaded, "loans", "own")[-1] == "examples/own/spread.py"
+    assert any(file.endswith("models/function_file.py") for file in job_code.attribute_code(loaded, "rule", "exact"))
+    assert user_files.user_files(loaded, "rule") == ["examples/own/rule.py"]
+    assert job_code.attribute_code(loaded, "loans", "halves")[-1] == "examples/own/halves.py"
+    assert job_code.attribute_code(loaded, "loans", "elsewhere")[-1] == "examples/own/scores.parquet"
+    assert job_code.measure_code(loaded, "loans", "own")[-1] == "examples/own/spread.py"
     for label in ("exact", "kernel_shap"):
-        assert not any(file.startswith("examples") for file in code.attribute_code(loaded, "loans", label))
-    assert code.job_framework(loaded, "granting") == "torch" and code.job_framework(loaded, "network") == "tensorflow"
+        assert not any(file.startswith("examples") for file in job_code.attribute_code(loaded, "loans", label))
+    assert (
+        job_code.job_framework(loaded, "granting") == "torch"
+        and job_code.job_framework(loaded, "network") == "tensorflow"
+    )
     assert attribute_settings(loaded, "loans", "halves")["budget"] == 8
     assert derived.feature_shape(loaded, loaded.experiments["loans"]) == (6,)
     assert runs.labels(loaded, "loans")[-2:] == ["halves", "random"]  # controls are last
@@ -526,7 +530,7 @@ def explained(method: dict, budget: float | None = None, shape: tuple = (4,)):
     kind = features.Features("column", (d,), np.arange(d, dtype=np.int32))
     inputs = np.ones((2, d), np.float32)
     return questions.attribute(
-        *(wrapping.wrap(model), inputs, np.ones(2, int), method, kind),
+        *(adapters.wrap(model), inputs, np.ones(2, int), method, kind),
         *(references.Reference(np.zeros((1, d), np.float32)), "probability", [budget], 5),
     )[0].scores, weights
 

@@ -22,8 +22,8 @@ from sklearn.svm import LinearSVC
 import shapeline
 from shapeline.datasets import loading, preparation, table
 from shapeline.errors import ShapelineError
-from shapeline.game import features, references
-from shapeline.models import architectures, own_rows
+from shapeline.games import features, references, whole_numbers
+from shapeline.models import architectures, native_rows
 from tests.unit import questions
 
 RNG = np.random.default_rng(5)
@@ -350,7 +350,7 @@ def prepared(tmp_path):
 def subject_of(data: loading.Dataset, tmp_path, text: str) -> tuple:
     (tmp_path / "model.py").write_text(text)
     model = architectures.for_dataset({"source": f"{tmp_path / 'model.py'}:model", "framework": "function"}, data.card)
-    return own_rows.fit_rows(model, data)
+    return native_rows.fit_rows(model, data)
 
 
 @pytest.mark.parametrize(("suffix", "columns"), [("csv", WRITTEN), ("parquet", TYPED)])
@@ -403,7 +403,7 @@ def test_scores_of_the_workflow_are_those_of_the_users_own_rows(prepared, tmp_pa
     exec(text, space)
     np.testing.assert_allclose(found.scores, brute(space["model"], frame[:3], background), atol=1e-12)
     assert np.abs(found.scores[:, :2]).max() > 0.01
-    model, moved = own_rows.settle_reference(model, own.inputs, references.build("mean", own, 0))
+    model, moved = whole_numbers.settle_reference(model, own.inputs, references.build("mean", own, 0))
     assert set(model.module.take(moved.rows)["store"]) <= {1, 2, 3, 4, 5}  # rounded: to this model it is a code
 
 

@@ -7,7 +7,7 @@ import yaml
 from shapeline.config import validation
 from shapeline.datasets import preparation
 from shapeline.hierarchy import exploration
-from shapeline.report import claims
+from shapeline.papers import claims
 from tests.fixtures import annotated_files, failures
 
 

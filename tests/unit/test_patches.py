@@ -6,13 +6,12 @@ import torch
 from torch import nn
 
 import shapeline
-from shapeline.engine import calibration
-from shapeline.engine.forms import Form
-from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game import references
-from shapeline.game.references import Reference
+from shapeline.games import calibration, references
+from shapeline.games import features as feature_kinds
+from shapeline.games.execution import Form
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.gradients.cells import of_map, upsampled
 from shapeline.gradients.torch_grad_cam import grad_cam
 from shapeline.models.classifier import Classifier

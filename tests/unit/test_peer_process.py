@@ -12,9 +12,9 @@ from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import SetQuestion
 from shapeline.config.validation import load
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game.features import Features
+from shapeline.games.features import Features
+from shapeline.methods import shapiq_process
 from shapeline.methods.settings import parse
-from shapeline.peers import shapiq_process
 
 LIBRARY = '''
 import numpy as np

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from shapeline.config import derived, validation
-from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games import features as feature_kinds
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.methods import registry
-from shapeline.models import architectures, wrapping
-from shapeline.peers import budgets
-from shapeline.peers.games import Asked, Game, explained, numpy_seeded
+from shapeline.models import adapters, architectures
+from shapeline.third_party import budgets
+from shapeline.third_party.games import Asked, Game, explained, numpy_seeded
 from tests.unit import questions, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
@@ -109,7 +109,7 @@ def test_draws_are_an_instances_own_and_global_generators_stay(model, name):
 
 @needs_shapiq
 def test_every_approximator_of_shapiq_explains_within_its_budget(model, exact):
-    from shapeline.peers import shapiq_methods
+    from shapeline.third_party import shapiq_methods
 
     scale = np.abs(exact).mean()
     slow = {"SPEX", "ProxySPEX"}
@@ -155,7 +155,7 @@ def test_shap_partition_is_ours_where_it_follows_one_branch(model):
 
 @needs_shap
 def test_the_tree_halves_the_longest_side():
-    from shapeline.peers.shap_methods import halves
+    from shapeline.third_party.shap_methods import halves
 
     tree = halves((2, 4))
     members = {leaf: {leaf} for leaf in range(8)}
@@ -246,7 +246,7 @@ def test_too_few_evaluations_are_a_failure_of_the_instance_alone(model):
 
 
 def test_an_infinite_value_names_its_instance():
-    model = wrapping.wrap(lambda rows: np.where(rows[:, :1] > 5, np.nan, np.full((len(rows), 2), 0.5)))
+    model = adapters.wrap(lambda rows: np.where(rows[:, :1] > 5, np.nan, np.full((len(rows), 2), 0.5)))
     rows, columns = np.zeros((3, 2), np.float32), Features("column", (2,), np.arange(2, dtype=np.int32))
     rows[1] = 9
     question = Question(model, Reference(np.zeros((1, 2), np.float32)), columns, "probability")
@@ -327,7 +327,7 @@ def test_nothing_of_a_library_is_imported_by_the_configuration(root):
 
     code = (
         "import sys; from shapeline.config import validation; "
-        "from shapeline.methods.calling import resolve; from shapeline.methods.registry import METHODS; "
+        "from shapeline.methods.dispatch import resolve; from shapeline.methods.registry import METHODS; "
         "[resolve(m.minimum) for m in METHODS.values() if m.family == 'peers' and m.minimum]; "
         "print({'shap', 'lime', 'torch'} & set(sys.modules))"
     )

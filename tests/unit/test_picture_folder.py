@@ -11,8 +11,8 @@ import yaml
 from shapeline.config import validation
 from shapeline.datasets import folders, loading, preparation
 from shapeline.errors import ShapelineError
-from shapeline.models import architectures, randomisation, ready, storage
-from shapeline.plan import code
+from shapeline.models import architectures, pretrained, randomisation, storage
+from shapeline.workflow import job_code
 from tests.fixtures import builders, picture_files, text_files, vision
 
 pytest.importorskip("transformers")
@@ -43,9 +43,9 @@ def prepared(example, tmp_path):
 
 def test_the_example_is_valid_and_its_files_are_inputs(example):
     loaded = validation.load(example)
-    assert f"{PATH}/model.safetensors" in code.train_code(loaded, "vit")
-    assert f"{PATH}/preprocessor_config.json" in code.train_code(loaded, "vit")
-    assert "shapeline/models/picture_network.py" in " ".join(code.train_code(loaded, "vit"))
+    assert f"{PATH}/model.safetensors" in job_code.train_code(loaded, "vit")
+    assert f"{PATH}/preprocessor_config.json" in job_code.train_code(loaded, "vit")
+    assert "shapeline/models/picture_network.py" in " ".join(job_code.train_code(loaded, "vit"))
 
 
 def test_the_example_of_a_vit_on_digits_is_valid(root, tmp_path, monkeypatch):
@@ -79,7 +79,7 @@ def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder
     assert expected.std(0).max() > 0.01
     for each in (model, again):
         np.testing.assert_allclose(each.log_probs(data.inputs), expected, atol=1e-5)
-    measured = ready.measured(again, data)
+    measured = pretrained.measured(again, data)
     assert 0 <= measured["test_accuracy"] <= 1 and "transformers" in measured["versions"]
 
 

@@ -14,9 +14,8 @@ import pytest
 from shapeline import scores
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.operations import estimates
-from shapeline.plan import code, jobs, paths, records, runs, tracked
 from shapeline.seeds import digest
+from shapeline.workflow import dependencies, estimates, job_code, jobs, paths, records, runs
 
 
 def shuffled(value):
@@ -122,70 +121,76 @@ def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, t
 
 def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, monkeypatch):
     monkeypatch.chdir(root)
-    kernel = tracked.sources("shapeline.designs.sampled")
+    kernel = dependencies.sources("shapeline.designs.sampled")
     assert "workflow/shapeline/designs/sampled.py" in kernel
     assert "workflow/shapeline/designs/design.py" in kernel
     assert "workflow/shapeline/designs/connected.py" not in kernel
-    rows = tracked.sources("shapeline.attribution.rows")
-    assert "workflow/shapeline/engine/question.py" in rows
+    rows = dependencies.sources("shapeline.attribution.rows")
+    assert "workflow/shapeline/games/question.py" in rows
     plumbing = (
-        r"shapeline/(config|plan|operations|report)/|registry|errors|/files\.py|__init__|designs/sampled|gradients/"
+        r"shapeline/(config|workflow|report|api|papers)/|registry|errors|/files\.py|__init__|designs/sampled|gradients/"
     )
     assert not re.search(plumbing, " ".join(rows))
-    assert "workflow/shapeline/engine/question.py" not in tracked.sources(
-        "shapeline.attribution.rows", without=["shapeline.engine.question"]
+    assert "workflow/shapeline/games/question.py" not in dependencies.sources(
+        "shapeline.attribution.rows", without=["shapeline.games.question"]
     )
 
 
 def test_a_file_counts_by_its_room_and_not_by_its_stem(tmp_path, monkeypatch, request):
     copy = tmp_path / "workflow/shapeline"
-    shutil.copytree(tracked.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(dependencies.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tracked, "PACKAGE", copy)
+    monkeypatch.setattr(dependencies, "PACKAGE", copy)
     request.addfinalizer(forget)
     names = ("plan", "errors", "registry", "config")
     for name in names:
-        (copy / f"engine/{name}.py").write_text("")
+        (copy / f"games/{name}.py").write_text("")
         with open(copy / "metrics/error.py", "a") as file:
-            file.write(f"\nfrom shapeline.engine import {name}\n")
-    files = tracked.sources("shapeline.metrics.error")
-    assert {f"workflow/shapeline/engine/{name}.py" for name in names} <= set(files)
+            file.write(f"\nfrom shapeline.games import {name}\n")
+    files = dependencies.sources("shapeline.metrics.error")
+    assert {f"workflow/shapeline/games/{name}.py" for name in names} <= set(files)
     assert "workflow/shapeline/errors.py" not in files
 
 
 def forget() -> None:
     """What is kept of the package's files, of which a test reads others."""
-    for kept in (tracked._sources, tracked._imports, tracked._code_digest, tracked._package, tracked._untracked):
+    for kept in (
+        dependencies._sources,
+        dependencies._imports,
+        dependencies._code_digest,
+        dependencies._package,
+        dependencies._untracked,
+    ):
         kept.cache_clear()
-    code.script_modules.cache_clear()
+    job_code.script_modules.cache_clear()
 
 
 def test_no_job_tracks_what_decides_no_number_of_its_own(root, monkeypatch, default):
     monkeypatch.chdir(root)
     loaded = validation.load(default)
-    makers = [code.prepare_code(loaded, name) for name in loaded.datasets]
-    makers += [of(loaded, name) for name in loaded.models for of in (code.train_code, code.randomise_code)]
+    makers = [job_code.prepare_code(loaded, name) for name in loaded.datasets]
+    makers += [of(loaded, name) for name in loaded.models for of in (job_code.train_code, job_code.randomise_code)]
     for name in loaded.experiments:
-        makers.append(code.select_code(loaded, name))
-        makers += [code.attribute_code(loaded, name, label) for label in runs.labels(loaded, name)]
-        makers += [code.measure_code(loaded, name, metric) for metric in runs.metric_names(loaded, name)]
+        makers.append(job_code.select_code(loaded, name))
+        makers += [job_code.attribute_code(loaded, name, label) for label in runs.labels(loaded, name)]
+        makers += [job_code.measure_code(loaded, name, metric) for metric in runs.metric_names(loaded, name)]
     for files in makers:
         assert len(files) == len(set(files)) and not any(file.endswith("__init__.py") for file in files)
         assert not any(
-            re.search(r"shapeline/(config|plan|operations|report)/|registry|errors\.py", name) for name in files
+            re.search(r"shapeline/(config|workflow|report|api|papers)/|registry|errors\.py", name) for name in files
         )
     for name in loaded.models:
-        assert not any("/engine/" in file for file in code.train_code(loaded, name))
-    readers = {entry.module.rpartition(".")[2] for entry in code.SOURCES.values()}
+        assert not any("/games/" in file for file in job_code.train_code(loaded, name))
+    readers = {entry.module.rpartition(".")[2] for entry in job_code.SOURCES.values()}
     for name, entry in loaded.datasets.items():
-        assert {os.path.basename(file)[:-3] for file in code.prepare_code(loaded, name)} & readers == {entry.source}
+        assert {os.path.basename(file)[:-3] for file in job_code.prepare_code(loaded, name)} & readers == {entry.source}
 
 
 def test_a_dataset_tracks_its_own_entry_and_what_reads_its_kind(root, monkeypatch, default):
     monkeypatch.chdir(root)
     loaded = validation.load(default)
     names = {
-        name: {os.path.basename(file)[:-3] for file in code.prepare_code(loaded, name)} for name in loaded.datasets
+        name: {os.path.basename(file)[:-3] for file in job_code.prepare_code(loaded, name)} for name in loaded.datasets
     }
     assert "text" in names["reviews"] and not {"pictures", "regions"} & names["reviews"]
     assert "regions" in names["crosses"] and not {"text", "tokenizer"} & names["crosses"]
@@ -193,16 +198,16 @@ def test_a_dataset_tracks_its_own_entry_and_what_reads_its_kind(root, monkeypatc
 
     def changed(**values) -> set[str]:
         """What has another digest when the entry of the breast cancer table says something else."""
-        entry = dataclasses.replace(code.SOURCES["breast_cancer"], **values)
+        entry = dataclasses.replace(job_code.SOURCES["breast_cancer"], **values)
         with monkeypatch.context() as patch:
-            patch.setitem(code.SOURCES, "breast_cancer", entry)
+            patch.setitem(job_code.SOURCES, "breast_cancer", entry)
             after = every_setting(loaded)
         return {path for path in before if before[path] != after[path]}
 
     assert changed(licence="another", citation="another") == set()
     assert changed(groups={}) == {"data/prepared/breast_cancer/card.json"}
     with monkeypatch.context() as patch:
-        patch.setitem(code.SOURCES, "another", dataclasses.replace(code.SOURCES["digits"], name="another"))
+        patch.setitem(job_code.SOURCES, "another", dataclasses.replace(job_code.SOURCES["digits"], name="another"))
         assert every_setting(loaded) == before
 
 
@@ -211,15 +216,15 @@ def test_a_method_tracks_its_own_entry(root, monkeypatch, default):
     monkeypatch.chdir(root)
     loaded = validation.load(default)
     before = every_setting(loaded)
-    entry = dataclasses.replace(code.METHODS["banzhaf"], function="shapeline.designs.exact:shapley")
+    entry = dataclasses.replace(job_code.METHODS["banzhaf"], function="shapeline.designs.exact:shapley")
     with monkeypatch.context() as patch:
-        patch.setitem(code.METHODS, "banzhaf", entry)
+        patch.setitem(job_code.METHODS, "banzhaf", entry)
         after = every_setting(loaded)
     changed = {path for path in before if before[path] != after[path]}
     assert changed == {"results/cancer/scores/banzhaf/0-of-1.parquet", "results/reports/cancer.ipynb"}
-    entry = dataclasses.replace(code.METRICS["cost"], statistics={"evaluations": "higher", "seconds": "lower"})
+    entry = dataclasses.replace(job_code.METRICS["cost"], statistics={"evaluations": "higher", "seconds": "lower"})
     with monkeypatch.context() as patch:
-        patch.setitem(code.METRICS, "cost", entry)
+        patch.setitem(job_code.METRICS, "cost", entry)
         after = every_setting(loaded)
     changed = {path for path in before if before[path] != after[path]}
     assert changed and all(path.startswith("results/reports/") for path in changed)
@@ -227,7 +232,7 @@ def test_a_method_tracks_its_own_entry(root, monkeypatch, default):
 
 def test_every_import_within_the_package_is_seen():
     """By the syntax tree, which is slower; an import in another form would be an edit that re-runs nothing."""
-    for file in tracked.PACKAGE.rglob("*.py"):
+    for file in dependencies.PACKAGE.rglob("*.py"):
         modules = set()
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -235,9 +240,9 @@ def test_every_import_within_the_package_is_seen():
             elif isinstance(node, ast.ImportFrom):
                 assert not node.level, f"{file} has a relative import"
                 modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        known = {tracked.module_file(one) for one in modules if one.startswith("shapeline.")}
-        counted = {one for one in known if one.is_file() and not tracked._untracked(one)}
-        assert set(tracked._imports(file)) == counted, file
+        known = {dependencies.module_file(one) for one in modules if one.startswith("shapeline.")}
+        counted = {one for one in known if one.is_file() and not dependencies._untracked(one)}
+        assert set(dependencies._imports(file)) == counted, file
 
 
 def test_each_family_is_tracked_alone(root, monkeypatch, default):
@@ -246,7 +251,7 @@ def test_each_family_is_tracked_alone(root, monkeypatch, default):
     tracking = {
         label
         for label in runs.labels(loaded, "digits")
-        if "workflow/shapeline/designs/sampled.py" in code.attribute_code(loaded, "digits", label)
+        if "workflow/shapeline/designs/sampled.py" in job_code.attribute_code(loaded, "digits", label)
     }
     assert {loaded.experiments["digits"].methods[label].method for label in tracking} == {
         "kernel_shap",
@@ -280,9 +285,9 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
 
 def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tmp_path, monkeypatch, request):
     copy = tmp_path / "workflow/shapeline"
-    shutil.copytree(tracked.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(dependencies.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tracked, "PACKAGE", copy)
+    monkeypatch.setattr(dependencies, "PACKAGE", copy)
     request.addfinalizer(forget)
     (tmp_path / "mine.parquet").touch()
     default["experiments"]["digits"]["methods"]["mine"] = {"method": "external", "path": "mine.parquet"}
@@ -296,7 +301,7 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
         }
 
     before, pages = codes(), jobs.digests(loaded)
-    os.utime(copy / "engine/question.py")
+    os.utime(copy / "games/question.py")
     assert codes() == before
     with open(copy / "designs/sampled.py", "a") as file:
         file.write("# another line\n")
@@ -308,7 +313,7 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
         if loaded.experiments["digits"].methods[label.partition("@")[0]].method in ("kernel_shap", "sample_shapley")
     }
     assert jobs.digests(loaded) == pages  # of the settings, which are the same
-    assert tracked.own(code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
+    assert dependencies.own(job_code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
 
 
 @pytest.mark.parametrize("text", ["", '{"settings": {"arch', "[]"])
@@ -332,14 +337,14 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_the_tables_of_a_framework_name_every_module_that_is_loaded_by_name(framework):
-    from shapeline.engine import backends
+    from shapeline.games import backends
     from shapeline.models import classifier, graph_file, training
 
     named = {backends.BACKENDS[framework], backends.WINDOWS[framework], classifier.MODULES[framework]}
     named |= {backends.BACKENDS["onnx"]} if framework in graph_file.EXPORTERS else set()
-    assert {code.MODEL_CODE[framework], *code.ENGINE_CODE[framework]} == named
-    assert code.TRAINING[framework] == training.TRAINERS[framework]
-    assert code.EXPORT == {name: (module,) for name, module in graph_file.EXPORTERS.items()}
+    assert {job_code.MODEL_CODE[framework], *job_code.ENGINE_CODE[framework]} == named
+    assert job_code.TRAINING[framework] == training.TRAINERS[framework]
+    assert job_code.EXPORT == {name: (module,) for name, module in graph_file.EXPORTERS.items()}
 
 
 def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, default):
@@ -348,10 +353,10 @@ def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, 
     for experiment, own, other in (("digits", "torch_", "tf_|keras"), ("reviews", "tf_|keras", "torch_")):
         label = "gradient_x_input"
         for files in (
-            code.attribute_code(loaded, experiment, label),
-            code.measure_code(loaded, experiment, "log_odds"),
-            code.select_code(loaded, experiment),
-            code.train_code(loaded, loaded.experiments[experiment].model),
+            job_code.attribute_code(loaded, experiment, label),
+            job_code.measure_code(loaded, experiment, "log_odds"),
+            job_code.select_code(loaded, experiment),
+            job_code.train_code(loaded, loaded.experiments[experiment].model),
         ):
             names = " ".join(os.path.basename(file) for file in files)
             assert re.search(own, names) and not re.search(other, names)
@@ -370,7 +375,7 @@ def test_texts_of_ones_own_are_what_is_sharded(default):
 def test_a_rival_on_words_tracks_the_method_that_sets_its_budget(root, monkeypatch, default):
     monkeypatch.chdir(root)
     default["experiments"]["reviews"]["methods"]["rival"] = {"method": "kernel_shap", "match_budget_of": "l_shapley"}
-    files = code.attribute_code(validation.load(default), "reviews", "rival")
+    files = job_code.attribute_code(validation.load(default), "reviews", "rival")
     assert "workflow/shapeline/designs/local.py" in files and "workflow/shapeline/designs/sampled.py" in files
 
 

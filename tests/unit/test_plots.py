@@ -15,8 +15,8 @@ from PIL import Image
 
 from shapeline import scores
 from shapeline.errors import ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.report import elements, experiment, findings, numbers, styling, tables
+from shapeline.games import features as feature_kinds
+from shapeline.report import elements, experiment, findings, formatting, styling, tables
 from shapeline.report.figures import dots, score_maps
 from shapeline.report.figures.costs import error_by_cost
 from shapeline.report.figures.dots import errors
@@ -50,24 +50,24 @@ def row(frame: pd.DataFrame, label: str) -> pd.Series:
 
 def test_numbers_are_written_for_reading():
     cases = {1582008: "1,582,008", 0.28: "0.280", -11.437: "−11.4", 5.1e-8: "5.1e−8", 150000.4: "150,000", 0.0: "0"}
-    assert {value: numbers.number(value) for value in cases} == cases
-    assert numbers.number(2.0) == "2" and numbers.number(2.0, whole=False) == "2.00"
-    assert numbers.number(float("nan")) == numbers.number(None) == "–"
-    assert numbers.interval({"mean": -2.0, "low": -3.25, "high": 0.5}) == "−2.00 (−3.25 to 0.50)"
-    assert numbers.interval({"mean": 8.9e-4, "low": -0.015, "high": 0.0188}) == "0.0009 (−0.0150 to 0.0188)"
-    assert numbers.interval({"mean": -1e-4, "low": -5.678, "high": 1234.5}) == "0 (−6 to 1,234)"
-    assert numbers.interval({"mean": 1e-6, "low": np.nan, "high": np.nan}) == "1.0e−6"
-    assert [numbers.counted(count, "day") for count in (0, 1, 2, 65536)] == [
+    assert {value: formatting.number(value) for value in cases} == cases
+    assert formatting.number(2.0) == "2" and formatting.number(2.0, whole=False) == "2.00"
+    assert formatting.number(float("nan")) == formatting.number(None) == "–"
+    assert formatting.interval({"mean": -2.0, "low": -3.25, "high": 0.5}) == "−2.00 (−3.25 to 0.50)"
+    assert formatting.interval({"mean": 8.9e-4, "low": -0.015, "high": 0.0188}) == "0.0009 (−0.0150 to 0.0188)"
+    assert formatting.interval({"mean": -1e-4, "low": -5.678, "high": 1234.5}) == "0 (−6 to 1,234)"
+    assert formatting.interval({"mean": 1e-6, "low": np.nan, "high": np.nan}) == "1.0e−6"
+    assert [formatting.counted(count, "day") for count in (0, 1, 2, 65536)] == [
         "0 days",
         "1 day",
         "2 days",
         "65,536 days",
     ]
-    assert numbers.share(-0.354) == "−35.4 %"
+    assert formatting.share(-0.354) == "−35.4 %"
 
 
 def test_shares_round_neither_to_nothing_nor_to_everything():
-    assert [numbers.share(value) for value in (0, 1e-4, 0.5, 0.9876, 0.9999, 1)] == [
+    assert [formatting.share(value) for value in (0, 1e-4, 0.5, 0.9876, 0.9999, 1)] == [
         *("0 %", "< 0.1 %", "50 %", "98.8 %", "> 99.9 %", "100 %")
     ]  # fmt: skip
 
@@ -226,14 +226,14 @@ def test_headline_judges_the_control_on_the_same_instances(results):
         assert behind["high"] - behind["low"] == pytest.approx(2 * 1.96 * moved.std(ddof=1) / np.sqrt(60), rel=0.2)
         sentence = findings.headlines(found)[2]
         assert "is worse: " in sentence and "overlap" not in sentence
-        assert sentence.endswith(f"on the same instances the difference is {numbers.interval(behind)}{told}")
+        assert sentence.endswith(f"on the same instances the difference is {formatting.interval(behind)}{told}")
     frame = areas_of(exact=easy.mean(), occlusion=easy.mean() - 0.3)
     log_odds = measured_of("deletion_auc", exact=easy, occlusion=easy - 0.3 + random.normal(0, 0.1, 60))
     found = dataclasses.replace(with_metrics(results, log_odds=frame), measured={"log_odds": log_odds})
     behind = findings.headline(found)["control_behind"]
     ahead = {"mean": -behind["mean"], "low": -behind["high"], "high": -behind["low"]}
     assert behind["high"] < 0 < ahead["low"]
-    assert "is better" in findings.headlines(found)[2] and numbers.interval(ahead) in findings.headlines(found)[2]
+    assert "is better" in findings.headlines(found)[2] and formatting.interval(ahead) in findings.headlines(found)[2]
     alone = measured_of("deletion_auc", exact=easy[:1], occlusion=easy[:1])
     found = dataclasses.replace(found, measured={"log_odds": alone})
     assert findings.headlines(found)[2].endswith(", on one instance.")
@@ -258,7 +258,7 @@ def test_the_best_at_a_budget_is_judged_on_the_same_instances(results):
     table = findings.best_by_budget(found)
     assert list(table["smallest error"]) == ["lime"] * 2 and list(table["next"]) == ["kernel_shap"] * 2
     assert list(table["significant"]) == ["yes", "no"]
-    assert table["difference"][0] == numbers.interval(
+    assert table["difference"][0] == formatting.interval(
         findings.difference(found, "error", "rmse_by_budget", "lime", "kernel_shap", 2.0)
     )
     assert findings.difference(found, "error", "rmse_by_budget", "lime", "kernel_shap", 2.0)["high"] < 0
@@ -367,7 +367,7 @@ def test_area_table_reads_the_nearest_computed_fractions(results):
     assert [column for column in frame.columns if column.startswith("top")] == ["top 6.2 % masked", "top 18.8 % masked"]
     assert frame["method"][0] == "exact" and frame["method"].iloc[-1] == "random"
     line = results.metrics["log_odds"].query("method == 'lime' and statistic == 'deletion' and x == 0.1875")
-    assert row(frame, "lime")["top 18.8 % masked"] == numbers.number(line["mean"].item())
+    assert row(frame, "lime")["top 18.8 % masked"] == formatting.number(line["mean"].item())
 
 
 def test_cards_and_provenance_come_from_the_files(results):
@@ -562,7 +562,7 @@ def test_the_best_order_is_drawn_and_named_where_it_is_known(results):
     assert dotted.patches[0].get_extents().width > 0  # its interval
     table = tables.area_table(known)
     assert table["method"][0] == "optimal order" and len(table) == len(tables.area_table(results)) + 1
-    assert table["deletion AUC (lower is better)"][0] == numbers.interval({"mean": -5.0, "low": -6.0, "high": -4.0})
+    assert table["deletion AUC (lower is better)"][0] == formatting.interval({"mean": -5.0, "low": -6.0, "high": -4.0})
     assert "all coalitions of 12 instances" in common.masking_section(known).data
     page = common.masking_section(results).data
     assert "No optimal order" in page and "optimal order" not in set(tables.area_table(results)["method"])
@@ -595,7 +595,7 @@ def test_a_table_shows_what_the_instance_has_in_each_feature(table_results):
     shown = dataclasses.replace(table_results, features=features, dataset_card=card)
     assert examples.named_values(shown, np.array([39.0, 1, 0.25])) == ["age = 39", "job = clerk", "x = 0.2500"]
     grouped = table_results.dataset.inputs[0]
-    three = "; ".join(numbers.number(float(value), 4) for value in grouped[[0, 10, 20]])
+    three = "; ".join(formatting.number(float(value), 4) for value in grouped[[0, 10, 20]])
     assert examples.named_values(table_results, grouped)[0] == f"radius = {three}"  # mean, error, worst
     groups = {"job": ["job_clerk", "job_none"], "many": ["a", "b", "c", "d"]}
     card = {"input_shape": [6], "feature_names": [*groups["job"], *groups["many"]], "groups": groups}
@@ -634,7 +634,9 @@ def test_missing_metrics_take_one_line(results):
     bare = without(results, "log_odds", "error")
     assert common.masking_section(bare).data.count("<p") == 1 and "log_odds" in common.masking_section(bare).data
     assert "“error” was not computed" in common.error_section(bare).data
-    assert tables.cost(without(results, "cost"))["ms per instance"][0] == numbers.number(1000 * (0.0004 + 5e-6 * 2**16))
+    assert tables.cost(without(results, "cost"))["ms per instance"][0] == formatting.number(
+        1000 * (0.0004 + 5e-6 * 2**16)
+    )
 
 
 def test_no_exact_label_no_error_section(tmp_path):

@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "workflow"
 # (module, name): the reason. Each falls back where the name is gone.
 EXCEPTIONS = {
     (
-        "engine/torch_forms.py",
+        "games/torch_execution.py",
         "_version",
     ): "the count of a tensor's changes, by which a prepared copy is known to be old",
     (

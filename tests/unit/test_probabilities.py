@@ -5,9 +5,9 @@ import pytest
 
 import shapeline
 from shapeline.errors import ShapelineError
-from shapeline.game import features
-from shapeline.game.references import Reference
-from shapeline.models import wrapping
+from shapeline.games import features
+from shapeline.games.references import Reference
+from shapeline.models import adapters
 from tests.unit import questions
 
 ROWS = np.random.default_rng(0).random((6, 3)).astype(np.float32)
@@ -34,7 +34,7 @@ def test_a_row_far_down_is_named():
         return found
 
     with pytest.raises(ShapelineError, match=r"sum to 0\.5 in row 4 \(from 0\), and in 1 of 6 rows not to 1"):
-        wrapping.wrap(model).log_probs(ROWS)
+        adapters.wrap(model).log_probs(ROWS)
 
 
 def test_rounded_probabilities_and_those_of_one_label_are_taken():
@@ -50,11 +50,11 @@ def test_nan_stays_a_row_that_failed():
         found[0] = np.nan
         return found
 
-    assert np.isnan(wrapping.wrap(model).log_probs(ROWS)[0]).all()
+    assert np.isnan(adapters.wrap(model).log_probs(ROWS)[0]).all()
 
 
 def test_in_a_job_no_row_has_the_status_ok():
-    wrapped = wrapping.wrap(lambda rows: said(rows, 0.7))
+    wrapped = adapters.wrap(lambda rows: said(rows, 0.7))
     own = features.build("column", {"kind": "table", "input_shape": [3], "feature_names": ["a", "b", "c"]})
     settings, reference = {"method": "shapley"}, Reference(np.zeros((1, 3), np.float32))
     with pytest.raises(ShapelineError, match=r"its probabilities sum to 0\.7"):

@@ -9,8 +9,7 @@ import pytest
 
 from shapeline import scores
 from shapeline.config import validation
-from shapeline.operations import prune
-from shapeline.plan import jobs
+from shapeline.workflow import jobs, prune
 
 
 def write(*paths: str) -> None:

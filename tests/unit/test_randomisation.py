@@ -9,21 +9,21 @@ from scipy.stats import spearmanr
 
 import shapeline
 from shapeline.config import validation
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import log_odds, randomisation
-from shapeline.models import architectures, wrapping
+from shapeline.models import adapters, architectures
 from shapeline.models.classifier import backend
 from shapeline.models.randomisation import layers_of, randomise
-from shapeline.plan import code, paths
-from shapeline.plan.jobs import expected_outputs
-from shapeline.plan.settings import attribute_settings, randomise_settings
 from shapeline.report.sections import sanity
 from shapeline.report.styling import styles
 from shapeline.statistics import ranking
+from shapeline.workflow import job_code, paths
+from shapeline.workflow.jobs import expected_outputs
+from shapeline.workflow.settings import attribute_settings, randomise_settings
 
 
 def arrays_of(classifier) -> dict:
@@ -174,7 +174,9 @@ def test_the_metric_derives_models_and_scores_and_changes_no_other_settings(defa
     assert "results/digits/scores/lime@randomised/0-of-1.parquet" in added
     assert attribute_settings(loaded, "digits", "lime@randomised")["randomised"] == ["top1", "full"]
     assert randomise_settings(loaded, "top12") == {"layers": 12, "seed": 0}
-    assert code.attribute_code(loaded, "digits", "lime@randomised") == code.attribute_code(loaded, "digits", "lime")
+    assert job_code.attribute_code(loaded, "digits", "lime@randomised") == job_code.attribute_code(
+        loaded, "digits", "lime"
+    )
     assert paths.explained_files(loaded, "digits", "lime@randomised")["weights"] == [
         f"results/models/digits_cnn@{one}/weights.safetensors" for one in ("top1", "full")
     ]
@@ -203,7 +205,7 @@ def test_mistakes_are_told_before_any_job(default, experiment, metrics, message)
 
 
 def test_areas_under_other_references_are_those_of_the_measure_with_it():
-    model = wrapping.wrap(lambda x: 1 / (1 + np.exp(-x @ np.array([2.0, -1.0, 0.5]))))
+    model = adapters.wrap(lambda x: 1 / (1 + np.exp(-x @ np.array([2.0, -1.0, 0.5]))))
     inputs = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     explained = rows(inputs.astype(float))
     features = Features("column", (3,), np.arange(3, dtype=np.int32))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shapeline.datasets.loading import Dataset
-from shapeline.game import references
+from shapeline.games import references
 from tests.fixtures.failures import failure
 
 

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from shapeline.config import validation
-from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game.references import Reference
+from shapeline.games import features as feature_kinds
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
 from tests.unit import questions
 

@@ -15,14 +15,13 @@ import torch
 from torch import nn
 
 import shapeline
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import context, selection
 from shapeline.config import validation
 from shapeline.datasets import checks, loading, preparation, registry
-from shapeline.engine import calibration, scoring
 from shapeline.errors import ShapelineError
-from shapeline.game import features
-from shapeline.game.references import Reference
-from shapeline.models import architectures, storage, training, wrapping
+from shapeline.games import calibration, features, output_values
+from shapeline.games.references import Reference
+from shapeline.models import adapters, architectures, storage, training
 from shapeline.report import experiment, index, tables
 from tests.fixtures.builders import write_own_source
 from tests.unit import questions
@@ -178,16 +177,16 @@ def test_other_architectures_are_refused(prepared):
 
 
 def test_wrapping():
-    assert wrapping.wrap(LinearRegression().fit(X, Y)).task == "regression"
-    assert wrapping.wrap(LogisticRegression().fit(ROWS, ROWS[:, 0] > 0)).task == "classification"
+    assert adapters.wrap(LinearRegression().fit(X, Y)).task == "regression"
+    assert adapters.wrap(LogisticRegression().fit(ROWS, ROWS[:, 0] > 0)).task == "classification"
     labels = LinearSVC().fit(ROWS, ROWS[:, 0] > 0)  # its predict gives classes, and it has no probabilities
     for kind, told in ((None, "CalibratedClassifierCV"), ("regression", "model.decision_function")):
         with pytest.raises(ShapelineError, match=told):
-            wrapping.wrap(labels, kind=kind)
+            adapters.wrap(labels, kind=kind)
     with pytest.raises(ShapelineError, match=r"shape \(60, 2\) for 60 rows; a regression model must return one number"):
-        wrapping.wrap(lambda rows: rows[:, :2], kind="regression").predict(ROWS)
+        adapters.wrap(lambda rows: rows[:, :2], kind="regression").predict(ROWS)
     with pytest.raises(ShapelineError, match="must return one number"):
-        wrapping.wrap(nn.Linear(4, 2), kind="regression").predict(ROWS)
+        adapters.wrap(nn.Linear(4, 2), kind="regression").predict(ROWS)
 
 
 # --- values and scores --------------------------------------------------------------------------------------------
@@ -214,14 +213,14 @@ def test_prediction_is_the_value_of_an_object_with_predict():
 @pytest.mark.parametrize("framework", ["function", "torch", "tensorflow"])
 def test_the_prediction_is_averaged_over_the_reference_rows(framework):
     square = nn.Sequential(network(), nn.Softplus())
-    model = wrapping.wrap(square, kind="regression")
+    model = adapters.wrap(square, kind="regression")
     if framework == "function":
-        model = wrapping.wrap(model.predict, kind="regression")
+        model = adapters.wrap(model.predict, kind="regression")
     elif framework == "tensorflow":
         import keras
 
         module = keras.Sequential([keras_network(), keras.layers.Activation("softplus")])
-        model = wrapping.wrap(module, kind="regression")
+        model = adapters.wrap(module, kind="regression")
     rows, built = 10 * ROWS[10:17], features.build("column", {"input_shape": [4], "kind": "table"})
     masks = np.array([[0, 0, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]], bool)
     values = questions.values(model, ROWS[:3], Reference(rows), masks, built, "prediction")
@@ -245,16 +244,16 @@ def test_gradients_are_those_of_the_prediction(framework, method):
         np.testing.assert_allclose([details["completeness_gap"] for details in found.details], 0, atol=1e-4)
 
 
-@pytest.mark.parametrize("value", scoring.VALUES)
+@pytest.mark.parametrize("value", output_values.VALUES)
 def test_a_regression_has_no_other_value(value):
     for model in (network(), linear):
         with pytest.raises(ShapelineError, match=f"is a regression model, so it has no {value}; use value: prediction"):
-            shapeline.explain(wrapping.wrap(model, kind="regression"), ROWS, value=value, features="column")
+            shapeline.explain(adapters.wrap(model, kind="regression"), ROWS, value=value, features="column")
 
 
 def test_a_classifier_has_no_prediction():
     forest = LogisticRegression().fit(ROWS, ROWS[:, 0] > 0)
-    for model in (forest, wrapping.wrap(nn.Linear(4, 2))):
+    for model in (forest, adapters.wrap(nn.Linear(4, 2))):
         with pytest.raises(ShapelineError, match="gives classes, so it has no prediction; use value: log_probability"):
             shapeline.explain(model, ROWS, value="prediction", features="column")
     with pytest.raises(ShapelineError, match="target 1: a regression has no classes"):
@@ -323,7 +322,7 @@ def test_prediction_is_refused_for_classes():
 def test_instances_hold_numbers(prepared):
     data = loading.load(prepared)
     model = architectures.for_dataset({"architecture": "mlp"}, data.card)
-    subject = subjects.Subject(model, data, None, Reference(data.inputs[:1]))
+    subject = context.Subject(model, data, None, Reference(data.inputs[:1]))
     found = selection.select(subject, seed=0, count=7)
     assert "probability" not in found and found["label"].dtype == found["prediction"].dtype == np.float64
     np.testing.assert_array_equal(found["label"], Y[found["instance"]])
@@ -332,8 +331,8 @@ def test_instances_hold_numbers(prepared):
     results = SimpleNamespace(dataset_card=data.card, model_card={"architecture": "mlp"})
     row = {"instance": 5, "prediction": 152.1234, "label": 151.0}
     assert experiment.instance_name(results, row) == "predicted 152.1\ntrue 151.0\ninstance 5"
-    broken = subjects.Subject(
-        wrapping.wrap(lambda rows: rows[:, 0] * np.nan, "regression"), data, None, subject.reference
+    broken = context.Subject(
+        adapters.wrap(lambda rows: rows[:, 0] * np.nan, "regression"), data, None, subject.reference
     )
     with pytest.raises(ShapelineError, match="returns nan for instance"):
         selection.select(broken, seed=0, count=7)

@@ -10,9 +10,9 @@ from torch import nn
 
 import shapeline
 from shapeline.config import validation
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
+from shapeline.games.features import Features
+from shapeline.games.question import Question
 from shapeline.gradients import torch_rollout
 from shapeline.models.classifier import Classifier
 from tests.fixtures import transformer

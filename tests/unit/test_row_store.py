@@ -14,7 +14,7 @@ import pytest
 from shapeline.attribution import row_store
 from shapeline.attribution.row_store import ADDRESS, MAX_SEGMENTS, Table, digest_array, digest_frame, digest_rows, log
 from shapeline.attribution.value_store import SCHEMA, ValueStore
-from shapeline.operations.prune import trim_rows
+from shapeline.workflow.prune import trim_rows
 
 ROWS = pa.schema([("instance", pa.int64()), ("scores", pa.list_(pa.float32())), ("error", pa.string())])
 WRITERS = 4

@@ -10,9 +10,8 @@ from shapeline.attribution.settings import parse
 from shapeline.attribution.variants import Variant, list_variants
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.operations import estimates
-from shapeline.plan import jobs, paths
-from shapeline.plan.settings import attribute_settings, train_settings
+from shapeline.workflow import estimates, jobs, paths
+from shapeline.workflow.settings import attribute_settings, train_settings
 from tests.workflow.conftest import TINY
 
 

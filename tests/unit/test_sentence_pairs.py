@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import shapeline
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import context, selection
 from shapeline.config import validation
 from shapeline.datasets import fast_tokenizer, loading, preparation, tokenizer
-from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
-from shapeline.game.settings import parse as game_of
+from shapeline.games.execution import Form
+from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, storage
 from shapeline.report.html import HTML
 from shapeline.report.sections import texts
@@ -171,7 +171,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
     storage.save(model, tmp_path / "weights.safetensors")
     for removal in ("delete", "mask", "pad"):
         settings = {"features": {"kind": "word"}, "reference": removal, "seed": 0}
-        subject = subjects.load_subject(
+        subject = context.load_subject(
             "weights.safetensors", str(tmp_path / "out/arrays.npz"), game_of(settings), "cpu"
         )
         chosen = selection.select(subject, 0, 4)

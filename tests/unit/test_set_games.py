@@ -39,10 +39,10 @@ FRAME = load_iris(as_frame=True)["data"]
 TRAIN, TEST = slice(0, None, 3), slice(1, None, 3)
 SHARES = np.bincount(y[TEST]) / len(y[TEST])
 NAMES = np.array(["setosa", "versicolor", "virginica"])[y]
-MODULES = ("games.retraining", "games.ensembles", "games.removal", "games.stored", "report.python.model_game")
+MODULES = ("games.retraining", "games.ensembles", "games.removal", "games.stored", "api.model_game")
 
 
-@pytest.mark.parametrize("name", [*MODULES, "report.python.game_call"])
+@pytest.mark.parametrize("name", [*MODULES, "api.game_call"])
 def test_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = doctest.testmod(importlib.import_module(f"shapeline.{name}"))

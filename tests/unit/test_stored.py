@@ -8,14 +8,13 @@ import zipfile
 import numpy as np
 import pytest
 
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import context, selection
 from shapeline.attribution.settings import parse
-from shapeline.datasets import loading, preparation, sources, stored
-from shapeline.datasets.stored import Pictures, mapped
-from shapeline.engine import forms
-from shapeline.game import features, references
+from shapeline.datasets import loading, preparation, sources, stored_images
+from shapeline.datasets.stored_images import Pictures, mapped
+from shapeline.games import execution, features, references
 from shapeline.metrics import sensitivity
-from shapeline.models import architectures, ready, training
+from shapeline.models import architectures, pretrained, training
 from tests.unit import questions
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 3, 16, 16), dtype=np.uint8)
@@ -40,10 +39,10 @@ def test_a_mapped_file_takes_no_memory_while_its_checksum_is_made(tmp_path):
     np.savez(tmp_path / "large.npz", inputs=np.zeros((100, 1 << 20), np.uint8))
     program = f"""
 from pathlib import Path
-from shapeline.datasets import stored
+from shapeline.datasets import stored_images
 def peak(): return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 before = peak()
-array = stored.mapped(Path({str(tmp_path / "large.npz")!r}), "inputs")
+array = stored_images.mapped(Path({str(tmp_path / "large.npz")!r}), "inputs")
 print(len(array), peak() - before)
 """
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -130,7 +129,7 @@ def taken(monkeypatch) -> list[int]:
         return found
 
     monkeypatch.setattr(Pictures, "__getitem__", counted)
-    monkeypatch.setattr(stored, "BLOCK_BYTES", 20 * 64 * 4)
+    monkeypatch.setattr(stored_images, "BLOCK_BYTES", 20 * 64 * 4)
     return counts
 
 
@@ -138,12 +137,12 @@ def test_a_model_that_is_ready_is_measured_block_by_block(tmp_path, taken):
     lean, whole = prepared(tmp_path)
     model = architectures.build("digits_cnn")
     taken.clear()
-    card = ready.measured(model, lean)
+    card = pretrained.measured(model, lean)
     assert card["rows"] == {part: len(lean.part(part).labels) for part in sources.PARTS}
     lean_only = taken[: -len(sources.PARTS)]
     assert sum(lean_only) == card["rows"]["validation"] + card["rows"]["test"] and max(lean_only) == 20
     own = whole.part("test")
-    assert card == ready.measured(model, whole)
+    assert card == pretrained.measured(model, whole)
     assert card["test_accuracy"] == (model.predict(own.inputs) == own.labels).mean()
 
 
@@ -154,9 +153,9 @@ def test_sensitivity_holds_the_explained_pictures_alone(tmp_path, taken):
     found = []
     for data in (lean, whole):
         kinds, zero = features.build(settings["features"], data.card), references.build("zero", data, 0)
-        subject = subjects.Subject(architectures.build("digits_cnn", seed=0), data, kinds, zero, settings["features"])
+        subject = context.Subject(architectures.build("digits_cnn", seed=0), data, kinds, zero, settings["features"])
         share = selection.select(subject, seed=0, count=3)
-        rows = questions.explain_rows(subject, share, settings, "label", forms.Form())
+        rows = questions.explain_rows(subject, share, settings, "label", execution.Form())
         found.append(sensitivity.measure(rows, subject, share, parse(settings), "label", samples=2)["value"])
         if data is lean:
             assert max(taken) == 20

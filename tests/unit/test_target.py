@@ -7,17 +7,17 @@ import pandas as pd
 import pytest
 
 from shapeline.attribution import selection
+from shapeline.attribution.context import Subject
 from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.settings import parse
-from shapeline.attribution.subjects import Subject
 from shapeline.config.validation import load
 from shapeline.datasets.loading import Dataset
 from shapeline.errors import ShapelineError
-from shapeline.game import features
-from shapeline.game.references import Reference
-from shapeline.models import wrapping
-from shapeline.plan import jobs
+from shapeline.games import features
+from shapeline.games.references import Reference
+from shapeline.models import adapters
 from shapeline.report import experiment
+from shapeline.workflow import jobs
 
 CARD = {"name": "t", "kind": "table", "input_shape": [3], "classes": ["no", "yes"], "feature_names": ["a", "b", "c"]}
 ROWS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
@@ -36,7 +36,7 @@ def subject():
     labels = (np.arange(20) % 2).astype(np.int64)
     dataset = Dataset(inputs=ROWS, labels=labels, split=np.full(20, 2), ids=np.arange(20), card=CARD)
     parts = features.build("column", CARD)
-    return Subject(wrapping.wrap(Sure()), dataset, parts, Reference(np.zeros((1, 3), np.float32)), "column")
+    return Subject(adapters.wrap(Sure()), dataset, parts, Reference(np.zeros((1, 3), np.float32)), "column")
 
 
 def scores_for(subject, target):

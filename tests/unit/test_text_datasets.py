@@ -9,7 +9,7 @@ import pytest
 
 from shapeline.datasets import checks, document_files, loading, preparation, records, registry, reviews, sources, text
 from shapeline.errors import ShapelineError
-from shapeline.game import features, references
+from shapeline.games import features, references
 from shapeline.seeds import digest
 from tests.fixtures import builders, failures, text_files
 

@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 import shapeline
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import context, selection
 from shapeline.config import validation
 from shapeline.datasets import folders, loading, preparation
-from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError
-from shapeline.game.settings import parse as game_of
-from shapeline.models import architectures, randomisation, ready, storage, torch_models
-from shapeline.plan import code, own_files
+from shapeline.games.execution import Form
+from shapeline.games.settings import parse as game_of
+from shapeline.models import architectures, pretrained, randomisation, storage, torch_models
+from shapeline.workflow import job_code, user_files
 from tests.fixtures import builders, text_files, transformer
 from tests.unit import questions
 
@@ -52,11 +52,11 @@ def prepared(place, example, tmp_path):
 
 def test_the_example_is_valid_and_its_files_are_inputs(example):
     loaded = validation.load(example)
-    assert f"{PATH}/model.safetensors" in code.train_code(loaded, "classifier")
-    assert f"{PATH}/tokenizer.json" in code.prepare_code(loaded, "opinions")
-    assert f"{PATH}/model.safetensors" not in code.prepare_code(loaded, "opinions")
-    assert f"{PATH}/config.json" in own_files.user_files(loaded, "masked")
-    assert "shapeline/models/text_network.py" in " ".join(code.train_code(loaded, "classifier"))
+    assert f"{PATH}/model.safetensors" in job_code.train_code(loaded, "classifier")
+    assert f"{PATH}/tokenizer.json" in job_code.prepare_code(loaded, "opinions")
+    assert f"{PATH}/model.safetensors" not in job_code.prepare_code(loaded, "opinions")
+    assert f"{PATH}/config.json" in user_files.user_files(loaded, "masked")
+    assert "shapeline/models/text_network.py" in " ".join(job_code.train_code(loaded, "classifier"))
 
 
 def test_the_example_of_a_bert_on_news_is_valid(root, tmp_path, monkeypatch):
@@ -85,7 +85,7 @@ def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder
     expected = own(**made).logits.detach().double().log_softmax(1).numpy()[data.ids]
     for each in (model, again):
         np.testing.assert_allclose(each.log_probs(data.inputs), expected, atol=1e-5)
-    measured = ready.measured(again, data)
+    measured = pretrained.measured(again, data)
     assert 0 <= measured["test_accuracy"] <= 1 and "transformers" in measured["versions"]
 
 
@@ -94,10 +94,10 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(prepared, place, remova
     _, _, model, tmp_path = prepared
     storage.save(model, tmp_path / "weights.safetensors")
     settings = {"features": {"kind": "word"}, "reference": removal, "seed": 0}
-    subject = subjects.load_subject(
+    subject = context.load_subject(
         str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), game_of(settings), "cpu"
     )
-    form = subjects.calibrate(subject)
+    form = context.calibrate(subject)
     assert (form.name, form.batch) == ("plain", 1024) and form.rate > 0  # more rows to sort by length than a pass has
     chosen = selection.select(subject, 0, 4)
     assert all("isn't" in words for words, text in zip(chosen["words"], chosen["text"], strict=True) if "isn't" in text)

@@ -19,15 +19,15 @@ from torch import nn
 
 from shapeline.errors import ShapelineError
 from shapeline.models import (
+    adapters,
     architectures,
     classifier,
     keras_models,
-    ready,
+    pretrained,
     storage,
     torch_models,
     training,
     weights,
-    wrapping,
 )
 
 FRAMEWORKS = ("torch", "tensorflow")
@@ -401,20 +401,20 @@ def test_wrapped_keras_models():
     ends = [keras.layers.Dense(2, activation="softmax"), keras.layers.Softmax()]
     softmax = [keras.Sequential([logits, end] if i else [keras.layers.Input((3,)), end]) for i, end in enumerate(ends)]
     rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    model = wrapping.wrap(logits)
+    model = adapters.wrap(logits)
     assert (model.framework, model.device, model.n_parameters) == ("tensorflow", "cpu", 8)
     expected = model.log_probs(rows)
-    np.testing.assert_allclose(wrapping.wrap(softmax[1]).log_probs(rows), expected, atol=1e-6)
-    sigmoid = wrapping.wrap(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1, activation="sigmoid")]))
+    np.testing.assert_allclose(adapters.wrap(softmax[1]).log_probs(rows), expected, atol=1e-6)
+    sigmoid = adapters.wrap(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1, activation="sigmoid")]))
     np.testing.assert_allclose(np.exp(sigmoid.log_probs(rows)).sum(1), 1)
-    one = wrapping.wrap(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)]))
+    one = adapters.wrap(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)]))
     with pytest.raises(ShapelineError, match=r"gave shape \(8, 1\) for 8 rows"):
         one.log_probs(rows)
     with pytest.raises(ShapelineError, match="a builtin_function_or_method cannot be used as 'probabilities'"):
-        wrapping.wrap(len, kind="probabilities")
+        adapters.wrap(len, kind="probabilities")
     with pytest.raises(ShapelineError, match="wrapped model; train it as it is"):
         dataset = SimpleNamespace(inputs=rows, labels=np.zeros(5, int), split=np.array([0, 0, 0, 1, 2]))
-        training.fit(wrapping.wrap(logits, n_classes=2), dataset)
+        training.fit(adapters.wrap(logits, n_classes=2), dataset)
 
 
 def test_one_s_own_keras_model_is_built_saved_and_loaded(tmp_path):
@@ -448,7 +448,7 @@ def test_a_keras_file_takes_the_tokens_of_ones_own_tokenizer(tmp_path):
     network.save(tmp_path / "text.keras")
     card = {"kind": "text", "name": "own", "input_shape": [6], "classes": ["no", "yes"], "absent_id": 3}
     card |= {"vocabulary": list("<>?_abcd"), "feature_names": []}
-    model = ready.for_dataset({"source": str(tmp_path / "text.keras")}, card)
+    model = pretrained.for_dataset({"source": str(tmp_path / "text.keras")}, card)
     ids = np.array([[0, 4, 5, 6, 1, 3], [0, 7, 4, 5, 4, 1]])
     expected = np.log(network.predict(ids, verbose=0))
     np.testing.assert_allclose(model.log_probs(ids), expected, atol=1e-5)

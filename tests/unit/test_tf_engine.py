@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shapeline.engine import calibration, forms, scoring, search, tf_backend, tiles
-from shapeline.engine.forms import Form
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games import calibration, calibration_search, execution, output_values, tf_backend, tiles
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.references import Reference
 from tests.unit import questions, twins
 
 RNG = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def text():
 
 @pytest.mark.parametrize("of_each", [False, True], ids=["shared masks", "masks of each"])
 @pytest.mark.parametrize("reference", REFERENCES)
-@pytest.mark.parametrize("value", scoring.VALUES)
+@pytest.mark.parametrize("value", output_values.VALUES)
 def test_images_as_in_torch(images, value, reference, of_each):
     masks = np.random.default_rng(1).random((5, 11, 6) if of_each else (11, 6)) < 0.5
     arguments = (IMAGES, REFERENCES[reference], masks, PATCHES, value, TARGETS)
@@ -75,7 +75,7 @@ def test_images_as_in_torch(images, value, reference, of_each):
 
 
 @pytest.mark.parametrize("name", tf_backend.FORMS)
-@pytest.mark.parametrize("value", scoring.VALUES)
+@pytest.mark.parametrize("value", output_values.VALUES)
 def test_tokens_as_in_torch(text, value, name):
     masks = np.random.default_rng(2).random((40, 7)) < 0.5
     background = np.concatenate([np.zeros((1, twins.LENGTH), np.int32), documents(2, 9, seed=3)])
@@ -210,7 +210,7 @@ def test_calibrate_picks_a_verified_form(images, monkeypatch):
     monkeypatch.setattr(tf_backend, "LARGEST_BATCH", {"cpu": 64})
     form = calibration.calibrate(images[1], IMAGES, REFERENCES["background"])
     assert form.name in tf_backend.FORMS and form.batch >= 1 and form.rate > 0
-    assert 0 <= form.difference <= forms.TOLERANCE
+    assert 0 <= form.difference <= execution.TOLERANCE
     masks = RNG.random((50, 6)) < 0.5
     arguments = (IMAGES, REFERENCES["background"], masks, PATCHES)
     plain = questions.values(images[0], *arguments)
@@ -233,7 +233,7 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(images, monkeypatch
     tried = set()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setitem(tiles.TRIED_BYTES, "cpu", 100 * IMAGES[0].nbytes)
-    monkeypatch.setattr(search, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
+    monkeypatch.setattr(calibration_search, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
     monkeypatch.setattr(tf_backend, "_timer", lambda model, form, *_: lambda: 1e-6 / form.batch)
     assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).batch == max(tried) == 64
 

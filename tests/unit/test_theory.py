@@ -13,7 +13,7 @@ import pytest
 from shapeline import designs, graphs, seeds
 from shapeline.errors import ShapelineError
 from shapeline.influence.mim import mim
-from shapeline.report.figures import theory as figures
+from shapeline.papers import theory_figures as figures
 from shapeline.theory import additivity, identities, least_squares, uniqueness, visited_nodes, windows
 from shapeline.theory import games as theory_games
 from shapeline.theory.checks import Checks, check_all

@@ -12,20 +12,20 @@ import yaml
 from torch import nn
 
 import shapeline
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import context, selection
 from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.settings import parse
 from shapeline.config import validation
-from shapeline.datasets import document_files, fits, loading, preparation, registry, tokenizer
-from shapeline.engine.forms import Form
+from shapeline.datasets import compatibility, document_files, loading, preparation, registry, tokenizer
 from shapeline.errors import ShapelineError
-from shapeline.game import references
-from shapeline.game.features import Features
-from shapeline.game.settings import parse as game_of
-from shapeline.models import architectures, storage, wrapping
-from shapeline.plan import code, own_files
-from shapeline.plan.settings import prepare_settings
+from shapeline.games import references
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.settings import parse as game_of
+from shapeline.models import adapters, architectures, storage
 from shapeline.report.sections.texts import _cut, documents_of
+from shapeline.workflow import job_code, user_files
+from shapeline.workflow.settings import prepare_settings
 from tests.fixtures import builders
 from tests.unit import questions
 
@@ -78,9 +78,9 @@ def own(tmp_path):
     return prepare
 
 
-def subject(dataset, model=None) -> subjects.Subject:
+def subject(dataset, model=None) -> context.Subject:
     reference = references.build("pad", dataset, 0)
-    return subjects.Subject(wrapping.wrap(model or Linear()), dataset, None, reference, {"kind": "word"})
+    return context.Subject(adapters.wrap(model or Linear()), dataset, None, reference, {"kind": "word"})
 
 
 def rows(dataset, **more) -> pd.DataFrame:
@@ -96,7 +96,7 @@ def test_a_document_is_ids_and_the_word_of_each(own):
     assert data.inputs[2].tolist() == [0, 7, 4, 5, 4, 1] and data.owners[2].tolist() == [-1, 0, 0, 0, 1, -1]
     assert card["records"]["truncated"] == 1 and card["records"]["empty"] == 1
     assert document_files.words(TEXTS[3], card) == ["ghabcd", "abcdefgh"]
-    assert fits.told_by_card(card)["words"] == card["vocabulary_digest"]
+    assert compatibility.told_by_card(card)["words"] == card["vocabulary_digest"]
     assert data.part("test").owners.tolist() == data.owners[3:].tolist()
 
 
@@ -271,17 +271,17 @@ def example(root, monkeypatch) -> dict:
 
 def test_the_example_is_valid_and_tracks_the_tokenizer(example):
     loaded = validation.load(example)
-    assert "examples/own/subwords.py" in code.prepare_code(loaded, "pieces")
+    assert "examples/own/subwords.py" in job_code.prepare_code(loaded, "pieces")
     assert "tokenizer" in prepare_settings(loaded, "pieces")
     file = ["examples/own/subwords.py"]
-    assert code.select_code(loaded, "pieces")[-1:] == file and own_files.tokenizer_file(loaded, "pieces") == file
+    assert job_code.select_code(loaded, "pieces")[-1:] == file and user_files.tokenizer_file(loaded, "pieces") == file
     raw = copy.deepcopy(example)
     raw["models"]["bag"]["source"] = "examples/own/halves.py:network"
     raw["experiments"]["pieces"]["instances"] = {"texts": ["so good"]}
     halves = ["examples/own/halves.py"]
-    assert own_files.user_files(validation.load(raw), "pieces") == halves + file  # its tokens are not among the arrays
+    assert user_files.user_files(validation.load(raw), "pieces") == halves + file  # its tokens are not among the arrays
     raw["experiments"]["pieces"]["instances"] = {}
-    assert own_files.user_files(validation.load(raw), "pieces") == halves
+    assert user_files.user_files(validation.load(raw), "pieces") == halves
     assert validation.load({**copy.deepcopy(example), "scale": "smoke"}).models["bag"].training.epochs == 0
 
 
@@ -330,7 +330,7 @@ def test_a_source_of_characters_takes_a_tokenizer(example):
     own = {"source": "agnews", "length": 32, "tokenizer": example["datasets"]["pieces"]["tokenizer"]}
     example["datasets"]["pieces"] = own
     validation.load(example)
-    assert fits.told_by(registry.SOURCES["agnews"], own)["unit"] == "word"
+    assert compatibility.told_by(registry.SOURCES["agnews"], own)["unit"] == "word"
 
 
 def test_other_data_by_the_same_tokenizer_can_be_explained(example):
@@ -383,7 +383,7 @@ def test_a_text_model_that_comes_ready_explains_the_documents_it_is_measured_on(
     model = architectures.for_dataset(settings, data.card)
     storage.save(model, tmp_path / "weights.safetensors")
     asked = {"features": {"kind": "word"}, "reference": "pad", "seed": 0, "method": {"method": "shapley"}}
-    loaded = subjects.load_subject(
+    loaded = context.load_subject(
         str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), game_of(asked), "cpu"
     )
     share = rows(data).iloc[[0, 1]].reset_index(drop=True)
@@ -394,6 +394,6 @@ def test_a_text_model_that_comes_ready_explains_the_documents_it_is_measured_on(
         np.testing.assert_allclose(mine, other, atol=1e-5)
     own(texts=TEXTS, text=FILE.replace('"gh"', '"xy"'))  # other pieces
     with pytest.raises(ShapelineError, match="another vocabulary"):
-        subjects.load_subject(
+        context.load_subject(
             str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), game_of(asked), "cpu"
         )

@@ -203,6 +203,6 @@ def test_a_missing_text_and_one_of_too_many_pieces_are_refused(model, cut, monke
     for texts in ([TEXTS[0], missing], [(TEXTS[0], TEXTS[1]), (TEXTS[0], missing)]):
         with pytest.raises(ShapelineError, match="position 1 is "):
             shapeline.explain(model, texts, "occlusion", tokenizer=cut)
-    monkeypatch.setattr("shapeline.report.python.texts.MAX_WORDS", 8)
+    monkeypatch.setattr("shapeline.api.texts.MAX_WORDS", 8)
     with pytest.raises(ShapelineError, match=r"the text at position 1 has \d+ tokens and the most is 8; explain parts"):
         shapeline.explain(model, [TEXTS[1], TEXTS[0]], "occlusion", tokenizer=cut)

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shapeline.attribution import selection, subjects
+from shapeline.attribution import context, selection
 from shapeline.config import validation
 from shapeline.datasets import (
     annotated,
@@ -23,7 +23,7 @@ from shapeline.datasets import (
 from shapeline.datasets.records import local_files
 from shapeline.errors import ShapelineError
 from shapeline.models.classifier import Classifier
-from shapeline.plan.settings import prepare_settings, select_settings
+from shapeline.workflow.settings import prepare_settings, select_settings
 from tests.fixtures import annotated_files as files
 from tests.fixtures import failures, text_files
 
@@ -199,7 +199,7 @@ def subject(crossed):
         return np.where(wrong, 1 - crosses_there, crosses_there) * 0.8 + 0.1
 
     known = {one.tobytes(): label for one, label in zip(data.inputs, data.labels, strict=True)}
-    subject = subjects.Subject(Classifier("function", "own", predict, 2), data, None, None, folder=folder)
+    subject = context.Subject(Classifier("function", "own", predict, 2), data, None, None, folder=folder)
     return subject, asked
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from shapeline.engine.forms import Form
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.references import Reference
 from shapeline.methods import registry
 from shapeline.models import architectures, storage
 from tests.unit import questions

@@ -6,18 +6,17 @@ import sys
 
 import pandas as pd
 
-from shapeline import scores
+from shapeline import scores, versions
 from shapeline.attribution import provenance
 from shapeline.config import validation
-from shapeline.operations import made_with, versions
-from shapeline.plan import jobs, paths
 from shapeline.report import experiment, tables
-from shapeline.report.numbers import merged
+from shapeline.report.formatting import merged
+from shapeline.workflow import jobs, paths, recorded_versions
 from tests.fixtures import result_folder
 
 
 def test_what_a_job_imports_is_stored_with_its_version():
-    code = "import sklearn.linear_model, json; from shapeline.operations import versions"
+    code = "import sklearn.linear_model, json; from shapeline import versions"
     code += "; print(json.dumps(versions.imported()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout)
@@ -41,12 +40,12 @@ def test_a_run_begins_with_what_has_other_versions(default, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     default["run"] = ["digits"]
     loaded = validation.load(default)
-    assert made_with.lines(loaded) == []
+    assert recorded_versions.lines(loaded) == []
     here = versions.version("numpy")
     for label, number in (("exact", here), ("kernel_shap", "1.0"), ("lime", "1.0")):
         (path,) = paths.score_files(loaded, "digits", label)
         scores.write(path, pd.DataFrame({"instance": [1]}), {"versions": {"numpy": number}})
-    (line,) = made_with.lines(loaded)
+    (line,) = recorded_versions.lines(loaded)
     assert line.startswith(f"digits: scores of kernel_shap, lime were made with numpy 1.0 and {here} is here")
     assert "versions: strict" in line
 
@@ -58,7 +57,7 @@ def test_a_run_begins_with_what_was_computed_from_encoded_rows(default, tmp_path
     for label, more in (("exact", {}), ("kernel_shap", {"row_types": provenance.OWN_TYPES})):
         (path,) = paths.score_files(loaded, "digits", label)
         scores.write(path, pd.DataFrame({"instance": [1]}), {"framework": "function", "rows": ["a key"], **more})
-    (line,) = made_with.lines(loaded)
+    (line,) = recorded_versions.lines(loaded)
     assert line.startswith("digits: scores of exact were computed from rows encoded as float32")
 
 

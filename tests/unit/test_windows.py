@@ -5,8 +5,8 @@ import pytest
 
 from shapeline import graphs
 from shapeline.designs import connected, local
-from shapeline.engine import windows
-from shapeline.game.features import Features
+from shapeline.games import windows
+from shapeline.games.features import Features
 from shapeline.models.classifier import Classifier
 from tests.fixtures.failures import failure
 
@@ -182,7 +182,7 @@ def framework_nets():
     """A net of the protocol in torch and in TensorFlow, with random weights."""
     import torch
 
-    from shapeline.engine import torch_windows
+    from shapeline.games import torch_windows
 
     class Net(torch.nn.Module):
         window_size = 3
@@ -212,7 +212,7 @@ def framework_nets():
 
     import tensorflow as tf
 
-    from shapeline.engine import tf_windows
+    from shapeline.games import tf_windows
 
     state = {name: tf.Variable(value.numpy()) for name, value in module.state_dict().items()}
 

@@ -96,7 +96,7 @@ class Checkout:
 
     def shapeline(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess:
         """Run the command `shapeline` with this checkout's package."""
-        words = [sys.executable, "-m", "shapeline.operations.command", *arguments]
+        words = [sys.executable, "-m", "shapeline.workflow.command", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(self.path / "workflow")}
         done = subprocess.run(words, cwd=self.path, env=environment, capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import networkx
 import pytest
 
 from shapeline.config import validation
-from shapeline.plan import code, runs, tracked
+from shapeline.workflow import dependencies, job_code, runs
 from tests.unit.test_architecture import house
 from tests.workflow.conftest import TINY, Checkout
 
@@ -155,7 +155,7 @@ def test_a_comment(tiny):
 def test_a_touched_script_and_module(tiny):
     names = [
         "workflow/scripts/attribute.py",
-        "workflow/shapeline/engine/question.py",
+        "workflow/shapeline/games/question.py",
         "workflow/shapeline/designs/sampled.py",
     ]
     with edited(tiny, files=names):
@@ -174,7 +174,7 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
     [
         ("shapeline/designs/sampled.py", of_label("kernel") | THEORY),
         ("shapeline/designs/surrogate.py", THEORY),  # a family that no label here is of
-        ("shapeline/engine/question.py", of_values()),
+        ("shapeline/games/question.py", of_values()),
         ("shapeline/models/architectures.py", of_model()),
         ("shapeline/datasets/digits.py", of_data()),
         ("shapeline/metrics/error.py", MEASURED),
@@ -192,11 +192,17 @@ def test_an_edited_module_runs_again_what_it_makes(tiny, name, expected):
 
 
 NO_NUMBER = (
-    *("config/types.py", "config/derived.py", "plan/code.py", "operations/jobs.py", "errors.py"),  # plumbing, messages
+    *(
+        "config/types.py",
+        "config/derived.py",
+        "workflow/job_code.py",
+        "workflow/job_environment.py",
+        "errors.py",
+    ),  # plumbing, messages
     *("methods/registry.py", "methods/parameters.py", "metrics/registry.py", "datasets/registry.py"),
-    *("datasets/mnist.py", "datasets/imdb.py", "datasets/fits.py"),  # other datasets' readers, and a refusal
-    *("engine/tf_backend.py", "models/keras_models.py", "gradients/torch_gradients.py"),  # of no label here
-    *("report/sections/influence.py", "designs/__init__.py", "report/python/call.py"),
+    *("datasets/mnist.py", "datasets/imdb.py", "datasets/compatibility.py"),  # other datasets' readers, and a refusal
+    *("games/tf_backend.py", "models/keras_models.py", "gradients/torch_gradients.py"),  # of no label here
+    *("report/sections/influence.py", "designs/__init__.py", "api/call.py"),
 )
 
 
@@ -261,7 +267,7 @@ ROWS = [
     ("one more training", changed(**{E_ + "training_seeds": 2}), None, all_rows() | {"cost": 0}),
     # The scores are the same as before, and so are their measurements; the seconds are not, which some metrics read.
     ("a design", None, "designs/sampled.py", {"kernel": 12, "error": 12, "cost": 12}),
-    ("the engine", None, "engine/question.py", all_rows()),
+    ("the engine", None, "games/question.py", all_rows()),
     ("a metric", None, "metrics/error.py", {"error": 24}),
     ("what loads the model", None, "metrics/loaders.py", {f"log_odds {label}": 12 for label in LABELS}),
     ("the comparison", None, "statistics/comparison.py", {}),
@@ -320,24 +326,26 @@ def test_files_made_of_rows_that_are_found_have_the_same_bytes(copied, tiny):
 
 def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
     """Modules that are loaded by name too, which a scan of imports does not see."""
-    monkeypatch.chdir(tracked.PACKAGE.parents[1])
+    monkeypatch.chdir(dependencies.PACKAGE.parents[1])
     config = validation.load(copy.deepcopy(TINY))
 
     def measured_by(metrics, experiment):
-        return [file for name in metrics(config, experiment) for file in code.measure_code(config, experiment, name)]
+        return [
+            file for name in metrics(config, experiment) for file in job_code.measure_code(config, experiment, name)
+        ]
 
     tracked_of = {
-        "prepare_dataset": lambda given: code.prepare_code(config, given["dataset"]),
-        "train_model": lambda given: code.train_code(config, given["model"]),
-        "select_instances": lambda given: code.select_code(config, given["experiment"]),
-        "attribute": lambda given: code.attribute_code(config, given["experiment"], given["label"]),
+        "prepare_dataset": lambda given: job_code.prepare_code(config, given["dataset"]),
+        "train_model": lambda given: job_code.train_code(config, given["model"]),
+        "select_instances": lambda given: job_code.select_code(config, given["experiment"]),
+        "attribute": lambda given: job_code.attribute_code(config, given["experiment"], given["label"]),
         "measure": lambda given: measured_by(runs.model_metrics, given["experiment"]),
         "measure_scores": lambda given: measured_by(runs.score_metrics, given["experiment"]),
-        "compare": lambda given: tracked.sources(*code.script_modules("compare")),
+        "compare": lambda given: dependencies.sources(*job_code.script_modules("compare")),
     }
     # What the plumbing imports of itself, and what reads the kinds of data that this job has none of.
-    plumbing = ("shapeline.plan.code", "shapeline.operations.jobs")
-    unused = {*code.OF_KIND["text"]}.union(*(networkx.descendants(house(), name) for name in plumbing))
+    plumbing = ("shapeline.workflow.job_code", "shapeline.workflow.job_environment")
+    unused = {*job_code.OF_KIND["text"]}.union(*(networkx.descendants(house(), name) for name in plumbing))
     seen, lacking = set(), {}
     for file in (tiny.path.parent / "imported").glob("*.json"):
         job = json.loads(file.read_text())
@@ -346,8 +354,8 @@ def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
             continue
         seen.add(rule)
         files = {os.path.abspath(name) for name in tracked_of[rule](job["wildcards"])}
-        imported = {name: tracked.module_file(name) for name in job["modules"] if name not in unused}
-        counted = {name for name, file in imported.items() if not tracked._untracked(file)}
+        imported = {name: dependencies.module_file(name) for name in job["modules"] if name not in unused}
+        counted = {name for name, file in imported.items() if not dependencies._untracked(file)}
         lacking |= {(rule, name): job for name in counted if str(imported[name]) not in files}
     assert not lacking
     assert seen == set(tracked_of)

@@ -88,7 +88,7 @@ READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@
 def test_a_source_that_cannot_be_written_runs_from_another_folder(source, tmp_path):
     installed, folder = copy_of(source, tmp_path / "installed"), tmp_path / "work {run}"
     folder.mkdir()
-    words = [sys.executable, "-m", "shapeline.operations.command", "run", "smoke", "--cores", "2"]
+    words = [sys.executable, "-m", "shapeline.workflow.command", "run", "smoke", "--cores", "2"]
     if os.geteuid():
         subprocess.run(["chmod", "-R", "a-w", installed], check=True)
         prefix = ()

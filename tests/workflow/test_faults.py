@@ -17,7 +17,7 @@ import pytest
 import safetensors.numpy
 
 from shapeline import scores
-from shapeline.plan import records
+from shapeline.workflow import records
 from tests.workflow.conftest import BIN, TINY, Checkout, copy_repository
 
 

@@ -3,7 +3,7 @@ rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
         trained_on=lambda w: paths.trained_on(CONFIG, w.experiment),
-        own=lambda w: tracked.own(code.select_code(CONFIG, w.experiment)),
+        own=lambda w: dependencies.own(job_code.select_code(CONFIG, w.experiment)),
         script=script_file("select_instances"),
     output:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
@@ -13,10 +13,10 @@ rule select_instances:
         f"{RESULTS}/benchmarks/select_instances/{{experiment}}.tsv"
     priority: 1
     conda:
-        lambda w: code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
-        framework=lambda w: code.job_libraries(
+        framework=lambda w: job_code.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         gpu=lambda w: GPU if CONFIG.experiments[w.experiment].game else 0,
@@ -36,7 +36,7 @@ rule evaluate_game:
         earlier=lambda w: paths.value_files(
             CONFIG, w.experiment, w.label, int(w.round)
         ),
-        own=lambda w: tracked.own(code.attribute_code(CONFIG, w.experiment, w.label)),
+        own=lambda w: dependencies.own(job_code.attribute_code(CONFIG, w.experiment, w.label)),
         script=script_file("evaluate_game"),
     output:
         values=f"{RESULTS}/{{experiment}}/values/{{label}}/{{round}}.{{shard}}-of-{{shards}}.parquet",
@@ -67,7 +67,7 @@ rule attribute:
         unpack(lambda w: model_inputs(w.experiment, w.label)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         values=lambda w: paths.value_files(CONFIG, w.experiment, w.label),
-        own=lambda w: tracked.own(code.attribute_code(CONFIG, w.experiment, w.label)),
+        own=lambda w: dependencies.own(job_code.attribute_code(CONFIG, w.experiment, w.label)),
         script=script_file("attribute"),
     output:
         scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
@@ -77,16 +77,16 @@ rule attribute:
         f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.tsv"
     priority: 1
     conda:
-        lambda w: code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: code.job_libraries(
+        framework=lambda w: job_code.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
-        values_alone=lambda w: int(code.values_alone(CONFIG, w.experiment, w.label)),
+        values_alone=lambda w: int(job_code.values_alone(CONFIG, w.experiment, w.label)),
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
         store=STORE,
         values=lambda w: int(CONFIG.experiments[w.experiment].cache),

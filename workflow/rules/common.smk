@@ -8,27 +8,27 @@ from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
 from shapeline.fork_server import server as fork_server
 from shapeline.metrics.registry import METRICS
-from shapeline.operations import (
+from shapeline.workflow import (
     prune,
     messages,
 )
-from shapeline.operations.devices import visible_devices
-from shapeline.operations.interpreter import (
+from shapeline.workflow.devices import visible_devices
+from shapeline.workflow.interpreter import (
     check_workflow_folder,
     make_interpreter_path_plain,
 )
-from shapeline.operations.jobs import export_package, release_stale_locks
-from shapeline.plan import (
-    asked,
-    code,
-    here,
+from shapeline.workflow.job_environment import export_package, release_stale_locks
+from shapeline.workflow import (
+    availability,
+    dependencies,
+    expected_digests,
+    job_code,
     jobs,
-    own_files,
     paths,
     records,
     runs,
     settings,
-    tracked,
+    user_files,
 )
 
 
@@ -38,7 +38,7 @@ def read_config(raw):
         if workflow.is_main_process:
             check_workflow_folder(str(workflow.basedir))
             check_files(workflow.configfiles)
-        loaded = here.with_what_is_here(load(raw))
+        loaded = availability.with_what_is_here(load(raw))
         if (
             workflow.is_main_process
         ):  # a job on a cluster reads the configuration once more
@@ -158,8 +158,8 @@ def model_inputs(experiment, label=None):
             if label
             else paths.model_files(CONFIG, model)
         ),
-        "user": own_files.user_files(CONFIG, experiment),
-        "reference": own_files.reference_file(CONFIG, experiment),
+        "user": user_files.user_files(CONFIG, experiment),
+        "reference": user_files.reference_file(CONFIG, experiment),
     }
 
 
@@ -169,7 +169,7 @@ def training_inputs(model, training_seed):
     return {
         **files,
         "start": paths.start_file(CONFIG, model),
-        "own": tracked.own(code.train_code(CONFIG, model)),
+        "own": dependencies.own(job_code.train_code(CONFIG, model)),
     }
 
 
@@ -183,7 +183,7 @@ def metric_files(experiment, metrics):
     return [
         file
         for metric in metrics
-        for file in tracked.own(code.measure_code(CONFIG, experiment, metric))
+        for file in dependencies.own(job_code.measure_code(CONFIG, experiment, metric))
     ]
 
 

@@ -16,22 +16,22 @@ rule measure:
         f"{RESULTS}/benchmarks/measure/{{experiment}}/{{label}}.tsv"
     priority: 2
     conda:
-        lambda w: code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: code.job_libraries(
+        framework=lambda w: job_code.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         values_alone=lambda w: int(
-            code.values_alone(
+            job_code.values_alone(
                 CONFIG, w.experiment, w.label, runs.model_metrics(CONFIG, w.experiment)
             )
         ),
         store=STORE,
-        asked=lambda w: asked.format_digests(CONFIG, w.experiment, [w.label]),
+        asked=lambda w: expected_digests.format_digests(CONFIG, w.experiment, [w.label]),
     params:
         settings=lambda w: jobs.measure_jobs(
             CONFIG, w.experiment, runs.model_metrics(CONFIG, w.experiment)
@@ -58,12 +58,12 @@ rule measure_scores:
         f"{RESULTS}/benchmarks/measure_scores/{{experiment}}.tsv"
     priority: 2
     conda:
-        lambda w: code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
     threads: 1
     resources:
         device="cpu",
         store=STORE,
-        asked=lambda w: asked.format_digests(
+        asked=lambda w: expected_digests.format_digests(
             CONFIG, w.experiment, runs.all_labels(CONFIG, w.experiment)
         ),
     params:
@@ -89,7 +89,7 @@ rule compare:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        asked=lambda w: asked.format_measured_digests(CONFIG, w.experiment),
+        asked=lambda w: expected_digests.format_measured_digests(CONFIG, w.experiment),
     params:
         settings=lambda w: jobs.compare_job(CONFIG, w.experiment),
     script:

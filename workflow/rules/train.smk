@@ -1,7 +1,7 @@
 rule convert_weights:
     input:
         raw=lambda w: paths.weights_file(CONFIG, w.model),
-        code=tracked.sources("shapeline.models.torch_weights"),
+        code=dependencies.sources("shapeline.models.torch_weights"),
         script=script_file("convert_weights"),
     output:
         start=f"{RESULTS}/models/{{model}}/start.safetensors",
@@ -31,13 +31,13 @@ rule train_model:
         model=rf"({'|'.join(CONFIG.models)})(@seed\d+)?",
     priority: 1
     conda:
-        lambda w: code.environment(CONFIG, runs.split_training(w.model)[0])
+        lambda w: job_code.environment(CONFIG, runs.split_training(w.model)[0])
     threads: 1  # more would give other weights in a run on more cores
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: code.job_libraries(CONFIG, runs.split_training(w.model)[0]),
+        framework=lambda w: job_code.job_libraries(CONFIG, runs.split_training(w.model)[0]),
     params:
         settings=lambda w: jobs.train_job(CONFIG, *runs.split_training(w.model)),
     script:
@@ -48,7 +48,7 @@ rule randomise_model:
     input:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
         arrays=lambda w: paths.prepared(CONFIG.models[w.model].dataset)["arrays"],
-        own=lambda w: tracked.own(code.randomise_code(CONFIG, w.model)),
+        own=lambda w: dependencies.own(job_code.randomise_code(CONFIG, w.model)),
         script=script_file("randomise_model"),
     output:
         weights=f"{RESULTS}/models/{{model}}@{{variant}}/weights.safetensors",
@@ -58,7 +58,7 @@ rule randomise_model:
     benchmark:
         f"{RESULTS}/benchmarks/randomise_model/{{model}}@{{variant}}.tsv"
     conda:
-        lambda w: code.environment(CONFIG, w.model)
+        lambda w: job_code.environment(CONFIG, w.model)
     threads: 1
     params:
         settings=lambda w: jobs.randomise_job(CONFIG, w.model, w.variant),

@@ -1,25 +1,25 @@
 """Explain one shard of the instances by one method, with every model that it explains."""
 
-from shapeline.operations import jobs
+from shapeline.workflow import job_environment
 
-by_graph = jobs.by_graph(snakemake)
-device = jobs.start(snakemake, "onnx" if by_graph else "")
+by_graph = job_environment.by_graph(snakemake)
+device = job_environment.start(snakemake, "onnx" if by_graph else "")
 
 from shapeline import scores
 from shapeline.attribution import provenance
 from shapeline.attribution.attribution_job import AttributionJob
 from shapeline.attribution.settings import parse
-from shapeline.methods import calling
-from shapeline.plan import runs
+from shapeline.methods import dispatch
+from shapeline.workflow import job_code, runs
 
 settings, wildcards, options = snakemake.params.settings, snakemake.wildcards, snakemake.resources
 label = runs.split_label(wildcards.label)[0]  # a randomised model gets the very samples of the trained one
 given = parse(settings), label, snakemake.input, device
 if settings.get("game"):  # by name, so that an edit of its code runs nothing else again
-    job = calling.resolve("shapeline.attribution.game_job:GameJob").function(*given, options.store)
+    job = dispatch.resolve("shapeline.attribution.game_job:GameJob").function(*given, options.store)
 else:
-    job = AttributionJob(*given, by_graph, options.store, bool(options.values))
-found = job.explain_shard(int(wildcards.shard), int(wildcards.shards), options.on_error, jobs.progress)
+    job = AttributionJob(*given, by_graph, options.store, job_code.value_code if options.values else None)
+found = job.explain_shard(int(wildcards.shard), int(wildcards.shards), options.on_error, job_environment.progress)
 shard_of = f"{wildcards.shard} of {wildcards.shards}"
 place = {"experiment": wildcards.experiment, "label": wildcards.label, "shard": shard_of, "rows": found.keys}
 scores.write(snakemake.output.scores, found.rows, place | provenance.provenance(found.subject, settings, device))

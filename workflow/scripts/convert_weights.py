@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from shapeline.models import torch_weights
-from shapeline.operations import jobs
+from shapeline.workflow import job_environment
 
-jobs.start(snakemake)
+job_environment.start(snakemake)
 torch_weights.convert(Path(snakemake.input.raw[0]), Path(snakemake.output.start))

@@ -1,8 +1,8 @@
 """Evaluate a share of the coalitions of a game that a method asks for in one round."""
 
-from shapeline.operations import jobs
+from shapeline.workflow import job_environment
 
-device = jobs.start(snakemake)
+device = job_environment.start(snakemake)
 
 from shapeline.attribution.game_job import GameJob
 from shapeline.attribution.settings import parse

@@ -1,9 +1,9 @@
 """Fetch one official file, verified by its checksum."""
 
 from shapeline.datasets.fetch import fetch
-from shapeline.operations import jobs
+from shapeline.workflow import job_environment
 
-jobs.start(snakemake)
+job_environment.start(snakemake)
 fetch(
     snakemake.wildcards.source,
     snakemake.wildcards.file,

@@ -1,19 +1,19 @@
 """Measure one method by the metrics that evaluate the model, for every training of the model."""
 
 from shapeline import scores
-from shapeline.metrics import origin
-from shapeline.operations import jobs
+from shapeline.metrics import provenance
 from shapeline.seeds import digest
+from shapeline.workflow import job_environment
 
-by_graph = jobs.by_graph(snakemake)
-device = jobs.start(snakemake, "onnx" if by_graph else "")
+by_graph = job_environment.by_graph(snakemake)
+device = job_environment.start(snakemake, "onnx" if by_graph else "")
 
 from shapeline.metrics.measurement import ModelMeasurement
 
 given, settings, wildcards = snakemake.input, snakemake.params.settings, snakemake.wildcards
-origin.check_scores(given.scores, wildcards.experiment, origin.from_text(snakemake.resources.asked))
-origin.check_ends(given.scores)
-job = ModelMeasurement(given, device, by_graph, snakemake.resources.store, jobs.progress)
+provenance.check_scores(given.scores, wildcards.experiment, provenance.from_text(snakemake.resources.asked))
+provenance.check_ends(given.scores)
+job = ModelMeasurement(given, device, by_graph, snakemake.resources.store, job_environment.progress)
 measured, keys = job.measure(wildcards.label, settings)
 about = {"experiment": wildcards.experiment, "label": wildcards.label, "scores": [*given.scores], "rows": keys}
 scores.write_measured(snakemake.output.measured, measured, about | {"settings_digest": digest(settings)})

@@ -3,10 +3,10 @@
 import pyarrow as pa
 
 from shapeline import scores
-from shapeline.operations import jobs
 from shapeline.seeds import digest
+from shapeline.workflow import job_environment
 
-jobs.start(snakemake)
+job_environment.start(snakemake)
 
 from shapeline.statistics import accuracy, known_games
 

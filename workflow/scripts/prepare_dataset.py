@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from shapeline.datasets import preparation
-from shapeline.operations import jobs
+from shapeline.workflow import job_environment
 
-jobs.start(snakemake)
+job_environment.start(snakemake)
 settings = snakemake.params.settings
 preparation.prepare(settings["source"], settings, snakemake.input.raw, Path(snakemake.output.arrays).parent)

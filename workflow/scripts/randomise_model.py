@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from shapeline.operations import jobs
+from shapeline.workflow import job_environment
 
-device = jobs.start(snakemake)
+device = job_environment.start(snakemake)
 
 from shapeline.datasets import loading
 from shapeline.files import atomic
@@ -15,7 +15,7 @@ from shapeline.seeds import seed_of
 settings, wildcards = snakemake.params.settings, snakemake.wildcards
 model = storage.load(snakemake.input.weights, device)
 drawn = randomisation.randomise(model, settings.get("layers"), seed_of(settings["seed"], "randomisation"))
-jobs.log.info("drawn anew: %s", ", ".join(drawn))
+job_environment.log.info("drawn anew: %s", ", ".join(drawn))
 storage.save(model, snakemake.output.weights)
 inputs = loading.load(Path(snakemake.input.arrays).parent).as_numbers().inputs
 card = {"name": f"{wildcards.model}@{wildcards.variant}", "architecture": model.architecture, "drawn": drawn}

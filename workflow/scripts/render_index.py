@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from shapeline.operations import jobs
+from shapeline.workflow import job_environment
 
-jobs.start(snakemake, "report")
+job_environment.start(snakemake, "report")
 
 from shapeline.report import rendering
 from shapeline.report.index import write_index

@@ -3,18 +3,18 @@
 import json
 from pathlib import Path
 
-from shapeline.metrics import origin
-from shapeline.operations import jobs
+from shapeline.metrics import provenance
 from shapeline.report import rendering
 from shapeline.seeds import digest
+from shapeline.workflow import job_environment
 
-jobs.start(snakemake, "report")
+job_environment.start(snakemake, "report")
 settings, given = snakemake.params.settings, snakemake.input
 by_label = {label: [path for path in given.scores if Path(path).parent.name == label] for label in settings["order"]}
 settings = settings | settings.get("report", {}) | {"settings_digest": digest(settings)}
-asked = origin.from_text(snakemake.resources.asked)
-origin.check_scores(given.scores, snakemake.wildcards.experiment, asked)
-origin.check_ends(given.scores)
+asked = provenance.from_text(snakemake.resources.asked)
+provenance.check_scores(given.scores, snakemake.wildcards.experiment, asked)
+provenance.check_ends(given.scores)
 parameters = {
     "experiment": snakemake.wildcards.experiment,
     "root": str(Path(given.instances).parent),

@@ -1,10 +1,10 @@
 """Run a notebook that is of no experiment into a page: theory, accuracy."""
 
-from shapeline.operations import jobs
 from shapeline.report import rendering
 from shapeline.seeds import digest
+from shapeline.workflow import job_environment
 
-jobs.start(snakemake, "report")
+job_environment.start(snakemake, "report")
 settings, measured = snakemake.params.settings, snakemake.input.get("measured")
 rendering.render(
     snakemake.input.notebook,

@@ -1,24 +1,24 @@
 """Draw the instances to explain, predict them, and calibrate the engine on this machine's processor."""
 
-from shapeline.operations import jobs
 from shapeline.seeds import digest
+from shapeline.workflow import job_environment
 
-device = jobs.start(snakemake)
+device = job_environment.start(snakemake)
 
-from shapeline.attribution import selection, subjects
-from shapeline.game.settings import parse
-from shapeline.methods import calling
+from shapeline.attribution import context, selection
+from shapeline.games.settings import parse
+from shapeline.methods import dispatch
 
 settings = snakemake.params.settings
 given, forms = snakemake.input, {}
 if settings.get("game"):
-    select = calling.resolve("shapeline.attribution.game_job:select_outputs").function
+    select = dispatch.resolve("shapeline.attribution.game_job:select_outputs").function
     selected = select(settings, snakemake.resources.store, device)
 else:
-    subject = subjects.load_subject(given.get("weights"), given.arrays, parse(settings), device, *given.trained_on)
+    subject = context.load_subject(given.get("weights"), given.arrays, parse(settings), device, *given.trained_on)
     target = settings.get("target", "predicted")
     selected = selection.select(subject, settings["seed"], **{"target": target, **settings.get("instances", {})})
-    forms = {device: subjects.calibrate(subject, given.get("weights"))} if subject.model else {}
+    forms = {device: context.calibrate(subject, given.get("weights"))} if subject.model else {}
 for form in forms.values():
-    jobs.log.info("form %s, batch %d: %s evaluations/s", form.name, form.batch, f"{form.rate:,.0f}")
+    job_environment.log.info("form %s, batch %d: %s evaluations/s", form.name, form.batch, f"{form.rate:,.0f}")
 selection.write(snakemake.output.instances, selected, forms, {"settings_digest": digest(settings)})

@@ -3,26 +3,26 @@
 import json
 from pathlib import Path
 
-from shapeline.operations import jobs
+from shapeline.workflow import job_environment
 
 settings = snakemake.params.settings
-device = jobs.start(snakemake, snakemake.resources.framework)
+device = job_environment.start(snakemake, snakemake.resources.framework)
 
 from shapeline.datasets import loading
 from shapeline.files import atomic
-from shapeline.models import architectures, own_rows, precision, ready, storage, training
+from shapeline.models import architectures, native_rows, precision, pretrained, storage, training
 
 dataset = loading.load(Path(snakemake.input.arrays).parent)
 model = architectures.for_dataset(settings, dataset.card)
 if model.framework != "function" and dataset.card["kind"] == "table":
     precision.report_lost_digits(f"dataset '{dataset.card['name']}'", dataset.inputs, dataset.card["feature_names"])
-model, dataset = own_rows.fit_rows(model, dataset)
+model, dataset = native_rows.fit_rows(model, dataset)
 start = snakemake.input.get("start")
 if start:
     storage.start_from(model, start[0])
-is_ready = ready.kind_of(settings.get("source"), settings.get("framework"))
+is_ready = pretrained.kind_of(settings.get("source"), settings.get("framework"))
 if is_ready or settings.get("training", {}).get("epochs") == 0:
-    card = ready.measured(model.to(device), dataset)
+    card = pretrained.measured(model.to(device), dataset)
 else:
     model.predict(dataset.inputs[:16])  # where its outputs are no logits it says so before the training, not after
     key = f"models.{snakemake.wildcards.model.partition('@')[0]}.training"

@@ -4,12 +4,12 @@ import importlib
 
 __version__ = "0.1.0"
 CALLS = {
-    "explain": "shapeline.report.python.call",
-    "shapley_values": "shapeline.report.python.game_call",
-    "compare": "shapeline.report.python.comparison",
-    "explain_generation": "shapeline.report.python.generation",
-    "compare_generation": "shapeline.report.python.generation_comparison",
-    "Explanation": "shapeline.report.python.explanation",
+    "explain": "shapeline.api.call",
+    "shapley_values": "shapeline.api.game_call",
+    "compare": "shapeline.api.comparison",
+    "explain_generation": "shapeline.api.generation",
+    "compare_generation": "shapeline.api.generation_comparison",
+    "Explanation": "shapeline.api.explanation",
     "compare_folders": "shapeline.statistics.folders",
 }
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
+from shapeline.attribution.context import Subject, targets
 from shapeline.attribution.row_store import digest_array, digest_file, digest_of
 from shapeline.attribution.settings import AttributionSettings
-from shapeline.attribution.subjects import Subject, targets
-from shapeline.operations.versions import of_job
-from shapeline.peers import shapiq_process
+from shapeline.methods import shapiq_process
 from shapeline.scores import MEASURED, SCHEMA
+from shapeline.versions import of_job
 
 READS_ALL_DATA = ("data", "external")  # families whose scores depend on more than the instance's input
 

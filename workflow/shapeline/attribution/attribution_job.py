@@ -11,15 +11,14 @@ import pandas as pd
 import pyarrow as pa
 
 from shapeline import scores
-from shapeline.attribution import addresses, subjects, value_store, variants
+from shapeline.attribution import addresses, context, value_store, variants
+from shapeline.attribution.context import Subject
 from shapeline.attribution.row_store import Table, digest_of
 from shapeline.attribution.rows import STORED, StoredRows, explain_rows, shard
 from shapeline.attribution.run import Options
 from shapeline.attribution.settings import AttributionSettings
-from shapeline.attribution.subjects import Subject
 from shapeline.attribution.value_store import ValueStore
 from shapeline.attribution.variants import Variant
-from shapeline.plan.code import value_code
 
 log = logging.getLogger("shapeline")
 
@@ -28,7 +27,8 @@ log = logging.getLogger("shapeline")
 class AttributionJob:
     """What a job is given: the settings of a method, its label, Snakemake's input files, and how the models are run.
 
-    store: the folder of the row store, "" without one; values: whether values of coalitions are kept there too.
+    store: the folder of the row store, "" without one; value_code: returns the source files behind a coalition's value
+    for a model's architecture and framework, None where the store does not keep values of coalitions.
     """
 
     settings: AttributionSettings
@@ -37,7 +37,7 @@ class AttributionJob:
     device: str
     by_graph: bool = False
     store: str = ""
-    values: bool = False
+    value_code: Callable[[str, str], list[str]] | None = None
 
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable[[int], Callable]) -> "Result":
         """Return the rows of the index-th of `count` shards; progress: from a number of explanations to a callback."""
@@ -48,13 +48,13 @@ class AttributionJob:
         shares = [model.choose(share, selected, self.settings.game.seed) for model in models]
         repeats, done = self.settings.repeats, 0
         tell, frames, keys = progress(sum(map(len, shares)) * repeats), [], []
-        subject = subjects.load_subject(
+        subject = context.load_subject(
             models[0].weights, self.files.arrays, self.settings.game, self.device, by_graph=self.by_graph
         )
         for model, some in zip(models, shares, strict=True):
             if model is not models[0]:
                 subject = subject.with_model(model.weights, self.by_graph)
-            form = subjects.form_for(self.files.instances, subject, self.device, self.settings.game)
+            form = context.form_for(self.files.instances, subject, self.device, self.settings.game)
             subject = dataclasses.replace(subject, form=form)
             options = Options(on_error=on_error, progress=lambda n, made, before=done: tell(before + n, made))
             if len(some):
@@ -73,11 +73,11 @@ class AttributionJob:
         behind = [model.weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
         own = [*behind, *files.get("own", ())]
         keys = [digest_of(addresses.score_facts(subject, self.settings, self.label, own, files.arrays))]
-        if self.values and subject.model:
-            code = value_code(subject.model.architecture, subject.model.framework)
+        if self.value_code and subject.model:
+            code = self.value_code(subject.model.architecture, subject.model.framework)
             keys.append(digest_of(addresses.value_facts(subject, self.settings, [*behind, *code])))
             table = Table(self._folder("values", keys[-1]), value_store.SCHEMA, growing=True)
-            named = addresses.value_addresses(subject.inputs(share), subjects.targets(share))
+            named = addresses.value_addresses(subject.inputs(share), context.targets(share))
             options = dataclasses.replace(options, values=ValueStore(table), addresses=named)
         with Table(self._folder("scores", keys[0]), STORED) as table:
             stored = StoredRows(table, addresses.score_addresses(subject, share, self.settings.repeats))

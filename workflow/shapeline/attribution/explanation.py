@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
+from shapeline.games.features import Features
 
 
 @dataclass

@@ -15,6 +15,7 @@ import pandas as pd
 from shapeline import scores
 from shapeline.attribution import game_values
 from shapeline.attribution.attribution_job import Result
+from shapeline.attribution.context import Subject
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.game_values import LONG, ValueRows
 from shapeline.attribution.row_store import Table, digest_file, digest_of
@@ -22,16 +23,15 @@ from shapeline.attribution.rows import rows_at
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, SetQuestion, Values, check_outputs, keys_of, names_of
 from shapeline.attribution.settings import AttributionSettings
-from shapeline.attribution.subjects import Subject
 from shapeline.attribution.value_file import WHERE
+from shapeline.datasets.sources import source_files
 from shapeline.designs.design import whole
 from shapeline.designs.stopping import Until
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game.features import Features
-from shapeline.methods import calling
-from shapeline.operations.versions import of_job
-from shapeline.plan.own_files import user_file
+from shapeline.games.features import Features
+from shapeline.methods import dispatch
 from shapeline.seeds import seed_of
+from shapeline.versions import of_job
 
 log = logging.getLogger("shapeline")
 EVERY = 5.0  # seconds between two lines of progress
@@ -73,7 +73,7 @@ class Known(Values):
 def build_games(settings: Mapping[str, Any], device: str) -> list[NamedGame]:
     """Return the games that the function of an experiment builds. Raises ShapelineError for what is no game."""
     reference = settings["game"]
-    built = calling.resolve(reference)({"seed": settings.get("seed", 0), "device": device})
+    built = dispatch.resolve(reference)({"seed": settings.get("seed", 0), "device": device})
     if not isinstance(built, Mapping):
         several = isinstance(built, list | tuple)
         built = {f"game {place}": game for place, game in enumerate(built)} if several else {"": built}
@@ -138,7 +138,7 @@ def _values(
 
 def value_key(game: NamedGame, settings: Mapping[str, Any]) -> str:
     """Return the key of the table of a game's values: of its files, its identity, its seed and its place."""
-    files = [*user_file(settings["game"]), *settings.get("game_files", ())]
+    files = [*source_files(settings["game"]), *settings.get("game_files", ())]
     facts = [settings["game"], sorted(map(digest_file, files)), settings.get("seed", 0), of_job("function")]
     return digest_of([*facts, game.name, game.number, game.identity, game.players])
 

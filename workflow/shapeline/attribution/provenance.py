@@ -5,11 +5,11 @@ import subprocess
 from dataclasses import asdict
 
 import shapeline
+from shapeline.attribution.context import Subject
 from shapeline.attribution.settings import parse
-from shapeline.attribution.subjects import Subject
-from shapeline.operations.versions import imported, version
-from shapeline.peers import shapiq_process
+from shapeline.methods import shapiq_process
 from shapeline.seeds import digest
+from shapeline.versions import imported, version
 
 OWN_TYPES = "in their own types"  # how a model that is no network was given rows; before, as float32
 # What `seconds` leave out, by timing; both end when the numbers are on the host, so that the device has finished.

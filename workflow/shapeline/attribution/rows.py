@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from shapeline.attribution.context import Subject, targets
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table
 from shapeline.attribution.run import Options, attribute, waits, warm_up
 from shapeline.attribution.settings import AttributionSettings
-from shapeline.attribution.subjects import Subject, targets
 from shapeline.designs.stopping import Until
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game import references
-from shapeline.game.features import Features
+from shapeline.games import features as feature_kinds
+from shapeline.games import references
+from shapeline.games.features import Features
+from shapeline.games.question import Question
 from shapeline.methods.settings import MethodSettings
 from shapeline.scores import SCHEMA
 from shapeline.seeds import seed_of

@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.attribution import clock
-from shapeline.attribution.asked import Answer, Asked
-from shapeline.attribution.ceiling import best_orders
-from shapeline.attribution.clock import Moment
+from shapeline.attribution import timer
+from shapeline.attribution.batches import Answer, Asked
 from shapeline.attribution.explanation import Explanation, blank
-from shapeline.attribution.rounds import Rounds
+from shapeline.attribution.optimal_orders import best_orders
 from shapeline.attribution.sampling import Sampling, sample
+from shapeline.attribution.sequential import Rounds
 from shapeline.attribution.time_limit import limited
+from shapeline.attribution.timer import Moment
 from shapeline.attribution.value_store import ValueStore
 from shapeline.datasets.loading import Dataset
 from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of
-from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, ShapelineError, about, among, first_line, unsupported
-from shapeline.game import features as feature_kinds
-from shapeline.game.references import Reference
+from shapeline.games import features as feature_kinds
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.memory import ran_out
-from shapeline.methods import calling, registry
-from shapeline.methods.calling import Call
+from shapeline.methods import dispatch, registry
+from shapeline.methods.dispatch import Call
 from shapeline.methods.settings import MethodSettings, Size
 
 NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
@@ -107,7 +107,7 @@ def attribute(
     question: of a method that asks no model, the model may be None. An Explanation for each budget of the method.
     Raises ShapelineError for a model that returns NaN, and for any failure when on_error is "fail".
     """
-    began, options = clock.now(), options or Options()
+    began, options = timer.now(), options or Options()
     results = [blank(len(inputs), question.features, targets) for _ in method.budgets]
     everyone = range(len(inputs))
     try:
@@ -208,7 +208,7 @@ def _scorer(
         "dataset": options.dataset,
         "all_points": options.all_points,
         "device": options.device,
-        "measure": calling.resolve(method.method.measure).function if method.method.measure else None,
+        "measure": dispatch.resolve(method.method.measure).function if method.method.measure else None,
         "parameters": method.arguments,
     }
 
@@ -233,7 +233,7 @@ def _explain_all(run: _Run) -> None:
 
 def _explain(run: _Run, places: np.ndarray) -> Asked | Rounds:
     """Explain a chunk; where the method fails, find out which of its instances do."""
-    began, asked = clock.now(), run.sampling.ask(places)
+    began, asked = timer.now(), run.sampling.ask(places)
     try:
         with limited(run.options.time_limit):
             _explain_together(run, places, asked, began)
@@ -261,7 +261,7 @@ def _explain_together(run: _Run, places: np.ndarray, asked: Asked | Rounds, bega
             if run.scorer is None:
                 answers = asked.read(values)
             else:
-                began = clock.now()  # the values of the ends are not the method's
+                began = timer.now()  # the values of the ends are not the method's
                 answers = [_from_scorer(run, places)]
         took = began.since(waits(run.question, run.options))  # without the ceiling, which is no method's
         run.spent[places] += took / len(places)
@@ -290,7 +290,7 @@ def _evaluate(run: _Run, places: np.ndarray, masks: np.ndarray) -> np.ndarray:
         return run.question.values(inputs, masks, targets)
 
     def evaluate(rows: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, float]:
-        began = clock.now()
+        began = timer.now()
         with among(rows):
             made = run.question.values(inputs[rows], missing, targets[rows])
         return made, began.since(waits(run.question, run.options))

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.attribution.asked import Asked, Drawn, shared
-from shapeline.attribution.rounds import Rounds
+from shapeline.attribution.batches import Asked, Drawn, shared
+from shapeline.attribution.sequential import Rounds
 from shapeline.designs.design import Design
 from shapeline.designs.draws import at_a_time, draws
-from shapeline.game.features import Features
+from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings, Size
 from shapeline.seeds import seed_of
 

@@ -7,12 +7,12 @@ import pandas as pd
 import pyarrow as pa
 
 from shapeline import scores
-from shapeline.attribution.subjects import Subject
+from shapeline.attribution.context import Subject
 from shapeline.datasets import checks, document_files, regions
 from shapeline.datasets.sources import PARTS
 from shapeline.datasets.tokenizer import PAIR
-from shapeline.engine.forms import Form
 from shapeline.errors import ShapelineError, nearest
+from shapeline.games.execution import Form
 from shapeline.models.classifier import LOG_HALF
 from shapeline.seeds import seed_of
 

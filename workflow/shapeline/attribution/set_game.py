@@ -15,7 +15,7 @@ from shapeline.attribution.game_values import ValueRows
 from shapeline.attribution.row_store import ADDRESS
 from shapeline.attribution.value_file import WHERE, ValueFile
 from shapeline.errors import MethodFailure, ShapelineError, first_line
-from shapeline.game.features import Features
+from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings
 
 SECONDS = 1.0  # that one call of a game may take before it is given no more coalitions than that

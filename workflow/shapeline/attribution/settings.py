@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shapeline.game import settings as game_settings
-from shapeline.game.settings import GameSettings
+from shapeline.games import settings as game_settings
+from shapeline.games.settings import GameSettings
 from shapeline.methods import settings as method_settings
 from shapeline.methods.settings import MethodSettings
 

@@ -11,10 +11,10 @@ from shapeline.config import counts
 from shapeline.config.types import INSTANCES_A_SHARD, Config, Dataset, Experiment, Model
 from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import Source
-from shapeline.game.features import shape_of
+from shapeline.games.features import shape_of
 from shapeline.methods.parameters import CShapleyRegression
 from shapeline.methods.registry import METHODS
-from shapeline.models import ready_kinds
+from shapeline.models import pretrained_kinds
 from shapeline.models.registry import ARCHITECTURES
 
 
@@ -34,8 +34,8 @@ def framework_of(model: Model) -> str:
 
     Of a model that is ready, what its file is of: function or tensorflow.
     """
-    if suffix := ready_kinds.suffix_of(model.source):
-        return ready_kinds.FRAMEWORKS[suffix]
+    if suffix := pretrained_kinds.suffix_of(model.source):
+        return pretrained_kinds.FRAMEWORKS[suffix]
     if model.framework or model.architecture is None:
         return model.framework or "torch"
     return ARCHITECTURES[model.architecture].framework

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shapeline.datasets import archive, pictures, regions
+from shapeline.datasets import archive, images, regions
 from shapeline.datasets.limits import USUAL, Limits
 from shapeline.errors import ShapelineError
 
@@ -61,8 +61,8 @@ def read(
             if boxes[row] is not None:
                 raise ShapelineError(f"{where} is there twice; remove one.")
             try:
-                inputs[row] = pictures.decode(where, content, size, resize, limits=limits)
-            except pictures.Undecodable as error:
+                inputs[row] = images.decode(where, content, size, resize, limits=limits)
+            except images.Undecodable as error:
                 if on_decode_error == "stop":
                     raise ShapelineError(f"{error}; replace it, or set on_decode_error: skip.") from error
                 log.warning("%s, left out", error)
@@ -135,7 +135,7 @@ def fitted(boxes: list, sides: tuple[int, int], size: list[int], resize: str) ->
 def file_name(path: str) -> str:
     """The name of a picture's file without folders; "" for what is none."""
     file = PurePosixPath(path)
-    return file.name if file.suffix.lower() in pictures.SUFFIXES else ""
+    return file.name if file.suffix.lower() in images.SUFFIXES else ""
 
 
 def _sides(content: bytes) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shapeline.datasets import csv_file, folders, limits, pictures, text
+from shapeline.datasets import csv_file, folders, images, limits, text
 from shapeline.datasets.registry import SOURCES, Source, columns_of, of_task, source_named
 from shapeline.datasets.sources import is_own
 from shapeline.errors import ShapelineError, nearest
@@ -15,7 +15,7 @@ TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
 COLUMN_SETTINGS = ("target", "text", "text_pair", "task", "columns", "categorical")  # of a file of one's own
 SETTINGS = (
     *("source", "classes", "path", "validation", "split", "test", "seed", "count"),
-    *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *pictures.KEYS, *csv_file.KEYS, "limits"),
+    *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *images.KEYS, *csv_file.KEYS, "limits"),
 )
 SPLITS = ("official", "drawn")
 TASKS = ("classification", "regression", "multilabel")
@@ -37,7 +37,7 @@ def check(source: str, settings: dict) -> None:
     for key in ("unit", "vocabulary"):
         if settings.get("tokenizer") and settings.get(key) is not None:
             raise ShapelineError(f"dataset key '{key}': the tokenizer has its own words and tokens; remove the key.")
-    pictures.check(settings)
+    images.check(settings)
     limits.of(settings.get("limits"))
     _refuse_picture_settings(source, settings)
     if is_own(source):
@@ -128,7 +128,7 @@ def _check_columns(entry: Source, settings: dict) -> None:
 
 def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
     """The shape of one input of a dataset entry; None where only the pictures themselves tell."""
-    return pictures.shape_of(settings) or entry.input_shape or None
+    return images.shape_of(settings) or entry.input_shape or None
 
 
 def text_settings(entry: Source | None, settings: dict) -> text.Settings:
@@ -158,9 +158,7 @@ def refuse_text_settings(source: str, kind: str, settings: dict) -> None:
 
 
 def _refuse_picture_settings(source: str, settings: dict) -> None:
-    given = [
-        key for key in (*pictures.KEYS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits") if settings.get(key) is not None
-    ]
+    given = [key for key in (*images.KEYS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits") if settings.get(key) is not None]
     taken = ()
     if given and not is_own(source):
         taken = set(inspect.signature(importlib.import_module(source_named(source).module).read).parameters)

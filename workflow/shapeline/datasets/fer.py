@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from shapeline.datasets import archive, columns, pictures
+from shapeline.datasets import archive, columns, images
 from shapeline.datasets.limits import Limits, of
 from shapeline.datasets.sources import PARTS
 from shapeline.errors import ShapelineError
@@ -84,8 +84,8 @@ def _of_picture(path: Path, name: str, content: bytes, skipped: Counter, limits:
         skipped[OTHER] += 1
         return
     try:
-        (pixels,) = pictures.decode(f"{path}: {name}", content, color="grey", limits=limits)
-    except pictures.Undecodable as error:
+        (pixels,) = images.decode(f"{path}: {name}", content, color="grey", limits=limits)
+    except images.Undecodable as error:
         log.warning("%s, left out", error)
         skipped[UNREADABLE] += 1
         return

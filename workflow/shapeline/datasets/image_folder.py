@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shapeline.datasets import archive, pictures
+from shapeline.datasets import archive, images
 from shapeline.datasets.limits import Limits, of
 from shapeline.datasets.sources import PARTS, TEST, TRAIN
 from shapeline.errors import ShapelineError
@@ -38,10 +38,10 @@ def read(
     """
     (path,) = paths.values()
     allowed = of(limits)
-    decode = functools.partial(pictures.decode, size=size, resize=resize, color=color, limits=allowed)
+    decode = functools.partial(images.decode, size=size, resize=resize, color=color, limits=allowed)
     kept, folders, others, unreadable = _decoded(path, decode, on_decode_error, allowed)
     if not kept:
-        raise ShapelineError(f"{path}: holds no picture ({', '.join(pictures.SUFFIXES)}); the layout is {LAYOUT}.")
+        raise ShapelineError(f"{path}: holds no picture ({', '.join(images.SUFFIXES)}); the layout is {LAYOUT}.")
     parts = _parts(path, list(kept), folders)
     names = sorted({file.parent.name for file in kept})
     if len(names) < 2:
@@ -89,7 +89,7 @@ def _decoded(
             folders.add(folder)
         if is_folder:
             return False
-        is_picture = not hidden and file.suffix.lower() in pictures.SUFFIXES
+        is_picture = not hidden and file.suffix.lower() in images.SUFFIXES
         if not is_picture:
             others.add(file)
         return is_picture
@@ -99,7 +99,7 @@ def _decoded(
             where = f"{path}: {name}"
             try:
                 pixels = decode(where, stream.read())
-            except pictures.Undecodable as error:
+            except images.Undecodable as error:
                 if on_decode_error == "stop":
                     remedy = "replace or remove it, or set on_decode_error: skip"
                     raise ShapelineError(f"{error}; {remedy}.") from error
@@ -145,7 +145,7 @@ def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]
         is_split = split and folder[:-1] == root and folder[-1].lower() in SPLITS
         if (is_class or is_split) and folder not in filled:
             raise ShapelineError(
-                f"{path}: the folder {'/'.join(folder)} holds no picture ({', '.join(pictures.SUFFIXES)}) that can be "
+                f"{path}: the folder {'/'.join(folder)} holds no picture ({', '.join(images.SUFFIXES)}) that can be "
                 "read; fill it or remove it."
             )
     return {file: _place(file.parts[:-1])[1] for file in files}

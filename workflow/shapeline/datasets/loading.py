@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.datasets.sources import PARTS
-from shapeline.datasets.stored import Pictures, mapped
+from shapeline.datasets.stored_images import Pictures, mapped
 from shapeline.errors import ShapelineError, nearest
 
 if TYPE_CHECKING:

@@ -115,3 +115,9 @@ def _is_own(loaded: Path, file: Path) -> bool:
     ours = (Path(os.__file__).resolve().parent, Path(__file__).resolve().parents[1])
     installed = {"site-packages", "dist-packages"} & set(inside.parts) or set(ours) & set(inside.parents)
     return inside != file.resolve() and not installed
+
+
+def source_files(reference: str) -> list[str]:
+    """Return the file of "path/to/file.py:function" and what it imports from beside it."""
+    file = expand(reference.rpartition(":")[0])
+    return [str(file), *sorted(map(str, local_imports(file).values()))]

@@ -11,7 +11,7 @@ __getattr__, __dir__ = names_from(
         "GlobalImportance": "removal",
         "UncertaintyExplanation": "removal",
         "StoredGame": "stored",
-        "ModelGame": "shapeline.report.python.model_game",
+        "ModelGame": "shapeline.api.model_game",
     },
 )
 

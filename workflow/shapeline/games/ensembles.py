@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.games.scoring import (
+from shapeline.games.validation_scores import (
     Scoring,
     baseline_of,
     check_rows,

@@ -9,7 +9,7 @@ import pandas as pd
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.ensembles import members_of, predicted
 from shapeline.games.retraining import columns_of
-from shapeline.games.scoring import check_rows, identity_of, rows_of
+from shapeline.games.validation_scores import check_rows, identity_of, rows_of
 
 TINY = 1e-12  # the least probability whose logarithm is taken
 

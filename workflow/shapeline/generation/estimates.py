@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.attribution.asked import Together, together
+from shapeline.attribution.batches import Together, together
 from shapeline.designs.design import Design
 from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame

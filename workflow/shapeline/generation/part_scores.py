@@ -67,7 +67,9 @@ def _of_tokens(name: str) -> Callable[..., Scores]:
 def _captum(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
     if not is_installed("captum"):
         raise ShapelineError(f"{CAPTUM}: {describe_missing('captum')}")
-    explain = importlib.import_module("shapeline.peers.captum_llm").explain  # captum is imported where it is chosen
+    explain = importlib.import_module(
+        "shapeline.third_party.captum_llm"
+    ).explain  # captum is imported where it is chosen
     return explain(_model_of(game, CAPTUM), parameters["explainer"], evaluations, seed, by_token)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError, unsupported
-from shapeline.game.features import Features
+from shapeline.games.features import Features
+from shapeline.games.question import Question
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.engine.question import Question
-from shapeline.game.features import Features
+from shapeline.games.features import Features
+from shapeline.games.question import Question
 from shapeline.gradients.cells import absolute, completeness, pooled, starts
 from shapeline.seeds import seed_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from shapeline.engine.question import Question
+from shapeline.games.question import Question
 from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import iterate_layers

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shapeline.engine.question import Question
+from shapeline.games.question import Question
 from shapeline.gradients import draws
 from shapeline.gradients.cells import absolute, check, completeness, halving, nodes, pooled, rows_of_a_pass, starts
 from shapeline.models.classifier import Classifier

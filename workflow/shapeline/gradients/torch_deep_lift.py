@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from shapeline.engine.question import Question
 from shapeline.errors import NO_RULE, unsupported
+from shapeline.games.question import Question
 from shapeline.gradients.cells import (
     check,
     completeness,

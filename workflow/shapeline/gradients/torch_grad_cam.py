@@ -5,7 +5,7 @@ import torch
 from captum.attr import LayerGradCam
 from torch import nn
 
-from shapeline.engine.question import Question
+from shapeline.games.question import Question
 from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
 from shapeline.gradients.torch_passes import differentiable, log_probs, points, tensor
 from shapeline.gradients.torch_patch_cam import NORMS, norms_of, patch_grid, token_maps

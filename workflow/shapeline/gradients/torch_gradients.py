@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from shapeline.engine.question import Question
+from shapeline.games.question import Question
 from shapeline.gradients import draws
 from shapeline.gradients.cells import absolute, check, completeness, halving, pooled, rows_of_a_pass, starts
 from shapeline.gradients.torch_passes import differentiable, log_probs, points, tensor

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from shapeline.engine.question import Question
 from shapeline.errors import unsupported
+from shapeline.games.question import Question
 from shapeline.gradients.cells import check, halving, pooled, rows_of_a_pass
 from shapeline.gradients.torch_passes import differentiable, points, tensor
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from shapeline.engine.question import Question
 from shapeline.errors import unsupported
+from shapeline.games.question import Question
 from shapeline.gradients.cells import halving, pooled, rows_of_a_pass
 from shapeline.gradients.torch_passes import tensor
 from shapeline.models.torch_models import evaluation_mode

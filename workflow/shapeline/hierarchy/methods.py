@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shapeline.engine.question import Question
 from shapeline.errors import MethodFailure, among, is_installed
+from shapeline.games.question import Question
 from shapeline.hierarchy import exploration, forests, owen
 from shapeline.hierarchy.exploration import NOTHING, Evaluate, HShap
 from shapeline.hierarchy.on_device import ON_DEVICE

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from shapeline.engine import torch_forms
-from shapeline.engine.forms import Form, FormRefused
+from shapeline.games import torch_execution
+from shapeline.games.execution import Form, FormRefused
 from shapeline.models.classifier import Classifier
 
 # Layers that work on each cell alone; dropout and batch normalisation do when they are evaluated.
@@ -110,7 +110,7 @@ class LocalCrops:
         if name != "plain":
             layers = Classifier("torch", "the model's convolutions", trunk.layers)
             try:
-                forward = torch_forms.prepare(layers, form, np.concatenate([inputs[:1], absent[0][:1]]))
+                forward = torch_execution.prepare(layers, form, np.concatenate([inputs[:1], absent[0][:1]]))
             except FormRefused as refusal:
                 log.info("%s", refusal)
                 name = "plain"

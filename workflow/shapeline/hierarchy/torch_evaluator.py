@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from shapeline.designs.design import one_of
-from shapeline.engine import checks, forms, search, torch_rows
-from shapeline.engine.backends import traced_rows
-from shapeline.engine.forms import Form
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError
+from shapeline.games import calibration_search, execution, input_checks, torch_rows
+from shapeline.games.backends import traced_rows
+from shapeline.games.execution import Form
+from shapeline.games.question import Question
 from shapeline.hierarchy import exploration
 from shapeline.hierarchy.torch_crops import CODE_BYTES, VALUES, LocalCrops, trunk_of
 from shapeline.memory import halved
@@ -51,7 +51,7 @@ class Evaluator:
             raise ShapelineError(
                 f"h_shap: '{model.architecture}' gives probabilities of classes; it has no logits or labels."
             )
-        inputs = checks.as_array(inputs)
+        inputs = input_checks.as_array(inputs)
         n, *shape = inputs.shape
         if len(shape) not in (1, 3) or n == 0:
             raise ShapelineError(
@@ -69,14 +69,16 @@ class Evaluator:
     def _prepare(self, inputs: np.ndarray, form: Form) -> np.ndarray:
         """Bring inputs and reference rows to the device; these as (1, M, *shape), or (n, M, *shape) of one's own."""
         reference = self.question.reference
-        shared = checks.shared_reference(reference, inputs)
+        shared = input_checks.shared_reference(reference, inputs)
         if shared.rows.shape[1:] != inputs.shape[1:] or len(shared.rows) == 0:
             raise ShapelineError(
                 f"h_shap: reference rows have shape {shared.rows.shape[1:]}, inputs {inputs.shape[1:]}."
             )
         with torch_rows.evaluating(self.model):
             self.runner = torch_rows.runner_of(self.model, form, traced_rows(inputs, shared))
-        rows = shared.rows[None] if reference.own is None else checks.as_array(reference.own(inputs), inputs.dtype)
+        rows = (
+            shared.rows[None] if reference.own is None else input_checks.as_array(reference.own(inputs), inputs.dtype)
+        )
         self.M, size, self.device = len(shared.rows), self.runner.size, self.runner.device
         self.inputs = self.runner.flat(inputs).to(self.device)
         self.absent = self.runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(self.device).view(-1, self.M * size)
@@ -99,8 +101,8 @@ class Evaluator:
                 if self.model.task == "multilabel":  # less all others' shift would show nothing of its own sigmoid
                     logits = [torch.stack([own, torch.zeros_like(own)], dim=1) for own in logits]
                 log_probs = [torch.log_softmax(own, dim=1).cpu().numpy() for own in logits]
-                difference = max(difference, search.difference(*log_probs))
-        if not difference <= forms.TOLERANCE:
+                difference = max(difference, calibration_search.difference(*log_probs))
+        if not difference <= execution.TOLERANCE:
             log.warning("whole pictures are evaluated: on crops, log-probabilities differ by %.1e", difference)
             return None
         return local

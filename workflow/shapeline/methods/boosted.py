@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import unsupported
-from shapeline.methods.fitted import OTHERS
+from shapeline.methods.sklearn_steps import OTHERS
 from shapeline.models.estimators import classes_of
 
 Nodes = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]

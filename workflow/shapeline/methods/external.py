@@ -11,7 +11,7 @@ from shapeline.datasets import table_file
 from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import expand
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.game.features import Features
+from shapeline.games.features import Features
 
 TOLD = ("instance", "target", "scores", "evaluations", "seconds")
 MOST = 2.0**62  # evaluations

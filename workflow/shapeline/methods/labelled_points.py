@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from shapeline.datasets.loading import Dataset
-from shapeline.engine.question import Question
 from shapeline.errors import ShapelineError, nearest
-from shapeline.game.features import Features
+from shapeline.games.features import Features
+from shapeline.games.question import Question
 from shapeline.gradients.cells import pooled
 from shapeline.seeds import seed_of
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shapeline.designs.surrogate import lime_masks, ridge_readout
-from shapeline.engine.question import Question
+from shapeline.games.question import Question
 from shapeline.gradients.cells import pooled
 from shapeline.seeds import seed_of
 

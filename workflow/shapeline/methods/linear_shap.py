@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shapeline.engine.question import Question
 from shapeline.errors import unsupported
-from shapeline.methods import fitted
-from shapeline.methods.fitted import Fitted
+from shapeline.games.question import Question
+from shapeline.methods import sklearn_steps
+from shapeline.methods.sklearn_steps import Fitted
 
 if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
@@ -25,12 +25,14 @@ def linear_shap(
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
         weights = np.asarray(getattr(model.last, "coef_", np.zeros((0, 0))), np.float64)
         if weights.size != len(owners):
-            raise unsupported(f"linear_shap: {type(model.last).__name__} has no weight for each input; {fitted.OTHERS}")
-        fitted.refuse_unless_additive(
+            raise unsupported(
+                f"linear_shap: {type(model.last).__name__} has no weight for each input; {sklearn_steps.OTHERS}"
+            )
+        sklearn_steps.refuse_unless_additive(
             "linear_shap", question, "prediction" if model.outputs is None else "margin", model.last
         )
         sign = 1.0 if model.outputs is None else 2.0 * outputs[:, None] - 1
         parts = sign * weights.ravel() * (rows[0] - rows[1].mean(axis=0))
         return parts @ (owners[:, None] == np.arange(d))
 
-    return fitted.shapley("linear_shap", question, inputs, targets, dataset, explain)
+    return sklearn_steps.shapley("linear_shap", question, inputs, targets, dataset, explain)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from shapeline.designs.design import Design, evaluations
 from shapeline.designs.stopping import Until
 from shapeline.errors import ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game.features import Features
-from shapeline.methods import calling
+from shapeline.games import features as feature_kinds
+from shapeline.games.features import Features
+from shapeline.methods import dispatch
 from shapeline.methods.parameters import Parameters
 from shapeline.methods.registry import METHODS, Method
 
@@ -117,33 +117,33 @@ class MethodSettings:
             raise ShapelineError(f"{self.name} returned {given}; return a Design of {d} features")
         return design if self._sparsify is None else self._sparsify({**self.arguments, "design": design})
 
-    def scorer(self, framework: str | None) -> calling.Call:
+    def scorer(self, framework: str | None) -> dispatch.Call:
         """Return the function of a method that makes scores itself, for a model of this framework."""
-        return calling.resolve(self.method.function_for(framework))
+        return dispatch.resolve(self.method.function_for(framework))
 
     @functools.cached_property
     def read(self) -> Callable | None:
         """What makes scores of a design and values, where the design itself does not."""
-        return self.method.reads and calling.resolve(self.method.reads).given(self.arguments)
+        return self.method.reads and dispatch.resolve(self.method.reads).given(self.arguments)
 
     @functools.cached_property
     def read_stack(self) -> Callable | None:
         """The same from masks and values of each instance, all instances of a chunk together."""
-        return self.method.reads_stack and calling.resolve(self.method.reads_stack).given(self.arguments)
+        return self.method.reads_stack and dispatch.resolve(self.method.reads_stack).given(self.arguments)
 
     @functools.cached_property
     def read_outputs(self) -> Callable | None:
         """The same of the outputs of one game, by one estimator for all."""
-        return self.method.reads_outputs and calling.resolve(self.method.reads_outputs).given(self.arguments)
+        return self.method.reads_outputs and dispatch.resolve(self.method.reads_outputs).given(self.arguments)
 
     @functools.cached_property
-    def _build(self) -> calling.Call:
-        return calling.resolve(self.method.grows if self.until else self.method.function)
+    def _build(self) -> dispatch.Call:
+        return dispatch.resolve(self.method.grows if self.until else self.method.function)
 
     @functools.cached_property
-    def _sparsify(self) -> calling.Call | None:
+    def _sparsify(self) -> dispatch.Call | None:
         # Named, not imported: an import would make every method depend on that file.
-        return calling.resolve("shapeline.designs.lasso:sparse") if self.arguments.get("n_features") else None
+        return dispatch.resolve("shapeline.designs.lasso:sparse") if self.arguments.get("n_features") else None
 
     @functools.cached_property
     def arguments(self) -> dict[str, Any]:

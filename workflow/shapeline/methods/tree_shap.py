@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.designs.design import log_factorial
-from shapeline.engine.question import Question
-from shapeline.methods import fitted
-from shapeline.methods.fitted import Fitted
+from shapeline.games.question import Question
+from shapeline.methods import sklearn_steps
+from shapeline.methods.sklearn_steps import Fitted
 from shapeline.methods.trees import Tree, single_precision, trees_of, value_of
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ def tree_shap(
 
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
         additive = value_of(model.last)
-        fitted.refuse_unless_additive("tree_shap", question, additive, model.last)
+        sklearn_steps.refuse_unless_additive("tree_shap", question, additive, model.last)
         single = single_precision(model.last)
         given, absent = (part.astype(np.float32) if single else part for part in rows)
         return sum(shapley(tree, given, absent, owners, d, outputs) for tree in trees_of(model.last))
 
-    return fitted.shapley("tree_shap", question, inputs, targets, dataset, explain)
+    return sklearn_steps.shapley("tree_shap", question, inputs, targets, dataset, explain)
 
 
 def shapley(

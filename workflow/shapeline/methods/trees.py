@@ -8,7 +8,7 @@ import numpy as np
 
 from shapeline.errors import unsupported
 from shapeline.methods import boosted
-from shapeline.methods.fitted import OTHERS
+from shapeline.methods.sklearn_steps import OTHERS
 from shapeline.models.estimators import classes_of
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.engine.question import Question
 from shapeline.errors import about
-from shapeline.game.features import Features
+from shapeline.games.features import Features
+from shapeline.games.question import Question
 from shapeline.metrics import ties
 
 FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the paper's bins of tokens

@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 
 from shapeline import scores
+from shapeline.attribution.context import Subject, load_subject
 from shapeline.attribution.selection import read
 from shapeline.attribution.settings import AttributionSettings
-from shapeline.attribution.subjects import Subject, load_subject
 from shapeline.datasets import document_files, regions
-from shapeline.game.settings import parse
+from shapeline.games.settings import parse
 
 
 def for_metric(subject: Subject, selected: pd.DataFrame, settings: AttributionSettings, rows: pd.DataFrame) -> dict:

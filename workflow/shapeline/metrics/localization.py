@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError
-from shapeline.game.features import Features
+from shapeline.games.features import Features
 from shapeline.seeds import seed_of
 
 MARKED = 1e-6  # a pixel is marked above it, as published

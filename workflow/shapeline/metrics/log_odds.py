@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.ceiling import INSERTION, MASKING
-from shapeline.engine.question import Question
+from shapeline.attribution.optimal_orders import INSERTION, MASKING
 from shapeline.errors import about
-from shapeline.game.features import Features
-from shapeline.game.references import Reference
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
 from shapeline.metrics import ties
 
 FRACTIONS = (0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.16, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)

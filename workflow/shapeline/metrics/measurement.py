@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution import addresses, selection, subjects
+from shapeline.attribution import addresses, context, selection
+from shapeline.attribution.context import Subject
 from shapeline.attribution.row_store import digest_array, digest_file, digest_frame, digest_of, digest_rows
 from shapeline.attribution.settings import AttributionSettings, parse
-from shapeline.attribution.subjects import Subject
-from shapeline.game import references
+from shapeline.games import references
 from shapeline.metrics.loaders import for_metric, pick_instances
-from shapeline.metrics.needs import measure, measure_missing, open_table, rows_of
 from shapeline.metrics.registry import METRICS
+from shapeline.metrics.scored_rows import measure, measure_missing, open_table, rows_of
 
 CHUNK = 64  # rows that are measured together
 
@@ -44,14 +44,14 @@ class ModelMeasurement:
         files, frames, keys = self.files, [], []
         rows, selected = scores.read(files.scores), selection.read(files.instances)
         settings = parse(scores.metadata(files.scores[0])["settings"])
-        subject = subjects.load_subject(
+        subject = context.load_subject(
             files.weights[0], files.arrays, settings.game, self.device, by_graph=self.by_graph
         )
         for training_seed, weights in enumerate(files.weights):
             names = [name for name in jobs if METRICS[name].paired or not training_seed]
             if training_seed and names:
                 subject = subject.with_model(weights, self.by_graph)
-            subject = dataclasses.replace(subject, form=subjects.form_for(files.instances, subject, self.device))
+            subject = dataclasses.replace(subject, form=context.form_for(files.instances, subject, self.device))
             behind = [weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
             for name in names:
                 chosen = rows_of(name, rows, training_seed)

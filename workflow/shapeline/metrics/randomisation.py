@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.game.features import Features
+from shapeline.games.features import Features
 from shapeline.metrics.error import correlation, mean_ranks
 
 WINDOW = 7  # pixels: the usual side of SSIM's window

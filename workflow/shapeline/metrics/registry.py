@@ -1,8 +1,8 @@
 """The registry of metrics: name -> where the function lives, its typed parameters, direction, category, and its traits.
 
 A metric is a function in a file of its own and an entry here; nothing else lists metrics by what they are.
-A metric's function takes the score rows that succeeded, and what else it needs by name (metrics/needs.py); it returns a
-tidy frame with columns instance, repeat, statistic, x (NaN for a scalar), value."""
+A metric's function takes the score rows that succeeded, and what else it needs by name (metrics/scored_rows.py); it
+returns a tidy frame with columns instance, repeat, statistic, x (NaN for a scalar), value."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -201,7 +201,7 @@ METRICS: dict[str, Metric] = {
         moves_inputs=True,
     ),
     "own": Metric(
-        "shapeline.metrics.own:measure", "faithfulness", {}, Own, asks_model=True, reads_all_rows=True, paired=True
+        "shapeline.metrics.custom:measure", "faithfulness", {}, Own, asks_model=True, reads_all_rows=True, paired=True
     ),
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", "axiom", {"gap": "lower"}, of_values=True),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", "cost", {"evaluations": "lower", "seconds": "lower"}),

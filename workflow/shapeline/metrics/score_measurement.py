@@ -9,8 +9,8 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution.row_store import digest_file, digest_frame, digest_of
-from shapeline.metrics.needs import measure, measure_missing, open_table, rows_of
 from shapeline.metrics.registry import METRICS
+from shapeline.metrics.scored_rows import measure, measure_missing, open_table, rows_of
 
 
 def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.DataFrame, list[str]]:

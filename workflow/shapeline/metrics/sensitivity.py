@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
+from shapeline.attribution.context import Subject
 from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.settings import AttributionSettings
-from shapeline.attribution.subjects import Subject
 from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import TRAIN
-from shapeline.datasets.stored import blocks
+from shapeline.datasets.stored_images import blocks
 from shapeline.seeds import seed_of
 
 

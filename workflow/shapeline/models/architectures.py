@@ -6,9 +6,9 @@ from typing import Any
 
 from shapeline.datasets import sources
 from shapeline.errors import ShapelineError, nearest, reported_extras
-from shapeline.models import axes, ready, wrapping
+from shapeline.models import adapters, axes, pretrained
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
-from shapeline.models.ready_kinds import kind_of, suffix_of
+from shapeline.models.pretrained_kinds import kind_of, suffix_of
 from shapeline.models.registry import ARCHITECTURES
 
 __all__ = [
@@ -55,14 +55,14 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     """A new classifier for a dataset, from a model's settings and the dataset's card.
 
     settings: architecture (a name) or source ("path/to/file.py:function", or the file of a model that is ready,
-    models/ready.py), and optionally framework (torch), sizes and seed. What the card knows (classes,
+    models/pretrained.py), and optionally framework (torch), sizes and seed. What the card knows (classes,
     channels, side, height and width, inputs, input_shape; of a text length, vocabulary, the number of token ids, and
     alphabet, one fewer) is given to builders that take it, unless sizes say otherwise. Raises ShapelineError when the
     inputs do not fit the architecture.
     """
     _check_several(settings, card)
     if kind_of(settings.get("source"), settings.get("framework")):
-        return ready.for_dataset(settings, card)
+        return pretrained.for_dataset(settings, card)
     architecture, framework = settings.get("architecture") or settings["source"], settings.get("framework", "torch")
     _check_records(architecture, card)
     accepted = _sizes(_builder(architecture, framework))
@@ -73,7 +73,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     classifier = build(architecture, framework, seed=settings.get("seed", 0), **sizes)
     classifier.outputs = settings.get("outputs") or classifier.outputs
     if architecture not in ARCHITECTURES:
-        wrapping.check_inputs(classifier.module)
+        adapters.check_inputs(classifier.module)
         classifier = axes.fitted(classifier, tuple(card["input_shape"]))
     classifier.n_classes = classifier.n_classes or known["classes"]
     classifier.task = card.get("task") or TASK

@@ -14,7 +14,7 @@ from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError
 from shapeline.models.estimators import columns_of, fitted_columns, probabilities_of
 from shapeline.models.pipeline_file import Pipeline, check_columns
-from shapeline.models.ready_kinds import BOOSTED, not_installed
+from shapeline.models.pretrained_kinds import BOOSTED, not_installed
 
 log = logging.getLogger(__name__)
 

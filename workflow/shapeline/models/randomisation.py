@@ -8,7 +8,7 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.models.architectures import build
 from shapeline.models.classifier import Classifier, backend
-from shapeline.models.ready_kinds import READERS, kind_of
+from shapeline.models.pretrained_kinds import READERS, kind_of
 
 BLOCK = re.compile(r"(.*?(?:\.\d+|embeddings))\.")  # of a transformer, in the names of its layers
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from shapeline.errors import ShapelineError, reported_extras
-from shapeline.models import axes, graph_file, ready, weights
+from shapeline.models import axes, graph_file, pretrained, weights
 from shapeline.models.architectures import build, is_named
 from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
 
@@ -16,7 +16,7 @@ def save(classifier: Classifier, path: str | Path) -> None:
 
     Raises ShapelineError for a wrapped model, whose architecture has no name to build it from.
     """
-    is_ready = ready.kind_of(classifier.architecture, classifier.framework) is not None
+    is_ready = pretrained.kind_of(classifier.architecture, classifier.framework) is not None
     if not is_ready and (classifier.framework not in FRAMEWORKS or not is_named(classifier.architecture)):
         raise ShapelineError(f"models: '{classifier.architecture}' is a wrapped model; only built models can be saved")
     metadata = {
@@ -33,7 +33,7 @@ def save(classifier: Classifier, path: str | Path) -> None:
         metadata["order"] = order
     if classifier.vocabulary_digest is not None:
         metadata["vocabulary_digest"] = classifier.vocabulary_digest
-    arrays = ready.arrays_of(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
+    arrays = pretrained.arrays_of(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
     weights.write(Path(path), arrays, metadata)
 
 
@@ -54,8 +54,8 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     not fit it.
     """
     metadata, arrays = weights.read(Path(path))
-    if ready.kind_of(metadata["architecture"], metadata["framework"]):
-        return ready.restored(metadata, arrays).to(device)
+    if pretrained.kind_of(metadata["architecture"], metadata["framework"]):
+        return pretrained.restored(metadata, arrays).to(device)
     classifier = build(metadata["architecture"], framework or metadata["framework"], **metadata["sizes"])
     classifier.n_classes, classifier.task = metadata["classes"], metadata["task"]
     classifier.vocabulary_digest = metadata["vocabulary_digest"]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shapeline.datasets.stored import Pictures
+from shapeline.datasets.stored_images import Pictures
 from shapeline.memory import halved
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier, r_squared

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION
-from shapeline.datasets.stored import Pictures
+from shapeline.datasets.stored_images import Pictures
 from shapeline.errors import ShapelineError, nearest
 from shapeline.memory import ran_out
 from shapeline.models.classifier import Classifier, check_labels, label_scores, named

@@ -13,12 +13,12 @@ from shapeline import scores as score_files
 from shapeline.datasets import loading
 from shapeline.datasets.loading import Dataset
 from shapeline.errors import ShapelineError
-from shapeline.game import features as feature_kinds
-from shapeline.game.features import Features
+from shapeline.games import features as feature_kinds
+from shapeline.games.features import Features
 from shapeline.methods import external
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import PAIRED
-from shapeline.report.numbers import number
+from shapeline.report.formatting import number
 
 UNITS = {
     "log_probability": "nats",

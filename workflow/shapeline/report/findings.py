@@ -16,7 +16,7 @@ from shapeline.report.experiment import (
     scalars,
     spent,
 )
-from shapeline.report.numbers import counted, interval, number, share
+from shapeline.report.formatting import counted, interval, number, share
 from shapeline.statistics import paired
 from shapeline.statistics.equal_error import EqualError, at_equal_error
 

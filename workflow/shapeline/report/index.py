@@ -8,15 +8,16 @@ from types import MappingProxyType
 import pandas as pd
 
 from shapeline.files import document
-from shapeline.report import claims, experiment, findings, numbers, questions, rendering, styling
-from shapeline.report.claim_checks import UNTESTABLE
-from shapeline.report.claims import STAND_INS
+from shapeline.papers import claims
+from shapeline.papers.claim_checks import UNTESTABLE
+from shapeline.papers.claims import STAND_INS
+from shapeline.report import criteria, experiment, findings, formatting, rendering, styling
 from shapeline.report.elements import figure, folded, heading, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures import lines
+from shapeline.report.formatting import interval, number
 from shapeline.report.html import HTML
-from shapeline.report.numbers import interval, number
-from shapeline.report.sections import common, evidence, glance, pooled, text_experiments
+from shapeline.report.sections import common, evidence, overview_matrix, pooled, text_experiments
 from shapeline.report.styling import Style
 from shapeline.seeds import digest
 
@@ -69,8 +70,8 @@ def recommendations(results: Sequence[Results], shown: Mapping[str, str] = Mappi
 
     shown: figures of the experiments' pages, by their description; they are not drawn again.
     """
-    asked = {result.experiment: questions.evidence(result) for result in results}
-    parts = [heading("Recommendation", 2), glance.section(results, asked), evidence.overview(results, asked)]
+    asked = {result.experiment: criteria.evidence(result) for result in results}
+    parts = [heading("Recommendation", 2), overview_matrix.section(results, asked), evidence.overview(results, asked)]
     parts += [pooled.section(results, asked)]
     for result in results:
         drawn = [evidence.costs_and_ranks(each, result, shown) for each in asked[result.experiment]]
@@ -145,8 +146,8 @@ def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataF
     def merge(result: Results, key: str) -> str:
         every = [entry.get(key) for files in result.metadata.values() for entry in files]
         if key == "versions":
-            return numbers.merged(every) or "–"
-        return "; ".join(sorted({numbers.plain(value) for value in every if value is not None})) or "–"
+            return formatting.merged(every) or "–"
+        return "; ".join(sorted({formatting.plain(value) for value in every if value is not None})) or "–"
 
     keys = {
         "commit": "git_commit",

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.game.features import Features
+from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
-from shapeline.operations.versions import differing
 from shapeline.report.experiment import (
     DIRECTIONS,
     Results,
@@ -21,9 +20,10 @@ from shapeline.report.experiment import (
     spent,
     stopping,
 )
-from shapeline.report.numbers import interval, listed, merged, number, plain, share
+from shapeline.report.formatting import interval, listed, merged, number, plain, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
+from shapeline.versions import differing
 
 CEILING = "best order"  # no method has a space in its name
 FEW = 3  # columns of a group whose values are listed; larger groups show their number of columns

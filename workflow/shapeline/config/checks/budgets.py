@@ -8,7 +8,7 @@ from shapeline.config.derived import budget_of
 from shapeline.config.limits import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
 from shapeline.designs.design import evaluations
 from shapeline.errors import ShapelineError
-from shapeline.methods import calling, registry
+from shapeline.methods import dispatch, registry
 from shapeline.methods.parameters import GoodEnough
 
 LARGE, FEW = 1000, 50  # features, for what can be said of instances before they are seen: at least, and at most
@@ -105,7 +105,7 @@ def budget(label: Label) -> Iterator[str]:
 def _too_few(label: Label, asked: list[tuple[str, float]]) -> Iterator[str]:
     """asked: places in the configuration, and the multiples of d that they ask for."""
     entry, d = label.entry, label.d
-    minimum = calling.resolve(label.method.minimum)
+    minimum = dispatch.resolve(label.method.minimum)
     if d is None:  # that of an instance; the smallest multiple of a large d is that of nearly all
         least = minimum({**entry.model_dump(), "d": LARGE}) / LARGE
         for place, multiple in asked:

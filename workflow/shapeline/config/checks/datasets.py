@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from shapeline.config.checks.paths import absent
 from shapeline.config.derived import canonical, source_of
 from shapeline.config.types import Config, Dataset, Experiment
-from shapeline.datasets import checks, fits, folders, records, sources
+from shapeline.datasets import checks, compatibility, folders, records, sources
 from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.sources import USER_FILE
 from shapeline.errors import ShapelineError, nearest
-from shapeline.methods.own import own_arguments
+from shapeline.methods.custom import own_arguments
 from shapeline.models.registry import ARCHITECTURES
 
 
@@ -77,11 +77,11 @@ def other_data(config: Config, name: str, experiment: Experiment) -> Iterator[st
         yield f"{where}: models.{experiment.model} is trained on {experiment.dataset} itself; remove the key"
         return
     try:
-        trained, explained = (fits.told_by(source_of(dataset), canonical(dataset)) for dataset in (own, other))
+        trained, explained = (compatibility.told_by(source_of(dataset), canonical(dataset)) for dataset in (own, other))
     except ShapelineError:  # told where the dataset is
         return
     any_size = model.source is not None or getattr(ARCHITECTURES.get(model.architecture), "any_size", False)
-    told = fits.difference(trained, explained, any_size)
+    told = compatibility.difference(trained, explained, any_size)
     same = "tokenizer" in trained and "tokenizer" in explained  # `difference` compared them
     if told is None and trained.get("unit") == explained.get("unit") == "word" and not same:
         told = "each dataset of words has a vocabulary of its own"

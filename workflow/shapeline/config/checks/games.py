@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from shapeline.config.checks.paths import absent
 from shapeline.config.checks.place import Label, Place
 from shapeline.errors import ShapelineError
-from shapeline.methods.own import own_arguments
+from shapeline.methods.custom import own_arguments
 from shapeline.methods.registry import METHODS, Method
 
 BUILD_TAKES = ("seed", "device")  # arguments that a function which builds a game may name

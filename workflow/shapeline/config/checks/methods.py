@@ -12,13 +12,12 @@ from shapeline.config.types import Model
 from shapeline.datasets import folders
 from shapeline.designs.design import MAX_D
 from shapeline.errors import ShapelineError, nearest
-from shapeline.game.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
-from shapeline.methods import registry
-from shapeline.methods.own import own_arguments
+from shapeline.games.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
+from shapeline.methods import registry, shapiq_process
+from shapeline.methods.custom import own_arguments
 from shapeline.methods.parameters import External, Own, Partition
 from shapeline.methods.registry import METHODS
-from shapeline.models.ready_kinds import BOOSTED, ESTIMATORS, kind_of
-from shapeline.peers import shapiq_process
+from shapeline.models.pretrained_kinds import BOOSTED, ESTIMATORS, kind_of
 
 
 def own_shape(place: Place, entry: Any) -> tuple | str | None:

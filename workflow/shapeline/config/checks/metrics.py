@@ -6,11 +6,11 @@ from shapeline.config.checks.place import Place
 from shapeline.config.derived import canonical
 from shapeline.datasets.registry import SOURCES
 from shapeline.errors import ShapelineError, nearest
-from shapeline.game import features, references
-from shapeline.game.features import TEXT_KINDS
-from shapeline.methods.own import own_arguments
+from shapeline.games import features, references
+from shapeline.games.features import TEXT_KINDS
+from shapeline.methods.custom import own_arguments
 from shapeline.metrics.registry import OWN_TAKES, PAIRED
-from shapeline.models import ready_kinds
+from shapeline.models import pretrained_kinds
 
 
 def of_model(place: Place) -> Iterator[str]:
@@ -23,7 +23,7 @@ def of_model(place: Place) -> Iterator[str]:
 def of_drawn_models(place: Place) -> Iterator[str]:
     """The model's layers can be drawn anew."""
     model = place.model
-    if model and ready_kinds.kind_of(model.source, model.framework) not in (None, "folder"):
+    if model and pretrained_kinds.kind_of(model.source, model.framework) not in (None, "folder"):
         for name, metric in place.metrics():
             if metric.asks_randomised:
                 yield (
@@ -149,7 +149,7 @@ def of_trainings(place: Place) -> Iterator[str]:
         return
     if place.without_model:
         yield f"{where}.training_seeds: without a model nothing is trained; remove the key"
-    elif model and (ready_kinds.kind_of(model.source, model.framework) or model.training.epochs == 0):
+    elif model and (pretrained_kinds.kind_of(model.source, model.framework) or model.training.epochs == 0):
         yield f"{where}.training_seeds: models.{experiment.model} is ready and not trained here; remove the key"
     truth = getattr(experiment.metrics.error, "reference", None)
     if truth in experiment.methods and experiment.methods[truth].method == "external":

@@ -11,7 +11,7 @@ from shapeline.config.types import Config, Dataset, Experiment, Model
 from shapeline.datasets.registry import Source
 from shapeline.methods.registry import METHODS, Method
 from shapeline.metrics.registry import METRICS, Metric
-from shapeline.models import ready_kinds
+from shapeline.models import pretrained_kinds
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Place:
             return ""
         if self.model.framework:
             return "a function"
-        suffix = ready_kinds.suffix_of(self.model.source)
+        suffix = pretrained_kinds.suffix_of(self.model.source)
         return {".onnx": "an ONNX file", ".skops": "a pipeline"}.get(suffix, "a file of boosted trees")
 
     def metrics(self) -> Iterator[tuple[str, Metric]]:

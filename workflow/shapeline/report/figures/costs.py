@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from shapeline.report.colours import MIDDLE, PALE, QUIET
 from shapeline.report.elements import lay_out, mark_method
 from shapeline.report.experiment import scalars
-from shapeline.report.numbers import number
+from shapeline.report.formatting import number
 from shapeline.report.styling import PLATE, WIDTH, Style, styled
 
 

@@ -13,7 +13,7 @@ from shapeline.report.elements import mark_method, width_of
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.figures.costs import wide
 from shapeline.report.figures.lines import BEST_DASH, best_first
-from shapeline.report.numbers import number
+from shapeline.report.formatting import number
 from shapeline.report.styling import WIDTH, Style, styled
 
 

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
+from shapeline.report.criteria import Evidence
 from shapeline.report.elements import mark_method
 from shapeline.report.figures import costs, dots
-from shapeline.report.numbers import equals
-from shapeline.report.questions import Evidence
+from shapeline.report.formatting import equals
 from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import paired, ranking
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, signs, tint
 from shapeline.report.figures.score_maps import picture
+from shapeline.report.formatting import number, spent
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, spent
 from shapeline.report.styling import MARKERS, SIGNS, WIDTH, palette, styled
 from shapeline.statistics.bounds import student
 

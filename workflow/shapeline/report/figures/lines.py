@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from shapeline.report.colours import FAINT, INK
 from shapeline.report.elements import mark_method
 from shapeline.report.experiment import ceiling, scalars
-from shapeline.report.numbers import number
+from shapeline.report.formatting import number
 from shapeline.report.styling import FEW, WIDTH, Style, styled, wrapped
 
 BEST = "optimal order"

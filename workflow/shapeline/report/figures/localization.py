@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import ndimage
 
-from shapeline.game import references
+from shapeline.games import references
 from shapeline.report import experiment
 from shapeline.report.colours import FIRST, MIDDLE, QUIET, SECOND
 from shapeline.report.elements import figure, heading, together
@@ -19,6 +19,7 @@ from shapeline.report.figures.costs import name_points
 from shapeline.report.figures.dots import Panel, dot_panel
 from shapeline.report.figures.lines import line_of
 from shapeline.report.figures.score_maps import Tile
+from shapeline.report.formatting import number, share
 from shapeline.report.html import HTML
 from shapeline.report.localization_results import (
     CEILINGS,
@@ -32,7 +33,6 @@ from shapeline.report.localization_results import (
     said,
     shown_pictures,
 )
-from shapeline.report.numbers import number, share
 from shapeline.report.styling import FEW, WIDTH, Style, styled
 
 PANELS = {  # statistic -> title and what is across

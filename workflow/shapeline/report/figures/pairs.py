@@ -12,7 +12,7 @@ from matplotlib.path import Path
 from shapeline.designs.interactions import pairs_of, square
 from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
 from shapeline.report.figures.score_maps import LEVEL, picture
-from shapeline.report.numbers import number
+from shapeline.report.formatting import number
 from shapeline.report.styling import SIGNS, WIDTH, styled
 
 MOST = 24  # pairs drawn of an instance, the largest

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
 from shapeline.report.elements import figure
-from shapeline.report.numbers import number
+from shapeline.report.formatting import number
 from shapeline.report.styling import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, styled, wrapped
 
 LEVEL = 1.96  # half-widths of 95 % intervals to an standard error

@@ -1,16 +1,17 @@
 """The folded parts at the end of a page."""
 
+from shapeline.papers import claim_sections
 from shapeline.report.elements import part, together
 from shapeline.report.experiment import Results
 from shapeline.report.html import HTML
-from shapeline.report.sections import common, papers
+from shapeline.report.sections import common
 
 
 def section(results: Results) -> HTML:
     """Return diagnostics, claims of the papers, model and data, and provenance, each of them folded."""
     return together(
         part("Diagnostics", common.health(results)),
-        papers.section(results),
+        claim_sections.section(results),
         part("Model and data", common.model_and_data(results)),
         part("Provenance", common.provenance(results)),
     )

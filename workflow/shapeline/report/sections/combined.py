@@ -5,8 +5,8 @@ import numpy as np
 from shapeline.report import experiment, styling
 from shapeline.report.elements import heading, note, together
 from shapeline.report.experiment import Results
+from shapeline.report.formatting import number
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number
 from shapeline.report.sections import examples, explorer, texts
 from shapeline.report.sections.contexts import context_comparison, context_pairs, context_section
 from shapeline.report.sections.ground_truth_words import ground_truth_section

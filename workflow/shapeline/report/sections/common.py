@@ -7,14 +7,14 @@ import pandas as pd
 
 from shapeline.designs.orders import MOST
 from shapeline.report import experiment, findings, tables
+from shapeline.report.criteria import ENOUGH
 from shapeline.report.elements import FOLD, Answers, figure, folded, heading, missing, note, pair, table, together
 from shapeline.report.experiment import Results, ceiling, scalars
 from shapeline.report.figures.costs import by_cost, error_by_cost
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves
+from shapeline.report.formatting import number, share
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, share
-from shapeline.report.questions import ENOUGH
 from shapeline.report.styling import FEW, styles_of
 from shapeline.report.tables import CUT
 

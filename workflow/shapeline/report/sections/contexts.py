@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from shapeline.report.elements import note, table, together
+from shapeline.report.formatting import interval, number, two_digit_interval
 from shapeline.report.html import HTML
-from shapeline.report.numbers import interval, number, two_digit_interval
 from shapeline.report.sections.method_agreement import agreements
 from shapeline.statistics.comparison import compare
 

@@ -9,12 +9,12 @@ import pandas as pd
 
 from shapeline.errors import NO_RULE
 from shapeline.report import styling
+from shapeline.report.criteria import ANY, PASSES, Evidence, at_budgets
 from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
 from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
-from shapeline.report.html import HTML
-from shapeline.report.numbers import (
+from shapeline.report.formatting import (
     counted,
     ends,
     enumerated,
@@ -26,7 +26,7 @@ from shapeline.report.numbers import (
     spent,
     within,
 )
-from shapeline.report.questions import ANY, PASSES, Evidence, at_budgets
+from shapeline.report.html import HTML
 from shapeline.report.sections import robustness
 from shapeline.statistics import paired, ranking
 from shapeline.statistics.equal_methods import rate_of_equal_methods

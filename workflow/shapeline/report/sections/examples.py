@@ -11,8 +11,8 @@ from shapeline.report.colours import signs
 from shapeline.report.elements import figure, note, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures.score_maps import LEVEL, heat_maps, instance_table, tone_of
+from shapeline.report.formatting import number, share
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, share
 from shapeline.report.tables import record_values
 
 

@@ -10,9 +10,9 @@ from shapeline.report import experiment
 from shapeline.report.experiment import Results
 from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
 from shapeline.report.figures.score_maps import LEVEL, tone_of
+from shapeline.report.formatting import number, spent
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, spent
-from shapeline.report.sections.pictures import in_colour
+from shapeline.report.sections.images import in_colour
 from shapeline.report.tables import record_values
 
 MAX_BYTES = 400_000  # of the scores of all methods, from which the number of instances follows

@@ -12,8 +12,8 @@ from shapeline.report import experiment
 from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
 from shapeline.report.experiment import Results, good, scalars
 from shapeline.report.figures import games, pairs
+from shapeline.report.formatting import counted, number, share
 from shapeline.report.html import HTML
-from shapeline.report.numbers import counted, number, share
 from shapeline.report.sections import common
 from shapeline.report.styling import styles_of
 

@@ -9,8 +9,8 @@ from shapeline.report import elements
 from shapeline.report.elements import figure, note, table, together
 from shapeline.report.experiment import scalars
 from shapeline.report.figures import dots
+from shapeline.report.formatting import number, two_digit_interval
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, two_digit_interval
 from shapeline.report.sections.method_agreement import CONTROLS
 from shapeline.report.styling import WIDTH, Style, styled
 

@@ -8,16 +8,16 @@ import pandas as pd
 
 from shapeline.report import experiment
 from shapeline.report.colours import signs
+from shapeline.report.criteria import Evidence
 from shapeline.report.elements import figure, folded, heading, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures import explanations as figures
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import Tile
+from shapeline.report.formatting import counted, interval, number
 from shapeline.report.html import HTML
-from shapeline.report.numbers import counted, interval, number
-from shapeline.report.questions import Evidence
 from shapeline.report.sections.explorer import list_words, to_data_uri
-from shapeline.report.sections.pictures import in_colour, mean_map
+from shapeline.report.sections.images import in_colour, mean_map
 from shapeline.statistics.bounds import student
 
 NAMED = 3  # features at the top of the page

@@ -7,12 +7,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.methods.registry import METHODS
-from shapeline.report import elements, experiment, findings, numbers
+from shapeline.report import elements, experiment, findings, formatting
 from shapeline.report.colours import AGAINST, BARS, INK, QUIET
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results
+from shapeline.report.formatting import number, share
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, share
 from shapeline.report.sections import common, method_agreement
 from shapeline.report.styling import NARROW, styled
 
@@ -253,6 +253,6 @@ def masking_note(results: Results) -> HTML | None:
         entry = results.labels[label]
         kind = "evaluates the model" if METHODS[entry["method"]].asks_model else "data only"
         kind = "control" if entry.get("is_control") else kind
-        best[kind] = best[kind] or f"{label} at {numbers.interval(areas.loc[label])}"
+        best[kind] = best[kind] or f"{label} at {formatting.interval(areas.loc[label])}"
     said = "; ".join(f"{kind}: {area}" for kind, area in best.items() if area)
     return note(f"The lowest (best) deletion AUC, in nats: {said}.") if said else None

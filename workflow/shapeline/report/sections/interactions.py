@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 
 from shapeline.designs.interactions import pairs_of, square
-from shapeline.game.features import IMAGE_KINDS
+from shapeline.games.features import IMAGE_KINDS
 from shapeline.report import experiment
 from shapeline.report.colours import signs
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures import pairs as figures
 from shapeline.report.figures.score_maps import tone_of
+from shapeline.report.formatting import number, share
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, share
 from shapeline.report.sections import texts
 
 SHOWN = 4  # instances whose pairs are drawn at most

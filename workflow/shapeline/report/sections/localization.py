@@ -32,6 +32,7 @@ from shapeline.report.figures.localization import (
     size_maps,
 )
 from shapeline.report.figures.score_maps import Tile
+from shapeline.report.formatting import number, probability, share, two_digit_interval, two_digits
 from shapeline.report.html import HTML
 from shapeline.report.localization_results import (
     CEILINGS,
@@ -42,7 +43,6 @@ from shapeline.report.localization_results import (
     parameters,
     shown_pictures,
 )
-from shapeline.report.numbers import number, probability, share, two_digit_interval, two_digits
 from shapeline.report.sections import common, examples
 from shapeline.report.styling import WIDTH, Style, styled, styles_of
 from shapeline.statistics import paired

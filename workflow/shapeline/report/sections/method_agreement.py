@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import FAINT, INK, PAPER
 from shapeline.report.elements import figure, note, table, together
+from shapeline.report.formatting import number, two_digit_interval, two_digits
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, two_digit_interval, two_digits
 from shapeline.report.styling import SIGNS, WIDTH, styled
 from shapeline.report.vectors import centred, cosines
 from shapeline.statistics.comparison import compare

@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.image import imsave
 
 from shapeline import influence
-from shapeline.game.features import Features
-from shapeline.report import experiment, numbers
+from shapeline.games.features import Features
+from shapeline.report import experiment, formatting
 from shapeline.report.elements import heading, note, together
 from shapeline.report.experiment import Results
+from shapeline.report.formatting import number
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number
 from shapeline.report.sections.influence import POINTWISE, data_labels, sparse_rows
 from shapeline.report.styling import SIGNS
 from shapeline.report.tables import record_values
@@ -188,7 +188,7 @@ def _bar(value: float, limit: float) -> str:
     width = 50 * abs(value) / limit
     side = "p" if value > 0 else "n"
     bar = f'<u class="{side}" style="width: {width:.1f}%"></u>' if width >= 0.05 else ""
-    return f'<td class="number">{numbers.aligned(value, limit)}</td><td class="bar"><i>{bar}</i></td>'
+    return f'<td class="number">{formatting.aligned(value, limit)}</td><td class="bar"><i>{bar}</i></td>'
 
 
 def cell_map(scores: np.ndarray, features: Features) -> np.ndarray:

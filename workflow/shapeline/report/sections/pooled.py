@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from shapeline.report.criteria import Evidence, training_means
 from shapeline.report.elements import heading, note, table, together
 from shapeline.report.experiment import Results, near_chance
+from shapeline.report.formatting import ends, enumerated, number
 from shapeline.report.html import HTML
-from shapeline.report.numbers import ends, enumerated, number
-from shapeline.report.questions import Evidence, training_means
 from shapeline.statistics import ranking
 
 LEAST = 3  # labels that are ranked

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from shapeline.report.criteria import Evidence, asked, by_references, reference_name, training_means, training_values
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results
 from shapeline.report.figures.evidence import training_plot
+from shapeline.report.formatting import counted, ends, enumerated, number, share, within
 from shapeline.report.html import HTML
-from shapeline.report.numbers import counted, ends, enumerated, number, share, within
-from shapeline.report.questions import Evidence, asked, by_references, reference_name, training_means, training_values
 from shapeline.report.styling import Style
 from shapeline.statistics import paired, ranking, variance
 from shapeline.statistics.recommendation import Recommendation, recommend

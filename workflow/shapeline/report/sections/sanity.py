@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 
 from shapeline.report import styling
 from shapeline.report.colours import QUIET
+from shapeline.report.criteria import reference_name
 from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
+from shapeline.report.formatting import number, two_digit_interval, two_digits
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, two_digit_interval, two_digits
-from shapeline.report.questions import reference_name
 from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import ranking
 

@@ -9,8 +9,8 @@ from shapeline.designs.stopping import AT_THE_CAP, predicted_error
 from shapeline.report.elements import figure, heading, note, table, together
 from shapeline.report.experiment import Results, good, scalars, stopping
 from shapeline.report.figures.costs import done_by_evaluations
+from shapeline.report.formatting import number, share
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, share
 from shapeline.report.styling import styles_of
 
 

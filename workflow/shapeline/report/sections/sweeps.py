@@ -11,8 +11,8 @@ from shapeline import influence
 from shapeline.report import experiment
 from shapeline.report.elements import heading, note, together
 from shapeline.report.experiment import Results
+from shapeline.report.formatting import number
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number
 from shapeline.report.sections.influence import data_labels
 from shapeline.report.sections.points import Shown, picture_row
 

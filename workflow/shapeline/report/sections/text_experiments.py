@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from shapeline.report import experiment
 from shapeline.report.elements import note, together
 from shapeline.report.experiment import Results
+from shapeline.report.formatting import number
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number
 
 PAPER = {  # Chen et al. 2018, table 1
     "imdb": {

@@ -18,8 +18,8 @@ from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
 from shapeline.report.elements import note, together
 from shapeline.report.experiment import Results, chosen, scalars, scores_of
+from shapeline.report.formatting import number, spent, two_digits
 from shapeline.report.html import HTML
-from shapeline.report.numbers import number, spent, two_digits
 from shapeline.report.sections.examples import intervals, order_note, signless
 from shapeline.report.vectors import centred, cosines
 

@@ -1,0 +1,337 @@
+"""What is asked of a model about a person's inputs, once for all methods: data, features, reference, targets."""
+
+import dataclasses
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+
+from shapeline.api import inputs as givens
+from shapeline.api.explanation import About, Explanation
+from shapeline.api.inputs import Given
+from shapeline.api.pieces import removal, taken
+from shapeline.api.progress import bar
+from shapeline.api.targets import answers_of, chosen_targets, classes_named
+from shapeline.api.texts import ABSENT
+from shapeline.attribution.explanation import Explanation as Record
+from shapeline.attribution.run import Options, attribute
+from shapeline.datasets.table import as_type
+from shapeline.errors import ShapelineError
+from shapeline.games import calibration, references
+from shapeline.games import features as feature_kinds
+from shapeline.games.backends import backend_of, masked_rows
+from shapeline.games.execution import Form
+from shapeline.games.features import TEXT_KINDS, Features
+from shapeline.games.input_checks import check_full
+from shapeline.games.output_values import PREDICTION
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
+from shapeline.games.tiles import LARGEST_BATCH
+from shapeline.games.whole_numbers import settle_reference
+from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.registry import METHODS
+from shapeline.methods.settings import parse
+from shapeline.models import adapters
+from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
+from shapeline.models.outputs import KINDS as OUTPUTS
+from shapeline.models.outputs import ROWS as PROBES
+from shapeline.seeds import seed_of
+
+UNEQUAL = 1e-3  # by which a network may differ between batches and forms, relative above 1
+MOST_ROWS = 100  # of a background that is taken as it is
+MOST_PIXELS = 1024  # of images that are explained pixel by pixel; larger ones by patches,
+PATCHES = 16  # so many along the longer side
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of a model, as `explain` has it."""
+
+    reference: object = None
+    features: str | dict | Features | None = None
+    target: object = None
+    seed: int = 0
+    background: object = None
+    value: str | None = None
+    y: Sequence | None = None
+    feature_names: Sequence[str] | None = None
+    class_names: Sequence[str] | None = None
+    tokenizer: object = None
+    outputs: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A question on the inputs of a person. positions: the input of each explanation, (m,), of which several classes
+    may be explained; targets, draws: (m,) class, and what seeds its draws. buckets: features, and the explanations that
+    have them. reference: in words; classes: names. said: (n, classes) what the model says of the inputs themselves."""
+
+    given: Given
+    question: Question
+    positions: np.ndarray
+    targets: np.ndarray
+    draws: np.ndarray
+    buckets: list[tuple[Features, np.ndarray]]
+    reference: str
+    classes: tuple[str, ...]
+    seed: int
+    said: np.ndarray
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """The input of each explanation."""
+        return self.given.inputs[self.positions]
+
+    def explained(self, settings: dict, budget: float | dict, evaluations: int | None = None) -> Explanation:
+        """What a method says: settings, its name and parameters; evaluations: of an instance, in place of the budget.
+        Raises ShapelineError where it fails."""
+        method = settings["method"]
+        self._check_data(method)
+        budget = budget if METHODS[method].sampled else None
+        until = GoodEnough.model_validate(budget).model_dump() if isinstance(budget, dict) else None
+        if not METHODS[method].sampled:
+            evaluations = None
+        options = Options(seed_of(self.seed, method, 0), on_error="fail")
+        parts, inputs = [], self.inputs
+        with bar(method, len(inputs)) as tell:
+            for own, places in self.buckets:
+                few = dataclasses.replace(
+                    options, instances=places, draws=self.draws[places], progress=tell(len(places))
+                )
+                asked = self.question.having(features=own)
+                each = budget if evaluations is None or not own.d else evaluations / own.d
+                parsed = parse(settings, [until or each])
+                parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
+        record = parts[0] if len(parts) == 1 else _together(parts, [places for _, places in self.buckets])
+        self._check_whole(record)
+        told = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
+        return Explanation(**vars(record), about=self._about(settings | told))
+
+    def _check_whole(self, record: Record) -> None:
+        """ShapelineError where a network says something else of an input among masked rows than of the inputs alone; a
+        function is checked at every call."""
+        value = self.question.value
+        if self.question.model.framework == "function" or value not in ("log_probability", "probability", PREDICTION):
+            return
+        own = self.said[self.positions, self.targets]
+        own = np.exp(own) if value == "probability" else own
+        apart = np.abs(record.value_full - own) > UNEQUAL * (1 + np.abs(own))  # NaN of what failed is not
+        if apart.any():
+            place = int(np.argmax(apart))
+            raise ShapelineError(
+                f"explain: model '{self.question.model.architecture}', input {self.positions[place]}: it says "
+                f"{own[place]:.6g} of the input and {record.value_full[place]:.6g} of the same cells among masked "
+                "rows; give a model that answers row by row"
+            )
+
+    def _check_data(self, method: str) -> None:
+        """Refuses inputs that the method does not explain."""
+        taken = METHODS[method].data
+        if taken and self.given.kind not in taken:
+            raise ShapelineError(
+                f"explain: {method} explains data of kind {' and '.join(taken)}, not inputs of shape "
+                f"{self.given.inputs.shape}"
+            )
+
+    def _about(self, settings: dict) -> About:
+        """What the explanations are of."""
+        given, question, m = self.given, self.question, len(self.positions)
+        features, names = [None] * m, [()] * m
+        for own, places in self.buckets:
+            shared = names_of(own)
+            for place in places:
+                features[place] = own
+                names[place] = tuple(given.shown[self.positions[place]]) if given.spoken else shared
+        rows = 1 if question.reference.own else len(question.reference.rows)
+        inputs = About(features=given.instances, names=given.instances, data=given.shown, instances=given.instances)
+        inputs = inputs.at(self.positions)
+        return About(
+            given.kind, settings, question.value, self.reference, rows, features, names, inputs.data, inputs.instances,
+            self.classes,
+        )  # fmt: skip
+
+
+def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
+    """The question that a call asks. Raises ShapelineError that names the argument."""
+    settled = wanted.features if isinstance(wanted.features, Features) else None
+    kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
+    tokens = (settled.kind if settled else kind) in TEXT_KINDS
+    model, cutter, inputs = taken(model, wanted.tokenizer, inputs)
+    if cutter is None:
+        adapters.check_inputs(model)
+    given = givens.read(
+        model, inputs, wanted.background, wanted.reference, tokens, settled, wanted.feature_names, cutter
+    )
+    of_regression = wanted.value == PREDICTION and not hasattr(model, "predict_proba")
+    if wanted.outputs not in (None, *OUTPUTS):
+        raise ShapelineError(f"explain: outputs is {wanted.outputs!r}; give 'probabilities' or 'logits'")
+    classifier = given.classifier(adapters.wrap(model, "regression" if of_regression else wanted.outputs))
+    chosen = _default_features(given) if wanted.features is None else wanted.features
+    everyone = [(settled, np.arange(len(given.inputs)))] if settled else _buckets(chosen, given)
+    filled, told = reference_of(wanted.reference, given, wanted.seed)
+    classes = classes_named(model if cutter is None else model.module, wanted.class_names)
+    settle_outputs(classifier, given, filled)
+    said = answers_of(classifier, given.inputs)
+    targets, positions = chosen_targets(classifier, said, wanted.target, classes, wanted.y)
+    classifier, settled_reference = settle_reference(classifier, given.inputs, filled)
+    if settled_reference is not filled:
+        filled, told = settled_reference, f"{told}, whole numbers rounded"
+    check_rows(classifier, given, filled, said)
+    backend_of(classifier)  # imported now, which is no instance's time
+    of_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
+    usual = "probability" if of_probabilities else "log_probability"
+    usual = PREDICTION if classifier.task == "regression" else usual
+    question = Question(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
+    buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
+    draws = _row_names(given)[positions]
+    return Case(given, question, positions, targets, draws, buckets, told, classes.names, wanted.seed, said)
+
+
+def settle_outputs(classifier: Classifier, given: Given, reference: Reference) -> None:
+    """Detect what a network gives by inputs and baselines mixed, so that one row tells as much as many."""
+    if classifier.framework == "function" or reference.rows is None or reference.leaves_out:
+        return
+    try:
+        classifier.settle_outputs(masked_rows(given.inputs, reference, PROBES))
+    except ShapelineError:
+        raise
+    except Exception:  # noqa: BLE001 (`answers_of` says why the model takes no such rows)
+        return
+
+
+def check_rows(classifier: Classifier, given: Given, reference: Reference, said: np.ndarray) -> None:
+    """ShapelineError where a function fails on rows of the baseline, or says something else of the inputs as they were
+    given than of the same cells put together again."""
+    if classifier.framework != "function" or given.kind == "text":
+        return
+    if reference.rows is not None and not reference.leaves_out:
+        what = "background" if given.background is not None else "reference"
+        answers_of(classifier, reference.rows, what)
+    if given.untouched is not None and isinstance(classifier.module, givens.Taking):
+        regression = classifier.task == "regression"
+        ask = function_predictions if regression else function_probabilities
+        own = ask(classifier.module.ask, given.untouched.copy(), classifier.architecture)
+        check_full(classifier.architecture, said if regression else np.exp(said), own, np.arange(len(own)))
+
+
+def _default_features(given: Given) -> str | dict:
+    """Columns, words, pixels of small images, and patches of larger ones."""
+    if given.kind != "image":
+        return {"text": "word"}.get(given.kind, "column")
+    _, height, width = given.inputs.shape[1:]
+    size = -(-max(height, width) // PATCHES)
+    return (
+        "pixel" if height * width <= MOST_PIXELS else {"kind": "patch", "size": [min(size, height), min(size, width)]}
+    )
+
+
+def _buckets(kind: str | dict, given: Given) -> list[tuple[Features, np.ndarray]]:
+    settings = {"kind": kind} if isinstance(kind, str) else kind
+    return feature_kinds.buckets(settings, given.card, given.inputs, given.owners)
+
+
+def names_of(features: Features) -> tuple[str, ...]:
+    """What features are called that have no names."""
+    if features.names:
+        return features.names
+    if features.kind in feature_kinds.IMAGE_KINDS:
+        return tuple(f"row {row}, column {column}" for row, column in np.ndindex(*features.shape))
+    return tuple(f"{features.kind.replace('_', ' ')} {place}" for place in range(features.d))
+
+
+def _row_names(given: Given) -> np.ndarray:
+    """What seeds the draws of each input, (n,) int64: what it is, and how many equal ones stand before it."""
+    before: Counter[str] = Counter()
+    names = []
+    for digest in given.digests():
+        names.append(seed_of(digest, before[digest]))
+        before[digest] += 1
+    return np.array(names, dtype=np.int64)
+
+
+def _together(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Record:
+    """Explanations of groups of instances as one, in the order of the inputs."""
+    order = np.argsort(np.concatenate(positions))
+    columns = {}
+    for field in dataclasses.fields(Record):
+        each = [getattr(part, field.name) for part in parts]
+        if field.name in ("standard_error", "interaction_values", "interactions_standard_error") and any(
+            values is None for values in each
+        ):
+            columns[field.name] = None
+            continue
+        if field.name in ("scores", "standard_error", "interaction_values", "interactions_standard_error"):
+            widest = max(values.shape[1] for values in each)
+            each = [np.pad(s, ((0, 0), (0, widest - s.shape[1])), constant_values=np.nan) for s in each]
+        if isinstance(each[0], list):
+            joined = [item for items in each for item in items]
+            columns[field.name] = [joined[place] for place in order]
+        else:
+            columns[field.name] = np.concatenate(each)[order]
+    return Record(**columns)
+
+
+_FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+    """The calibrated form, once per model object and input shape; a function is called in large batches, and a network
+    that cuts its own batches in those that it names."""
+    rows = LARGEST_BATCH["function"] if model.framework == "function" else calibration.own_rows(model, reference)
+    if rows:
+        return Form("plain", rows)
+    kept = _FORMS.setdefault(model.module, {})
+    if inputs.shape[1:] not in kept:
+        kept[inputs.shape[1:]] = calibration.calibrate(model, inputs[:64], reference)
+    return kept[inputs.shape[1:]]
+
+
+def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference, str]:
+    """Return the baseline of masked features, and its description."""
+    tokens = given.kind == "text"
+    if given.reference is not None:
+        return Reference(given.reference), f"the given reference, {_counted(len(given.reference), 'row')}"
+    if given.kind == "text" and given.take is not None:
+        filled = np.full((1, *given.inputs.shape[1:]), ABSENT, np.int32)
+        return Reference(filled), f"the word {reference!r}" if reference else "masked words are deleted"
+    whole, rows = "the inputs", given.inputs
+    if given.owners is not None:
+        settings, told = removal(reference, given.card)
+        return references.build(settings, SimpleNamespace(inputs=rows, card=given.card), seed), told
+    if given.background is not None:
+        whole, rows = "the background", given.background
+    told = reference
+    if reference is None and given.background is not None:
+        count = min(len(rows), MOST_ROWS)
+        reference = {"kind": "background", "rows": count}
+        told = _counted(count, "background row")
+        if count < len(rows):
+            told = f"{count} of {len(rows):,} background rows (sampled with seed {seed})"
+    elif reference is None and not tokens and len(rows) == 1 and given.kind == "image" and not given.is_series:
+        reference, told = "blur", "the blurred image"
+    elif reference is None:
+        reference = "pad" if tokens else "mean"
+        told = "padding" if tokens else f"the mean of {whole}"
+    kind, chosen = references.parse(reference)
+    if kind.startswith("mean") and given.background is None and len(rows) == 1:
+        raise ShapelineError(
+            "explain: the mean of a single input is the input itself; give background (rows of your data) or a "
+            "reference (one baseline row)"
+        )
+    data = SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card=given.card)
+    if isinstance(told, str | dict) and told is not None and told == reference:
+        told = f"{kind} of {whole}" if kind != "pad" else "padding"
+        told += f", {_counted(chosen['rows'], 'row')}" if "rows" in chosen else ""
+    reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series
+    built = references.build(reference, data, seed)
+    means = built.rows is not None and built.rows.dtype.kind == "f" and built.given is given.table is None
+    if means and rows.dtype.kind in "biu":  # a row of whole numbers, as of a data frame
+        built = Reference(as_type(built.rows, rows.dtype))
+    return built, told
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,263 @@
+"""Compare methods on a user's model in one call, by the metrics and the recommendation rule of the workflow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from shapeline.api import drawing, formatting, stored
+from shapeline.api.case import Case, Wanted, case_of
+from shapeline.api.choice import checked_settings, seed_by
+from shapeline.api.explanation import Explanation
+from shapeline.errors import NO_RULE, ShapelineError, reported_extras
+from shapeline.methods.registry import METHODS
+from shapeline.metrics import error, log_odds
+from shapeline.statistics.paired import by_label
+from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+USUAL = ("kernel_shap", "sample_shapley", "gp_shapley", "occlusion")
+CONTROL = "random"  # the end of the range that the margin is a share of; it evaluates no model
+AFFORDABLE = 1_000_000  # model rows that exact values may cost in total
+PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a backward pass of about twice its work
+SHOWN = {"rmse": "error", "spearman": "rank correlation", "deletion_auc": "deletion", "insertion_auc": "insertion"}
+TITLES = {"deletion": "deletion AUC", "insertion": "insertion AUC"}  # of columns, in print
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Explanations of the same inputs by several methods, their metrics and costs, and the recommended method.
+
+    explanations: by method, without those that failed. exact: the Shapley values, None where they cost too much. table:
+    a row per method, see `compare`. agreement: mean rank correlation over instances, (methods, methods). advice: the
+    recommendation, None where no metric can be computed; by: the column of the table that is its criterion. notes:
+    sentences on what failed or could not be measured.
+    """
+
+    explanations: Mapping[str, Explanation]
+    exact: Explanation | None
+    table: pd.DataFrame
+    agreement: pd.DataFrame
+    advice: Recommendation | None
+    by: str | None
+    values: pd.DataFrame = field(repr=False)
+    notes: Sequence[str] = ()
+
+    @property
+    def recommended(self) -> str | None:
+        """The recommended method; None where there is none."""
+        return self.advice and self.advice.label
+
+    @property
+    def criterion(self) -> str | None:
+        """The criterion in words."""
+        return TITLES.get(self.by, self.by)
+
+    @property
+    def titled_table(self) -> pd.DataFrame:
+        """The table with column titles for reading."""
+        return self.table.rename(columns=TITLES)
+
+    def list_findings(self) -> list[str]:
+        """Return the recommendation and the notes, a sentence each."""
+        units = {"error": "", "deletion": "nats"}
+        finding = "No recommendation: no method that could be recommended was measured."
+        if self.advice is not None:
+            label = self.advice.label
+            cost = "" if label is None else f"{self.table['evaluations'][label]:,.6g} evaluations per instance"
+            finding = f"{self.advice.sentence(units.get(self.by, ''), cost)} Criterion: {self.criterion}."
+        return [finding, *self.notes]
+
+    def plot(self) -> "Figure":
+        """Return the quality and cost of each method, the recommended one marked, and their agreement."""
+        return drawing.add_png(drawing.comparison(self))
+
+    @property
+    def every(self) -> dict[str, Explanation]:
+        """The explanations by method, with the exact values where they are known."""
+        exact = {} if self.exact is None or "exact" in self.explanations else {"exact": self.exact}
+        return {**self.explanations, **exact}
+
+    def to_html(self, path: str | Path | None = None) -> str | None:
+        """Return a page with the table, the recommendation and the explorer of all methods, or write it to a file."""
+        head = drawing.comparison_head(self)
+        return drawing.write_page("Comparison of methods", head, self.every, self.recommended, path)
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            [self.titled_table.to_string(float_format="{:.4g}".format, na_rep="–"), "", *self.list_findings()]
+        )
+
+    def _repr_html_(self) -> str:
+        return drawing.comparison_page(self)
+
+
+@reported_extras("compare")
+def compare(
+    model: object,
+    inputs: object,
+    methods: Sequence[str] | Mapping[str, str | dict] = USUAL,
+    budget: float = 4,
+    *,
+    margin: float = MARGIN,
+    seed: int = 0,
+    random_state: int | None = None,
+    **asked: object,
+) -> Comparison:
+    """Explain the same inputs by several methods, measure them, and recommend one.
+
+    model, inputs: as in `explain`, and so is what else is asked: reference, features, target, background, value, y,
+    feature_names, class_names, tokenizer, outputs.
+    methods: names, or a mapping of them to a method or {"method": name, ...parameters}; `random` is always added.
+    budget: evaluations per feature of sampled methods whose parameters have no budget.
+    margin: share of the range between the best method and random attribution, within which the cheapest is recommended.
+
+    The table has a row per method: evaluations and seconds per instance; error (RMSE) to and rank correlation with the
+    exact Shapley values where these cost at most a million model rows; masking (deletion AUC, lower is better) and
+    insertion (insertion AUC, higher is better) of the log-odds curves in nats, not of a regression; agreement, the mean
+    rank correlation with the other methods except random. The criterion is the error, else the deletion AUC, by the
+    rule of the workflow's reports (statistics/recommendation.py). A method that fails is a note; ShapelineError where
+    all do.
+    """
+    wrong = sorted(set(asked) - set(Wanted.__dataclass_fields__))
+    if wrong:
+        own = f"methods={{'mine': {{'method': ..., '{wrong[0]}': ...}}}}"
+        raise ShapelineError(
+            f"compare: '{wrong[0]}' is no argument; give a method's parameters with the method, as in {own}"
+        )
+    case = case_of(model, inputs, Wanted(**asked, seed=seed_by(seed, random_state)))
+    if len(case.positions) > len(case.given.inputs):
+        raise ShapelineError(
+            "compare: target: several classes of one input are not independent; give one class per input"
+        )
+    chosen, notes, found = entries(methods), [], {}
+    for label, (name, parameters) in chosen.items():
+        own = {key: setting for key, setting in parameters.items() if key != "budget"}
+        spend = parameters.get("budget", budget)
+        try:
+            found[label] = case.explained(checked_settings(name, own, spend), spend)
+        except ShapelineError as failure:
+            notes.append(f"{label} failed: {failure}")
+    if not set(found) - {CONTROL}:
+        raise ShapelineError(f"compare: all methods failed: {'; '.join(notes)}")
+    notes += [f"{label}, {flag}." for label, each in found.items() for flag in formatting.list_warnings(each)]
+    exact = _exact(case, notes)
+    rows = {label: stored.rows_of(each) for label, each in found.items()}
+    measured = _measured(case, rows, exact, notes)
+    agreement = _agreement(rows)
+    table = _table(found, chosen, measured, agreement)
+    by, values = _criterion(measured, exact)
+    incomplete = [label for label, each in found.items() if NO_RULE in each.warning]
+    notes += [f"{label} is not recommended." for label in incomplete]
+    candidates = None if values is None else values.drop(columns=incomplete, errors="ignore")
+    nothing = candidates is None or not set(candidates) - {CONTROL}
+    advice = None if nothing else _advice(candidates, table, exact, margin, notes)
+    return Comparison(found, exact, table, agreement, advice, by, values, tuple(notes))
+
+
+def entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tuple[str, dict]]:
+    """Return the class and the parameters of each method entry, with the control last."""
+    named = methods if isinstance(methods, Mapping) else {name: name for name in methods}
+    if isinstance(methods, str) or not named:
+        raise ShapelineError(
+            "compare: methods: expected a list of names or a mapping; give {name: {'method': ..., ...parameters}}"
+        )
+    entries = {}
+    for label, entry in named.items():
+        given = {"method": entry} if isinstance(entry, str) else dict(entry)
+        if "method" not in given:
+            raise ShapelineError(f"compare: methods: '{label}' has no method; add 'method': name")
+        entries[label] = given.pop("method"), given
+    return entries | {CONTROL: (CONTROL, {})}
+
+
+def _exact(case: Case, notes: list[str]) -> Explanation | None:
+    """Return the exact Shapley values of all inputs; None, with a note, where they cost too much."""
+    reference = case.question.reference
+    asked = 1 if reference.own else len(reference.rows)
+    cost = sum(2.0**own.d * len(places) for own, places in case.buckets) * asked
+    if cost > AFFORDABLE:
+        notes.append(f"The exact values would cost {cost:,.3g} model rows, so no error is measured.")
+        return None
+    return case.explained({"method": "shapley"}, 1.0)
+
+
+def _measured(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explanation | None, notes: list[str]):
+    """Return the metrics in long format, with a column of methods."""
+    parts = []
+    truth = None if exact is None else stored.rows_of(exact)
+    for label, own in rows.items():
+        if truth is not None:
+            parts.append(error.measure(own, truth, seed=case.seed).assign(method=label))
+    if case.question.model.task == "regression":
+        notes.append("A regression has no log-odds, so deletion and insertion AUC are not measured.")
+    else:
+        question = case.question if len(case.buckets) > 1 else case.question.having(features=case.buckets[0][0])
+        try:
+            for label, own in rows.items():
+                curves = log_odds.measure(own, question, case.inputs, case.buckets, case.seed)
+                parts.append(curves[curves["x"].isna()].assign(method=label))
+        except ShapelineError as failure:  # for probabilities of 0 or 1
+            notes.append(f"Deletion and insertion AUC are not measured: {failure}")
+            parts = [part for part in parts if "deletion_auc" not in set(part["statistic"])]
+    empty = pd.DataFrame(columns=["instance", "repeat", "statistic", "x", "value", "method"])
+    return pd.concat(parts, ignore_index=True) if parts else empty
+
+
+def _agreement(rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the mean rank correlation over instances of each pair of methods."""
+    labels = list(rows)
+    table = pd.DataFrame(np.eye(len(labels)), labels, labels)
+    for place, one in enumerate(labels):
+        for other in labels[:place]:
+            similarity = error.measure(rows[one], rows[other])
+            values = similarity[similarity["statistic"] == "spearman"]["value"]
+            table.loc[one, other] = table.loc[other, one] = values.mean()
+    return table
+
+
+def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per method."""
+    table = pd.DataFrame(
+        {
+            "evaluations": {label: each.cost["evaluations"] for label, each in found.items()},
+            "seconds": {label: float(np.mean(each.seconds)) for label, each in found.items()},
+        }
+    )
+    with_gradients = [label for label in table.index if METHODS[entries[label][0]].gradients]
+    table.loc[with_gradients, "evaluations"] *= PASSES
+    means = measured.groupby(["method", "statistic"])["value"].mean()
+    for statistic, name in SHOWN.items():
+        if statistic in set(measured["statistic"]):
+            table[name] = means.xs(statistic, level="statistic")
+    others = [label for label in table.index if label != CONTROL]
+    among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
+    table["agreement"] = among.mean() if len(others) > 1 else np.nan
+    return table
+
+
+def _criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str | None, pd.DataFrame | None]:
+    """Return the column that ranks methods and its values (instances, methods): the error, else the deletion AUC."""
+    for statistic in ("rmse", "deletion_auc") if exact is not None else ("deletion_auc",):
+        if statistic in set(measured["statistic"]):
+            return SHOWN[statistic], by_label(measured, statistic)
+    return None, None
+
+
+def _advice(
+    values: pd.DataFrame, table: pd.DataFrame, exact: Explanation | None, margin: float, notes: list
+) -> Recommendation:
+    """Recommend a method, with a note where one costs as much as the exact values."""
+    costs = table["evaluations"]
+    most = np.inf if exact is None else exact.cost["evaluations"]
+    if expensive := [label for label in values if costs[label] >= most and label != CONTROL]:
+        notes.append(
+            f"The exact values cost {most:,.6g} evaluations per instance, no more than {', '.join(expensive)}: use "
+            "shapley in place of these."
+        )
+    return recommend(values, costs.to_dict(), margin, CONTROL)

@@ -1,0 +1,353 @@
+"""The Explanation of the Python interface: scores with names and data, to index, plot, convert and save."""
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from shapeline.api import drawing, formatting, stored
+from shapeline.attribution.explanation import Explanation as Record
+from shapeline.designs.interactions import square
+from shapeline.errors import ShapelineError, describe_missing, nearest
+from shapeline.games.features import Features
+from shapeline.methods.registry import METHODS
+
+if TYPE_CHECKING:
+    import shap
+    from matplotlib.figure import Figure
+
+    from shapeline.report.html import HTML
+
+RENAMED = {
+    "uncertainty": "standard_error",
+    "pairs": "interaction_values",
+    "pairs_uncertainty": "interactions_standard_error",
+    "flag": "warning",
+    "extra": "details",
+}
+LEVEL = 1.96  # half-width of a 95 % interval per standard error
+
+
+@dataclass(frozen=True)
+class About:
+    """Metadata of explanations.
+
+    kind: "table", "image", "text" or "array". method: its name and parameters. value: of the model. reference: the
+    baseline in words; rows: its number of background rows, all evaluated in each evaluation. features, names: per
+    instance; features are None where unknown. data: the explained inputs: a data frame, an array, or a list of words
+    per text; None where unknown. instances: their names. classes: their names; empty for a regression or where unknown.
+    """
+
+    kind: str = "array"
+    method: Mapping[str, Any] = field(default_factory=dict)
+    value: str | None = None
+    reference: str = ""
+    rows: int = 1
+    features: Sequence[Features | None] = ()
+    names: Sequence[tuple[str, ...]] = ()
+    data: Any = None
+    instances: Sequence = ()
+    classes: tuple[str, ...] = ()
+
+    def at(self, order: np.ndarray) -> "About":
+        """Return the metadata of the instances at these positions."""
+        each = {name: [getattr(self, name)[i] for i in order] for name in ("features", "names", "instances")}
+        data = self.data.iloc[order] if isinstance(self.data, pd.DataFrame) else self.data
+        if data is self.data and data is not None:
+            data = [data[i] for i in order] if isinstance(data, list) else data[order]
+        return dataclasses.replace(self, data=data, **each)
+
+
+@dataclass(repr=False, eq=False)
+class Explanation(Record):
+    """Scores (n, *feature shape) of n instances by one method, with metadata; NaN beyond an instance's features.
+
+    Columns are those of `attribution.explanation.Explanation`: scores, standard_error (1.96 times it is the half-width
+    of a 95 % interval), interaction_values (NaN beyond an instance's own pairs), interactions_standard_error,
+    evaluations, seconds, target, value_full, value_empty, status, error, warning, details. e[3], e[2:5], e[mask] are
+    instances; e[:, "age"], e[:, ["age", "sex"]] and e[:, 2] are features.
+    """
+
+    about: About = field(default_factory=About)
+
+    # ------------------------------------------------------------------------------------------------ properties
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | list[tuple[str, ...]]:
+        """The feature names, or a tuple per instance where instances have different features."""
+        return self.about.names[0] if self._shares_names() else list(self.about.names)
+
+    @property
+    def data(self) -> Any:
+        """The explained inputs: a data frame, an array, or a list of words per text; None where unknown."""
+        return self.about.data
+
+    @property
+    def base_values(self) -> np.ndarray:
+        """Values (n,) of the model where all features are masked."""
+        return self.value_empty
+
+    @property
+    def target_names(self) -> list[str]:
+        """The explained class per instance, by its name or number; "prediction" for a regression."""
+        names = self.about.classes
+        if self.about.value == "prediction":
+            return ["prediction"] * len(self)
+        return [names[number] if number < len(names) else f"class {number}" for number in self.target]
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Mean evaluations per instance, background rows per evaluation, and seconds of all instances."""
+        evaluations = float(np.mean(self.evaluations)) if len(self) else 0.0
+        return {"evaluations": evaluations, "rows": self.about.rows, "seconds": float(np.sum(self.seconds))}
+
+    def of(self, place: int) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
+        """Return feature names, scores (d,) and half-widths (d,) of 95 % intervals, or None, of one instance."""
+        names = self.about.names[place]
+        half = None if self.standard_error is None else LEVEL * self.standard_error[place].ravel()[: len(names)]
+        return names, self.scores[place].ravel()[: len(names)], half
+
+    @property
+    def half_widths(self) -> np.ndarray | None:
+        """Half-widths (n, d) of 95 % intervals; None where the method gives none."""
+        return None if self.standard_error is None else LEVEL * self.standard_error.reshape(len(self), -1)
+
+    def _shares_names(self) -> bool:
+        names = self.about.names
+        return bool(names) and all(each is names[0] or each == names[0] for each in names)
+
+    # ------------------------------------------------------------------------------------------------------ indexing
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a column by the name that it had before version 0.2, with a DeprecationWarning."""
+        if name not in RENAMED:
+            raise AttributeError(f"Explanation has no attribute '{name}'")
+        warnings.warn(f"{name} is deprecated; use {RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(self, RENAMED[name])
+
+    def at(self, order: np.ndarray) -> "Explanation":
+        """Return the instances at these positions."""
+        columns = {one.name: getattr(self, one.name) for one in dataclasses.fields(Record)}
+        return Explanation(**vars(Record(**columns).at(order)), about=self.about.at(order))
+
+    def __getitem__(self, key: Any) -> "Explanation":
+        rows, columns = key if isinstance(key, tuple) else (key, None)
+        if isinstance(rows, str):
+            raise ShapelineError(
+                f"explanation: instances are indexed by position; for the feature '{rows}' use e[:, '{rows}']"
+            )
+        places = np.atleast_1d(np.arange(len(self))[rows])  # an IndexError beyond the end, which ends a loop
+        picked = self.at(places)
+        return picked if columns is None else picked._having(columns)
+
+    def _having(self, columns: Any) -> "Explanation":
+        """Return the same instances with some of their features."""
+        if not self._shares_names():
+            raise ShapelineError(
+                "explanation: instances have different features; select one instance first, as in e[3]"
+            )
+        names = self.about.names[0]
+        asked = [columns] if isinstance(columns, str) else columns
+        if not isinstance(asked, slice | int | np.integer):
+            for name in asked:
+                if isinstance(name, str) and name not in names:
+                    raise ShapelineError(f"explanation: there is no feature '{name}'.{nearest(name, names)}")
+            asked = [names.index(name) if isinstance(name, str) else name for name in asked]
+        kept = np.atleast_1d(np.arange(len(names))[asked])
+        left = tuple(names[place] for place in kept)
+        about, data = self.about, self.about.data
+        if isinstance(data, pd.DataFrame) and set(left) <= set(data):
+            data = data[list(left)]
+        elif isinstance(data, np.ndarray) and data.shape[1:] == (len(names),):
+            data = data[:, kept]
+        features = [one and _select_features(one, kept, left) for one in about.features]
+        about = dataclasses.replace(about, names=[left] * len(self), features=features, data=data)
+        flat = self.scores.reshape(len(self), -1)[:, kept]
+        spread = None if self.standard_error is None else self.standard_error.reshape(len(self), -1)[:, kept]
+        pairs, of_pairs = (
+            None if one is None else _select_pairs(one, len(names), kept)
+            for one in (self.interaction_values, self.interactions_standard_error)
+        )
+        return dataclasses.replace(
+            self,
+            scores=flat,
+            standard_error=spread,
+            interaction_values=pairs,
+            interactions_standard_error=of_pairs,
+            about=about,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per instance and feature: instance, target, feature, value (of columns), score and half, the
+        half-width of its 95 % interval, NaN where the method has none."""
+        sizes = np.array([len(names) for names in self.about.names], int)
+        each = np.repeat(np.arange(len(self)), sizes)
+        inside = np.arange(self.scores.reshape(len(self), -1).shape[1]) < sizes[:, None]
+        named = {
+            "instance": np.array(self.about.instances, dtype=object)[each],
+            "target": np.array(self.target_names, dtype=object)[each],
+            "feature": [name for names in self.about.names for name in names],
+        }
+        values = self._values()
+        if values is not None:
+            named["value"] = values.to_numpy(dtype=object).ravel()
+        half = np.full(inside.shape, np.nan) if self.standard_error is None else LEVEL * self.standard_error
+        named |= {
+            "score": self.scores.reshape(len(self), -1)[inside],
+            "half": half.reshape(inside.shape)[inside],
+        }
+        return pd.DataFrame(named).infer_objects()
+
+    def interactions(self) -> pd.DataFrame:
+        """Return a row per instance and pair of features, the largest of each instance first: instance, target, first,
+        second, score and half, the half-width of its 95 % interval, NaN where unknown. Scores of features and pairs
+        sum to v(N) - v(empty). Raises ShapelineError where the method has no interactions.
+        """
+        if self.interaction_values is None:
+            method = formatting.name_of(self)
+            able = ", ".join(name for name, one in METHODS.items() if one.pairs)
+            raise ShapelineError(f"explanation: {method} computes no interactions; use one of {able}")
+        tables = []
+        for place, names in enumerate(self.about.names):
+            first, second = np.triu_indices(len(names), 1)
+            score = self.interaction_values[place, : len(first)]
+            half = np.full(len(first), np.nan)
+            if self.interactions_standard_error is not None:
+                half = LEVEL * self.interactions_standard_error[place, : len(first)]
+            order = np.argsort(-np.abs(score), kind="stable")
+            table = {"first": np.array(names, object)[first[order]], "second": np.array(names, object)[second[order]]}
+            who = {"instance": self.about.instances[place], "target": self.target_names[place]}
+            tables.append(pd.DataFrame({**table, "score": score[order], "half": half[order]}).assign(**who))
+        found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+        return found.reindex(columns=["instance", "target", "first", "second", "score", "half"])
+
+    def _values(self) -> pd.DataFrame | None:
+        """Return the feature values (n, d) where features are columns with known values, else None."""
+        if self.data is None or self.about.kind != "table" or not self._shares_names():
+            return None
+        names = self.about.names[0]
+        if isinstance(self.data, pd.DataFrame):
+            return self.data if tuple(map(str, self.data)) == names else None
+        return pd.DataFrame(self.data, columns=list(names)) if self.data.shape[1] == len(names) else None
+
+    def _images(self) -> np.ndarray:
+        """Return the explained images as (n, channels, height, width); their channels may be last or missing."""
+        data = np.asarray(self.data)
+        if data.ndim == 3:
+            return data[:, None]
+        return data if data.shape[1:] == self.about.features[0].cells.shape else np.moveaxis(data, -1, 1)
+
+    def summary(self) -> pd.DataFrame:
+        """Return the mean |score| over instances per feature, the largest first, and the mean score."""
+        if not self._shares_names():
+            raise ShapelineError("explanation: instances have different features, so there is no mean; use to_frame()")
+        flat = self.scores.reshape(len(self), -1)
+        means = {"mean |score|": np.nanmean(np.abs(flat), axis=0), "mean score": np.nanmean(flat, axis=0)}
+        table = pd.DataFrame(means, index=pd.Index(self.about.names[0], name="feature"))
+        return table.sort_values("mean |score|", ascending=False, kind="stable")
+
+    def plot(self, kind: str | None = None, *, feature: str | None = None, groups: Any = None) -> "Figure | HTML":
+        """Return a figure, or coloured words for texts, with 95 % intervals.
+
+        Parameters
+        ----------
+        kind : str, optional
+            By default selected by the kind of data. As in shap: "bar" (one instance; of several the mean |score|),
+            "waterfall" (one instance), "beeswarm" (mean |score| and a dot per instance), "heatmap" (features by
+            instances), "dependence" (scores of a feature against its values), "cohort" (mean |score| in groups). And
+            "overlay" for images, "words" for texts, "pairs" for one instance with interactions.
+        feature : str, optional
+            For "dependence"; by default the feature with the largest mean |score|.
+        groups : str or sequence, optional
+            For "cohort": a column, or a group per instance; by default the explained classes.
+        """
+        from shapeline.api import plots
+
+        return drawing.add_png(plots.plot(self, kind, feature, groups))
+
+    def to_html(self, path: str | Path | None = None) -> str | None:
+        """Return a page with the interactive explorer, which needs no network, or write it to a file.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            The file; without one the page is returned.
+
+        Returns
+        -------
+        str or None
+            The page, None where it is written.
+        """
+        name = formatting.name_of(self)
+        return drawing.write_page(f"Explanation by {name}", drawing.facts(self), {name: self}, None, path)
+
+    def __repr__(self) -> str:
+        return formatting.format_explanation(self)
+
+    def _repr_html_(self) -> str:
+        return drawing.page(self)
+
+    # ---------------------------------------------------------------------------------------------------- conversion
+
+    def to_shap(self) -> "shap.Explanation":
+        """Return a shap.Explanation, for the plots of shap. Raises ShapelineError without shap, and where instances
+        have different features."""
+        try:
+            import shap
+        except ImportError as error:
+            raise ShapelineError(f"to_shap: {describe_missing('shap')}") from error
+        if not self._shares_names():
+            raise ShapelineError(
+                "to_shap: instances have different features; convert one of them, as in e[3].to_shap()"
+            )
+        values = self._values()
+        numbers = None if values is None else values.apply(_to_numbers).to_numpy(float)
+        if self.about.kind == "text":
+            values = numbers = np.array(self.about.names, dtype=object)
+        return shap.Explanation(
+            self.scores.reshape(len(self), -1),
+            self.value_empty,
+            numbers,
+            display_data=None if values is None else np.asarray(values, dtype=object),
+            feature_names=list(self.about.names[0]),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write a score file for `scores.read` and `Explanation.load`; scores are stored as float32."""
+        stored.write(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Explanation":
+        """Read a file of `save`, or the score file or folder of a method of a run, whose data are unknown. Raises
+        ShapelineError where a file holds several repeats."""
+        record, about = stored.read(path)
+        return cls(**vars(record), about=About(**about))
+
+
+def _select_pairs(pairs: np.ndarray, d: int, kept: np.ndarray) -> np.ndarray:
+    """Return the pairs (n, d (d-1) / 2) among some of the features."""
+    return square(pairs, d)[:, kept[:, None], kept][:, *np.triu_indices(len(kept), 1)]
+
+
+def _to_numbers(values: pd.Series) -> pd.Series:
+    """Return a numeric column as floats, else the codes of its texts."""
+    if pd.api.types.is_numeric_dtype(values):
+        return values.astype(float)
+    return pd.Series(np.where(values.isna(), np.nan, pd.factorize(values, sort=True)[0]), values.index)
+
+
+def _select_features(features: Features, kept: np.ndarray, names: tuple[str, ...]) -> Features:
+    """Return some of the features; the others are never masked."""
+    number = np.full(features.d + 1, -1, np.int32)
+    number[kept] = np.arange(len(kept))
+    return Features(features.kind, (len(kept),), number[features.cells], names)

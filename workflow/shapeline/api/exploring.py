@@ -1,0 +1,94 @@
+"""The explorer of explanations made from Python."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from shapeline.api import formatting
+from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
+from shapeline.report.figures.score_maps import picture
+from shapeline.report.formatting import number
+
+MAX_BYTES = 2_000_000  # of the scores in a page
+MAX_INSTANCES = 2_000  # in a page
+
+
+def explore(found: Mapping, recommended: str | None = None, fallback: str = "", links: bool = True) -> str:
+    """Return the explorer of explanations of the same inputs, by their names; recommended: the one shown first."""
+    first = next(iter(found.values()))
+    rest = len(first) - MAX_INSTANCES
+    if rest > 0:
+        found = {name: each[:MAX_INSTANCES] for name, each in found.items()}
+        fallback = f"<p>The first {MAX_INSTANCES:,} of {len(first):,} instances.</p>{fallback}"
+    note = f"<p>The explorer has the first {MAX_INSTANCES:,} of {len(first):,} instances.</p>" if rest > 0 else ""
+    return note + explorer_html(_data(found, recommended, links), fallback)
+
+
+def _data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:
+    first = next(iter(found.values()))
+    about, entries = first.about, [_entry(name, each) for name, each in found.items()]
+    kind = about.kind if about.kind in ("image", "text") else "table"
+    if kind == "image" and (first.data is None or not all(about.features)):
+        kind = "table"
+    shared = kind == "image" and len({id(features) for features in about.features}) == 1
+    signs = {"prediction": "a larger prediction", formatting.GAME: "a larger value"}
+    return ExplorerData(
+        kind=kind,
+        instances=_instances(first, kind, shared),
+        entries=entries,
+        names=about.names[0] if first._shares_names() else (),
+        cells=about.features[0].cells[0] if shared else None,
+        explained=signs.get(about.value, "the explained class"),
+        unit=formatting.VALUES.get(about.value, about.value) or "unknown",
+        recommended=[recommended] if recommended else (),
+        n_shown=max(1, count_shown(entries, MAX_BYTES)),
+        links=links,
+    )
+
+
+def _entry(name: str, explanation) -> Entry:
+    each = [explanation.of(place) for place in range(len(explanation))]
+    half = None
+    if explanation.standard_error is not None and np.nan_to_num(explanation.standard_error).any():
+        half = [half for _, _, half in each]
+    return Entry(
+        name=name,
+        scores=[scores if np.isfinite(scores).any() else None for _, scores, _ in each],
+        half=half,
+        note=f"{explanation.cost['evaluations']:,.6g} evaluations",
+    )
+
+
+def _instances(first, kind: str, shared: bool) -> list[Instance]:
+    about, values = first.about, first._values()
+    ids = [str(name) for name in about.instances]
+    repeated = Counter(ids)
+    images = first._images() if kind == "image" else None
+    listed = []
+    for place, name in enumerate(ids):
+        target, full = first.target_names[place], float(first.value_full[place])
+        own = {} if values is None else {"values": [formatting.format_value(value) for value in values.iloc[place]]}
+        if not first._shares_names():
+            own["names"] = about.names[place]
+        if images is not None:
+            own["image"] = to_data_uri(_tones(images[place]))
+            own |= {} if shared else {"cells": about.features[place].cells[0]}
+        facts = {"prediction": number(full, 4, whole=False)} if about.value == "prediction" else {"explained": target}
+        listed.append(
+            Instance(
+                id=name if repeated[name] == 1 else f"{name} {target}",
+                base=float(first.value_empty[place]),
+                full=full,
+                **facts,
+                **own,
+            )
+        )
+    return listed
+
+
+def _tones(image: np.ndarray) -> np.ndarray:
+    """Return an image (channels, height, width) of any range as (height, width, 3) in [0, 1]."""
+    whole = np.asarray(image, float) - np.min(image)
+    tones = picture(whole / max(float(whole.max()), 1e-12))
+    return np.repeat(tones[..., None], 3, axis=2) if tones.ndim == 2 else tones[..., :3]

@@ -1,0 +1,258 @@
+"""One call that explains a generated answer by the parts of its prompt, `shapeline.explain_generation`."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shapeline.api.choice import AUTO, automatic, checked_settings
+from shapeline.api.prompt_explanation import PromptExplanation
+from shapeline.designs.design import whole
+from shapeline.errors import ShapelineError, nearest, reported_extras
+from shapeline.generation import estimates, game, part_scores
+from shapeline.generation.encoding import Encoder
+from shapeline.generation.game import ModelSource, PromptGame, Removal
+from shapeline.generation.prompts import WHERE, Prompt, as_list, build_prompt
+
+PLACEHOLDER = "..."
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a call asks of each prompt."""
+
+    model: Any
+    tokenizer: Any
+    features: object
+    evaluations: int
+    method: str
+    removal: Removal
+    value: str
+    template: str | None
+    chat: bool
+    max_tokens: int
+    seed: int
+    reuse: bool | None
+    parameters: Mapping[str, object]
+
+
+@reported_extras(WHERE)
+def explain_generation(
+    model: object,
+    prompt: str | Sequence,
+    tokenizer: object = None,
+    context: object = None,
+    features: object = "sentence",
+    evaluations: int = 32,
+    target: str | Sequence[str] | None = None,
+    method: str = AUTO,
+    removal: str = "delete",
+    value: str | Callable = "sum",
+    *,
+    contrast: str | Sequence[str] | None = None,
+    placeholder: str = PLACEHOLDER,
+    template: str | None = None,
+    chat: bool | None = None,
+    max_tokens: int = 64,
+    seed: int = 0,
+    reuse: bool | None = None,
+    **parameters: object,
+) -> PromptExplanation | list[PromptExplanation]:
+    """Explain which parts of a prompt made a language model give an answer.
+
+    Parts are removed in coalitions, and the value of a coalition is the log-probability of the answer, in nats.
+    The question, system messages and the chat template stay.
+
+    Parameters
+    ----------
+    model : model, path or callable
+        A causal or sequence-to-sequence model of transformers, its pipeline, a local folder of `save_pretrained`, or a
+        function from a list of prompts to log-probabilities (n,) or (n, T).
+    prompt : str, list of messages, or list of prompts
+        The question, or the text itself without a context; chat messages are ``{"role": ..., "content": ...}``.
+    tokenizer : tokenizer, optional
+        That of the model; a folder and a pipeline have their own.
+    context : str or list of str, optional
+        Passages that the parts are cut from. A list of them (or of lists) for a list of prompts.
+    features : {"sentence", "passage", "word", "message"} or list of (start, end)
+        The parts: of the context, else of the messages before the question, else of the prompt.
+    evaluations : int
+        Coalitions that are evaluated.
+    target : str, optional
+        The answer to explain; by default the model's own greedy answer.
+    method : str
+        "auto" (exact Shapley values where 2^parts is at most `evaluations`, else "gp_shapley"), "leave_one_out",
+        "random", a method of coalitions of the registry, "partition" or "h_shap" along passages and sentences,
+        "gradient_x_input", "integrated_gradients", "attn_lrp", "attention_rollout", or "peer_captum_llm"; `parameters`
+        are its own.
+    removal : {"delete", "placeholder", "mask"}
+        Whether a removed part is deleted, replaced by `placeholder`, or not attended to.
+    value : {"sum", "mean", "token"} or callable
+        The log-probability of the answer, its mean per token, or that of each token (scores of shape (d, T)). Or a
+        function from the texts that the model generates without the removed parts to numbers (n,).
+    contrast : str, optional
+        A second answer: the value is log p(target) - log p(contrast).
+    template : str, optional
+        How context and question are joined, with ``{context}`` and ``{question}``.
+    chat : bool, optional
+        Whether the prompt goes through the tokenizer's chat template; by default where it has one.
+    max_tokens : int
+        Tokens of the model's own answer at most.
+    seed : int
+        Seed of sampled methods.
+    reuse : bool, optional
+        Whether key-value caches of shared prefixes are reused; by default where that saves tokens.
+
+    Returns
+    -------
+    PromptExplanation or list of PromptExplanation
+        One, or one per prompt of a list.
+
+    Raises
+    ------
+    ShapelineError
+        Where an input is wrong, or the prompt exceeds the context window; one line.
+    """
+    if "budget" in parameters:
+        raise ShapelineError(f"{WHERE}: budget is no argument; give evaluations=.")
+    model, tokenizer = _open(model, tokenizer)
+    _check_choices(removal, value, evaluations, max_tokens, seed, model)
+    chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
+    if not isinstance(placeholder, str):
+        raise ShapelineError(f"{WHERE}: placeholder is {placeholder!r}; give a text, or choose removal='delete'.")
+    removed = Removal(removal, placeholder if removal == "placeholder" else None)
+    features = "sentence" if features is None else features
+    about = (features, evaluations, method, removed, value, template, chat, max_tokens, seed, reuse, parameters)
+    call = _Call(model, tokenizer, *about)
+    several = as_list(prompt)
+    if several and not isinstance(several[0], Mapping):
+        return [_explain(call, *one) for one in _each(several, context, target, contrast)]
+    return _explain(call, prompt, context, target, contrast)
+
+
+def _each(prompts: Sequence, context: object, target: object, contrast: object) -> list[tuple]:
+    """The prompt, context, target and contrast of each of several prompts."""
+    count = len(prompts)
+    given = {"context": context, "target": target, "contrast": contrast}
+    for name, one in given.items():
+        if one is None or (isinstance(one, str) and name != "context"):
+            given[name] = [one] * count
+            continue
+        given[name] = as_list(one) or []
+        if len(given[name]) != count:
+            raise ShapelineError(f"{WHERE}: {name} is no list of {count}; give one per prompt.")
+    return list(zip(prompts, *given.values(), strict=True))
+
+
+def _open(model: object, tokenizer: object) -> tuple[object, object]:
+    """The model as a LanguageModel, or as it is where it is a function; and its tokenizer."""
+    if hasattr(model, "tokenizer") and hasattr(model, "model"):  # a pipeline
+        model, tokenizer = model.model, tokenizer or model.tokenizer
+    if callable(model) and not hasattr(model, "parameters"):
+        return model, tokenizer
+    from shapeline.generation import language_models
+
+    if isinstance(model, str | os.PathLike):
+        opened, own = language_models.load(model)
+        tokenizer = tokenizer or own
+    else:
+        opened = language_models.LanguageModel.of(model)
+    if tokenizer is None:
+        raise ShapelineError(f"{WHERE}: the model has no tokenizer; give tokenizer=.")
+    if not callable(tokenizer) or not hasattr(tokenizer, "decode"):
+        raise ShapelineError(f"{WHERE}: tokenizer is a {type(tokenizer).__name__}; give a tokenizer of transformers.")
+    return opened, tokenizer
+
+
+def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, seed: int, model: object) -> None:
+    """ShapelineError where a choice is none."""
+    values = (*estimates.VALUES, value) if callable(value) else estimates.VALUES
+    for name, chosen, choices in (("removal", removal, game.REMOVALS), ("value", value, values)):
+        if chosen not in choices:
+            raise ShapelineError(f"{WHERE}: {name} is {chosen!r}.{nearest(chosen, choices)}")
+    for name, number, least in (("evaluations", evaluations, 1), ("max_tokens", max_tokens, 1), ("seed", seed, 0)):
+        whole(WHERE, name, number, least)
+    if callable(value) and (removal == "mask" or not hasattr(model, "seq2seq")):
+        raise ShapelineError(f"{WHERE}: a function of generated texts needs a model and no mask; use removal='delete'.")
+    if removal == "mask" and not hasattr(model, "seq2seq"):
+        raise ShapelineError(f"{WHERE}: a function reads no attention mask; choose removal='delete'.")
+
+
+def _explain(
+    call: _Call, prompt: object, context: object, target: str | None, contrast: str | None
+) -> PromptExplanation:
+    built = build_prompt(prompt, context, call.features, call.template, call.chat)
+    if not built.d:
+        raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
+    settings = method_settings(call.method, call.parameters, call.evaluations, built.d)
+    made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
+    played, answer = made(call, built, target, contrast)
+    value = "function" if callable(call.value) else call.value
+    estimate = estimates.estimate(played, settings, call.evaluations, value, call.seed)
+    return PromptExplanation(
+        parts=built.parts,
+        answer=answer,
+        answer_tokens=tuple(
+            token if sign > 0 else f"-{token}" for token, sign in zip(played.tokens, played.signs, strict=True)
+        ),
+        game=played,
+        contrast=contrast,
+        removal=call.removal.kind,
+        value=value,
+        is_own_answer=target is None and hasattr(call.model, "seq2seq"),
+        **vars(estimate),
+    )
+
+
+def method_settings(name: str, parameters: Mapping[str, object], evaluations: int, d: int) -> dict:
+    """Return the settings of a method by name or alias on d parts, with its parameters. Raises ShapelineError."""
+    name = estimates.ALIASES.get(name, name)
+    name = automatic(d, evaluations, evaluations) if name == AUTO else name
+    if name == part_scores.CAPTUM:
+        return part_scores.captum_settings(parameters)
+    return checked_settings(name, dict(parameters), evaluations / d, WHERE)
+
+
+def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
+    model, encoder = call.model, Encoder(call.tokenizer, call.chat, call.model.seq2seq)
+    model.check_causal()
+    encoder.check_texts(built.user_texts() if built.roles else built.parts)
+    everything = built.render(np.ones(built.d, bool))
+    encoder.check_vocabulary(everything, model.embeddings)
+    if target is None:
+        game.check_window(encoder, built, (), model.window, call.removal)
+        ids = encoder.encode([everything])[0]
+        room = call.max_tokens if model.window is None or model.seq2seq else model.window - len(ids)
+        answers = [encoder.answer_of(model.generate([ids], max(1, min(call.max_tokens, room)))[0])]
+    else:
+        answers = [encoder.encode_answer(target, everything)]
+    if callable(call.value):
+        if target is not None or contrast is not None:
+            raise ShapelineError(
+                f"{WHERE}: a function of generated texts has no target; leave target and contrast out."
+            )
+        source = game.text_source(model, encoder, built, call.value, call.removal, call.max_tokens)
+        return PromptGame(built, ("value",), np.ones(1), source), answers[0].text
+    answers += [] if contrast is None else [encoder.encode_answer(contrast, everything)]
+    game.check_window(encoder, built, answers, model.window, call.removal)
+    signs = np.concatenate([np.full(len(one.ids), sign) for one, sign in zip(answers, (1.0, -1.0), strict=False)])
+    tokens = tuple(token for one in answers for token in one.tokens)
+    source = ModelSource(model, encoder, built, answers, call.removal, call.reuse)
+    return PromptGame(built, tokens, signs, source), answers[0].text
+
+
+def _game_of_function(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
+    if contrast is not None:
+        raise ShapelineError(f"{WHERE}: a function has one answer; let it return the difference in place of contrast=.")
+    encoder = Encoder(call.tokenizer, call.chat) if call.tokenizer is not None and call.chat else None
+    source: Callable = game.function_source(call.model, encoder, built, call.removal)
+    everything = np.ones((1, built.d), bool)
+    first = source(everything)
+    tokens = (
+        (target or "answer",) if first.shape[1] == 1 else tuple(f"token {place + 1}" for place in range(first.shape[1]))
+    )
+    played = PromptGame(built, tokens, np.ones(first.shape[1]), source)
+    played.values(everything)
+    return played, target or "the answer of the function"

@@ -1,0 +1,206 @@
+"""Compare methods on the answers of a language model in one call, `shapeline.compare_generation`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from shapeline.api import comparison
+from shapeline.api.comparison import CONTROL, SHOWN, Comparison
+from shapeline.api.generation import explain_generation, method_settings
+from shapeline.api.prompt_explanation import PromptExplanation
+from shapeline.designs.design import whole
+from shapeline.errors import ShapelineError, reported_extras
+from shapeline.generation import estimates, measures
+from shapeline.metrics.error import correlation, mean_ranks
+from shapeline.seeds import seed_of
+from shapeline.statistics.paired import by_label
+from shapeline.statistics.recommendation import MARGIN, recommend
+
+WHERE = "compare_generation"
+USUAL = ("gp_shapley", "kernel_shap", "sample_shapley", "context_cite", "leave_one_out")
+COLUMNS = SHOWN | {
+    "coverage": "coverage",
+    "top_k_drop": "top-3 drop",
+    "datamodeling": "datamodeling score",
+    "precision": "precision",
+    "recall": "recall",
+}
+Found = dict[str, list[PromptExplanation]]  # by method, prompts in order, and the repeats of each
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PromptComparison(Comparison):
+    """As `Comparison`, of prompts: explanations holds a list of PromptExplanation per method, exact one or None."""
+
+    @property
+    def every(self) -> dict:
+        """No explanations that the explorer shows."""
+        return {}
+
+    def to_html(self, path: str | Path | None = None) -> str | None:
+        """Raise ShapelineError: prompts have no explorer; `plot` and the explanations' own figures show them."""
+        raise ShapelineError("to_html: a comparison of prompts has no page; use plot(), or plot() of an explanation.")
+
+
+@reported_extras(WHERE)
+def compare_generation(
+    model: object,
+    prompts: object,
+    tokenizer: object = None,
+    methods: Sequence[str] | Mapping[str, str | dict] = USUAL,
+    evaluations: int = 32,
+    *,
+    support: Sequence[Sequence[int]] | None = None,
+    repeats: int = 1,
+    exact_parts: int = 8,
+    margin: float = MARGIN,
+    seed: int = 0,
+    **asked: object,
+) -> PromptComparison:
+    """Explain the answers to the same prompts by several methods at equal evaluations, and recommend one.
+
+    Parameters
+    ----------
+    model, prompts, tokenizer
+        As in `explain_generation`, and so is what else is asked: context, target, contrast, features, removal, value
+        ("sum" or "mean"), ...
+    methods : list of str, or mapping
+        Names, or a mapping of names to a method or {"method": name, ...parameters}; "random" is always added.
+    evaluations : int
+        Coalitions of each method and prompt. Coalitions that methods share are evaluated once.
+    support : list of lists of int, optional
+        The numbers of the supporting parts of each prompt, for precision and recall.
+    repeats : int
+        Samples of each method and prompt.
+    exact_parts : int
+        Exact values, from all coalitions, are computed of prompts with at most so many parts (at most 12).
+    margin : float
+        Share of the range between the best method and random, within which the cheapest is recommended.
+
+    Returns
+    -------
+    PromptComparison
+        table: a row per method with evaluations, seconds (of the method and its evaluations at the model's mean rate),
+        error (RMSE to exact values, nats), rank correlation, coverage of 95 % intervals, deletion and insertion AUC
+        (nats, lower and higher is better), top-3 drop, linear datamodeling score, precision, recall, and agreement.
+        The criterion is the error where all prompts have exact values, else the deletion AUC.
+
+    Raises
+    ------
+    ShapelineError
+        Where an input is wrong or all methods fail; one line.
+    """
+    for name, number, least in (("repeats", repeats, 1), ("exact_parts", exact_parts, 1)):
+        whole(WHERE, name, number, least)
+    if asked.get("value", "sum") not in ("sum", "mean"):
+        raise ShapelineError(f"{WHERE}: value is {asked['value']!r}; give 'sum' or 'mean'.")
+    first = explain_generation(
+        model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **_without_methods(asked)
+    )
+    first = [first] if isinstance(first, PromptExplanation) else first
+    support = _checked(support, first)
+    found, notes = _explained(first, comparison.entries(methods), evaluations, repeats, seed)
+    least = min(exact_parts, measures.MOST_EXACT)
+    exact = [_estimate(one, {"method": "shapley"}, 2 ** len(one), 0) if len(one) <= least else None for one in first]
+    measured = _measured(found, exact, support, repeats, seed)
+    few = sum(one is None for one in exact)
+    if few:
+        notes.append(f"{few} of {len(first)} prompts have more than {least} parts: no error is measured on them.")
+    agreement = _agreement(found, repeats)
+    table = _table(found, measured, agreement)
+    by = "rmse" if not few and "rmse" in set(measured["statistic"]) else "deletion_auc"
+    values = by_label(measured, by)
+    advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
+    own = {label: each[::repeats] for label, each in found.items()}
+    return PromptComparison(own, exact, table, agreement, advice, SHOWN[by], values, tuple(notes))
+
+
+def _without_methods(asked: dict) -> dict:
+    if wrong := sorted({"method", "budget"} & set(asked)):
+        raise ShapelineError(f"{WHERE}: '{wrong[0]}' is no argument; give methods= and evaluations=.")
+    return asked
+
+
+def _checked(support: Sequence | None, first: list[PromptExplanation]) -> list:
+    """The supporting parts of each prompt, None where they are unknown."""
+    if support is None:
+        return [None] * len(first)
+    given = list(support)
+    if len(given) != len(first):
+        raise ShapelineError(
+            f"{WHERE}: support has {len(given)} entries for {len(first)} prompts; give one per prompt."
+        )
+    return given
+
+
+def _explained(
+    first: list[PromptExplanation], entries: Mapping, evaluations: int, repeats: int, seed: int
+) -> tuple[Found, list[str]]:
+    """The explanations of all prompts by each method, and a note for each that fails."""
+    found, notes = {}, []
+    for label, (name, parameters) in entries.items():
+        try:
+            found[label] = [
+                _estimate(
+                    one,
+                    method_settings(name, parameters, evaluations, len(one)),
+                    evaluations,
+                    seed_of(seed, label, repeat, place),
+                )
+                for place, one in enumerate(first)
+                for repeat in range(repeats)
+            ]
+        except ShapelineError as failure:
+            notes.append(f"{label} failed: {failure}")
+    if not set(found) - {CONTROL}:
+        raise ShapelineError(f"{WHERE}: all methods failed: {'; '.join(notes)}")
+    return found, notes
+
+
+def _estimate(one: PromptExplanation, settings: dict, evaluations: int, seed: int) -> PromptExplanation:
+    """The same prompt explained by another method, on the same game."""
+    return replace(one, **vars(estimates.estimate(one.game, settings, evaluations, one.value, seed)))
+
+
+def _measured(found: Found, exact: list, support: list, repeats: int, seed: int) -> pd.DataFrame:
+    """The measures in long format: label, instance, repeat, statistic, x, value."""
+    rows = []
+    for label, explanations in found.items():
+        for number, one in enumerate(explanations):
+            place, repeat = divmod(number, repeats)
+            for statistic, value in measures.measure(one, exact[place], support[place], seed_of(seed, place)).items():
+                rows.append((label, place, repeat, statistic, np.nan, value))
+    return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
+
+
+def _agreement(found: Found, repeats: int) -> pd.DataFrame:
+    """Mean rank correlation over prompts of each pair of methods."""
+    labels = list(found)
+    table = pd.DataFrame(np.eye(len(labels)), labels, labels)
+    for place, one in enumerate(labels):
+        for other in labels[:place]:
+            pairs = zip(found[one][::repeats], found[other][::repeats], strict=True)
+            ranks = [[mean_ranks(each.totals[None]) for each in pair] for pair in pairs]
+            values = [correlation(*pair)[0] for pair in ranks]
+            table.loc[one, other] = table.loc[other, one] = np.nanmean(values) if np.isfinite(values).any() else np.nan
+    return table
+
+
+def _table(found: Found, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
+    """A row per method."""
+    means = {label: [np.mean([getattr(one, name) for one in each]) for name in COSTS] for label, each in found.items()}
+    table = pd.DataFrame.from_dict(means, orient="index", columns=list(COSTS))
+    measured = measured.groupby(["method", "statistic"])["value"].mean()
+    for statistic, name in COLUMNS.items():
+        if statistic in measured.index.get_level_values("statistic"):
+            table[name] = measured.xs(statistic, level="statistic")
+    others = [label for label in table.index if label != CONTROL]
+    among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
+    table["agreement"] = among.mean() if len(others) > 1 else np.nan
+    return table
+
+
+COSTS = ("evaluations", "seconds")

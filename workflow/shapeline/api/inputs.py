@@ -1,0 +1,462 @@
+"""What a person gives, a row or a frame, a picture or a text, as arrays that the engine takes, and how to show it."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Sequence, Set, ValuesView
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shapeline import seeds
+from shapeline.api.layout import Layout, layout_of
+from shapeline.api.pieces import Cutter, pieces
+from shapeline.api.texts import encode_words, is_row, list_texts
+from shapeline.datasets import table
+from shapeline.datasets.table import Table
+from shapeline.errors import ShapelineError, nearest
+from shapeline.games.features import Features
+from shapeline.models import adapters
+from shapeline.models.axes import arranged
+from shapeline.models.classifier import Classifier
+from shapeline.models.estimators import columns_of, fitted_columns
+from shapeline.models.precision import report_lost_digits
+
+
+@dataclass(frozen=True, eq=False)
+class Taking:
+    """A model that is asked of rows of a table in their own types, or of what `decode` makes of rows."""
+
+    ask: Callable[[Any], Any]
+    table: Table | None = None
+    decode: Callable[[np.ndarray], Any] | None = None
+
+    def take(self, rows: np.ndarray) -> Any:
+        """Rows as the model is given them."""
+        return self.decode(rows) if self.table is None else self.table.compose(rows)
+
+    def __call__(self, rows: np.ndarray) -> Any:
+        return self.ask(self.take(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Inputs as the engine takes them.
+
+    kind: "table", "image" or "text", or "array" of any other shape. inputs: (n, *input shape), numbers of an array's
+    own type for a function, float32 for a network, cells of a `Table` float64, tokens int32.
+    background, reference: rows of the same, where they were given as rows. shown: what was explained: a data frame, an
+    array, or the words of each text. instances: what each is called. card: what features and references are made from.
+    take: from rows to what a function as the model is given; None: the rows. owners: of texts by a tokenizer, the word
+    of each token. untouched: the rows of a table in their own container, of the columns that the model takes; table:
+    how they are kept, None for a network. layout: where the channels of an array are.
+    """
+
+    kind: str
+    inputs: np.ndarray
+    shown: Any
+    instances: Sequence
+    card: dict = field(default_factory=dict)
+    background: np.ndarray | None = None
+    reference: np.ndarray | None = None
+    take: Callable[[np.ndarray], Any] | None = None
+    owners: np.ndarray | None = None
+    untouched: Any = None
+    table: Table | None = None
+    layout: Layout | None = None
+
+    @property
+    def spoken(self) -> bool:
+        """Whether texts were given, whose features are their own words."""
+        return self.kind == "text" and isinstance(self.shown, list)
+
+    @property
+    def has_no_channels(self) -> bool:
+        """Whether the model takes inputs of two axes, (height, width) or (time, channels)."""
+        return self.layout is not None and self.layout.order == "without_channels"
+
+    @property
+    def is_series(self) -> bool:
+        """Whether these are too narrow for pictures."""
+        shortest, longest = sorted(self.inputs.shape[-2:])
+        return self.has_no_channels and (shortest < 8 or longest > 4 * shortest)
+
+    def digests(self) -> list[str]:
+        """What each input is, whatever else is given with it: places hang on what other rows hold, so do words'."""
+        if self.spoken:
+            return [seeds.digest(list(words)) for words in self.shown]
+        with np.errstate(over="ignore"):
+            rows = self.inputs if self.kind == "text" else self.inputs.astype(np.float32)  # enough to seed draws
+        if categories := self.card.get("categories"):
+            rows = rows.astype(np.float64)
+            for name, values in categories.items():
+                place = self.card["feature_names"].index(name)
+                hashed = [seeds.seed_of(str(value)) % 2**52 for value in values]
+                codes = np.where(np.isnan(rows[:, place]), len(hashed), rows[:, place]).astype(int)
+                rows[:, place] = np.array([*hashed, np.nan])[codes]
+        return [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in rows]
+
+    def classifier(self, wrapped: Classifier) -> Classifier:
+        """The model, given what it was made for. Raises ShapelineError for a network that would be given texts."""
+        if self.table is None and self.card.get("categories"):
+            raise ShapelineError(
+                f"explain: inputs: the column '{next(iter(self.card['categories']))}' holds no numbers, and "
+                f"'{wrapped.architecture}' is a network; encode such columns, or give as model a pipeline or function "
+                "that does"
+            )
+        if self.layout is not None and wrapped.framework != "function":
+            return arranged(wrapped, self.layout.order)
+        take = self.take if self.layout is None else self.layout.outward
+        if take is None and self.table is None:
+            return wrapped
+        if wrapped.framework == "function":
+            return dataclasses.replace(wrapped, module=Taking(wrapped.module, self.table, take))
+        raise ShapelineError(
+            f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give the "
+            "tokenizer= of a model of transformers, as model a function from a list of texts to probabilities, or "
+            "as inputs token ids with features='word'"
+        )
+
+
+def read(
+    model: object,
+    inputs: object,
+    background: object = None,
+    reference: object = None,
+    tokens: bool = False,
+    features: Features | None = None,
+    feature_names: Sequence[str] | None = None,
+    cutter: Cutter | None = None,
+) -> Given:
+    """Inputs, and what was given as rows beside them, by their kind.
+
+    tokens: whether arrays are token ids. features: one's own, which say what shape one input has. cutter: of texts for
+    a model of transformers. Raises ShapelineError that names the argument.
+    """
+    like = inputs
+    inputs, background = _plain("inputs", inputs), _plain("background", background)
+    if isinstance(inputs, pd.Series):
+        inputs = _row_of(inputs, model, background)
+    if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSmM":
+        names = _names(feature_names, inputs.shape[1]) or [f"column {place}" for place in range(inputs.shape[1])]
+        beside = background, _rows_of(reference)
+        return _table(None, _framed("inputs", inputs, names), *beside, _type_of_all(inputs, *beside))
+    if isinstance(inputs, pd.DataFrame):
+        if feature_names is not None:
+            raise ShapelineError("explain: feature_names: a data frame has its own; rename its columns")
+        return _table(model, inputs, background, _rows_of(reference))
+    if isinstance(inputs, list):
+        if background is not None or feature_names is not None:
+            name = "feature_names" if background is None else "background"
+            raise ShapelineError(f"explain: {name}: is of tables and pictures, and inputs are texts; leave it out")
+        if cutter is None:
+            ids, words, decode = encode_words(inputs, reference, like)
+            return Given(
+                "text", ids, words, range(len(ids)), {"kind": "text", "input_shape": [ids.shape[1]]}, take=decode
+            )
+        if features is not None:
+            raise ShapelineError("explain: features: of texts with a tokenizer they are its words; leave them out")
+        ids, owners, words, card = pieces(inputs, cutter)
+        return Given("text", ids, words, range(len(ids)), card, owners=owners)
+    if cutter is not None:
+        raise ShapelineError("explain: tokenizer: is of texts; give as inputs a text or a list of texts")
+    return _array(model, inputs, (background, _rows_of(reference)), tokens, features, feature_names)
+
+
+def _plain(what: str, given: object) -> Any:
+    """A data frame or Series as it is, texts as a list, anything else as an array; None stays. what: the argument."""
+    if given is None or isinstance(given, pd.DataFrame | pd.Series):
+        return given
+    if isinstance(given, np.ma.MaskedArray) and (what != "inputs" or list_texts(given) is None):
+        raise ShapelineError(f"explain: {what}: a masked array would lose its mask; give {what}.filled(np.nan)")
+    if isinstance(given, dict) or (hasattr(given, "to_pandas") and hasattr(given, "columns")):
+        remedy = f"pandas.DataFrame({what})" if isinstance(given, dict) else f"{what}.to_pandas()"
+        raise ShapelineError(f"explain: {what}: a {type(given).__name__} is no data frame of pandas; give {remedy}")
+    if hasattr(given, "toarray"):
+        raise ShapelineError(f"explain: {what}: a {type(given).__name__} is sparse; give {what}.toarray()")
+    if hasattr(given, "weights") and hasattr(given, "data"):  # of shap.kmeans
+        raise ShapelineError(
+            f"explain: {what}: a {type(given).__name__} holds weighted rows, and all rows count alike here; give "
+            "shap.sample(rows, 100), or the rows themselves"
+        )
+    if hasattr(given, "detach"):  # a torch tensor, wherever it is
+        given = given.detach().cpu()
+        given = (given.float() if str(given.dtype) == "torch.bfloat16" else given).numpy()  # which numpy lacks
+    if isinstance(given, Iterator | Set | ValuesView):
+        given = list(given)
+    texts = list_texts(given) if what == "inputs" else None
+    if texts is not None:
+        return texts
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        parts = all(hasattr(each, "shape") for each in given)
+        remedy = (
+            "put the inputs of a model side by side in one array, which a function splits" if parts else "give rows"
+        )
+        raise ShapelineError(f"explain: {what}: {error}; {remedy} of one shape, texts, or a data frame") from error
+    # numpy makes texts of the numbers beside texts.
+    return np.array(given, dtype=object) if array.dtype.kind in "US" and not hasattr(given, "__array__") else array
+
+
+def _rows_of(reference: object) -> Any:
+    """A reference that is rows; None where it is a kind."""
+    return None if isinstance(reference, str | dict) else _plain("reference", reference)
+
+
+def _row_of(series: pd.Series, model: object, background: object) -> Any:
+    """A Series as one row of a table, where its index names columns, else as texts or one row of numbers."""
+    fitted = columns_of(model)
+    names = set(background.columns if isinstance(background, pd.DataFrame) else () if fitted is None else fitted)
+    is_of_table = bool(names) and names <= set(series.index)
+    texts = None if is_of_table or is_row(series) else list_texts(series)
+    if texts is not None:
+        return texts
+    row = series.to_frame().T.infer_objects()
+    if is_of_table and isinstance(background, pd.DataFrame):  # a Series has one type, and lost those of its columns
+        row = row.astype({name: _cast(row[name], background[name].dtype).dtype for name in background if name in row})
+    return row
+
+
+def _type_of_all(inputs: np.ndarray, *beside: Any) -> np.dtype:
+    """The type of an array of texts, dates or objects that holds the cells of other rows whole, too."""
+    kind = inputs.dtype.kind
+    arrays = [rows for rows in beside if isinstance(rows, np.ndarray)]
+    if kind == "U":
+        arrays = [rows.astype(str) if all(isinstance(each, str) for each in rows.flat) else rows for rows in arrays]
+    return np.result_type(inputs, *(rows for rows in arrays if rows.dtype.kind in (kind, "O")))
+
+
+def _framed(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | None:
+    """An array of rows of anything as a data frame; what: the argument."""
+    if rows is None or isinstance(rows, pd.DataFrame):
+        return rows
+    rows = np.atleast_2d(np.asarray(rows, dtype=object))
+    if rows.shape[1:] != (len(names),):
+        raise ShapelineError(f"explain: {what}: rows of shape {rows.shape[1:]}; give {len(names)} columns")
+    return pd.DataFrame(rows, columns=list(names))
+
+
+# ------------------------------------------------------------------------------------------------------------ tables
+
+
+def _table(
+    model: object, inputs: pd.DataFrame, background: Any, reference: Any, dtype: np.dtype | None = None
+) -> Given:
+    """A data frame, or an array of objects or texts of that dtype; a model that was fitted on names is given its own
+    columns, and no others."""
+    inputs = _columns("inputs", inputs, fitted_columns(model, inputs.columns))
+    is_network = adapters.framework_of(model) is not None
+    names = list(map(str, inputs.columns))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ShapelineError(f"explain: inputs: the column '{twice}' is there twice; rename one")
+    if not len(inputs) or not names:
+        raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more rows and columns")
+    rows = {"inputs": inputs}
+    for what, given in (("background", background), ("reference", reference)):
+        lost = dtype is None and not isinstance(given, pd.DataFrame)  # the types of columns
+        given = given.to_frame().T if isinstance(given, pd.Series) else _framed(what, given, list(inputs.columns))
+        if given is not None:
+            given = _columns(what, given, list(inputs.columns))
+            if not len(given):
+                raise ShapelineError(f"explain: {what}: there are no rows; give one or more")
+            rows[what] = given.infer_objects() if lost else given
+    if is_network:
+        rows = {what: _truth_as_numbers(given) for what, given in rows.items()}
+    rows = _of_one_type(rows)
+    kept, cells = table.of_frames(list(rows.values()), dtype)
+    parts = dict(zip(rows, cells, strict=True))
+    categories = {
+        name: column.categories for name, column in zip(names, kept.columns, strict=True) if not column.is_number
+    }
+    card = {
+        "kind": "table",
+        "input_shape": [len(names)],
+        "feature_names": names,
+        "columns": names,
+        "categories": categories,
+        "categorical": [place for place, name in enumerate(names) if name in categories],
+    }
+    if is_network:
+        report_lost_digits("explain: inputs", np.concatenate(cells), names)
+        kept, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
+    own = inputs if dtype is None else inputs.to_numpy(dtype)
+    return Given("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, untouched=own, table=kept)
+
+
+def _truth_as_numbers(rows: pd.DataFrame) -> pd.DataFrame:
+    """The columns of True and False as 1 and 0."""
+    truth = [place for place, dtype in enumerate(rows.dtypes) if pd.api.types.is_bool_dtype(dtype)]
+    return rows.astype({rows.columns[place]: "Float64" if rows.iloc[:, place].hasnans else float for place in truth})
+
+
+def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.DataFrame:
+    """The columns that are wanted, in that order; what: the argument."""
+    for name in wanted if wanted is not None else ():
+        if name not in table:
+            raise ShapelineError(f"explain: {what}: there is no column '{name}'.{nearest(str(name), table.columns)}")
+    return table if wanted is None else table[list(wanted)]
+
+
+def _of_one_type(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The tables with one type a column: that of the inputs, where the others' cells are of it too."""
+    names, rest = tables["inputs"].columns, [what for what in tables if what != "inputs"]
+    for name in names:
+        for what in rest:
+            ours, theirs = tables["inputs"][name], tables[what][name]
+            if ours.dtype == theirs.dtype:
+                continue
+            ours, theirs = _as_one(what, name, ours, theirs)
+            for each, column in (("inputs", ours), (what, theirs)):
+                tables[each] = tables[each].copy()
+                tables[each].isetitem(tables[each].columns.get_loc(name), column)
+    return tables
+
+
+def _as_one(what: str, name: object, ours: pd.Series, theirs: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """A column of the inputs and of other rows as one type; ShapelineError where one holds numbers and one texts."""
+    if (cast := _cast(theirs, ours.dtype)).dtype == ours.dtype:
+        return ours, cast
+    if (cast := _cast(ours, theirs.dtype)).dtype == theirs.dtype:
+        return cast, theirs
+    if any(isinstance(each.dtype, pd.CategoricalDtype) for each in (ours, theirs)):
+        both = pd.api.types.union_categoricals([pd.Categorical(each) for each in (ours, theirs)], ignore_order=True)
+        return tuple(
+            pd.Series(pd.Categorical(each).set_categories(both.categories), each.index) for each in (ours, theirs)
+        )
+    kinds = [pd.api.types.infer_dtype(each, skipna=True) for each in (ours, theirs)]
+    if pd.api.types.is_numeric_dtype(ours.dtype) != pd.api.types.is_numeric_dtype(theirs.dtype):
+        raise ShapelineError(
+            f"explain: {what}: the column '{name}' holds {kinds[1]} values, first {theirs.iloc[0]!r} in row 0, and the "
+            f"inputs' {kinds[0]} values; give rows of one type"
+        )
+    common = np.promote_types(ours.dtype, theirs.dtype) if all(map(_is_plain, (ours, theirs))) else object
+    return ours.astype(common), theirs.astype(common)
+
+
+def _is_plain(values: pd.Series) -> bool:
+    return isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf"
+
+
+def _cast(values: pd.Series, dtype: Any) -> pd.Series:
+    """A column as another type, where no cell changes; else as it is."""
+    if pd.api.types.is_bool_dtype(dtype) != pd.api.types.is_bool_dtype(values.dtype) and values.dtype != object:
+        return values
+    try:
+        cast, there = values.astype(dtype), values.notna()
+        pairs = zip(cast[there], values[there], strict=True)
+        same = (cast.notna() == there).all() and all(one == other for one, other in pairs)
+    except (TypeError, ValueError, OverflowError):
+        return values
+    return cast if same else values
+
+
+# ------------------------------------------------------------------------------------------------------------ arrays
+
+
+def _numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:
+    """An argument (what) as a model is given it, copied, so that the caller's stays as it is.
+
+    dtype: int32 of token ids, float32 for a network, None: its own. Raises ShapelineError where it would be other
+    numbers: infinite, without an imaginary part, or another word's id.
+    """
+    try:
+        given = np.asarray(given)
+        if given.dtype.kind == "c":
+            raise TypeError("they are complex")
+        own = given.dtype.kind in "biuf" and given.dtype.itemsize <= 8
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = np.array(given, dtype=dtype or (given.dtype.newbyteorder("=") if own else np.float64), order="C")
+            same = np.isfinite(given.astype(float)) == np.isfinite(numbers) if dtype == np.float32 else given == numbers
+            same |= (given != given) & (numbers != numbers)
+    except (TypeError, ValueError, OverflowError) as error:
+        remedy = "texts or a data frame" if what == "inputs" else "as the inputs are"
+        raise ShapelineError(f"explain: {what}: {error}; give numbers, {remedy}") from error
+    if not same.all():
+        wanted = "whole numbers below 2^31, the ids of words" if dtype == np.int32 else "real numbers of at most 3.4e38"
+        raise ShapelineError(f"explain: {what}: hold numbers that the model is not given as they are; give {wanted}")
+    return numbers
+
+
+def _array(
+    model: object,
+    inputs: np.ndarray,
+    beside: tuple[np.ndarray | None, np.ndarray | None],
+    tokens: bool,
+    features: Features | None,
+    feature_names: Sequence[str] | None,
+) -> Given:
+    """Numbers: a table or one row of it, pictures or one of them, token ids, or inputs of one's own features' shape."""
+    own = None if adapters.framework_of(model) is None else np.float32
+    if own is not None and not tokens:
+        alike = [inputs, *(rows for rows in beside if rows is not None and rows.shape[1:] == inputs.shape[1:])]
+        report_lost_digits("explain: inputs", np.atleast_2d(np.concatenate(alike)), feature_names or ())
+    inputs = _numbers("inputs", inputs, np.int32 if tokens else own)
+    one = inputs.ndim == 1 if features is None else inputs.shape == features.cells.shape
+    inputs = inputs[None] if one and inputs.size else inputs
+    if inputs.ndim < 2 or not inputs.size:
+        raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")
+    layout = None if features is not None or tokens else layout_of(model, inputs, beside)
+    if layout is None and features is None and inputs.ndim > 2:
+        raise ShapelineError(
+            f"explain: inputs have shape {inputs.shape}; give features=, a Features that names the feature of each cell"
+        )
+    shown, inputs = inputs, layout.inward(inputs) if layout else inputs
+    shape = inputs.shape[1:]
+    _check_pictures("inputs", inputs)
+    kind = "text" if tokens else {1: "table", 3: "image"}.get(len(shape), "array")
+    card: dict = {"input_shape": list(shape), **({} if kind == "array" else {"kind": kind})}
+    if kind == "table":
+        names = _names(feature_names, shape[0]) or _fitted_names(model, shape[0])
+        card |= {"feature_names": names} if names else {}
+    elif feature_names is not None:
+        raise ShapelineError("explain: feature_names: are of the columns of a table; leave them out")
+    background, reference = (
+        _rows_like(what, rows, inputs, np.int32 if tokens else own, layout)
+        for what, rows in zip(("background", "reference"), beside, strict=True)
+    )
+    shown = shown[None] if len(shown) != len(inputs) else shown
+    return Given(kind, inputs, shown, range(len(inputs)), card, background, reference, layout=layout)
+
+
+def _rows_like(
+    what: str, rows: Any, inputs: np.ndarray, dtype: type | None, layout: Layout | None
+) -> np.ndarray | None:
+    """Rows of the inputs' shape, (m, *input shape), from one of them or several; what: the argument; dtype: as of
+    `_numbers`; layout: of the inputs."""
+    if rows is None:
+        return None
+    shape = inputs.shape[1:]
+    given = rows = _numbers(what, rows, dtype)
+    if layout is not None and 2 <= rows.ndim <= 4:
+        rows = layout.inward(rows)
+    rows = rows[None] if rows.shape == shape else rows
+    if rows.shape[1:] != shape or not len(rows):
+        raise ShapelineError(f"explain: the {what} has shape {given.shape}; one input has shape {shape}")
+    _check_pictures(what, rows)
+    return rows
+
+
+def _check_pictures(what: str, rows: np.ndarray) -> None:
+    """No NaN, which in pictures means that a patch is left out; in tables it may be a value that is missing."""
+    if rows.ndim == 4 and np.isnan(rows).any():
+        place = np.isnan(rows).any(axis=(1, 2, 3)).argmax()
+        raise ShapelineError(f"explain: {what}: the picture at position {place} holds NaN; give numbers")
+
+
+def _names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
+    if feature_names is None:
+        return []
+    names = [str(name) for name in feature_names]
+    if len(set(names)) < len(names) or len(names) != columns:
+        raise ShapelineError(f"explain: feature_names: has {len(names)} names; give {columns}, each once")
+    return names
+
+
+def _fitted_names(model: object, columns: int) -> list[str]:
+    """The names that a model was fitted on, for rows that have none."""
+    fitted = columns_of(model)
+    names = [] if fitted is None else list(map(str, fitted))
+    return names if len(names) == columns else []

@@ -1,0 +1,99 @@
+"""Where the channels of an array are: how its rows reach the engine, and a model as it takes them.
+
+The engine has images as (n, channels, height, width); inputs of two axes, series too, are images of one channel.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.models import adapters
+from shapeline.models.axes import ORDERS, failure
+
+CHANNELS = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A reading of an array. name: in words; axis: the axis of channels of a batch, None without one; order: of ORDERS,
+    that of the rows that the model takes."""
+
+    name: str
+    axis: int | None
+    order: str
+
+    def inward(self, rows: np.ndarray) -> np.ndarray:
+        """One input, or several, that were read so, as the engine has them."""
+        rows = rows[None] if rows.ndim == (2 if self.axis is None else 3) else rows
+        return rows[:, None] if self.axis is None else np.moveaxis(rows, self.axis, 1)
+
+    def outward(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the engine as the model takes them."""
+        return ORDERS[self.order](rows)
+
+
+FIRST = Layout("one image, as inputs[None]", 1, "channels_first")
+LAST = Layout("one image, as inputs[None]", -1, "channels_last")
+MOVED = Layout("one image, as inputs[None]", 1, "channels_last")  # of a network that wants them last
+PLAIN = Layout("inputs without channels", None, "without_channels")
+GREY = Layout("grey images, as inputs[:, None]", None, "channels_first")
+GREY_LAST = Layout("grey images, as inputs[..., None]", None, "channels_last")
+
+
+def layout_of(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray | None]) -> Layout | None:
+    """Return how an array of three or four axes is read, whatever the number of its rows; None of other arrays.
+
+    Four axes are images, whose channels the shape tells, and where it does not, what the model takes. Three axes are
+    n inputs, (n, height, width) or (n, time, channels), or one image, as the model takes them. beside: background and
+    reference, where these are arrays. Raises ShapelineError where several readings fit, or none.
+    """
+    keras = adapters.framework_of(model) == "tensorflow"
+    if inputs.ndim == 4:
+        return _of_pictures(model, inputs, keras)
+    if inputs.ndim != 3:
+        return None
+    many, one = ([PLAIN, GREY_LAST, GREY], [LAST, FIRST, MOVED]) if keras else ([PLAIN, GREY], [FIRST])
+    shapes = [rows.shape for rows in beside if rows is not None and rows.shape != inputs.shape]
+    if any(shape[1:] == inputs.shape for shape in shapes):
+        many = []
+    elif any(inputs.shape[1:] in (shape, shape[1:]) for shape in shapes):
+        one = []
+    classifier = adapters.wrap(model)
+    reasons = {}
+    for each in (*many, *one):
+        reasons[each] = failure(classifier, each.inward(inputs), each.order)
+        if each == PLAIN and reasons[each] is None:
+            return PLAIN
+    fitting = [each for each, reason in reasons.items() if reason is None]
+    if not fitting:
+        raise ShapelineError(
+            f"explain: inputs have shape {inputs.shape}, and the model takes them neither so nor with an axis of "
+            f"channels, as inputs[:, None] or inputs[None]: {next(iter(reasons.values()))}"
+        )
+    if len(inputs) > 1 and fitting[0] not in one and set(fitting) & set(one):
+        singly = next(each for each in fitting if each in one)
+        raise ShapelineError(
+            f"explain: inputs of shape {inputs.shape} may be {fitting[0].name}, or {singly.name}; give one of these"
+        )
+    return fitting[0]
+
+
+def _of_pictures(model: object, inputs: np.ndarray, keras: bool) -> Layout:
+    """As `layout_of`, of four axes."""
+    classifier = adapters.wrap(model)
+    likely = [inputs.shape[axis] in (1, 3) for axis in (1, -1)]  # of two small sides
+    first, last = likely if any(likely) else [inputs.shape[axis] in CHANNELS for axis in (1, -1)]
+    if last and not first:
+        if classifier.framework == "torch" and failure(classifier, LAST.inward(inputs), LAST.order):
+            raise ShapelineError(
+                f"explain: inputs have shape {inputs.shape}, channels last; give np.moveaxis(inputs, -1, 1), as the "
+                "model takes them"
+            )
+        return LAST
+    tried = [FIRST, MOVED] if first and not last else [LAST, FIRST, MOVED] if keras else [FIRST, LAST]
+    if not keras and not last:
+        return FIRST
+    fitting = (each for each in tried if failure(classifier, each.inward(inputs), each.order) is None)
+    return next(fitting, tried[0])

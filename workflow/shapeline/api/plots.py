@@ -1,0 +1,214 @@
+"""The plots of an Explanation by their kinds, which are those of shap where shap has one."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from shapeline.api import formatting
+from shapeline.errors import ShapelineError, nearest
+from shapeline.report.figures import explanations as figures
+from shapeline.report.figures import pairs
+
+ALIASES = {"bars": "bar", "summary": "beeswarm"}
+ARGUMENTS = {"dependence": "feature", "cohort": "groups"}
+MAX_COHORTS = 12
+MAX_IMAGES, MAX_TEXTS = 8, 20  # in one figure
+
+
+def plot(explanation, kind: str | None = None, feature: str | None = None, groups=None):
+    """Return the figure that `Explanation.plot` describes."""
+    kind = _fitting(explanation) if kind is None else ALIASES.get(kind, kind)
+    if kind not in DRAWN:
+        raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, DRAWN)}")
+    given = {name: value for name, value in (("feature", feature), ("groups", groups)) if value is not None}
+    for name in given:
+        if ARGUMENTS.get(kind) != name:
+            of = next(other for other, own in ARGUMENTS.items() if own == name)
+            raise ShapelineError(f"plot: '{kind}' takes no {name}; leave it out, or use plot(\"{of}\", {name}=...)")
+    return DRAWN[kind](explanation, **given)
+
+
+def _across(explanation) -> str:
+    return f"score ({formatting.VALUES.get(explanation.about.value, explanation.about.value)})"
+
+
+def _bar(explanation):
+    """Return the bars of one instance, or the mean |score| of several."""
+    if len(explanation) != 1:
+        return figures.importance(*_by_size(explanation), _across(explanation))
+    return _one(explanation, "bar", figures.bars)
+
+
+def _waterfall(explanation):
+    return _one(explanation, "waterfall", figures.waterfall)
+
+
+def _one(explanation, kind: str, draw: Callable):
+    if len(explanation) != 1:
+        raise ShapelineError(f"plot: '{kind}' shows one instance; select it, as in e[3].plot('{kind}')")
+    _, scores, half = explanation.of(0)
+    both = (explanation.value_empty[0], explanation.value_full[0])
+    names, title = formatting.label_features(explanation, 0), formatting.format_title(explanation, 0)
+    return draw(names, scores, half, both, title, _across(explanation))
+
+
+def _by_size(explanation) -> tuple[list[str], np.ndarray]:
+    """Return feature names, the largest mean |score| first, and the scores (n, d) in their order."""
+    names = list(explanation.summary().index)
+    return names, explanation.scores.reshape(len(explanation), -1)[:, _places(explanation, names)]
+
+
+def _places(explanation, names: Sequence[str]) -> list[int]:
+    return [explanation.about.names[0].index(name) for name in names]
+
+
+def _beeswarm(explanation):
+    names, scores = _by_size(explanation)
+    return figures.summary(names, scores, _shades(explanation, names), _across(explanation))
+
+
+def _heat_map(explanation):
+    names, scores = _by_size(explanation)
+    half = explanation.half_widths
+    half = None if half is None else half[:, _places(explanation, names)]
+    return figures.heat_map(names, scores, half, explanation.value_full, _across(explanation))
+
+
+def _dependence(explanation, feature: str | None = None):
+    """Return the scores of a feature against its values; by default of the most important one."""
+    names, scores = _by_size(explanation)
+    values = explanation._values()
+    if values is None:
+        raise ShapelineError("plot: 'dependence' needs features that are columns with known values; use 'beeswarm'")
+    feature = names[0] if feature is None else feature
+    if feature not in names:
+        raise ShapelineError(f"plot: there is no feature '{feature}'.{nearest(str(feature), names)}")
+    (place,) = _places(explanation, [feature])
+    half = explanation.half_widths
+    half = None if half is None or not half[:, place].any() else half[:, place]
+    scores = scores[:, names.index(feature)]
+    return figures.dependence(feature, values.iloc[:, place], scores, half, _across(explanation))
+
+
+def _cohort(explanation, groups=None):
+    """Return the mean |score| in groups: the values of a column, a group per instance, or the explained classes."""
+    names, scores = _by_size(explanation)
+    values = explanation._values()
+    if isinstance(groups, str):
+        columns = [] if values is None else list(explanation.about.names[0])
+        if groups not in columns:
+            raise ShapelineError(f"plot: groups: there is no column '{groups}'.{nearest(groups, columns)}")
+        groups = values.iloc[:, columns.index(groups)]
+    groups = explanation.target_names if groups is None else groups
+    if len(groups) != len(explanation):
+        raise ShapelineError(f"plot: groups: {len(groups)} for {len(explanation)} instances; give one per instance")
+    codes, found = pd.factorize(pd.Series(list(groups)).map(str), sort=True)
+    if not 1 < len(found) <= MAX_COHORTS:
+        raise ShapelineError(
+            f"plot: 'cohort' compares 2 to {MAX_COHORTS} groups, and there are {len(found)}; give groups=, one per "
+            "instance"
+        )
+    return figures.cohorts(
+        names, {name: scores[codes == code] for code, name in enumerate(found)}, _across(explanation)
+    )
+
+
+def _fitting(explanation) -> str:
+    """Return the default kind of figure for the kind of data and the number of instances."""
+    kind = explanation.about.kind
+    known = bool(explanation.about.features) and explanation.about.features[0] is not None
+    if kind == "image" and known and explanation.data is not None:
+        return "overlay"
+    if kind == "text":
+        return "words"
+    if len(explanation) == 1:
+        return "bar"
+    if not explanation._shares_names():
+        raise ShapelineError("plot: instances have different features; select one, as in e[3].plot()")
+    return "beeswarm"
+
+
+def _shades(explanation, names: list[str]) -> np.ndarray | None:
+    """Return the rank of each value in its column, (n, d) in [0, 1], NaN where it is not a number."""
+    values = explanation._values()
+    if values is None:
+        return None
+    numbers = values.set_axis(list(explanation.about.names[0]), axis=1)[names].apply(
+        lambda column: column if pd.api.types.is_numeric_dtype(column) else pd.Series(np.nan, column.index)
+    )
+    return numbers.astype(float).rank(pct=True).to_numpy()
+
+
+def _overlay(explanation):
+    """Return score maps over images, without features whose interval includes 0."""
+    if explanation.about.kind != "image" or explanation.data is None or not all(explanation.about.features):
+        raise ShapelineError("plot: 'overlay' needs images with known features; use 'bar' or 'beeswarm'")
+    shown = range(min(len(explanation), MAX_IMAGES))
+    maps = []
+    for place in shown:
+        _, scores, half = explanation.of(place)
+        surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half), scores, 0.0)
+        cells = explanation.about.features[place].cells[0]
+        maps.append(np.where(cells < 0, 0.0, surely[cells]))
+    names = [f"{explanation.about.instances[place]}: {explanation.target_names[place]}" for place in shown]
+    rest = len(explanation) - len(maps)
+    return figures.overlay(
+        explanation._images()[: len(maps)], names, maps, explanation.standard_error is not None, rest
+    )
+
+
+def _pairs(explanation):
+    """Return main effects and interactions of one instance: over an image, as arcs over words, else as a matrix."""
+    explanation.interactions()  # raises an error where there are none
+    if len(explanation) != 1:
+        raise ShapelineError("plot: 'pairs' shows one instance; select it, as in e[3].plot('pairs')")
+    names, own, _ = explanation.of(0)
+    both = explanation.interaction_values[0, : len(names) * (len(names) - 1) // 2]
+    if explanation.interactions_standard_error is not None:  # as the page does
+        both = pairs.told_from_zero(both, explanation.interactions_standard_error[0, : len(both)])
+    about, title = explanation.about, f"{explanation.about.instances[0]}: {explanation.target_names[0]}"
+    unit = formatting.VALUES.get(about.value, about.value)
+    features = about.features[0]
+    if about.kind == "image" and explanation.data is not None and features is not None:
+        image = np.asarray(explanation._images(), dtype=float)
+        image = (image - image.min()) / max(float(image.max() - image.min()), 1e-12)
+        return pairs.network(image, [title], [features.cells[0]], [own], [both])
+    if about.kind == "text":
+        return pairs.arcs(names, own, both, title, unit)
+    return pairs.matrix(formatting.label_features(explanation, 0), own, both, unit)
+
+
+def _texts(explanation):
+    """Return coloured words; words whose interval includes 0 stay plain."""
+    if explanation.about.kind != "text":
+        raise ShapelineError("plot: 'words' needs texts; leave out the kind to get the default figure")
+    shown = range(min(len(explanation), MAX_TEXTS))
+    each = [
+        (formatting.format_title(explanation, place), *explanation.of(place), _second(explanation, place))
+        for place in shown
+    ]
+    return figures.coloured_words(each, len(explanation) - len(each))
+
+
+def _second(explanation, place: int) -> int | None:
+    """Return the first word after special tokens between words, as in a pair of sentences."""
+    features = explanation.about.features[place] if explanation.about.features else None
+    if features is None:
+        return None
+    of_words = np.flatnonzero(features.cells >= 0)
+    behind = of_words[1:][np.diff(of_words) > 1]
+    return int(features.cells[behind[0]]) if len(behind) else None
+
+
+DRAWN = {
+    "bar": _bar,
+    "beeswarm": _beeswarm,
+    "waterfall": _waterfall,
+    "heatmap": _heat_map,
+    "dependence": _dependence,
+    "cohort": _cohort,
+    "overlay": _overlay,
+    "words": _texts,
+    "pairs": _pairs,
+}

@@ -1,0 +1,205 @@
+"""An Explanation as a score file: its rows, and in the file's metadata what they are of."""
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import shapeline
+from shapeline import scores
+from shapeline.attribution.explanation import Explanation as Record
+from shapeline.errors import ShapelineError
+from shapeline.games.features import Features
+
+AS_THEY_ARE = ("target", "evaluations", "seconds", "value_full", "value_empty", "status", "error", "warning")
+PLAIN = ("kind", "method", "value", "reference", "rows")  # of what explanations are of, as JSON has it
+
+
+def rows_of(explanation) -> pd.DataFrame:
+    """Score rows; an instance goes by its position."""
+    n, spread = len(explanation), explanation.standard_error
+    sizes = [len(names) for names in explanation.about.names]
+    fine = np.array(explanation.status, dtype=object) == "ok"
+    columns = {name: getattr(explanation, name) for name in AS_THEY_ARE}
+    return pd.DataFrame(
+        {
+            "instance": np.arange(n),
+            "repeat": 0,
+            "budget": explanation.about.method.get("budget") if _is_number(explanation) else None,
+            "scores": _lists(explanation.scores, sizes, fine),
+            "standard_error": [None] * n
+            if spread is None
+            else _lists(spread, sizes, fine & np.isfinite(spread[fine]).all()),
+            **{
+                name: [None] * n if pairs is None else _lists(pairs, [size * (size - 1) // 2 for size in sizes], fine)
+                for name, pairs in (
+                    ("interactions", explanation.interaction_values),
+                    ("interactions_standard_error", explanation.interactions_standard_error),
+                )
+            },
+            **columns,
+            "details": [json.dumps(details) if details else None for details in explanation.details],
+        }
+    )
+
+
+def _is_number(explanation) -> bool:
+    return isinstance(explanation.about.method.get("budget"), int | float)
+
+
+def _lists(scores: np.ndarray, sizes: list[int], there: np.ndarray) -> list[np.ndarray | None]:
+    """The scores of each instance that has some, as long as its features are many."""
+    flat = scores.reshape(len(scores), -1).astype(np.float32)
+    return [row[:size] if is_there else None for row, size, is_there in zip(flat, sizes, there, strict=True)]
+
+
+def write(explanation, path: str | Path) -> None:
+    """Write the rows, and what they are of."""
+    about, n = explanation.about, len(explanation)
+    shared = explanation._shares_names()
+    first = about.features[0] if n else None
+    described = {
+        "kind": first.kind if first else "feature",
+        "shape": list(explanation.scores.shape[1:]) if shared else None,
+        "names": list(about.names[0]) if shared else [],
+    }
+    scores.write(
+        path,
+        rows_of(explanation),
+        {
+            "label": about.method.get("method"),
+            "method": about.method.get("method"),
+            "parameters": dict(about.method),
+            "features": described,
+            "reference": about.reference,
+            "value": about.value,
+            "versions": {"shapeline": shapeline.__version__},
+            "about": {name: getattr(about, name) for name in PLAIN}
+            | {
+                "method": dict(about.method),
+                "classes": list(about.classes),
+                "instances": [_as_json(one) for one in about.instances],
+                "names": None if shared else [list(names) for names in about.names],
+                "data": _packed(about.data),
+                "features": _packed_features(about.features),
+            },
+        },
+    )
+
+
+def _as_json(label: Any) -> Any:
+    """The label of an instance, as text where JSON has no such."""
+    label = label.item() if isinstance(label, np.generic) else label
+    return label if isinstance(label, str | int | float | list | tuple | None) else str(label)
+
+
+def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
+    """The rows as a record, and what they are of."""
+    rows = scores.final(scores.read(path))
+    repeats = rows["repeat"].nunique()
+    if repeats > 1:
+        raise ShapelineError(f"{path}: holds {repeats} repeats, and an Explanation is of one; scores.read has them all")
+    file = sorted(Path(path).glob("*.parquet"))[0] if Path(path).is_dir() else path
+    told = scores.metadata(file)
+    about, described = told.get("about"), told.get("features") or {}
+    longest = max((len(row) for row in rows["scores"] if row is not None), default=0)
+    n, shape = len(rows), described.get("shape") or [longest]
+    if about is None:  # of a run, whose data are elsewhere
+        names = described.get("names") or [f"feature {place}" for place in range(longest)]
+        reference = told.get("reference")
+        about = {
+            "method": told.get("parameters") or {},
+            "value": told.get("value"),
+            "reference": reference if isinstance(reference, str) else json.dumps(reference),
+            "instances": rows["instance"].tolist(),
+            "features": [None] * n,
+            "names": [tuple(names[: longest if row is None else len(row)]) for row in rows["scores"]],
+        }
+    else:
+        shared, names = tuple(described["names"]), about["names"]
+        about["names"] = [shared] * n if names is None else [tuple(each) for each in names]
+        about |= {"data": _unpacked(about["data"]), "features": _unpacked_features(about["features"])}
+        about["classes"] = tuple(about["classes"])
+    spread = None if rows["standard_error"].isna().all() else _stacked(rows["standard_error"], shape)
+    most = longest * (longest - 1) // 2
+    pairs, of_pairs = (
+        None if rows[name].isna().all() else _stacked(rows[name], [most])
+        for name in ("interactions", "interactions_standard_error")
+    )
+    columns = {name: rows[name].to_numpy() for name in ("evaluations", "seconds", "value_full", "value_empty")}
+    words = {name: [one if isinstance(one, str) else None for one in rows[name]] for name in ("error", "warning")}
+    details = [json.loads(one) if isinstance(one, str) else {} for one in rows["details"]]
+    record = Record(
+        _stacked(rows["scores"], shape), **columns, **words, target=rows["target"].to_numpy(np.int64),
+        status=rows["status"].tolist(), details=details, standard_error=spread, interaction_values=pairs,
+        interactions_standard_error=of_pairs,
+    )  # fmt: skip
+    return record, about
+
+
+def _stacked(column: pd.Series, shape: list[int]) -> np.ndarray:
+    """Lists of a column as (n, *shape), NaN where there is nothing."""
+    stacked = np.full((len(column), int(np.prod(shape))), np.nan)
+    for row, given in zip(stacked, column, strict=True):
+        if given is not None:
+            row[: len(given)] = given
+    return stacked.reshape(len(column), *shape)
+
+
+def _packed(data: Any) -> Any:
+    """A data frame or array as text, lists as they are."""
+    if data is None or isinstance(data, list):
+        return data
+    buffer = io.BytesIO()
+    if isinstance(data, pd.DataFrame):
+        _storable(data).to_parquet(buffer)
+    else:
+        np.save(buffer, data, allow_pickle=False)
+    kind = "frame" if isinstance(data, pd.DataFrame) else "array"
+    return {kind: base64.b64encode(buffer.getvalue()).decode()}
+
+
+def _storable(data: pd.DataFrame) -> pd.DataFrame:
+    """A data frame as Parquet takes it: columns and an index that it does not have as texts."""
+    kept = data.copy(deep=False)
+    if not _is_storable(kept.iloc[:, :0]):
+        kept.index = kept.index.map(str)
+    for place in range(kept.shape[1]):
+        if not _is_storable(kept.iloc[:, [place]]):
+            kept.isetitem(place, kept.iloc[:, place].map(str).astype(object))
+    return kept
+
+
+def _is_storable(data: pd.DataFrame) -> bool:
+    try:
+        data.to_parquet(io.BytesIO())
+    except (TypeError, ValueError, NotImplementedError):  # of pandas and Arrow
+        return False
+    return True
+
+
+def _unpacked(packed: Any) -> Any:
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, text),) = packed.items()
+    buffer = io.BytesIO(base64.b64decode(text))
+    return pd.read_parquet(buffer) if kind == "frame" else np.load(buffer, allow_pickle=False)
+
+
+def _packed_features(features: list) -> dict:
+    """Each distinct one once, and which of them an instance has."""
+    distinct = list({id(one): one for one in features if one is not None}.values())
+    place = {id(one): number for number, one in enumerate(distinct)}
+    packed = [[one.kind, list(one.shape), _packed(one.cells), list(one.names)] for one in distinct]
+    return {"distinct": packed, "each": [place.get(id(one)) for one in features]}
+
+
+def _unpacked_features(packed: dict) -> list:
+    distinct = [
+        Features(kind, tuple(shape), _unpacked(cells), tuple(names)) for kind, shape, cells, names in packed["distinct"]
+    ]
+    return [None if place is None else distinct[place] for place in packed["each"]]

@@ -1,0 +1,191 @@
+"""Which class of each input is explained, by number or by name."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shapeline.datasets.table_file import class_name
+from shapeline.errors import ShapelineError, first_line, nearest
+from shapeline.metrics.provenance import TOLERANCE
+from shapeline.models.axes import takes_picture
+from shapeline.models.classifier import Classifier, ModelFailure
+from shapeline.models.estimators import behind, classes_of
+
+ASKED_AGAIN = 4  # rows that a model is asked of twice: it must say the same
+MOST_ROWS = 200  # that are looked at one by one for the one that a model fails on
+WORDS = ("predicted", "true", "each")
+
+
+@dataclass(frozen=True)
+class Classes:
+    """What the classes are called. names: as given, else those of the model; labels: of the model itself, by which it
+    tells them apart; none where nobody knows them."""
+
+    names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def number(self, value: object, what: str, count: int) -> int:
+        """The number of a class, from its label or its name; from the number itself where it has no label.
+
+        what: the argument; count: of the classes. Raises ShapelineError that says what to write.
+        """
+        if pd.api.types.is_scalar(value) and pd.isna(value):
+            raise ShapelineError(f"explain: {what} has a missing class ({value}); give the class of each input")
+        known = class_name(value)
+        is_number = isinstance(value, int | np.integer | float | np.floating) and not isinstance(value, bool)
+        for called in (self.labels, self.names) if is_number else (self.names, self.labels):
+            if known in called:
+                return called.index(known)
+        if is_number and known in ("0", "1") and self.labels == ("False", "True"):
+            return int(known)
+        if isinstance(value, bool) and count == 2 and self.labels in ((), ("0", "1")):
+            return int(value)
+        place = int(known) if is_number and known.isdigit() and int(known) < count else None
+        if place is not None and not self.labels:
+            return place
+        if place is not None:
+            label = (self.names or self.labels)[place]
+            raise ShapelineError(
+                f"explain: {what} {value} is no class; the model's are {_listed(self.labels)}. For the class at that "
+                f"position write {what}={label!r}."
+            )
+        if not (self.names or self.labels):
+            if is_number:
+                raise ShapelineError(
+                    f"explain: {what} {value} is no class; give classes as whole numbers, 0 to {count - 1}."
+                )
+            raise ShapelineError(f"explain: {what} '{value}': the model's classes have no names; give class_names")
+        raise ShapelineError(
+            f"explain: {what} '{value}' is no class.{nearest(known, [*(self.names or self.labels), *WORDS])}"
+        )
+
+
+def _listed(labels: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, labels[:5]))
+    return shown if len(labels) <= 5 else f"{shown}, ... ({len(labels)})"
+
+
+def classes_named(model: object, class_names: Sequence[str] | None) -> Classes:
+    """The names given, and those of a model that knows its classes."""
+    known = classes_of(behind(model))
+    labels = () if known is None else tuple(map(class_name, known))
+    for what, names in (("the model's classes_", labels), ("class_names", tuple(map(class_name, class_names or ())))):
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ShapelineError(f"explain: {what}: two classes are called '{twice}'; give each a name of its own")
+    if getattr(behind(model), "names_ids", False):  # of transformers, whose labels are the numbers themselves
+        return Classes(labels if class_names is None else tuple(map(class_name, class_names)))
+    return Classes(labels if class_names is None else tuple(map(class_name, class_names)), labels)
+
+
+def chosen_targets(
+    classifier: Classifier, said: np.ndarray, target: object, classes: Classes, y: Sequence | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The class explained in each row, (m,), and the input that the row is of, (m,): inputs of several have a row each.
+
+    said: what the model says of all inputs, (n, classes). target, y: as in `explain`. Raises ShapelineError.
+    """
+    n, names = len(said), classes.names
+    everyone = np.arange(n)
+    if classifier.task == "regression":
+        target = 0 if target is None or (isinstance(target, str) and target == "predicted") else target
+        if not np.array_equal(target, np.zeros_like(target)):
+            raise ShapelineError(f"explain: target {target!r}: a regression has no classes; leave target out")
+        return np.zeros(n, int), everyone
+    count = said.shape[1]
+    if names and len(names) != count:
+        raise ShapelineError(f"explain: class_names: {len(names)} names, and the model gives {count} classes")
+    if target is None or (isinstance(target, str) and target == "predicted" and target not in names):
+        return said.argmax(1), everyone
+    if isinstance(target, str) and target == "true" and target not in names:
+        return _one_each(_true(y), classes, said.shape, "y"), everyone
+    if isinstance(target, set | frozenset) or (isinstance(target, str) and target == "each" and target not in names):
+        every = (
+            range(count)
+            if isinstance(target, str)
+            else sorted(classes.number(each, "target", count) for each in target)
+        )
+        return np.tile(list(every), n), np.repeat(everyone, len(every))
+    return _one_each(target, classes, said.shape, "target"), everyone
+
+
+def answers_of(classifier: Classifier, inputs: np.ndarray, what: str = "inputs") -> np.ndarray:
+    """What the model says of inputs, (n, classes) or (n, 1); what: the argument. Raises ShapelineError."""
+    ask = function_of(classifier)
+    try:
+        said = ask(inputs)
+        twice = [ask(inputs[:ASKED_AGAIN]) for _ in range(2)]
+    except ModelFailure as error:
+        raise fails(classifier, inputs, what, error.__cause__, _first_row(ask, inputs)) from error
+    except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:  # where shapes and types do not fit
+        raise fails(classifier, inputs, what, error, None) from error
+    _check_same(classifier, *(answers if classifier.task == "regression" else np.exp(answers) for answers in twice))
+    return said
+
+
+def function_of(classifier: Classifier) -> Callable[[np.ndarray], np.ndarray]:
+    """From inputs to log-probabilities (n, classes), or to predictions (n, 1) of a regression."""
+    if classifier.task == "regression":
+        return lambda inputs: classifier.predict(inputs)[:, None]
+    return classifier.log_probs
+
+
+def _first_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> int | None:
+    """The first of a few rows that the model fails on, where it does not on all of them."""
+    failed = []
+    for row in range(min(len(inputs), MOST_ROWS)):
+        try:
+            ask(inputs[row : row + 1])
+        except ShapelineError:
+            failed.append(row)
+    return failed[0] if failed and len(failed) < len(inputs) else None
+
+
+def fails(classifier: Classifier, inputs: np.ndarray, what: str, error: Exception, row: int | None) -> ShapelineError:
+    """The error of a model that fails on rows."""
+    reason = first_line(error)
+    if isinstance(error, KeyError):
+        reason = f"there is no {reason}"
+    where = f"{what} of shape {inputs.shape}" if row is None else f"row {row} (from 0) of the {what}"
+    picture = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_picture(classifier, inputs)
+    remedy = "; for a single image give inputs[None]" * picture
+    return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}{remedy}")
+
+
+def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -> None:
+    """Refuses a model that draws: a coalition's value would be another at every call, and the scores noise."""
+    apart = np.abs(first - second) > TOLERANCE * (1 + np.abs(first))
+    if apart.any():
+        one, other = (float(np.asarray(answers)[apart][0]) for answers in (first, second))
+        raise ShapelineError(
+            f"explain: model '{classifier.architecture}' says {one:.6g} and then {other:.6g} of one row; let it answer "
+            "alike: switch its dropout off, or seed it within each call"
+        )
+
+
+def _true(y: Sequence | None) -> Sequence:
+    if y is None:
+        raise ShapelineError("explain: target 'true' needs y, the true class of each input")
+    return y
+
+
+def _one_each(given: object, classes: Classes, shape: tuple[int, int], what: str) -> np.ndarray:
+    """One class for all, or one an input, as numbers; what: the argument."""
+    n, count = shape
+    values = np.asarray(given) if isinstance(given, str) or not hasattr(given, "__len__") else _as_objects(given)
+    if values.shape not in ((), (n,)):
+        raise ShapelineError(
+            f"explain: {what} has {np.asarray(given).dtype} of shape {values.shape}; give one class, or {n}, one an "
+            "input, as whole numbers" + (" or names" if classes.names else "")
+        )
+    numbers = [classes.number(each, what, count) for each in values.ravel().tolist()]
+    return np.broadcast_to(np.array(numbers), n).astype(int)
+
+
+def _as_objects(given: Any) -> np.ndarray:
+    """A list or array as objects, so that its numbers do not become texts among names."""
+    values = np.asarray(given, dtype=object)
+    return values.reshape(len(values)) if values.ndim == 2 and values.shape[1] == 1 else values

@@ -1,0 +1,116 @@
+"""Texts as inputs of `shapeline.explain`: one feature per word, and the text itself for the model."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shapeline.errors import ShapelineError
+from shapeline.games import references
+
+log = logging.getLogger(__name__)
+ABSENT = 1  # the id of a masked word; 0 is padding
+WORD = re.compile(r"^\s*\S+\s*|\S+\s*")  # with the white space around it, so that all words together are the text
+MAX_WORDS = 10_000  # per text: every input is as wide as the longest, and a method evaluates at least as many masks
+
+
+def list_texts(given: Any) -> list[str] | None:
+    """Return the texts of any container, None where it holds none; raise ShapelineError for a cell that is no text."""
+    if isinstance(given, str | bytes):
+        given = [given]
+    if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
+        return None
+    if hasattr(given, "__array__"):
+        array = np.ma.asarray(given) if np.ma.isMaskedArray(given) else np.asarray(given)
+        cells, numeric = array.reshape(-1).tolist(), array.dtype.kind not in "OUST"
+    else:
+        cells = list(given) if isinstance(given, Iterable) else []
+        numeric = all(isinstance(cell, float) for cell in cells)  # NaN, which is a number as well
+    is_text = any(isinstance(cell, str | bytes) for cell in cells) or all(map(_is_missing, cells))
+    if numeric or not is_text:
+        return None
+    for place, cell in enumerate(cells):
+        if _is_missing(cell):
+            raise ShapelineError(f"explain: inputs: the text at position {place} is missing ({cell}); leave it out")
+        if not isinstance(cell, str):
+            fix = "decode it" if isinstance(cell, bytes) else "give texts alone, or rows of a table as a data frame"
+            raise ShapelineError(
+                f"explain: inputs: position {place} holds a {type(cell).__name__} and not a text; {fix}"
+            )
+    return [str(cell) for cell in cells]
+
+
+def is_row(series: pd.Series) -> bool:
+    """Return whether a Series whose index has no column names of the model is a row of a table all the same."""
+    others = [cell for cell in series if not isinstance(cell, str) and not _is_missing(cell)]
+    has_text = any(isinstance(cell, str) for cell in series)
+    return bool(others) and not (has_text and pd.api.types.is_integer_dtype(series.index.dtype))
+
+
+def pack_texts(texts: list[str], like: Any) -> Any:
+    """Return texts in the container in which others were given, a list where that is none of numpy or pandas."""
+    if isinstance(like, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
+        dtype = object if isinstance(like.dtype, pd.CategoricalDtype) else like.dtype
+        if isinstance(like, pd.Series):
+            return pd.Series(texts, dtype=dtype, name=like.name)
+        return pd.Index(texts, dtype=dtype) if isinstance(like, pd.Index) else pd.array(texts, dtype=dtype)
+    if isinstance(like, np.ndarray) and like.ndim:
+        return np.array(texts, dtype=str if like.dtype.kind == "U" else like.dtype)
+    return tuple(texts) if isinstance(like, tuple) else texts
+
+
+def encode_words(texts: list[str], instead: object, like: Any) -> tuple[np.ndarray, list[list[str]], Callable]:
+    """Return texts as ids of their words, (n, most words) int32, the words, and the function from ids to texts.
+
+    A masked word is left out with the space behind it, the last one with the space before it; instead: a word that
+    replaces it. like: the texts as they were given, in whose container the model gets masked ones.
+    """
+    if not isinstance(instead, str | None) or instead in references.KINDS:
+        raise ShapelineError(
+            f"explain: reference: {instead!r} is not of texts; give the word that stands for an absent one, such as "
+            "'[MASK]', or leave it out: then absent words are deleted"
+        )
+    each = [WORD.findall(text) for text in texts]
+    check_words(each)
+    whole = [place for place, words in enumerate(each) if len(words) == 1]
+    if whole:
+        log.warning(
+            "explain: inputs: %d of %d texts are one word, and so one feature (first at position %d); for a language "
+            "without spaces give as tokenizer the model's own, or put spaces between the words",
+            *(len(whole), len(texts), whole[0]),
+        )
+    known = {word: number for number, word in enumerate(sorted(set().union(*each)), start=ABSENT + 1)}
+    ids = np.zeros((len(each), max(map(len, each))), np.int32)
+    for row, words in zip(ids, each, strict=True):
+        row[: len(words)] = [known[word] for word in words]
+    pieces = np.array(["", f"{instead} " if instead else "", *known], dtype=object)
+
+    def decode(rows: np.ndarray) -> Any:
+        last = rows[np.arange(len(rows)), (rows != 0).sum(1) - 1] == ABSENT
+        joined = map("".join, pieces[rows])
+        return pack_texts([text.rstrip() if cut else text for text, cut in zip(joined, last, strict=True)], like)
+
+    return ids, [[word.strip() for word in words] for words in each], decode
+
+
+def check_words(each: list[list[str]], tokens: list[int] | None = None) -> None:
+    """Raise ShapelineError for a text without words, and for one with more than any method can explain.
+
+    tokens: of each text, where it has a tokenizer; a long word has many.
+    """
+    for place, words in enumerate(each):
+        if not words:
+            raise ShapelineError(f"explain: inputs: the text at position {place} has no words; leave it out")
+        count, unit = (len(words), "words") if tokens is None else (tokens[place], "tokens")
+        if count > MAX_WORDS:
+            raise ShapelineError(
+                f"explain: inputs: the text at position {place} has {count:,} {unit} and the most is {MAX_WORDS:,}; "
+                "explain parts of it"
+            )
+
+
+def _is_missing(cell: object) -> bool:
+    return bool(pd.api.types.is_scalar(cell) and pd.isna(cell))

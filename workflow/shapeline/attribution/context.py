@@ -1,0 +1,169 @@
+"""What an experiment explains: its model, data, features and reference, loaded from files."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from shapeline import scores
+from shapeline.datasets import compatibility, document_files, loading
+from shapeline.datasets.loading import Dataset
+from shapeline.datasets.sources import TRAIN
+from shapeline.errors import ShapelineError
+from shapeline.games import calibration, references
+from shapeline.games import features as feature_kinds
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
+from shapeline.games.settings import GameSettings
+from shapeline.games.whole_numbers import settle_reference
+from shapeline.models import graph_file, storage
+from shapeline.models.classifier import Classifier
+from shapeline.models.native_rows import fit_rows
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model on its device with the data, features and reference of an experiment; None and None without a model.
+
+    features: None where they depend on the instance; `buckets` makes them from feature_settings. form: how the model is
+    run, None where nobody has said yet.
+    """
+
+    model: Classifier | None
+    dataset: Dataset
+    features: Features | None
+    reference: Reference | None
+    feature_settings: dict | str | None = None
+    folder: Path | None = None  # of the prepared dataset
+    device: str = "cpu"
+    form: Form | None = None
+
+    def question(self, value: str) -> Question:
+        """What is asked of the model; its features are None where they depend on the instance."""
+        return Question(self.model, self.reference, self.features, value, self.form)
+
+    def buckets(self, inputs: np.ndarray, selected: pd.DataFrame) -> list[tuple[Features, np.ndarray]]:
+        """Groups of the inputs of selected instances that share their features: (features, positions)."""
+        if self.features is not None:
+            return [(self.features, np.arange(len(inputs)))]
+        owners = None if self.dataset.owners is None else self._of(selected, self.dataset.owners, document_files.owners)
+        return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs, owners)
+
+    def with_features(self, settings: dict) -> "Subject":
+        """The same with other features."""
+        own = None if feature_kinds.varies(settings) else feature_kinds.build(settings, self.dataset.card)
+        return dataclasses.replace(self, features=own, feature_settings=settings)
+
+    def with_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "Subject":
+        """Return the same with the model of a file of weights.
+
+        by_graph: run it by the graph beside its weights, where there is one of them. trained_on: the card of the
+        model's data, where these are others. Raises ShapelineError for a model that does not fit the data.
+        """
+        model = (graph_file.read(weights) if by_graph else None) or storage.load(weights, self.device)
+        if trained_on:
+            compatibility.check(
+                model.sizes, json.loads(Path(trained_on).read_text(encoding="utf-8")), self.dataset.card
+            )
+        read, made = model.vocabulary_digest, self.dataset.card.get("vocabulary_digest")
+        if read != made:
+            raise ShapelineError(
+                f"model {weights}: it was trained on another vocabulary ({read}) than that of "
+                f"{self.folder / 'arrays.npz'} ({made}); remove the weights and train it again"
+            )
+        model, dataset = fit_rows(model, self.dataset)
+        return dataclasses.replace(self, model=model, dataset=dataset).with_reference(self.reference)
+
+    def with_reference(self, reference: Reference | None) -> "Subject":
+        """Return the same with a reference whose numbers the model takes."""
+        if reference is None:
+            return self
+        model, reference = settle_reference(self.model, _training_inputs(self), reference)
+        return dataclasses.replace(self, model=model, reference=reference)
+
+    def inputs(self, selected: pd.DataFrame) -> np.ndarray:
+        """Inputs (n, *input_shape) of selected instances; a text of one's own, at row -1, becomes its tokens."""
+        return self._of(selected, self.dataset.inputs, document_files.encode)
+
+    def _of(self, selected: pd.DataFrame, stored: np.ndarray, made: Callable[[list[str], dict], np.ndarray]):
+        rows = selected["row"].to_numpy()
+        picked = stored[rows]
+        own = rows < 0
+        if own.any():
+            picked[own] = made(selected["text"][own].to_list(), self.dataset.card)
+        return picked
+
+
+def targets(selected: pd.DataFrame) -> np.ndarray:
+    """What is explained of selected instances, (n,): the label where an instance has several, the class that the
+    experiment names, else the predicted one; 0 of a regression."""
+    if selected["prediction"].dtype.kind == "f":
+        return np.zeros(len(selected), int)
+    return selected["target" if "target" in selected else "prediction"].to_numpy()
+
+
+def load_subject(
+    weights: str | None,
+    arrays: str,
+    settings: GameSettings,
+    device: str,
+    trained_on: str | None = None,
+    by_graph: bool = False,
+) -> Subject:
+    """Load the prepared data and, where there are weights, the model.
+
+    settings: features and reference (default mean), seed. trained_on, by_graph: as of `Subject.with_model`.
+    """
+    dataset = loading.load(Path(arrays).parent)
+    kind = settings.features
+    shared = {
+        "dataset": dataset,
+        "features": None if feature_kinds.varies(kind) else feature_kinds.build(kind, dataset.card),
+        "feature_settings": kind,
+        "folder": Path(arrays).parent,
+        "device": device,
+    }
+    subject = Subject(model=None, reference=None, **shared)
+    if not weights:
+        return subject
+    subject = subject.with_model(weights, by_graph, trained_on)
+    reference = references.build(settings.reference, subject.dataset, settings.seed)
+    return subject.with_reference(reference)
+
+
+def form_for(path: str, subject: Subject, device: str, settings: GameSettings | None = None) -> Form | None:
+    """The form recorded for this kind of device; on another kind it is calibrated now. None without a model.
+
+    settings: of the job; their precision and compile ask for another form.
+    """
+    if subject.model is None:
+        return None
+    recorded = scores.metadata(path)["forms"].get(device)
+    form = Form(**recorded) if recorded else calibrate(subject)
+    if form.name == "onnx" and subject.model.framework == "tensorflow" and subject.model.runtime is None:
+        form = Form("plain", form.batch)  # a job that has TensorFlow runs the network itself
+    if settings is None or (settings.precision == "float32" and not settings.compile):
+        return form
+    question = Question(subject.model, subject.reference, subject.features, form=form)
+    return calibration.asked(question, _training_inputs(subject), settings.precision, settings.compile)
+
+
+def calibrate(subject: Subject, weights: str | None = None) -> Form:
+    """Calibrate on training inputs, which are there whatever the count of instances; weights: beside which the graph of
+    a network may be that its framework has no form for."""
+    given = _training_inputs(subject), subject.reference
+    form = calibration.calibrate(subject.model, *given)
+    if weights is None or subject.model.framework != "tensorflow" or subject.device != "cpu" or form.name == "windows":
+        return form
+    graph = graph_file.read(weights)
+    return calibration.or_graph(form, subject.model, graph, *given) if graph else form
+
+
+def _training_inputs(subject: Subject) -> np.ndarray:
+    return subject.dataset.inputs[np.flatnonzero(subject.dataset.split == TRAIN)[:64]]

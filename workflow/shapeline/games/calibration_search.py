@@ -1,0 +1,151 @@
+"""The search for a model's fastest verified form and batch: times and choices, in numpy, for any framework.
+
+A framework offers its forms as candidates: how far each differs from the plain model, and a step that is timed.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shapeline.errors import first_line
+from shapeline.games.execution import CALIBRATION_SECONDS, TOLERANCE, Form
+
+log = logging.getLogger(__name__)
+MOMENT = 0.1  # seconds of a call that the calibration can afford
+BETTER = 0.98  # of the seconds a row so far: what is not below is no better
+NEARLY = 1.02  # of what is this near to the fastest, the smaller batch is better: its buffers stay in the cache
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A form as a framework offers it.
+
+    difference: the largest in log-probability to the plain model; most_rows: of a call, at the time it is asked; step:
+    from rows a call to a function that runs one call and returns its seconds a row (inf: too many).
+    """
+
+    difference: float
+    most_rows: Callable[[], int]
+    step: Callable[[int], Callable[[], float]]
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a framework's forms are searched.
+
+    shares: of CALIBRATION_SECONDS, when each form's search ends. refusals: what a form that the model cannot take
+    raises. smallest: rows of the first batch; sure: up to so many rows are tried whatever the time; stride: from one
+    batch to the next. measured: seconds that a batch is measured for. few_rows: below, two worse batches in a row may
+    be an accident on a busy machine. turns: in which the leaders are compared. nearly: see NEARLY; in_order: of near
+    ones the earlier form is better whatever its batch. in_time: a form whose search would begin after its end is left
+    out. worth: of a form that is better for other reasons than speed, how many times as slow it may be.
+    """
+
+    shares: Sequence[float]
+    refusals: tuple[type[Exception], ...]
+    smallest: int
+    sure: int
+    stride: int
+    measured: float
+    few_rows: int
+    turns: int
+    nearly: float = NEARLY
+    in_order: bool = False
+    in_time: bool = False
+    worth: Mapping[str, float] = field(default_factory=dict)
+
+
+Key = tuple[str, int]  # a form and its rows a call
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """What was measured so far, by form and batch: seconds a row, and the steps, to measure them again."""
+
+    seconds: dict[Key, float]
+    steps: dict[Key, Callable[[], float]]
+    differences: dict[str, float]
+
+
+def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search, began: float) -> Form:
+    """The fastest of the forms that the model takes and that do not differ from the plain one, which is the first.
+
+    offer: from a form's name to its candidate; began: when the calibration did, by time.perf_counter.
+    """
+    tried = _Tried({}, {}, {})
+    for name, share in zip(names, plan.shares, strict=True):
+        end = began + share * CALIBRATION_SECONDS
+        if plan.in_time and tried.seconds and time.perf_counter() > end:
+            log.info("form %s left out: no time to try it", name)
+            continue
+        try:
+            candidate = offer(name)
+        except plan.refusals as refusal:
+            log.info("form %s left out: %s", name, first_line(refusal))
+            continue
+        if not candidate.difference <= TOLERANCE:
+            log.info("form %s left out: log-probabilities differ by %.1e", name, candidate.difference)
+            continue
+        tried.differences[name] = candidate.difference
+        _try_batches(name, candidate, plan, tried, end)
+    leaders = _leaders(names, tried.seconds, plan)
+    for _ in range(plan.turns):  # in turns, so that a passing disturbance decides nothing
+        for key in leaders:
+            if time.perf_counter() < began + CALIBRATION_SECONDS:
+                tried.seconds[key] = min(tried.seconds[key], tried.steps[key]())
+    return _chosen(names, tried, plan)
+
+
+def _try_batches(name: str, candidate: Candidate, plan: Search, tried: _Tried, end: float) -> None:
+    """Measure a form at larger and larger batches, until two in a row are worse or its time is over."""
+    best, worse, batch = math.inf, 0, plan.smallest
+    while batch <= candidate.most_rows() and (worse < 2 or batch <= min(plan.few_rows, MOMENT / best)):
+        if batch > plan.sure and time.perf_counter() > end:
+            break
+        step = candidate.step(batch)
+        seconds = fastest(step, batch, plan.measured)
+        tried.seconds[name, batch], tried.steps[name, batch] = seconds, step
+        worse = 0 if seconds < BETTER * best else worse + 1
+        best, batch = min(best, seconds), plan.stride * batch
+
+
+def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> list[Key]:
+    """What is measured again: the best batches of each form, or the best of all with the best of each form."""
+    ranked = sorted(seconds, key=seconds.__getitem__)
+    of_forms = {name: [key for key in ranked if key[0] == name] for name in names}
+    if plan.in_order:
+        return [key for keys in of_forms.values() for key in keys[:2]]
+    return list({*ranked[:3], *(key for keys in of_forms.values() for key in keys[:1])})
+
+
+def _chosen(names: Sequence[str], tried: _Tried, plan: Search) -> Form:
+    counted = {key: seconds / plan.worth.get(key[0], 1.0) for key, seconds in tried.seconds.items()}
+    limit = plan.nearly * min(counted.values())
+    near = [key for key, seconds in counted.items() if seconds <= limit]
+    place = {name: place for place, name in enumerate(names)}
+    name, batch = min(near, key=lambda key: (place[key[0]] if plan.in_order else 0, key[1], counted[key]))
+    return Form(name, batch, 1 / tried.seconds[name, batch], tried.differences[name])
+
+
+def fastest(step: Callable[[], float], batch: int, least: float) -> float:
+    """Seconds a row: the best of some repetitions, because others may use the machine at the same time.
+
+    The first ones are a warm-up: kernels are generated for each new shape. least: seconds that it takes at the least.
+    """
+    started, best = time.perf_counter(), math.inf
+    for _ in range(20):
+        best = min(best, step())
+        if time.perf_counter() - started > max(least, 2.5 * best * batch):
+            break
+    return best
+
+
+def difference(actual: np.ndarray, expected: np.ndarray) -> float:
+    """Largest difference of log-probabilities, relative below -1: float32 logits of size 30 differ by 1e-5 from
+    rounding alone."""
+    with np.errstate(invalid="ignore"):  # of two logarithms of 0
+        return float((np.abs(actual - expected) / np.abs(expected).clip(min=1)).max())

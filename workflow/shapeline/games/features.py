@@ -1,0 +1,286 @@
+"""What a feature is: a pixel, a patch, a superpixel, a column, a group of columns, a word, or a run of characters.
+
+Superpixels, words and runs depend on the instance: `varies` tells, and `build_for` or `buckets` make them."""
+
+import logging
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shapeline.errors import ShapelineError, nearest
+from shapeline.games.superpixels import check_segmentation, cut_segments
+
+if TYPE_CHECKING:
+    import networkx
+
+
+log = logging.getLogger(__name__)
+KINDS = {
+    "pixel": ("kind",),
+    "patch": ("kind", "size"),
+    "superpixel": ("kind", "method", "segments", "compactness", "kernel_size", "max_distance", "ratio"),
+    "column": ("kind",),
+    "group": ("kind", "groups"),
+    "word": ("kind",),
+    "character_run": ("kind",),
+    "player": ("kind",),
+}
+# By the kind of a dataset, as its card states it.
+FITTING = {
+    "image": ("pixel", "patch", "superpixel"),
+    "table": ("column", "group"),
+    "text": ("word", "character_run"),
+}
+IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS = ("pixel", "patch"), FITTING["table"], FITTING["text"]  # superpixels have no grid
+VARYING_KINDS = ("superpixel", "player", *TEXT_KINDS)
+PADDING = 0  # the token id that fills up a short document
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features of one kind of input.
+
+    shape: the feature grid, (28, 28), (4, 4) or (10,); (d,) where there is none. cells: int32 of the input's shape, the
+    id 0..d-1 of the feature that owns each input cell, -1 where a cell is never removed (padding, spaces). names: d
+    names, or empty.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    cells: np.ndarray
+    names: tuple[str, ...] = ()
+
+    @property
+    def d(self) -> int:
+        return math.prod(self.shape)
+
+    def expand(self, masks: np.ndarray) -> np.ndarray:
+        """Coalitions (K, d) bool to input cells (K, *input_shape) bool; cells without a feature are always kept."""
+        masks = np.asarray(masks, bool)
+        if masks.ndim != 2 or masks.shape[1] != self.d:
+            raise ShapelineError(f"masks of shape {masks.shape}: these features want (K, {self.d}).")
+        # The appended column is what index -1 points at.
+        return np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, self.cells]
+
+
+def varies(settings: dict | str) -> bool:
+    """Whether the features depend on the instance, so that d is unknown until it is seen. Raises ShapelineError."""
+    return _parsed(settings)["kind"] in VARYING_KINDS
+
+
+def build(settings: dict | str, card: dict) -> Features:
+    """The features, the same for every instance, of the inputs that a dataset's card describes.
+
+    settings: a kind, or {kind, size (patch: side or [height, width]), groups (group: name -> columns)}; the columns of
+    a one-hot code are one feature where a group lists them. card: needs input_shape, and for tables feature_names and
+    groups. A mistake, a kind that depends on the instance too, raises ShapelineError.
+    """
+    settings = _parsed(settings)
+    kind, input_shape = settings["kind"], tuple(card["input_shape"])
+    names = tuple(card.get("feature_names") or ())
+    shape = shape_of(settings, input_shape, card.get("groups"), card.get("kind"))
+    if shape is None:
+        raise ShapelineError(f"features kind '{kind}': it depends on the instance; give the instance to build_for().")
+    if kind in IMAGE_KINDS:
+        _, height, width = input_shape
+        patch_height, patch_width = _patch_size(settings)
+        rows, columns = np.arange(height) // patch_height, np.arange(width) // patch_width
+        grid = rows[:, None] * shape[1] + columns
+        return Features(kind, shape, np.broadcast_to(grid, input_shape).astype(np.int32))
+    if kind == "column":
+        return Features(kind, shape, np.arange(shape[0], dtype=np.int32), names)
+    groups = settings.get("groups") or card["groups"]
+    names = names or tuple(f"column {index}" for index in range(input_shape[0]))
+    return Features(kind, shape, _group_cells(groups, names), tuple(map(str, groups)))
+
+
+def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarray | None = None) -> Features:
+    """The features of one instance x (*input_shape), of any kind.
+
+    superpixel: segments of the image (channels first), the same on every run, by method "slic" (segments, compactness;
+    Achanta et al. 2012) or "quickshift" (kernel_size, max_distance, ratio; Vedaldi & Soatto 2008). word: each token
+    that is not padding (id 0), in reading order; with `owners` (length,), the word that each token is of (-1: never
+    removed), all tokens of a word. character_run: the characters between spaces (id: the card's
+    space_id). A document of padding alone has d = 0. Raises ShapelineError.
+    """
+    settings, x = _parsed(settings), np.asarray(x)
+    kind = settings["kind"]
+    if x.shape != tuple(card["input_shape"]):
+        raise ShapelineError(f"features: an instance of shape {x.shape}; the card says {tuple(card['input_shape'])}.")
+    if not varies(settings):
+        return build(settings, card)
+    shape_of(settings, x.shape, None, card.get("kind"))
+    if kind == "superpixel":
+        segments = cut_segments(x, settings)
+        return Features(kind, (int(segments.max()) + 1,), np.broadcast_to(segments, x.shape).astype(np.int32))
+    fitting = {"word": "word", "character": "character_run"}.get(card.get("unit"), kind)
+    if kind != fitting:
+        raise ShapelineError(f"features kind '{kind}' does not fit tokens of unit {card['unit']}; use {fitting}.")
+    if not np.array_equal(x, np.trunc(x)):
+        raise ShapelineError(f"features kind '{kind}': the instance holds numbers that are not token ids.")
+    if owners is not None:
+        return Features(kind, (int(owners.max(initial=-1)) + 1,), owners.astype(np.int32))
+    if kind == "word":
+        kept = x != PADDING
+        owner = np.arange(kept.sum())
+    else:
+        if card.get("space_id") is None:
+            raise ShapelineError("features kind 'character_run': the dataset's card has no space_id.")
+        kept = (x != PADDING) & (x != card["space_id"])
+        # Only a space ends a run: a character outside the alphabet may have become id 0 within a word.
+        _, owner = np.unique(np.cumsum(x == card["space_id"])[kept], return_inverse=True)
+    cells = np.full(x.shape, -1, np.int32)
+    cells[kept] = owner
+    return Features(kind, (int(cells.max(initial=-1)) + 1,), cells)
+
+
+def buckets(
+    settings: dict | str, card: dict, inputs: np.ndarray, owners: np.ndarray | None = None
+) -> list[tuple[Features, np.ndarray]]:
+    """Inputs (n, *input_shape) in groups that share one map: (features, ascending positions), by growing d.
+
+    One group for a kind that does not vary; documents of one length are a group. owners (n, length): see build_for.
+    Raises ShapelineError.
+    """
+    if not varies(settings):
+        return [(build(settings, card), np.arange(len(inputs)))]
+    groups: dict[bytes, tuple[Features, list[int]]] = {}
+    for position, x in enumerate(inputs):
+        features = build_for(settings, card, x, None if owners is None else owners[position])
+        groups.setdefault(features.cells.tobytes(), (features, []))[1].append(position)
+    shared = sorted(groups.values(), key=lambda group: group[0].d)
+    return [(features, np.array(positions)) for features, positions in shared]
+
+
+def spread(scores: np.ndarray, features: Features, cells: Features) -> np.ndarray:
+    """Scores (n, *features.shape) as scores of finer features (n, *cells.shape): equal shares, so that sums stay.
+
+    Each of the finer ones lies within one of the features, as a pixel in its patch or superpixel.
+    """
+    owner = np.empty(cells.d, np.int64)
+    owner[cells.cells.ravel()] = features.cells.ravel()
+    shares = np.bincount(owner, minlength=features.d)
+    each = scores.reshape(len(scores), -1) / shares
+    return each[:, owner].reshape(len(scores), *cells.shape)
+
+
+def graph(features: Features) -> "networkx.Graph":
+    """The features' own graph on the nodes 0..d-1: the grid of pixels or patches, the chain of words or runs.
+
+    Superpixels are joined where a pixel of one has one of the other above, below, left or right of it; should the
+    graph fall apart, the log says into how many components. Columns have no graph: ShapelineError.
+    """
+    from shapeline import graphs
+
+    if features.kind in IMAGE_KINDS:
+        return graphs.grid(*features.shape)
+    if features.kind in TEXT_KINDS:
+        return graphs.chain(features.d)
+    if features.kind != "superpixel":
+        raise ShapelineError(f"features of kind '{features.kind}' lack a graph; set graph: chain or graph: complete.")
+    import networkx
+
+    owners = features.cells[0]
+    first = np.concatenate([owners[:, :-1].ravel(), owners[:-1].ravel()])
+    other = np.concatenate([owners[:, 1:].ravel(), owners[1:].ravel()])
+    pairs = np.unique(np.column_stack([first, other])[(first != other) & (first >= 0) & (other >= 0)], axis=0)
+    joined = networkx.Graph()
+    joined.add_nodes_from(range(features.d))
+    joined.add_edges_from(pairs.tolist())
+    components = networkx.number_connected_components(joined)
+    if components > 1:
+        log.warning("superpixels: their graph has %d components, which no window of features can cross", components)
+    return joined
+
+
+def shape_of(
+    settings: dict | str,
+    input_shape: tuple[int, ...],
+    groups: dict[str, tuple[str, ...]] | None = None,
+    data: str | None = None,
+) -> tuple[int, ...] | None:
+    """The shape of the feature grid, known before any data is read (patches at the far edges may be smaller).
+
+    groups: the dataset's own groups of columns, used where the settings give none. data: "image", "table" or "text",
+    by default what the input's shape allows. None for a kind that depends on the instance. Raises ShapelineError.
+    """
+    settings = _parsed(settings)
+    kind = settings["kind"]
+    possible = [data] if data else ["image"] if len(input_shape) == 3 else ["table", "text"]
+    fitting = [name for kind in possible for name in FITTING[kind]]
+    if kind not in fitting:
+        raise ShapelineError(
+            f"features kind '{kind}' does not fit a dataset of kind {' or '.join(possible)}. "
+            f"Allowed: {', '.join(fitting)}."
+        )
+    if kind in IMAGE_KINDS:
+        sides = input_shape[1:]
+        patch = _patch_size(settings)
+        if patch[0] > sides[0] or patch[1] > sides[1]:
+            raise ShapelineError(f"features size {settings['size']}: larger than the image, {sides[0]}x{sides[1]}.")
+        return tuple(-(-side // step) for side, step in zip(sides, patch, strict=True))
+    if kind == "superpixel":
+        pixels = math.prod(input_shape[1:])
+        segments = check_segmentation(settings)[1].get("segments", 1)
+        if segments > pixels:
+            raise ShapelineError(f"features segments {segments}: more than the image's {pixels} pixels.")
+        return None
+    if kind in TEXT_KINDS:
+        return None
+    if kind == "column":
+        return tuple(input_shape)
+    chosen = settings.get("groups") or groups
+    if not chosen:
+        raise ShapelineError("features kind 'group': the dataset has no groups; give 'groups', name -> columns.")
+    own = [column for members in (groups or {}).values() for column in members]
+    if settings.get("groups") and len(own) == input_shape[0]:
+        _group_cells(chosen, tuple(own))
+    return (len(chosen),)
+
+
+def _parsed(settings: dict | str) -> dict:
+    settings = {"kind": settings} if isinstance(settings, str) else settings
+    kind = settings.get("kind")
+    if kind not in KINDS:
+        raise ShapelineError(f"features kind '{kind}': unknown.{nearest(kind, KINDS)}")
+    for key in settings:
+        if key not in KINDS[kind]:
+            raise ShapelineError(f"features key '{key}': unknown for kind '{kind}'.{nearest(key, KINDS[kind])}")
+    return settings
+
+
+def _patch_size(settings: dict) -> tuple[int, int]:
+    """Height and width of a patch; a pixel is a patch of one."""
+    if settings["kind"] == "pixel":
+        return 1, 1
+    size = settings.get("size")
+    sides = list(size) if isinstance(size, list | tuple) else [size, size]
+    if len(sides) != 2 or not all(type(side) is int and side >= 1 for side in sides):
+        raise ShapelineError(f"features size {size!r}: a patch needs a side, or [height, width], of 1 or more pixels.")
+    return sides[0], sides[1]
+
+
+def _group_cells(groups: dict, names: tuple[str, ...]) -> np.ndarray:
+    """The group id of each column, (columns,) int32; every column must be in exactly one group."""
+    position = {name: index for index, name in enumerate(names)}
+    ids = []
+    for group, members in groups.items():
+        if isinstance(members, str) or not len(members):
+            raise ShapelineError(f"features group '{group}': {members!r} is not a list of one or more columns.")
+        for column in members:
+            if column not in position:
+                raise ShapelineError(f"features group '{group}': no column '{column}'.{nearest(column, names)}")
+            ids.append(position[column])
+    for problem, columns in (
+        ("in more than one place", [names[index] for index, count in Counter(ids).items() if count > 1]),
+        ("in no group", [name for name in names if position[name] not in set(ids)]),
+    ):
+        if columns:
+            shown = ", ".join(f"'{name}'" for name in columns[:3]) + (", ..." if len(columns) > 3 else "")
+            raise ShapelineError(f"features groups: {len(columns)} column(s) {problem} ({shown}); each needs one.")
+    cells = np.empty(len(names), np.int32)
+    cells[ids] = np.repeat(np.arange(len(groups)), [len(members) for members in groups.values()])
+    return cells

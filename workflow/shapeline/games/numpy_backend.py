@@ -1,0 +1,350 @@
+"""The engine's backend for functions and for the graph of a network: numpy fills the rows, and no framework is there.
+
+Of a graph it asks the very tiles that torch_backend asks in the form "onnx", so that the values are the same but for
+the rounding of logarithms in float64.
+"""
+
+import functools
+import math
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.errors import MethodFailure
+from shapeline.games import calibration_search
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.input_checks import as_array, as_cells, check_finite, given_rows, shared_reference
+from shapeline.games.output_values import PREDICTION, score
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
+from shapeline.games.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_a_call, rows_tried, tile
+from shapeline.memory import halved
+from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
+from shapeline.threads import at_once
+
+RUN = 8  # rows of a reference from which on they are copied together
+MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that are rarely the best
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of all instances. absent: bits (M, cells) of the shared reference; columns: of a mask, by cell;
+    forward: the function or graph; buffers: of a tile's filled rows, one a thread; step: coalitions of a tile; limit:
+    rows of a call."""
+
+    question: Question
+    inputs: np.ndarray
+    masks: np.ndarray
+    absent: np.ndarray
+    columns: np.ndarray | None
+    forward: Callable[[np.ndarray], np.ndarray]
+    buffers: queue.SimpleQueue
+    step: int
+    limit: int
+
+
+def values(
+    question: Question,
+    inputs: np.ndarray,
+    masks: np.ndarray,
+    targets: np.ndarray | None,
+    progress: Callable[[int, int], None] | None,
+) -> np.ndarray:
+    """As Question.values, which has checked everything: values (n, K) float64."""
+    model, size = question.model, math.prod(inputs.shape[1:])
+    absent = _bits(shared_reference(question.reference, inputs).rows)
+    result = np.empty((len(inputs), masks.shape[-2]))
+    n, K, M = *result.shape, len(absent)
+    limit, full = rows_a_call(question.form.batch, size, model.most_rows, _device(model)), None
+    expected = question.value == "expected_log_probability"
+    if targets is None or expected:
+        full = model.log_probs(inputs, limit)
+        model.n_classes = full.shape[1]
+    targets = full.argmax(1) if targets is None else targets
+    full = np.exp(full) if expected else None
+    a, b = tile(n, K, max(1, limit // M))
+    chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
+    threads = _threads(question)
+    blocks = [slice(start, min(start + a, n)) for start in range(0, n, a)]
+    # Where there are fewer blocks of instances than threads, these share the coalitions of a block.
+    step = chunk if len(blocks) >= threads else b * math.ceil(min(chunk, K) / b / threads)
+    threads = min(threads, len(blocks) * math.ceil(min(chunk, K) / step))
+    buffers = queue.SimpleQueue()
+    for _ in range(threads):
+        buffers.put(np.empty((a * b * M, size), absent.dtype))
+    forward = _forward(model, threads)
+    asked = _Asked(question, inputs, masks, absent, _columns(question.features), forward, buffers, b, limit)
+    for first in range(0, K, chunk):
+        last, shared = min(first + chunk, K), None  # frees those of the chunk before, which are as large
+        # Masks that all instances share are expanded to input cells once, not once an instance.
+        shared = _present(masks[None, first:last], asked.columns, absent.dtype) if masks.ndim == 2 else None
+
+        def run(task: tuple[slice, slice], first: int = first, shared: np.ndarray | None = shared) -> np.ndarray:
+            block, part = task
+            present = None if shared is None else shared[:, part.start - first : part.stop - first]
+            return _block(asked, block, part, present, (targets[block], None if full is None else full[block]))
+
+        parts = [slice(start, min(start + step, last)) for start in range(first, last, step)]
+        tasks = [(block, part) for block in blocks for part in parts]
+        for (block, part), made in zip(tasks, at_once(run, tasks, threads), strict=True):
+            result[block, part] = made
+            check_finite(question, made, block.start, part.start)
+            if progress:
+                evaluations = first * n + block.start * (last - first) + len(made) * (part.stop - first)
+                progress((block.stop if part.stop == K else block.start) if last == K else 0, evaluations)
+    return result
+
+
+def _device(model: Classifier) -> str:
+    """What limits the rows of a call."""
+    return "function" if model.framework == "function" else "cpu"
+
+
+def _threads(question: Question) -> int:
+    """Threads that fill and ask rows of their own: those of a graph; a function, and what fills in by the instance or
+    by the coalition, may be made for one."""
+    reference = question.reference
+    return 1 if reference.own is not None or reference.given is not None else _calls(question.model)
+
+
+def _calls(model: Classifier) -> int:
+    """How many a model may be asked at the same time: a graph as many as it has threads, a function one."""
+    return 1 if model.runtime is None else model.module.shares
+
+
+def _block(
+    asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple
+) -> np.ndarray:
+    """Values of some coalitions on some instances; shared: the bits of these coalitions where all have the same."""
+    buffer = asked.buffers.get()
+    try:
+        return _by_tiles(asked, instances, coalitions, shared, of_block, buffer)
+    finally:
+        asked.buffers.put(buffer)
+
+
+def _by_tiles(
+    asked: _Asked,
+    instances: slice,
+    coalitions: slice,
+    shared: np.ndarray | None,
+    of_block: tuple,
+    buffer: np.ndarray,
+) -> np.ndarray:
+    question, rows, scored, outputs = asked.question, asked.inputs[instances], [], []
+    absent, by_column = asked.absent, takes_columns(question)
+    if question.reference.own is not None:
+        own = as_array(question.reference.own(rows), rows.dtype)
+        absent = _bits(own.reshape(-1, *rows.shape[1:])).reshape(len(rows), 1, len(absent), -1)
+    for first in range(coalitions.start, coalitions.stop, asked.step):
+        last = min(first + asked.step, coalitions.stop)
+        if shared is None:
+            present = _present(asked.masks[instances, first:last], asked.columns, absent.dtype)
+        else:
+            present = shared[:, first - coalitions.start : last - coalitions.start]
+        if question.reference.given is not None:
+            given = given_rows(question, rows, asked.masks[..., first:last, :], instances.start)
+            absent = _bits(given.reshape(-1, *rows.shape[1:])).reshape(*given.shape[:3], -1)
+        pairs = (len(rows), last - first, len(asked.absent))
+        filled = buffer[: math.prod(pairs)]
+        if by_column:
+            fill_columns(present, _bits(rows), absent, filled.reshape(-1, pairs[2]))
+            tile_rows = filled.reshape(rows.shape[1], -1).T.view(rows.dtype)
+        else:
+            fill(present[:, :, None], _bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
+            tile_rows = filled.view(rows.dtype).reshape(-1, *rows.shape[1:])
+        outputs.append(_outputs(question.model, asked.forward, tile_rows, asked.limit).reshape(*pairs, -1))
+        # A function may give its own buffer, which its next call fills again.
+        if (
+            question.model.framework == "function"
+            or last == coalitions.stop
+            or len(outputs) * outputs[0].size > KEPT_OUTPUTS
+        ):
+            scored.append(values_of(np.concatenate(outputs, axis=1), *of_block, question.value, question.model))
+            outputs = []
+    return np.concatenate(scored, axis=1)
+
+
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, difference: float = 0.0) -> Form:
+    """The fastest batch of a function, or of the graph of a network, which has that difference to it; inputs and
+    reference rows as the model takes them."""
+    began, name = time.perf_counter(), model.runtime or "plain"
+    most, step_of_batch = tried(model, inputs, reference)
+    step = step_of_batch(1)
+    step()  # threads start
+    single = calibration_search.fastest(step, 1, MEASURED)
+    # Large models start with small batches, so that no single call takes more than a moment.
+    smallest = 1 << int(np.clip(math.log2(min(calibration_search.MOMENT / single, most())), 0, math.log2(FEW_ROWS)))
+    candidate = calibration_search.Candidate(difference, most, step_of_batch)
+    plan = calibration_search.Search(
+        shares=(1.0,),
+        refusals=(MethodFailure, RuntimeError),
+        smallest=smallest,
+        sure=smallest,
+        stride=2,
+        measured=MEASURED,
+        few_rows=FEW_ROWS,
+        turns=5,
+    )
+    return calibration_search.search((name,), lambda _: candidate, plan, began)
+
+
+def tried(
+    model: Classifier, inputs: np.ndarray, reference: Reference
+) -> tuple[Callable[[], int], Callable[[int], Callable[[], float]]]:
+    """Of a calibration's candidate the most rows of a call, of which each thread of a graph makes one, and the step."""
+    cells = math.prod(inputs.shape[1:])
+    largest = max(1, rows_tried(cells, _device(model)) // _calls(model))
+    return (
+        lambda: rows_a_call(largest, cells, model.most_rows, _device(model)),
+        lambda batch: _step(model, batch, inputs, reference),
+    )
+
+
+def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
+    """A tile of the engine on made-up masks for each of a graph's threads, all at the same time, as a function that
+    returns their seconds a row (inf: too large)."""
+    threads = _calls(model)
+    forward = _forward(model, threads)
+    kept = np.random.default_rng(0).random((1, batch, math.prod(inputs.shape[1:]))) < 0.5
+    inputs = as_cells(model, inputs[:1], reference)
+    rows, absent = _bits(inputs), _bits(as_array(reference.rows[:1], inputs.dtype))
+    present = _present(kept, None, rows.dtype)[0]
+    buffers, target = [np.empty(present.shape, rows.dtype) for _ in range(threads)], np.zeros(1, np.int64)
+    value = PREDICTION if model.task == "regression" else "log_probability"
+
+    def tile_of(buffer: np.ndarray) -> None:
+        fill(present, rows, absent, buffer)
+        outputs = _outputs(model, forward, buffer.view(inputs.dtype).reshape(-1, *inputs.shape[1:]), batch)
+        values_of(outputs.reshape(1, batch, 1, -1), target, None, value, model)
+
+    def run() -> float:
+        start = time.perf_counter()
+        for _ in at_once(tile_of, buffers, threads):
+            pass
+        took = (time.perf_counter() - start) / batch / threads
+        return took if (model.most_rows or batch) >= batch else math.inf
+
+    return run
+
+
+def takes_columns(question: Question) -> bool:
+    """Whether rows are put together column by column: those of data frames, which take columns without a copy. Rows of
+    an array are one after another in memory, as users mostly have them: trees are a tenth faster on these."""
+    reference = question.reference
+    if question.features.cells.ndim != 1 or reference.own is not None or reference.given is not None:
+        return False
+    return question.model.framework == "function" and getattr(question.model.module, "table", None) is not None
+
+
+def _bits(rows: np.ndarray) -> np.ndarray:
+    """Rows (n, *input_shape) of numbers as the bits of their cells, (n, cells) of integers as wide."""
+    return rows.view(f"i{rows.itemsize}").reshape(len(rows), -1)
+
+
+def _columns(features: Features) -> np.ndarray | None:
+    """Feature of each cell, d where it is never removed; None where cells are the features."""
+    cells = features.cells.ravel()
+    if features.d == len(cells) and (cells == np.arange(features.d)).all():
+        return None
+    return np.where(cells < 0, features.d, cells)
+
+
+def _present(masks: np.ndarray, columns: np.ndarray | None, width: np.dtype) -> np.ndarray:
+    """Masks (a, b, d) bool to the bits of cells, (a, b, cells) of integers of that width: 0 absent, -1 (all bits set)
+    present."""
+    present = np.negative(masks, dtype=width, casting="unsafe")
+    if columns is None:
+        return present
+    always = np.full((*masks.shape[:2], 1), -1, width)
+    return np.take(np.concatenate([present, always], axis=2), columns, axis=2)
+
+
+def fill(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndarray) -> None:
+    """Write `rows` where present and `absent` where not, broadcast to `out`; all are bits, integers of one width.
+
+    Choosing by bits is exact for any number, NaN included, and takes a seventh of the time of np.where.
+    """
+    np.bitwise_and(present, rows ^ absent, out=out)
+    np.bitwise_xor(out, absent, out=out)
+
+
+def fill_columns(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndarray) -> None:
+    """Write the same column by column: out (cells x instances x coalitions, M).
+
+    present (a or 1, b, cells), rows (a, cells), absent (M, cells). Runs of M cells are copied whole, which takes a
+    seventh of the time of choosing cell by cell; few are chosen.
+    """
+    (count, cells), most = rows.shape, len(absent)
+    mask, own, other = present.transpose(2, 0, 1), rows.T, absent.T
+    if most < RUN:
+        fill(mask[..., None], own[..., None, None], other[:, None, None], out.reshape(cells, count, -1, most))
+        return
+    runs = np.empty((cells, count, 2, most), rows.dtype)
+    runs[:, :, 0], runs[:, :, 1] = own[..., None], other[:, None]
+    places = 2 * np.arange(cells * count).reshape(cells, count, 1) + (mask == 0)
+    np.take(runs.reshape(-1, most), places.ravel(), axis=0, out=out, mode="clip")
+
+
+def _forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarray]:
+    """From rows to the network's outputs, or a function's probabilities or predictions, (n, outputs); asked by so many
+    threads at the same time."""
+    if model.framework != "function":
+        return model.module if threads == 1 else model.module.alone
+    function = function_predictions if model.task == "regression" else function_probabilities
+    return functools.partial(_ask, function, model)
+
+
+def _outputs(
+    model: Classifier, forward: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, limit: int
+) -> np.ndarray:
+    """Outputs (n, outputs) of rows; fewer a call than the limit once memory ran out."""
+
+    def run(limit: int) -> np.ndarray:
+        if len(rows) <= limit:
+            return forward(rows)
+        return np.concatenate([forward(rows[at : at + limit]).copy() for at in range(0, len(rows), limit)])
+
+    return halved(model, min(limit, len(rows)), run)
+
+
+def _ask(function: Callable, model: Classifier, rows: np.ndarray) -> np.ndarray:
+    return function(model.module, rows, model.architecture)
+
+
+def values_of(
+    outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, model: Classifier
+) -> np.ndarray:
+    """Outputs (a, b, M, classes) of a tile to values (a, b), as torch_rows.score_on_device."""
+    outputs = outputs.astype(np.float64, copy=False)
+    if model.framework == "function":
+        return _values_of_function(outputs, targets, full, value)
+    if model.task == "multilabel":
+        # The sigmoid of a label's logit is the softmax of the two logits 0 and it.
+        label = np.take_along_axis(outputs, targets.reshape(-1, 1, 1, 1), 3)
+        outputs, targets = np.concatenate([np.zeros_like(label), label], axis=3), np.ones_like(targets)
+    if outputs.shape[3:] != (2,) or value not in ("log_probability", "probability"):
+        return score(outputs, targets, full, value)
+    # The softmax of two is the sigmoid of their difference.
+    sign = np.where(targets == 0, 1.0, -1.0).reshape(-1, 1, 1)
+    with np.errstate(invalid="ignore", over="ignore"):  # check_finite names what is not finite
+        other = (outputs[..., 1] - outputs[..., 0]) * sign
+        log_probs = -(np.log1p(np.exp(-np.abs(other))) + np.maximum(other, 0))  # a quarter of logaddexp's time
+        average = log_probs[:, :, 0]
+        if log_probs.shape[2] > 1:
+            average = np.logaddexp.reduce(log_probs, axis=2) - math.log(log_probs.shape[2])
+    return np.exp(average) if value == "probability" else average
+
+
+def _values_of_function(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
+    """Probabilities or predictions (a, b, M, outputs) of a function to values (a, b), as `values_of`."""
+    if value in ("probability", PREDICTION):  # averaged as they are, in a tenth of the time of their logarithms
+        count = outputs.shape[2]
+        average = (np.ones(count) @ outputs) / count if count > 1 else outputs[:, :, 0]
+        return np.take_along_axis(average, targets.reshape(-1, 1, 1), 2)[..., 0]
+    with np.errstate(divide="ignore"):
+        return score(np.log(outputs), targets, full, value, logits=False)

@@ -1,0 +1,147 @@
+"""The engine's one door: a question, what a model says of coalitions, and its values on instances.
+
+A question never sees a method. It checks what it is given and hands it to the backend of the model's framework, which
+fills absent features from the reference on the model's device and runs the model in the form (plain, ONNX Runtime,
+frozen graph, compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here: a job
+has one."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shapeline.games.backends import WINDOWS, backend_of
+from shapeline.games.execution import Form
+from shapeline.games.features import Features
+from shapeline.games.input_checks import (
+    as_array,
+    as_cells,
+    check_finite,
+    check_full,
+    check_question,
+    checked_targets,
+    is_apart,
+)
+from shapeline.games.output_values import PREDICTION, score
+from shapeline.games.references import Reference
+from shapeline.models.classifier import Classifier
+
+SINGLE = 4  # inputs that a function is asked of one by one, to see how far a batch changes its answer
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked of a model: `value` of inputs whose absent features are filled from `reference`.
+
+    model, reference: None where only labelled points or a file are asked. features: None where each instance has its
+    own, until they are given by `having`. value: log_probability, probability, log_odds (log p - log of the other
+    classes' sum), margin (log_odds of each reference row, averaged), expected_log_probability (sum over classes of
+    P(y|x) log P(y|x_S)), logit (networks only). Of a model of several labels they are those of the target's sigmoid,
+    log_odds its logit, and there is no expected_log_probability. Of a regression model value is prediction, its plain
+    output. form: how the model is run; None: plain.
+    """
+
+    model: Classifier | None
+    reference: Reference | None
+    features: Features | None
+    value: str = "log_probability"
+    form: Form | None = None
+
+    def having(self, **changes: Any) -> "Question":
+        """The same question with other features, another value or another form."""
+        return dataclasses.replace(self, **changes)
+
+    def values(
+        self,
+        inputs: np.ndarray,
+        masks: np.ndarray,
+        targets: np.ndarray | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> np.ndarray:
+        """Values v(S) of coalitions on instances, (n, K) float64 (Chen et al. 2018, §2.1).
+
+        inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
+        classes, by default the one predicted on the full input, 0 of a regression. With M > 1 reference rows the
+        probability is averaged over them first (of logit, margin and prediction these themselves). Everything
+        after the outputs is float64 and from log-softmax. The numbers do not depend on the form's batch beyond float32
+        rounding. `progress(done_instances, evaluations)` is called after each block.
+
+        Raises ShapelineError for shapes and names that do not fit, for a log of P = 0, and for a NaN or infinite output
+        (its `.instance` is the position); MethodFailure when one row alone does not fit into memory.
+        """
+        masks = as_array(masks, bool)
+        if len(inputs) == 0 or masks.shape[-2] == 0:
+            return np.empty((len(inputs), masks.shape[-2]))
+        inputs = as_cells(self.model, inputs, self.reference)
+        check_question(self, inputs, masks)
+        self.model.check_rows(inputs)
+        if targets is not None:
+            targets = checked_targets(self.model, inputs, targets)
+        elif self.value == PREDICTION:
+            targets = np.zeros(len(inputs), np.int64)
+        question = self if self.form else self.having(form=Form())
+        run = _by_windows if question.form.name == "windows" else backend_of(self.model).values
+        values = run(question, inputs, masks, targets, progress)
+        return _with_own(question, inputs, masks, targets, values) if self.model.framework == "function" else values
+
+
+def _with_own(
+    question: Question, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
+) -> np.ndarray:
+    """Values (n, K) whose full coalitions are what a function says of each input itself, in one row.
+
+    Raises ShapelineError where it says something else of the same cells among masked rows.
+    """
+    full = np.broadcast_to(masks.all(axis=-1), values.shape)
+    rows = np.flatnonzero(full.any(axis=1))
+    if not len(rows):
+        return values
+    whole = np.ones((1, masks.shape[-1]), bool)
+
+    def ask(some: np.ndarray) -> np.ndarray:
+        alone = question.having(reference=Reference(inputs[some[:1]]))
+        of_some = None if targets is None else targets[some]
+        return backend_of(question.model).values(alone, inputs[some], whole, of_some, None)[:, 0]
+
+    own = np.zeros(len(values))
+    own[rows] = ask(rows)
+    masked = values[full]
+    each = np.broadcast_to(own[:, None], values.shape)[full]
+    if is_apart(masked, each).any():  # how far a row alone is from one among others is measured where it matters
+        few = rows[:SINGLE]
+        allowed = max(abs(float(ask(few[i : i + 1])[0] - own[few[i]])) for i in range(len(few)))
+        check_full(question.model.architecture, masked, each, np.nonzero(full)[0], allowed)
+    values[full] = each
+    return values
+
+
+def _by_windows(
+    question: Question,
+    inputs: np.ndarray,
+    masks: np.ndarray,
+    targets: np.ndarray | None,
+    progress: Callable[[int, int], None] | None,
+) -> np.ndarray:
+    """Values of a model with a local receptive field, whose windows are tabled once a document (windows.py)."""
+    model, reference = question.model, question.reference
+    result = np.empty((len(inputs), masks.shape[-2]))
+    expected = question.value == "expected_log_probability"
+    full = model.log_probs(inputs) if targets is None or expected else None
+    targets = full.argmax(1) if targets is None else targets
+    full = np.exp(full) if expected else None
+    rows = as_array(reference.of(inputs), inputs.dtype)
+    rows = rows[0] if reference.own is None else rows
+    evaluations = 0
+    for start, stop, first, last, logits in importlib.import_module(WINDOWS[model.framework]).values(
+        model, inputs, rows, masks, question.features
+    ):
+        of_block = targets[start:stop], None if full is None else full[start:stop]
+        block = result[start:stop, first:last] = score(logits, *of_block, question.value)
+        check_finite(question, block, start, first)
+        evaluations += (stop - start) * (last - first)
+        if progress:
+            progress(stop if last == masks.shape[-2] else 0, evaluations)
+    return result

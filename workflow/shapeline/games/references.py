@@ -1,0 +1,266 @@
+"""What fills an absent feature: zero, padding, a mask, nothing, means, background rows, the input's own blur, or a
+user's array."""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shapeline.datasets import sources
+from shapeline.datasets.stored_images import blocks
+from shapeline.datasets.tokenizer import DELETED
+from shapeline.errors import ShapelineError, nearest
+from shapeline.games import conditional
+from shapeline.seeds import seed_of
+
+if TYPE_CHECKING:
+    from shapeline.datasets.loading import Dataset
+
+# Of each kind: its parameters and their defaults (None: none, or taken from the data).
+KINDS = {
+    "zero": {},
+    "mean": {},
+    "mean_value": {},
+    "mean_image": {},
+    "background": {"rows": 16},
+    "conditional": {"form": "gaussian", "rows": 16},
+    "pad": {"id": None},
+    "mask": {},
+    "delete": {},
+    "blur": {"sigma": None},
+    "array": {"path": None},
+}
+OF_FOLDERS = ("mask", "delete")  # of texts by the tokenizer of a folder; of pictures a network leaves patches out
+TOKEN_KINDS = ("pad", *OF_FOLDERS, "zero", "background", "array")
+# By the kind of a dataset, as its card states it.
+FITTING = {
+    "image": tuple(kind for kind in KINDS if kind not in ("pad", "mask", "conditional")),
+    "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur", *OF_FOLDERS)),
+    "text": TOKEN_KINDS,
+}
+DEFAULT_ROWS = KINDS["background"]["rows"]
+BEYOND = 10  # a value no image in [0, 1] comes near, noise added or not; one in 0..255 does
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """What stands for an absent feature: rows that all instances share, or rows made from each instance.
+
+    rows: (M, *input_shape), of the inputs' own type, or real numbers; None where `own` is given.
+    M = 1 is plug-in; for M > 1 the model's probability is averaged over the M rows and the log is taken after (Chen et
+    al. 2018, section 2.1). own: from inputs (n, *input_shape) to their rows (n, M, *input_shape). given: rows that
+    hang on what is present, as `conditional.build` has them; `rows` are then those of the empty coalition.
+    """
+
+    rows: np.ndarray | None
+    own: Callable[[np.ndarray], np.ndarray] | None = None
+    given: conditional.Fill | None = None
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether absent patches of a picture are left out of what the model reads, which NaN in their cells says."""
+        return self.rows is not None and self.rows.ndim == 4 and bool(np.isnan(self.rows).all())
+
+    def of(self, inputs: np.ndarray) -> np.ndarray:
+        """The rows for inputs (n, *input_shape): (1, M, *input_shape) where shared, else (n, M, *input_shape)."""
+        return self.rows[None] if self.own is None else self.own(inputs)
+
+
+def parse(settings: dict | str) -> tuple[str, dict]:
+    """The kind of a reference and its parameters, defaults filled in, from a kind or {kind, ...}; needs no data.
+
+    Raises ShapelineError for an unknown kind or key, or a value out of range.
+    """
+    settings = {"kind": settings} if isinstance(settings, str) else settings
+    kind = settings.get("kind")
+    if kind not in KINDS:
+        raise ShapelineError(f"reference kind '{kind}': unknown.{nearest(kind, KINDS)}")
+    allowed = ("kind", *KINDS[kind])
+    for key in settings:
+        if key not in allowed:
+            raise ShapelineError(f"reference key '{key}': unknown for kind '{kind}'.{nearest(key, allowed)}")
+    chosen = {key: settings.get(key, default) for key, default in KINDS[kind].items()}
+    for key, number in chosen.items():
+        if key in ("rows", "id"):
+            least = 1 if key == "rows" else 0
+            good = (type(number) is int and number >= least) or (key == "id" and number is None)
+            wanted = f"a whole number of {least} or more"
+        elif key == "form":
+            good, wanted = number in conditional.FORMS, " or ".join(conditional.FORMS)
+        elif key == "sigma":
+            wanted = "a number of pixels above 0"
+            good = number is None or (type(number) in (int, float) and 0 < number < np.inf)
+        else:
+            good, wanted = isinstance(number, str | os.PathLike), "the path of a .npy or .npz file"
+        if not good:
+            raise ShapelineError(f"reference key '{key}': {number!r} is not {wanted}.")
+    return kind, chosen
+
+
+def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
+    """The reference that the settings describe; what it takes from the dataset is from the training part alone.
+
+    zero; mean_value: one number per channel, the mean over all training pixels (tables: the column means, the most
+    frequent code of a column of categories); mean_image:
+    the mean training input; mean: mean_value; background: `rows` training inputs drawn by seed without replacement, of
+    which a smaller draw is always a part; conditional: rows that hang on the cells that are present, of tables of
+    numbers; pad: token `id` everywhere, by default what the card says stands for an
+    absent word or character; mask: the tokenizer's mask token; delete: DELETED, which leaves the token out of the
+    document, in a picture NaN, which leaves a transformer's patch out; blur: each image under a Gaussian filter of
+    `sigma` pixels, by default an eighth of its shorter side (Fong & Vedaldi 2017); array: the user's own rows, in the
+    units of the prepared inputs. Raises ShapelineError.
+    """
+    kind, chosen = parse(settings)
+    input_shape, tokens = dataset.inputs.shape[1:], _is_tokens(dataset)
+    dtype = dataset.inputs.dtype
+    real = np.result_type(dtype, np.float32) if dtype.kind == "f" else np.dtype(np.float64)
+    if tokens and kind not in TOKEN_KINDS:
+        raise ShapelineError(f"reference kind '{kind}': the inputs are tokens, which have no mean; use pad.")
+    if kind == "zero":
+        for name in dataset.card.get("categories") or {}:
+            raise ShapelineError(f"reference kind 'zero': column '{name}' holds categories; use mean or background.")
+        return Reference(np.zeros((1, *input_shape), dtype))
+    if kind == "pad":
+        if not tokens:
+            raise ShapelineError("reference kind 'pad': the inputs are no tokens; use zero or mean.")
+        return Reference(np.full((1, *input_shape), _padding(chosen["id"], dataset), dtype))
+    if kind == "delete" and len(input_shape) == 3:
+        return Reference(np.full((1, *input_shape), np.nan, real))
+    if kind in OF_FOLDERS:
+        return Reference(np.full((1, *input_shape), _removed(kind, dataset.card), np.int32))
+    if kind == "blur":
+        if len(input_shape) != 3:
+            raise ShapelineError("reference kind 'blur': the inputs are no images; use mean or background.")
+        return Reference(None, partial(_blurred, sigma=chosen["sigma"] or min(input_shape[1:]) / 8))
+    if kind == "array":
+        rows = _users_rows(chosen["path"], input_shape, dtype if tokens else real, dataset.card.get("scale", 1))
+        if tokens:
+            _check_known(f"reference {sources.expand(chosen['path'])}", rows, dataset.card)
+        return Reference(rows)
+    training = np.flatnonzero(dataset.split == 0)
+    if kind == "conditional":
+        return _conditional(chosen, dataset, training, seed)
+    n_rows = chosen.get("rows", 1)
+    if n_rows > len(training):
+        raise ShapelineError(f"reference key 'rows': {n_rows} asked of {len(training)} training record(s).")
+    if kind == "background":
+        order = np.random.default_rng(seed_of("background", seed)).permutation(training)
+        return Reference(dataset.inputs[np.sort(order[:n_rows])])
+    if dataset.card.get("columns") or dataset.card.get("categorical"):
+        return Reference(_usual(dataset.inputs[training], dataset.card)[None])
+    # float64: a float32 running sum over 60,000 images loses digits. A few at a time: all may be more than the memory.
+    total = sum(block.sum(axis=0, dtype=np.float64) for block in blocks(dataset.inputs, training))
+    mean = total / len(training)
+    if kind != "mean_image" and len(input_shape) == 3:
+        mean = np.broadcast_to(mean.mean(axis=(1, 2), keepdims=True), input_shape)
+    return Reference(mean[None].astype(real))
+
+
+def _padding(token: int | None, dataset: "Dataset") -> int:
+    """The token that stands for an absent one: the one given, or the card's."""
+    token, dtype = dataset.card.get("absent_id", 0) if token is None else token, dataset.inputs.dtype
+    if token > np.iinfo(dtype).max:
+        raise ShapelineError(f"reference key 'id': {token} does not fit the tokens' type, {dtype}.")
+    _check_known("reference key 'id'", np.array(token), dataset.card)
+    return token
+
+
+def _is_tokens(dataset: "Dataset") -> bool:
+    """Whether the inputs are token ids; where the card does not say their kind, whole numbers are."""
+    return dataset.card.get("kind", "text") == "text" and np.issubdtype(dataset.inputs.dtype, np.integer)
+
+
+def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: int) -> Reference:
+    """Rows that hang on the present cells, of a table without categories."""
+    if dataset.inputs.ndim != 2:
+        raise ShapelineError("reference kind 'conditional': the inputs are no table; use mean or background.")
+    for name in dataset.card.get("categorical") or {}:
+        raise ShapelineError(f"reference kind 'conditional': column '{name}' holds categories; use background.")
+    rng = np.random.default_rng(seed_of("conditional", seed))
+    rows, given = conditional.build(chosen["form"], chosen["rows"], dataset.inputs[training], rng)
+    real = np.result_type(dataset.inputs.dtype, np.float32)
+    return Reference(rows.astype(real), given=given)
+
+
+def file_of(settings: dict | str) -> Path | None:
+    """The user's file that a reference is read from, variables expanded; None for the other kinds."""
+    kind, chosen = parse(settings)
+    return sources.expand(chosen["path"]) if kind == "array" else None
+
+
+def _removed(kind: str, card: dict) -> int:
+    """The id that stands for an absent token of a text for a model of transformers."""
+    if "mask_id" not in card:
+        raise ShapelineError(f"reference kind '{kind}': is of texts by the tokenizer of a folder; use pad.")
+    if kind == "mask" and card["mask_id"] is None:
+        raise ShapelineError("reference kind 'mask': the tokenizer has no mask token; use delete or pad.")
+    return DELETED if kind == "delete" else card["mask_id"]
+
+
+def _check_known(where: str, tokens: np.ndarray, card: dict) -> None:
+    """Refuses tokens that the vocabulary does not have; a model's embedding would fail on them."""
+    n_tokens = len(card.get("vocabulary", ()))
+    wrong = tokens[(tokens < 0) | (tokens >= n_tokens)]
+    if n_tokens and len(wrong):
+        raise ShapelineError(f"{where}: {wrong[0]} is no token; the vocabulary has the ids 0 to {n_tokens - 1}.")
+
+
+def _blurred(inputs: np.ndarray, sigma: float) -> np.ndarray:
+    """Images (n, channels, height, width) under a Gaussian filter, (n, 1, channels, height, width) float32."""
+    from scipy.ndimage import gaussian_filter
+
+    images = np.asarray(inputs, np.float32)
+    return gaussian_filter(images, sigma, axes=(2, 3), mode="nearest")[:, None]
+
+
+def _usual(rows: np.ndarray, card: dict) -> np.ndarray:
+    """Of each column (n, columns) the mean or, of codes, the most frequent one; missing cells do not count."""
+    there = ~np.isnan(rows)
+    count = there.sum(axis=0)
+    usual = np.where(there, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)
+    usual[count == 0] = np.nan  # missing in all of the training part, so missing it stays
+    for column in card.get("categorical") or ():
+        if count[column]:
+            usual[column] = np.bincount(rows[there[:, column], column].astype(np.int64)).argmax()
+    return usual.astype(rows.dtype)
+
+
+def _users_rows(path: str | os.PathLike, input_shape: tuple[int, ...], dtype: np.dtype, scale: float) -> np.ndarray:
+    """The array of a .npy or .npz file as rows (M, *input_shape)."""
+    file = sources.expand(path)
+    where = f"reference {file}"
+    try:
+        stored = np.load(file, allow_pickle=False)
+        if not isinstance(stored, np.ndarray):
+            with stored:
+                if len(stored.files) != 1:
+                    named = ", ".join(stored.files) or "none"
+                    raise ShapelineError(f"{where}: it holds {len(stored.files)} arrays ({named}); keep one.")
+                stored = stored[stored.files[0]]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else "it is no .npy or .npz array"
+        raise ShapelineError(f"{where}: {reason}; write one with numpy.save.") from error
+    rows = stored[None] if stored.shape == input_shape else stored
+    if rows.shape[1:] != input_shape or len(rows) == 0:
+        single, many = (f"({', '.join(map(str, sides))})" for sides in (input_shape, ("M", *input_shape)))
+        raise ShapelineError(f"{where}: an array of shape {stored.shape}; one input has {single}, rows have {many}.")
+    if rows.dtype.kind not in "biuf":
+        raise ShapelineError(f"{where}: an array of {rows.dtype}; give numbers.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = rows.astype(dtype)
+    bad = np.size(rows) - np.count_nonzero(np.isfinite(rows) & np.isfinite(converted))
+    if bad:
+        raise ShapelineError(f"{where}: {bad} value(s) are NaN or infinite.")
+    if np.issubdtype(dtype, np.integer) and not np.array_equal(converted, rows):
+        raise ShapelineError(f"{where}: the inputs are tokens; give whole numbers that fit {dtype}.")
+    if scale != 1 and np.abs(converted).max() > BEYOND:
+        raise ShapelineError(
+            f"{where}: it reaches {np.abs(converted).max():g}, but the inputs are divided by {scale:g}; divide it too."
+        )
+    return converted

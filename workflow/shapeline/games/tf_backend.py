@@ -1,0 +1,321 @@
+"""The engine's backend for TensorFlow models.
+
+One compiled function a model, form and batch fills the absent features of a batch on the model's device and runs the
+model on it. It takes the instances, reference rows and masks of a block, and of each of its rows which of them meet
+there; so instances x coalitions x reference rows share batches, and another d, n or K needs no new trace.
+"""
+
+import math
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_softmax
+
+from shapeline.errors import MethodFailure, ShapelineError, nearest
+from shapeline.games import calibration_search
+from shapeline.games.backends import masked_rows
+from shapeline.games.execution import CALIBRATION_SECONDS, Form
+from shapeline.games.input_checks import as_array, check_finite, given_rows, shared_reference
+from shapeline.games.output_values import score
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
+from shapeline.games.tiles import rows_tried
+from shapeline.memory import halved
+from shapeline.models.classifier import Classifier
+from shapeline.models.keras_models import checked_logits
+from shapeline.models.tensorflow_setup import tf
+
+FORMS = ("plain", "compiled")  # in the order in which they are tried; compiled is by XLA
+# Bytes of a batch of filled rows, and of a block's masks or instances.
+BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
+BLOCK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
+LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16}
+KEPT_OUTPUTS = 1 << 21  # model outputs kept until they are scored together
+TAILS = 4  # how often a batch is halved for the last rows of a block; each size is one more trace a model
+STRIDE = 4  # from one batch that is tried to the next; every one is a trace, and rates change little between
+SEARCH_SECONDS = 0.6 * CALIBRATION_SECONDS  # for finding the leaders; the rest is for comparing them in turns
+MEASURED = 0.05  # seconds that a batch is measured for
+
+
+def values(
+    question: Question,
+    inputs: np.ndarray,
+    masks: np.ndarray,
+    targets: np.ndarray | None,
+    progress: Callable[[int, int], None] | None,
+) -> np.ndarray:
+    """As Question.values, which has checked everything: values (n, K) float64."""
+    model, features, value, own = question.model, question.features, question.value, question.reference.own
+    reference = shared_reference(question.reference, inputs)
+    result = np.empty((len(inputs), masks.shape[-2]))
+    n, K, M = *result.shape, len(reference.rows)
+    runner = _runner(model, question.form, inputs)
+    full = None
+    if targets is None or value == "expected_log_probability":
+        full = runner.log_probs(inputs)
+        model.n_classes = full.shape[1]
+    targets = full.argmax(1) if targets is None else targets
+    full = np.exp(full) if value == "expected_log_probability" else None
+    absent = tf.constant(_flat(reference.rows))
+    columns = _columns(features.cells, features.d, inputs.dtype)
+    a, b = _block(runner, masks, n, M, own is not None, model.n_classes)
+    evaluations = 0
+    for first in range(0, K, b):
+        last = min(first + b, K)
+        shared = _present(masks[first:last], columns) if masks.ndim == 2 else None
+        for start in range(0, n, a):
+            stop = min(start + a, n)
+            rows = inputs[start:stop]
+            instance, coalition, background = np.indices((stop - start, last - first, M), np.int32).reshape(3, -1)
+            if question.reference.given is not None:
+                filled = given_rows(question, rows, masks[..., first:last, :], start)
+                absent = tf.constant(filled.reshape(-1, filled.shape[-1]))
+                background = (instance * (last - first) + coalition) * M + background
+            elif own is not None:
+                absent = tf.constant(_flat(as_array(own(rows), rows.dtype).reshape(-1, *rows.shape[1:])))
+                background = instance * M + background
+            present = shared
+            if shared is None:
+                present = _present(masks[start:stop, first:last].reshape(-1, features.d), columns)
+                coalition = instance * (last - first) + coalition
+            given = (tf.constant(_flat(rows)), absent, present, columns)
+            outputs = runner.outputs(given, (instance, coalition, background))
+            outputs = outputs.reshape(stop - start, last - first, M, -1)
+            of_block = targets[start:stop], None if full is None else full[start:stop]
+            block = result[start:stop, first:last] = score(outputs, *of_block, value)
+            check_finite(question, block, start, first)
+            evaluations += (stop - start) * (last - first)
+            if progress:
+                progress(stop if last == K else 0, evaluations)
+    return result
+
+
+def _block(runner: "_Runner", masks: np.ndarray, n: int, M: int, own: bool, classes: int) -> tuple[int, int]:
+    """Instances and coalitions of a block: what they, their masks, rows and outputs take stays within bounds."""
+    size, d, room = math.prod(runner.shape), masks.shape[-1], BLOCK_BYTES[runner.device]
+    pairs = max(1, max(runner.limit, KEPT_OUTPUTS // classes) // M)
+    b = min(masks.shape[-2], pairs, max(1, room // (d + 1)))
+    of_instance = 4 * size * (1 + M * own) + (b * (d + 1) if masks.ndim == 3 else 0)
+    return min(n, max(1, pairs // b), max(1, room // of_instance)), b
+
+
+def _columns(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:
+    """The column of a mask that each cell follows, d where it is never removed; empty where cells are the features.
+
+    Never empty for texts: some fill the input and others do not, and each kind would be one more trace.
+    """
+    cells = cells.reshape(-1)
+    if dtype != np.int32 and d == len(cells) and (cells == np.arange(d)).all():
+        cells = cells[:0]
+    return tf.constant(np.where(cells < 0, d, cells).astype(np.int32))
+
+
+def _present(masks: np.ndarray, columns: tf.Tensor) -> tf.Tensor:
+    """Masks (K, d), with one more column, always present, where columns point at it."""
+    if len(columns):
+        masks = np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)
+    return tf.constant(masks)
+
+
+def _flat(rows: np.ndarray) -> np.ndarray:
+    return rows.reshape(len(rows), -1)
+
+
+@dataclass
+class _Runner:
+    """A model in its form, with what it takes to bring rows to it. `limit` is how many rows a call may hold."""
+
+    model: Classifier
+    form: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    device: str
+    limit: int
+
+    def outputs(self, block: tuple[tf.Tensor, ...], numbers: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Logits (rows, classes) of a block; halves the limit when memory runs out.
+
+        block: instances (a, cells), reference rows (r, cells), masks (k, d or d + 1) and `_columns`; numbers: for
+        every row its instance, its mask and its reference row.
+        """
+        count = len(numbers[0])
+        # The last call of a block is filled up with more of pair (0, 0), whose outputs are dropped.
+        numbers = [np.concatenate([column, np.zeros(self.limit, np.int32)]) for column in numbers]
+
+        def run(limit: int) -> np.ndarray:
+            parts, start = [], 0
+            while start < count:
+                size = _size(limit, count - start)
+                step = _step(self.model.module, self.form, self.shape, self.dtype, size, not len(block[-1]))
+                logits = step(*block, *(tf.constant(column[start : start + size]) for column in numbers))
+                parts.append(checked_logits(logits, size, self.model.architecture, self.model.task))
+                start += size
+            return np.concatenate([part.numpy() for part in parts])[:count]
+
+        outputs = halved(self.model, self.limit, run)
+        self.limit = min(self.limit, self.model.most_rows or self.limit)
+        return outputs
+
+    def log_probs(self, inputs: np.ndarray) -> np.ndarray:
+        """Log-probabilities (n, classes) float64 of whole inputs; predictions (n, 1) of a regression."""
+        cells, logits = math.prod(self.shape), []
+        columns = _columns(np.arange(cells), cells, self.dtype)
+        step = max(self.limit, BLOCK_BYTES[self.device] // (4 * cells))
+        for start in range(0, len(inputs), step):
+            rows = tf.constant(_flat(inputs[start : start + step]))
+            numbers = np.arange(len(rows), dtype=np.int32)
+            block = (rows, rows, _present(np.ones((1, cells), bool), columns), columns)
+            logits.append(self.outputs(block, (numbers, np.zeros_like(numbers), numbers)))
+        logits = np.concatenate(logits).astype(np.float64)
+        if self.model.task == "regression":
+            return logits
+        with np.errstate(invalid="ignore"):
+            return log_softmax(logits, axis=1)
+
+
+def _runner(model: Classifier, form: Form, inputs: np.ndarray) -> _Runner:
+    if form.name not in FORMS:
+        raise ShapelineError(f"engine: unknown form '{form.name}'.{nearest(form.name, FORMS)}")
+    if not model.module.built:  # variables cannot be made inside a function that is traced more than once
+        model.module(inputs[:1], training=False)
+    device = model.device.split(":")[0]
+    runner = _Runner(model, form.name, inputs.shape[1:], inputs.dtype, device, form.batch)
+    cells = math.prod(runner.shape)
+    most = min(form.batch, LARGEST_BATCH[runner.device], BUFFER_BYTES[runner.device] // (4 * cells))
+    runner.limit = max(1, min(most, model.most_rows or most))
+    return runner
+
+
+def _size(limit: int, rows: int) -> int:
+    """Rows of the next call: the limit, halved for the last rows of a block until they fill it, at most so often."""
+    size = limit
+    for _ in range(TAILS):
+        if rows < size and size % 2 == 0:
+            size //= 2
+    return size
+
+
+def _step(
+    module, form: str, shape: tuple[int, ...], dtype: np.dtype, size: int, direct: bool
+) -> Callable[..., tf.Tensor]:
+    """The compiled function that fills `size` rows and runs the model; traced once, kept while the module lives.
+
+    direct: masks are of cells. Its variables are taken by reference, so that it follows a model that is trained
+    further.
+    """
+    kept = _STEPS.setdefault(module, {})
+    key = (form, shape, np.dtype(dtype), size, direct)
+    if key in kept:
+        return kept[key]
+    alive = weakref.ref(module)  # the module itself would never be freed
+
+    def forward(rows):
+        return alive()(rows, training=False)
+
+    # Concrete functions, because TensorFlow warns of functions with the same code that are traced often.
+    if form == "compiled":
+        forward = tf.function(forward, jit_compile=True).get_concrete_function(tf.TensorSpec([size, *shape], dtype))
+    cells, number = math.prod(shape), tf.TensorSpec([size], tf.int32)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, cells], dtype),
+            tf.TensorSpec([None, cells], dtype),
+            tf.TensorSpec([None, None], tf.bool),
+            tf.TensorSpec([None], tf.int32),
+            *[number] * 3,
+        ]
+    )
+    def step(rows, absent, masks, columns, instance, coalition, background):
+        """Logits (size, classes) of rows filled from an instance and a reference row each.
+
+        rows: the instances (a, cells).
+        absent: reference rows (r, cells).
+        masks: (k, d + 1) bool, True is present, in the last column always; (k, d) where direct.
+        columns: the column of masks that each cell follows (cells,); empty where direct.
+        instance, coalition, background: for every row its place in rows, in masks and in absent, (size,) each.
+        """
+        present = tf.gather(masks, coalition)
+        if not direct:
+            # Rows are gathered by copying them whole; along the other axis, cell by cell, it takes thrice as long.
+            present = tf.transpose(tf.gather(tf.transpose(present), columns))
+        filled = tf.where(present, tf.gather(rows, instance), tf.gather(absent, background))
+        return forward(tf.reshape(filled, (size, *shape)))
+
+    kept[key] = step.get_concrete_function()
+    return kept[key]
+
+
+_STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+    """As engine.calibrate, for inputs and reference rows as the model takes them."""
+    began, ends = time.perf_counter(), (inputs[:1], reference.rows[:1])
+    largest = rows_tried(math.prod(inputs.shape[1:]), model.device.split(":")[0])
+    single = calibration_search.fastest(_step_of(model, Form("plain", 1), *ends), 1, MEASURED)
+    # Large models start with small batches, so that no single call takes more than a moment.
+    smallest = 1 << int(np.clip(math.log2(min(0.05 / single, largest)), 0, 4))
+    rows = masked_rows(inputs, reference, STRIDE * smallest)
+    expected = _runner(model, Form("plain", len(rows)), inputs).log_probs(rows)
+
+    def candidate(name: str) -> calibration_search.Candidate:
+        difference = 0.0 if name == "plain" else _difference(model, name, inputs, rows, expected)
+        most = _runner(model, Form(name, largest), inputs).limit
+        return calibration_search.Candidate(
+            difference, lambda: most, lambda batch: _step_of(model, Form(name, batch), *ends)
+        )
+
+    share = SEARCH_SECONDS / CALIBRATION_SECONDS
+    plan = calibration_search.Search(
+        shares=(2 / 3 * share, share),
+        refusals=(tf.errors.OpError, MethodFailure, NotImplementedError, TypeError, ValueError),
+        smallest=smallest,
+        sure=len(rows),
+        stride=STRIDE,
+        measured=MEASURED,
+        few_rows=0,
+        turns=8,
+        # Plain is not compiled by every job, and of a smaller batch fewer rows are computed in vain at a block's end.
+        nearly=1.05,
+        in_order=True,
+        in_time=True,  # to compile a recurrent model takes long
+    )
+    return calibration_search.search(FORMS, candidate, plan, began)
+
+
+def _difference(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarray, expected: np.ndarray) -> float:
+    """Largest difference of a form's log-probabilities to the expected ones, in the two smallest batches tried."""
+    actual = [_runner(model, Form(name, len(rows) // split), inputs).log_probs(rows) for split in (1, STRIDE)]
+    return calibration_search.difference(np.array(actual), expected)
+
+
+def _step_of(model: Classifier, form: Form, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
+    """`_timer` after its first call, which is a trace."""
+    timer = _timer(model, form, row, absent)
+    timer()
+    return timer
+
+
+def _timer(model: Classifier, form: Form, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
+    """A batch of the engine on made-up masks, as a function that returns its seconds a row (inf: too large).
+
+    row, absent (1, *input_shape): what is present and what is not.
+    """
+    runner = _runner(model, form, row)
+    cells, batch = math.prod(runner.shape), form.batch
+    masks = np.random.default_rng(0).random((batch, cells)) < 0.5
+    columns = _columns(np.arange(cells), cells, runner.dtype)
+    block = (tf.constant(_flat(row)), tf.constant(_flat(absent)), _present(masks, columns), columns)
+    zero = np.zeros(batch, np.int32)
+
+    def run() -> float:
+        start = time.perf_counter()
+        outputs = runner.outputs(block, (zero, np.arange(batch, dtype=np.int32), zero))
+        score(outputs.reshape(1, batch, 1, -1), zero[:1], None, "log_probability")
+        return (time.perf_counter() - start) / batch if runner.limit >= batch else math.inf
+
+    return run

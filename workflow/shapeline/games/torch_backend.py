@@ -1,0 +1,214 @@
+"""The engine's backend for torch models.
+
+Absent features are filled on the model's device, in one reused buffer, tile after tile of instances x coalitions; each
+tile goes to the model in its form (plain module, channels-last, frozen graph). The form "onnx" is numpy_backend's."""
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from shapeline.errors import MethodFailure
+from shapeline.games import calibration_search, numpy_backend
+from shapeline.games.backends import masked_rows, traced_rows
+from shapeline.games.execution import GRAPH_WORTH, Form, FormRefused
+from shapeline.games.input_checks import as_array, check_finite, given_rows, shared_reference
+from shapeline.games.question import Question
+from shapeline.games.references import Reference
+from shapeline.games.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_tried, tile
+from shapeline.games.torch_execution import TRIED, prepare
+from shapeline.games.torch_rows import Runner, evaluating, filler, runner_of, score_on_device
+from shapeline.models.classifier import Classifier
+
+MOMENT, FEW_ROWS = calibration_search.MOMENT, 64  # rows that are rarely the best
+MEASURED = 0.03  # seconds that a batch is measured for
+
+
+def values(
+    question: Question,
+    inputs: np.ndarray,
+    masks: np.ndarray,
+    targets: np.ndarray | None,
+    progress: Callable[[int, int], None] | None,
+) -> np.ndarray:
+    """As Question.values, which has checked everything: values (n, K) float64."""
+    by_form = _by_graph if question.form.name == "onnx" else _by_module
+    return by_form(question, inputs, masks, targets, progress)
+
+
+def _by_module(
+    question: Question,
+    inputs: np.ndarray,
+    masks: np.ndarray,
+    targets: np.ndarray | None,
+    progress: Callable[[int, int], None] | None,
+) -> np.ndarray:
+    model, value, own = question.model, question.value, question.reference.own
+    reference = shared_reference(question.reference, inputs)
+    result = np.empty((len(inputs), masks.shape[-2]))
+    n, K, M = *result.shape, len(reference.rows)
+    with evaluating(model):
+        runner = runner_of(model, question.form, traced_rows(inputs, reference))
+        full = None
+        if targets is None or value == "expected_log_probability":
+            full = runner.log_probs(inputs)
+            model.n_classes = full.shape[1]
+        targets = full.argmax(1) if targets is None else torch.from_numpy(targets).to(runner.device)
+        score = functools.partial(score_on_device, value=value, framework=model.framework, task=model.task)
+        full = full.exp() if value == "expected_log_probability" else None
+        absent = runner.flat(reference.rows).to(runner.device)
+        cells = runner.cells(question.features)
+        a, b = tile(n, K, max(1, runner.limit // M))
+        buffer = torch.empty((a * b * M, runner.size), dtype=absent.dtype, device=runner.device)
+        chunk = b * max(1, MASK_BYTES[runner.device.type] // (4 * runner.size * b))
+        for first in range(0, K, chunk):
+            last = min(first + chunk, K)
+            shared = present = None  # frees those of the chunk before, which are as large
+            # Masks that all instances share are expanded to input cells once, not once an instance.
+            shared = runner.expand(masks[None, first:last], cells) if masks.ndim == 2 else None
+            for start in range(0, n, a):
+                stop = min(start + a, n)
+                if own is not None:
+                    rows = as_array(own(inputs[start:stop]), inputs.dtype).reshape(-1, *inputs.shape[1:])
+                    absent = runner.flat(rows).to(runner.device).view(stop - start, 1, M, -1)
+                fill = filler(absent, runner.flat(inputs[start:stop]).to(runner.device)[:, None, None])
+                of_block = targets[start:stop], None if full is None else full[start:stop]
+                scored, outputs = [], []
+                for k in range(first, last, b):
+                    end = min(k + b, last)
+                    if shared is None:
+                        present = runner.expand(masks[start:stop, k:end], cells)
+                    else:
+                        present = shared[:, k - first : end - first]
+                    pairs = (stop - start, end - k, M)
+                    if question.reference.given is not None:
+                        fill = _given_filler(runner, question, inputs[start:stop], masks[..., k:end, :], start)
+                    filled = buffer[: math.prod(pairs)]
+                    fill(present[:, :, None], filled.view(*pairs, -1))
+                    outputs.append(runner.outputs(filled).view(*pairs, -1))
+                    if end == last or len(outputs) * outputs[0].numel() > KEPT_OUTPUTS:
+                        scored.append(score(torch.cat(outputs, dim=1), *of_block))
+                        outputs = []
+                block = result[start:stop, first:last] = torch.cat(scored, dim=1).cpu().numpy()
+                check_finite(question, block, start, first)
+                if progress:
+                    progress(stop if last == K else 0, first * n + stop * (last - first))
+    return result
+
+
+def _by_graph(
+    question: Question,
+    inputs: np.ndarray,
+    masks: np.ndarray,
+    targets: np.ndarray | None,
+    progress: Callable[[int, int], None] | None,
+) -> np.ndarray:
+    """The same by the module's graph, whose rows numpy fills, so that each thread fills and asks its own."""
+    model = question.model
+    graph = _graph_of(model, traced_rows(inputs, shared_reference(question.reference, inputs)))
+    try:
+        return numpy_backend.values(question.having(model=graph), inputs, masks, targets, progress)
+    finally:
+        model.most_rows, model.n_classes = graph.most_rows, graph.n_classes
+
+
+def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
+    """The classifier by the graph of its module; rows: as backends.traced_rows."""
+    return dataclasses.replace(model, module=prepare(model, Form("onnx"), rows).graph, runtime="onnx")
+
+
+def _given_filler(runner: Runner, question: Question, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
+    """The filler of a tile whose absent features hang on the present ones; arguments as of `given_rows`."""
+    rows = given_rows(question, inputs, masks, start)
+    absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*rows.shape[:3], -1)
+    return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])
+
+
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+    """As engine.calibrate, for inputs and reference rows as the model takes them."""
+    began, traced = time.perf_counter(), traced_rows(inputs, reference)
+    largest = rows_tried(math.prod(inputs.shape[1:]), torch.device(model.device).type)
+    with evaluating(model):
+        plain = runner_of(model, Form("plain", largest), traced)
+        step = _step(plain, 1, inputs, reference, *_made_up(plain, 1, inputs.dtype))
+        step()  # threads start
+        single = calibration_search.fastest(step, 1, MEASURED)
+        rows = masked_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
+        expected = plain.compared(rows)
+        made_up = functools.cache(lambda batch: _made_up(plain, batch, inputs.dtype))
+
+        def candidate(name: str) -> calibration_search.Candidate:
+            runner = plain if name == "plain" else runner_of(model, Form(name, largest), traced)
+            difference = 0.0 if name == "plain" else _difference(runner, rows, expected)
+            if name == "onnx":
+                graph = _graph_of(model, traced)
+                most, step = numpy_backend.tried(graph, inputs, reference)
+                return calibration_search.Candidate(difference, lambda: max(smallest, most()), step)
+            return calibration_search.Candidate(
+                difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))
+            )
+
+        forms = TRIED[plain.device.type]
+        # Large models start with small batches, so that no single call takes more than a moment.
+        smallest = 1 << int(np.clip(math.log2(min(MOMENT / single, largest)), 0, math.log2(FEW_ROWS)))
+        plan = calibration_search.Search(
+            shares=tuple(place / len(forms) for place in range(1, len(forms) + 1)),  # each has its share of the time
+            refusals=(FormRefused, RuntimeError, MethodFailure),
+            smallest=smallest,
+            sure=smallest,
+            stride=2,
+            measured=MEASURED,
+            few_rows=FEW_ROWS,
+            turns=5,
+            worth={"onnx": GRAPH_WORTH},
+        )
+        return calibration_search.search(forms, candidate, plan, began)
+
+
+def difference(question: Question, inputs: np.ndarray) -> float:
+    """Largest difference of log-probabilities of the form to the plain model on 64 masked rows, as _difference."""
+    model, form, reference = question.model, question.form, shared_reference(question.reference, inputs)
+    with evaluating(model):
+        traced, rows = traced_rows(inputs, reference), masked_rows(inputs, reference, count=64)
+        expected = runner_of(model, Form("plain", form.batch), traced).compared(rows)
+        return _difference(runner_of(model, form, traced), rows, expected)
+
+
+def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> float:
+    """Largest difference of log-probabilities to the expected ones, all rows at once and about half of them."""
+    half = len(rows) // 2 + 1
+    actual = torch.cat([runner.compared(rows), runner.compared(rows[:half])])
+    expected = torch.cat([expected, expected[:half]])
+    return calibration_search.difference(*(log_probs.detach().cpu().numpy() for log_probs in (actual, expected)))
+
+
+def _made_up(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Bits of made-up masks and a buffer for the filled rows, (batch, cells) each; all forms may share them."""
+    kept = np.random.default_rng(0).random((1, batch, runner.size), dtype=np.float32) < 0.5
+    buffer = torch.empty((batch, runner.size), dtype=getattr(torch, dtype.name), device=runner.device)
+    return runner.expand(kept, None)[0], buffer
+
+
+def _step(
+    runner: Runner, batch: int, inputs: np.ndarray, reference: Reference, present: torch.Tensor, buffer: torch.Tensor
+) -> Callable[[], float]:
+    """One tile of the engine on made-up masks, as a function that returns its seconds a row (inf: too large)."""
+    rows = runner.flat(inputs[:1]).to(runner.device)
+    fill = filler(runner.flat(reference.rows[:1]).to(runner.device), rows)
+    target = torch.zeros(1, dtype=torch.int64, device=runner.device)
+
+    def run() -> float:
+        start = time.perf_counter()
+        fill(present, buffer)
+        outputs = runner.outputs(buffer)
+        told = runner.model.framework, runner.model.task
+        score_on_device(outputs.view(1, batch, 1, -1), target, None, "log_probability", *told)
+        if runner.device.type == "cuda":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / batch if runner.limit >= batch else math.inf
+
+    return run

@@ -1,0 +1,116 @@
+"""A torch module in its forms: plain, by ONNX Runtime, channels-last, frozen, compiled, in bfloat16."""
+
+import copy
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from shapeline.errors import ShapelineError, first_line, nearest
+from shapeline.games.execution import Form, FormRefused
+from shapeline.games.torch_onnx import any_side, exported
+from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
+from shapeline.models.onnx_graph import Refused
+from shapeline.models.torch_export import tracing
+from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
+
+
+def prepare(model: Classifier, form: Form, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The model in a form: a function from rows (n, *input_shape) to logits (log-probabilities for a function).
+
+    rows: as backends.traced_rows. What a form needs (a copy, a trace) is kept as long as the module lives and made anew
+    when its weights change. Raises ShapelineError for an unknown form, FormRefused when the model cannot take it.
+    """
+    forms = FORMS | ASKED
+    if form.name not in forms:
+        raise ShapelineError(f"engine: unknown form '{form.name}'.{nearest(form.name, forms)}")
+    name = model.architecture
+    if model.framework == "function":
+        function = function_predictions if model.task == "regression" else function_log_probs
+        return lambda rows: torch.from_numpy(function(model.module, rows.numpy(), name))
+    module = model.module
+    if form.name == "plain":
+        return lambda rows: checked_logits(module(rows), len(rows), name, model.task)
+    kept = _PREPARED.setdefault(module, {})
+    key = (form.name, rows.shape[1:])
+    state = tuple(
+        (tensor.data_ptr(), 0 if tensor.is_inference() else getattr(tensor, "_version", object()))
+        for tensor in (*module.parameters(), *module.buffers())
+    )
+    if key not in kept or kept[key][0] != state:
+        try:
+            with evaluation_mode(module):
+                kept[key] = state, forms[form.name](module, torch.from_numpy(rows).to(device_of(module)))
+        except (FormRefused, Refused) as refusal:
+            raise FormRefused(f"engine: '{name}' cannot take the form '{form.name}': {refusal}") from refusal
+    return kept[key][1]
+
+
+_PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A copy of the module whose weights lie channels-last; for images only."""
+    if rows.ndim != 4:
+        raise FormRefused("the inputs are not images")
+    try:
+        with torch.inference_mode(False):
+            return copy.deepcopy(module).to(memory_format=torch.channels_last)
+    except (RuntimeError, TypeError) as error:
+        raise FormRefused(f"the module cannot be copied: {first_line(error)}") from error
+
+
+def _frozen(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The module traced on rows, with its weights folded in and its layers fused; the only place that uses torch.jit.
+
+    Refused as `tracing` says.
+    """
+    with tracing("tracing"):
+        traced = torch.jit.trace(module, rows.clone(), check_trace=False)
+        return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+
+
+def _bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The module in mixed precision: convolutions and products of matrices in bfloat16."""
+    own, device = weakref.ref(module), rows.device.type  # weakly: the form is kept as long as the module lives
+
+    def forward(rows: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(device, torch.bfloat16):
+            return own()(rows).float()
+
+    return forward
+
+
+def _compiled(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A copy of the module compiled for batches of any size; it takes a C++ compiler."""
+    try:
+        with torch.inference_mode(False):
+            compiled = torch.compile(copy.deepcopy(module), dynamic=True)
+        compiled(rows)
+    except (RuntimeError, TypeError, OSError) as error:
+        raise FormRefused(f"torch.compile failed: {first_line(error)}") from error
+    return compiled
+
+
+def _compiled_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    with torch.autocast(rows.device.type, torch.bfloat16):
+        compiled = _compiled(module, rows)
+
+    def forward(rows: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(rows.device.type, torch.bfloat16):
+            return compiled(rows).float()
+
+    return forward
+
+
+FORMS = {"plain": None, "onnx": exported, "frozen": _frozen, "channels_last": _channels_last}
+# Which are tried, in this order. On the CPU a trace run by torch is slower than one run by ONNX Runtime.
+TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "frozen", "channels_last")}
+# Never tried unless an experiment asks for them: they are slow to make, or change numbers; the last is that of crops.
+ASKED = {
+    "bfloat16": _bfloat16,
+    "compiled": _compiled,
+    "compiled_bfloat16": _compiled_bfloat16,
+    "onnx_any_side": any_side,
+}

@@ -1,0 +1,41 @@
+"""The reference of a model whose columns hold whole numbers."""
+
+import dataclasses
+import logging
+
+import numpy as np
+
+from shapeline.errors import ShapelineError
+from shapeline.games.references import Reference
+from shapeline.models.classifier import Classifier
+
+log = logging.getLogger(__name__)
+PROBED = 16  # rows that a model is evaluated on as whole and as real numbers
+ALIKE = 1e-9  # of the largest answer
+
+
+def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -> tuple[Classifier, Reference]:
+    """Return the model and a reference whose numbers fit its columns of whole numbers, between which a mean lies.
+
+    A model that answers alike to whole and to real numbers takes the mean as it is; for another, for which they are
+    codes, it is rounded.
+    """
+    table = getattr(model.module, "table", None)
+    if model.framework != "function" or table is None or table.names is None or reference.rows is None:
+        return model, reference
+    whole = [place for place, column in enumerate(table.columns) if column.is_whole]
+    cells = reference.rows[:, whole]
+    if not (np.abs(cells - np.rint(cells)) > 0).any():
+        return model, reference
+    real = dataclasses.replace(model, module=dataclasses.replace(model.module, table=table.with_reals()))
+    ask = Classifier.predict if model.task == "regression" else Classifier.log_probs
+    try:
+        own, other = (np.nan_to_num(ask(each, inputs[:PROBED])) for each in (model, real))
+        if np.abs(own - other).max() <= ALIKE * np.abs(own).max():
+            return real, reference
+    except ShapelineError:
+        pass  # of a model that takes no real numbers
+    log.info("reference: columns of whole numbers are rounded, which model '%s' takes alone", model.architecture)
+    rows = reference.rows.copy()
+    rows[:, whole] = np.rint(cells)
+    return model, dataclasses.replace(reference, rows=rows)

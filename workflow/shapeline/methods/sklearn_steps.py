@@ -1,0 +1,141 @@
+"""A scikit-learn model as its last step and what comes before it, and which feature each input of that step is of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shapeline.datasets.table_file import class_name
+from shapeline.errors import unsupported
+from shapeline.games.question import Question
+from shapeline.models.estimators import classes_of, transformers_of
+from shapeline.models.pipeline_file import Pipeline
+
+if TYPE_CHECKING:
+    from shapeline.datasets.loading import Dataset
+
+OTHERS = "use gp_shapley or kernel_shap"
+UNSEEN = -2
+NEAR = 1e-4  # share of the values within which scores must add up: functions are asked in single precision
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """last: the final estimator; prepare: from rows (n, columns) to what it is given (n, k); outputs (classes,): its
+    own number of each class of the dataset, None of a regression."""
+
+    last: Any
+    prepare: Callable[[np.ndarray], np.ndarray]
+    outputs: np.ndarray | None
+
+
+def shapley(
+    where: str,
+    question: Question,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    dataset: "Dataset | None",
+    explain: Callable,
+) -> tuple[np.ndarray, int]:
+    """Shapley values (n, d) that `explain` reads from the model itself, checked to add up; both ends are evaluated.
+
+    explain: from a Fitted, prepared inputs (n, k) and reference rows (M, k), the feature of each of the k (-1: never
+    removed), d and the outputs (n,) asked, to scores. Raises ShapelineError where it cannot be read so.
+    """
+    if question.reference.given is not None:
+        raise unsupported(f"{where}: absent columns hang on the present ones under reference: conditional; {OTHERS}")
+    fitted, features = opened(where, question.model.module, dataset), question.features
+    rows = question.reference.of(inputs)[0]
+    given, absent = fitted.prepare(inputs), fitted.prepare(rows)
+    owners = owners_of(where, fitted, inputs, rows, features.cells)
+    outputs = np.zeros(len(inputs), int) if fitted.outputs is None else fitted.outputs[targets]
+    scores = explain(fitted, (given, absent), owners, features.d, outputs)
+    ends = question.values(inputs, np.array([[True], [False]]).repeat(features.d, axis=1), targets)
+    gap = np.abs(scores.sum(axis=1) - (ends[:, 0] - ends[:, 1]))
+    if (gap > NEAR * (1 + np.abs(ends).sum(axis=1))).any():
+        raise unsupported(
+            f"{where}: what the {type(fitted.last).__name__} says is not the sum that its scores are of (they miss "
+            f"{question.value} by {gap.max():.2g}); {OTHERS}"
+        )
+    return scores, 2
+
+
+def opened(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
+    """The estimator behind a model: a pipeline from a file, or the bound method of an object."""
+    estimator = module.estimator if isinstance(module, Pipeline) else _behind(module)
+    if estimator is None:
+        raise unsupported(f"{where} reads scikit-learn's models and boosted trees, and this one is none; {OTHERS}")
+    classes, outputs = classes_of(estimator), None
+    if classes is not None:
+        own = [class_name(label) for label in classes]
+        named = dataset.card["classes"] if isinstance(module, Pipeline) and dataset is not None else own
+        order = getattr(module, "order", None)
+        outputs = np.array([own.index(name) for name in named] if order is None else order)
+    steps = []
+    last = estimator
+    while hasattr(last, "steps"):
+        steps += transformers_of(last)
+        last = last.steps[-1][1]
+
+    def prepare(rows: np.ndarray) -> np.ndarray:
+        made = module.take(rows) if hasattr(module, "take") else rows
+        for step in steps:
+            made = step.transform(made)
+        try:
+            if hasattr(made, "to_numpy"):  # a data frame, whose nullable columns have pd.NA
+                return made.to_numpy(np.float64, na_value=np.nan)
+            return np.asarray(made.toarray() if hasattr(made, "toarray") else made, np.float64)
+        except (TypeError, ValueError) as error:
+            raise unsupported(f"{where}: a {type(last).__name__} that is given texts is not read; {OTHERS}") from error
+
+    return Fitted(last, prepare, outputs)
+
+
+def _behind(module: Any) -> Any:
+    """The object whose method is asked, also where rows go through a data frame first; None of a function."""
+    estimator = getattr(getattr(module, "ask", module), "__self__", None)
+    return estimator if hasattr(estimator, "get_params") else None
+
+
+def owners_of(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """The feature (k,) of each input of the last step, found by moving a column at a time from one row to the others'.
+
+    Raises ShapelineError where one hangs on two features: then steps mix columns, and no sum over splits is the game's.
+    """
+    base, donors = rows[:1], np.concatenate([inputs, rows])
+    start = fitted.prepare(base)
+    owners = np.full(start.shape[1], UNSEEN)
+    for column in range(base.shape[1]):
+        moved = np.repeat(base, len(donors), axis=0)
+        moved[:, column] = donors[:, column]
+        changed = ~same(fitted.prepare(moved), start).all(axis=0)
+        if (changed & (owners != UNSEEN) & (owners != cells[column])).any():
+            raise unsupported(f"{where}: a step before the {type(fitted.last).__name__} mixes columns; {OTHERS}")
+        owners[changed] = cells[column]
+    return np.maximum(owners, -1)  # what no column changes is equal in all rows
+
+
+def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where numbers are equal, or both missing."""
+    return (one == other) | (np.isnan(one) & np.isnan(other))
+
+
+def refuse_unless_additive(where: str, question: Question, additive: str, estimator: Any) -> None:
+    """Refuse a value that the parts of this estimator do not add up to."""
+    rows = 1 if question.reference.rows is None else len(question.reference.rows)
+    if question.value != additive and not (additive == "margin" and question.value == "log_odds" and rows == 1):
+        if additive == "margin" and question.value == "log_odds":
+            raise unsupported(
+                f"{where}: with {rows} reference rows the probability is averaged before log_odds is taken, and no sum "
+                f"is left; set value: margin, give a reference of one row, or {OTHERS}"
+            )
+        raise unsupported(
+            f"{where}: the parts of a {type(estimator).__name__} add up to its {additive}, not to {question.value}; "
+            f"set value: {additive}, or {OTHERS}"
+        )
+    if additive == "margin" and len(estimator.classes_) != 2:
+        raise unsupported(
+            f"{where}: {question.value} of {len(estimator.classes_)} classes is no sum over the parts of a "
+            f"{type(estimator).__name__}; {OTHERS}"
+        )

@@ -1,0 +1,43 @@
+"""Metrics of one's own: functions in the user's files, by name."""
+
+import numpy as np
+import pandas as pd
+
+from shapeline.errors import ShapelineError
+from shapeline.games.features import Features
+from shapeline.games.question import Question
+from shapeline.methods import dispatch
+
+
+def measure(
+    rows: pd.DataFrame,
+    functions: dict[str, str],
+    question: Question | None = None,
+    inputs: np.ndarray | None = None,
+    buckets: list[tuple[Features, np.ndarray]] | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """What each function gives for the score rows, (rows,) numbers; lower is better.
+
+    functions: name -> "path/to/file.py:function". Each is given those it names of rows (score rows that succeeded),
+    model, inputs (n, *input shape), buckets (features and the positions of the rows that have them), reference, form
+    and seed. Raises ShapelineError where it returns anything but a number a row; its own errors pass, with a note that
+    names the metric and the file.
+    """
+    question = question or Question(None, None, None)
+    available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}
+    available |= {name: getattr(question, name) for name in ("model", "reference", "form")}
+    frames = []
+    for name, file in functions.items():
+        try:
+            values = np.asarray(dispatch.resolve(file)(available))
+        except Exception as error:  # whatever the user's own code raises: its traceback says most
+            error.add_note(f"metric {name}: {file} failed")
+            raise
+        if values.shape != (len(rows),) or values.dtype.kind not in "buif":
+            raise ShapelineError(
+                f"metric {name}: {file} returned {values.dtype} of shape {values.shape}; return {len(rows)} "
+                "numbers, one a row"
+            )
+        frames.append(rows[["instance", "repeat"]].assign(statistic=name, x=np.nan, value=values.astype(float)))
+    return pd.concat(frames, ignore_index=True)

@@ -1,0 +1,99 @@
+"""What files of scores and of measurements say of how they were made, against what was asked and each other."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from shapeline import scores
+from shapeline.errors import ShapelineError
+from shapeline.games.execution import BFLOAT16_TOLERANCE
+
+TOLERANCE = 1e-4  # of an end's value, beside 1: how far two labels may differ
+ENDS = ("value_full", "value_empty")
+KEYS = ["instance", "target", "training_seed", "randomised_layers"]
+
+
+def check(path: str | Path, **asked: object) -> None:
+    """Stop where a file's metadata do not say what was asked for; whatever its time, it is another job's file.
+
+    asked: by the name in the metadata; None where nothing was asked. Raises ShapelineError.
+    """
+    told = scores.metadata(path)
+    for name, value in asked.items():
+        if value is not None and told.get(name) != value:
+            raise ShapelineError(
+                f"{path} is of {_named(name)} {told.get(name)!r} and stands where that of {value!r} belongs; make it "
+                f"anew: rm {path} && snakemake --cores all"
+            )
+
+
+def check_scores(paths: Iterable[str | Path], experiment: str, digests: Mapping[str, str] | None = None) -> None:
+    """The same of score files, whose label and shard are those of their path; digests: of the settings, by label."""
+    for path in map(Path, paths):
+        label, matched = path.parent.name, scores.SHARD.fullmatch(path.name)
+        shard = f"{matched[1]} of {matched[2]}" if matched else None
+        wanted = (digests or {}).get(label)
+        check(path, experiment=experiment, label=label, shard=shard, settings_digest=wanted)
+
+
+def from_text(text: str) -> dict[str, str]:
+    """Digests by label from the one word that a resource of a rule holds (workflow/expected_digests.py)."""
+    return dict(part.split(":") for part in text.split(",") if part)
+
+
+def check_measured(paths: Iterable[str | Path], experiment: str, digests: Mapping[str, str]) -> None:
+    """Stop where files of measurements are not of this experiment, of the label of their path, or of the settings whose
+    digests are given: of `model` for those of a label, of `scores` for those of all labels."""
+    for path in map(Path, paths):
+        label = path.stem if path.parent.name == "measured" else None
+        wanted = digests["model" if label else "scores"]
+        check(path, experiment=experiment, label=label, settings_digest=wanted)
+
+
+def check_ends(paths: Iterable[str | Path]) -> None:
+    """Stop where two labels do not say the same of one model on the same instance: they were made by other weights,
+    code, packages or devices, and cannot be compared.
+
+    paths: score files of one experiment. Only labels with the same features share their empty input. Raises
+    ShapelineError with both files.
+    """
+    found = [_ends(path) for path in filter(Path.is_file, map(Path, paths))]
+    if not found:
+        return
+    rows = pd.concat(found, ignore_index=True)
+    for column in ENDS:
+        there = rows[rows[column].notna()]
+        keys = [*KEYS, *(["features"] if column == "value_empty" else [])]
+        first = there.groupby(keys, sort=False, dropna=False)[[column, "file"]].transform("first")
+        apart = (there[column] - first[column]).abs() > there["tolerance"] * (1 + first[column].abs())
+        if apart.any():
+            mine, known = there[apart].iloc[0], first[apart].iloc[0]
+            raise ShapelineError(
+                f"{known['file']} and {mine['file']} are of other models: {column} of instance {mine['instance']} is "
+                f"{known[column]:.6g} and {mine[column]:.6g} (other weights, code, packages or devices); make both "
+                f"anew: rm {known['file']} {mine['file']} && snakemake --cores all"
+            )
+
+
+def _ends(path: Path) -> pd.DataFrame:
+    """Both ends of a file's instances that succeeded, NaN where a label has none, and what they depend on."""
+    settings = scores.metadata(path).get("settings", {})
+    try:
+        with pq.ParquetFile(path) as file:
+            rows = file.read([*KEYS, *ENDS, "status"]).to_pandas()
+    except (OSError, ValueError) as error:
+        raise ShapelineError(f"{path} is damaged ({error}); remove it and run again, which makes it anew") from error
+    rows = rows[rows["status"] == "ok"].drop_duplicates(KEYS).drop(columns="status")
+    return rows.replace([np.inf, -np.inf], np.nan).assign(
+        file=str(path),
+        features=json.dumps(settings.get("method", {}).get("features"), sort_keys=True),
+        tolerance=BFLOAT16_TOLERANCE if settings.get("precision") == "bfloat16" else TOLERANCE,
+    )
+
+
+def _named(key: str) -> str:
+    return key.replace("settings_digest", "settings")

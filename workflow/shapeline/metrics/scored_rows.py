@@ -1,0 +1,56 @@
+"""The rows that a metric measures, its function by name, and the measurements that the row store has of it."""
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from shapeline import scores
+from shapeline.attribution.row_store import ADDRESS, Table
+from shapeline.methods import dispatch
+from shapeline.metrics.registry import METRICS
+
+log = logging.getLogger("shapeline")
+STORED = pa.schema([scores.MEASURED.field(name) for name in ("instance", "repeat", "statistic", "x", "value")])
+
+
+def rows_of(name: str, rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:
+    """The score rows of a label that a metric measures of one training: those that succeeded, with intermediate budgets
+    where it reads them."""
+    chosen = scores.succeeded(scores.select_training(rows, training_seed))
+    return chosen if METRICS[name].reads_snapshots else scores.final(chosen)
+
+
+def measure(name: str, rows: pd.DataFrame, needs: dict) -> pd.DataFrame:
+    """Measure score rows by the metric of that name."""
+    return dispatch.resolve(METRICS[name].function)({**needs, "rows": rows})
+
+
+def open_table(store: str, key: str) -> Table:
+    """Return the table of measurements of a key; one that keeps nothing where there is no store."""
+    return Table(Path(store, "measurements", key) if store else None, STORED)
+
+
+def measure_missing(
+    name: str,
+    table: Table,
+    rows: pd.DataFrame,
+    address: Callable[[pd.DataFrame], pd.Series],
+    chunks: Callable[[pd.DataFrame], Iterable[pd.DataFrame]],
+) -> pd.DataFrame:
+    """Return the measurements of score rows by a metric: those that the table has, and those of the others, which it
+    keeps.
+
+    address: of each row of scores or of measurements; chunks: from the missing rows to measurements, a part at a time.
+    """
+    wanted = address(rows)
+    found = table.read(wanted)
+    missing = rows[~wanted.isin(found[ADDRESS])].reset_index(drop=True)
+    frames = [found] if len(found) or missing.empty else []
+    for measured in chunks(missing) if len(missing) else ():
+        frames.append(measured.assign(**{ADDRESS: address(measured)}))
+        table.append(frames[-1])
+    log.info("%s: %d rows computed, %d found", name, len(missing), len(rows) - len(missing))
+    return pd.concat(frames, ignore_index=True).drop(columns=ADDRESS)

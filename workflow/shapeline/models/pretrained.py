@@ -1,0 +1,123 @@
+"""Models that come ready: a pipeline in skops, a file of Keras, ONNX or boosted trees, a folder, a function.
+
+None is trained here, and nothing is unpickled. What stands for the weights in the results is the file itself. A
+network whose training has 0 epochs is ready too, and measured here; its weights are kept as those of any network.
+"""
+
+import importlib
+import importlib.metadata
+import logging
+import platform
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shapeline.datasets.sources import PARTS, expand
+from shapeline.datasets.stored_images import blocks
+from shapeline.errors import ShapelineError
+from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, named, r_squared
+from shapeline.models.pretrained_kinds import FRAMEWORKS, READERS, kind_of
+from shapeline.versions import imported
+
+if TYPE_CHECKING:
+    from shapeline.datasets.loading import Dataset
+
+log = logging.getLogger(__name__)
+
+PACKAGES = {"function": ("scikit-learn", "skops"), "tensorflow": ("tensorflow", "keras"), "torch": ("torch",)}
+UNTRAINED = "none: the model came ready, and which rows it was made from is not known here"
+
+
+def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
+    """The classifier in the file that settings name (source, trusted_types), for the dataset that a card describes.
+
+    Raises ShapelineError when the file is not there, is no such file, or does not fit the dataset.
+    """
+    source, kind = settings["source"], kind_of(settings["source"], settings.get("framework"))
+    if kind == "folder":
+        return importlib.import_module(READERS[kind]).for_dataset(settings, card)
+    function = kind == "function"
+    path = expand(source.rpartition(":")[0] if function else source)
+    if not path.is_file():
+        raise ShapelineError(f"models: there is no file {path} (paths start at the repository root)")
+    known = {
+        "classes": list(card["classes"]),
+        "columns": card.get("columns") or (None if function else _numbers(card["feature_names"])),
+        "input_shape": list(card["input_shape"]),
+        "kind": card["kind"],
+        **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),  # of a tokenizer of one's own
+        "trusted": sorted(settings.get("trusted_types", ())),
+        **({"outputs": settings["outputs"]} if settings.get("outputs") else {}),
+    }
+    classifier = _opened(source, kind, path.read_bytes(), known, card.get("task") or "classification")
+    classifier.vocabulary_digest = card.get("vocabulary_digest")  # the documents are cut for it, so they are its own
+    return classifier
+
+
+def _numbers(names: list[str]) -> list[dict]:
+    return [{"name": name, "type": "number"} for name in names]
+
+
+def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
+    """The classifier of a file of weights that `arrays_of` filled."""
+    source, kind = metadata["architecture"], kind_of(metadata["architecture"], metadata["framework"])
+    if kind == "folder":
+        return importlib.import_module(READERS[kind]).restored(metadata, arrays)
+    classifier = _opened(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
+    classifier.vocabulary_digest = metadata["vocabulary_digest"]
+    if classifier.framework != "function":
+        classifier.outputs = metadata["outputs"]
+    if classifier.framework != "function" and classifier.outputs == "probabilities":
+        made_by = backend(classifier.framework)
+        classifier.module = made_by.of_probabilities(classifier.module, classifier.task, source)
+    return classifier
+
+
+def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
+    """The ready model's own file, or a folder's weights, as what a file of weights holds."""
+    if classifier.framework == "torch":
+        return backend("torch").state(classifier.module)
+    module = getattr(classifier.module, "network", classifier.module)  # where it gives probabilities
+    return {"file": np.frombuffer(module.content, np.uint8)}
+
+
+def _opened(source: str, kind: str, content: bytes, known: dict[str, Any], task: str) -> Classifier:
+    module = importlib.import_module(READERS[kind]).opened(source, content, known, task)
+    classes = 1 if task == "regression" else len(known["classes"])
+    outputs = "logits" if getattr(module, "stripped", False) else known.get("outputs")
+    return Classifier(FRAMEWORKS[kind], source, module, classes, known, task=task, outputs=outputs)
+
+
+def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
+    """The card of a ready model: as that of training.fit, but for what only training has."""
+    rows = {part: np.flatnonzero(dataset.split == number) for number, part in enumerate(PARTS)}
+    measured = {}
+    for part in ("validation", "test"):
+        if len(rows[part]):
+            said = _measured(classifier, dataset, rows[part])
+            measured |= {f"{part}_{name}": value for name, value in said.items()}
+    log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)))
+    used = (*PACKAGES[classifier.framework], *(["transformers"] if "transformers" in sys.modules else []), "numpy")
+    versions = {name: importlib.metadata.version(name) for name in used}
+    versions |= imported()
+    return {
+        **named(classifier),
+        "parameters": classifier.n_parameters or None,
+        "settings": UNTRAINED,
+        "versions": {"python": platform.python_version(), **versions},
+        "rows": {part: len(members) for part, members in rows.items()},
+        **measured,
+    }
+
+
+def _measured(classifier: Classifier, dataset: "Dataset", rows: np.ndarray) -> dict[str, Any]:
+    inputs, labels = dataset.inputs, dataset.labels[rows]
+    if classifier.task == "multilabel":
+        check_labels(classifier, inputs[rows[:1]], labels)
+    predicted = np.concatenate([classifier.predict(block) for block in blocks(inputs, rows)])
+    if classifier.task == "regression":
+        rmse = float(np.sqrt(((predicted - labels) ** 2).mean()))
+        return {"r2": r_squared(predicted, labels), "rmse": rmse}
+    right = predicted == labels
+    return {"accuracy": float(right.mean()), **(label_scores(right, dataset.card) if right.ndim == 2 else {})}

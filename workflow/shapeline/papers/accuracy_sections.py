@@ -1,0 +1,165 @@
+"""Sections of the accuracy page: what estimators of Shapley values are off by on games where these are known."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from shapeline import scores
+from shapeline.papers import accuracy_figures as figures
+from shapeline.report.elements import figure, note, table, together
+from shapeline.report.formatting import number, two_digit_interval
+from shapeline.report.html import HTML
+from shapeline.report.sections.common import top
+from shapeline.report.styling import Style, styles
+from shapeline.statistics import accuracy
+from shapeline.statistics.accuracy import BASE, ESTIMATORS
+from shapeline.statistics.known_games import Game, Terms, read
+
+LEARNS = "gp_shapley"
+TIMED = [BASE, LEARNS, "gp_shapley, fixed", "leverage_shap", "sample_shapley"]
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """The games and what was measured on them (`statistics.accuracy.measure`)."""
+
+    games: list[Game]
+    draws: int
+    measured: pd.DataFrame
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        return accuracy.over_games(self.measured)
+
+    @cached_property
+    def styles(self) -> dict[str, Style]:
+        return styles({name: {"is_control": name == BASE} for name in ESTIMATORS})
+
+
+def load(measured: str) -> Accuracy:
+    """What a file of errors on the stored games says."""
+    return Accuracy(read(), scores.metadata(measured)["draws"], scores.read_table(measured))
+
+
+def header(found: Accuracy) -> HTML:
+    """Title, which estimator to take, key figures."""
+    explained = sum(len(game.exact) for game in found.games)
+    facts = {
+        "games": len(found.games),
+        "instances": explained,
+        "estimators": len(ESTIMATORS),
+        "draw each" if found.draws == 1 else "draws each": found.draws,
+        "features (d)": f"{min(game.d for game in found.games)} to {max(game.d for game in found.games)}",
+    }
+    return top("Accuracy: which estimator of Shapley values to take at a budget", _answers(found), (), facts)
+
+
+def _answers(found: Accuracy) -> list[tuple[str, str]]:
+    """For each budget the estimator of least mean error, and from which cost of an evaluation on."""
+    told = []
+    for times, rows in found.means.groupby("times"):
+        ranked = rows.set_index("estimator").sort_values("ratio")
+        name, best = ranked.index[0], ranked.iloc[0]
+        if name == BASE:
+            told.append((f"At {number(times)} d evaluations take {BASE}:", "no other estimator is ahead of it."))
+            continue
+        size = f"its error is {_ratio(best)} of {BASE}'s over {number(best['games'])} games"
+        sure = "" if best["high"] < 1 else ", which is not for sure"
+        told.append((f"At {number(times)} d evaluations take {name}:", f"{size}{sure}; {_pays(found, name, times)}."))
+    return told
+
+
+def _ratio(row) -> str:
+    return two_digit_interval({"mean": row["ratio"], "low": row["low"], "high": row["high"]})
+
+
+def _pays(found: Accuracy, name: str, times: float) -> str:
+    """From how many seconds an evaluation the estimator is ahead, in the median game."""
+    seconds = accuracy.pays_from(found.measured, name).xs(times, level="times")
+    behind = int(seconds.isna().sum())
+    less = f"; in {behind} of {len(seconds)} games its error is no less" if behind else ""
+    middle = seconds.median()
+    if not middle > 0:
+        return f"at equal time too, however cheap the model{less}"
+    return f"at equal time too where an evaluation takes {number(1e6 * middle, 2)} µs or more, in the median game{less}"
+
+
+def ratio_section(found: Accuracy) -> HTML:
+    """The ratios over games as a figure and a table."""
+    means = found.means
+    wide = means.assign(text=[_ratio(row) for _, row in means.iterrows()])
+    shown = wide.pivot(index="estimator", columns="times", values="text").reindex(list(ESTIMATORS)).fillna("–")
+    counts = means[means["estimator"] == BASE].set_index("times")["games"]
+    shown.columns = [f"{number(times)} d, {counts[times]} games" for times in shown.columns]
+    return together(
+        figure(
+            figures.ratios(means, found.styles),
+            "Error of each estimator as a share of kernel_shap's over games",
+            "Geometric means over games with their 95 % intervals; kernel_shap is 1.",
+            numbers=means,
+        ),
+        table(shown.rename_axis("error over kernel_shap's").reset_index()),
+        note(
+            "Root mean square errors over instances, draws and features, each divided by kernel_shap's on that game at "
+            "that budget; the intervals are over games. An estimator that needs more evaluations, or a game where "
+            "nearly all coalitions would be evaluated, is left out of a column."
+        ),
+    )
+
+
+def game_section(found: Accuracy) -> HTML:
+    """The error against the budget on each game."""
+    columns = ["game", "estimator", "times", "rmse", "ratio", "seconds"]
+    return figure(
+        figures.errors(found.measured, found.styles),
+        "Error of each estimator against the budget, game by game",
+        "Root mean square error to the exact values, in the game's own units.",
+        numbers=found.measured[columns],
+    )
+
+
+def cost_section(found: Accuracy) -> HTML:
+    """Seconds beside the model, and from what cost of an evaluation the Gaussian process pays."""
+    measured = found.measured
+    times = 4
+    seconds = measured[measured["times"] == times].pivot_table(
+        index=["game", "d"], columns="estimator", values="seconds", sort=False
+    )
+    shown = (1e3 * seconds[TIMED]).map(lambda one: number(one, 2)).rename_axis(columns=None).reset_index()
+    pays = accuracy.pays_from(measured, LEARNS).xs(times, level="times").reindex(shown["game"])
+    column = f"{LEARNS} pays from, µs an evaluation"
+    shown[column] = ["–" if np.isnan(one) else number(1e6 * one, 2) for one in pays]
+    return together(
+        table(shown, f"Milliseconds an instance beside the model at {times} d"),
+        note(
+            "The making of the coalitions, a draw for each instance, and the readout, on one core; of the other "
+            "estimators in the CSV of the figure above. An estimator whose "
+            f"error is a share r of {BASE}'s is as good as {BASE} at 1 / r² times the evaluations: it pays where those "
+            "that it saves take longer than its readout; 0 is always, a dash never. Where the model is cheaper than "
+            f"that, take {BASE} with more evaluations."
+        ),
+    )
+
+
+def games_section(found: Accuracy) -> HTML:
+    """The games, and where their exact values come from."""
+    rows = [
+        {
+            "game": game.name,
+            "kind": game.kind,
+            "d": number(game.d),
+            "instances": len(game.exact),
+            "exact values": "a sum of terms" if isinstance(game.stored[0], Terms) else "all coalitions",
+        }
+        for game in found.games
+    ]
+    return together(
+        table(pd.DataFrame(rows), text=["kind", "exact values"]),
+        note(
+            "A sum of terms: weights that count where some features are present and others absent, as the leaves of "
+            "trees do that are asked with one reference row; their Shapley values are a closed form. The games are in "
+            "workflow/shapeline/statistics/games.parquet, for a benchmark of your own: docs/formats.md has the columns."
+        ),
+    )

@@ -1,0 +1,244 @@
+"""How a claim is judged: order, speed, accuracy, likeness."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.papers import claim_tests
+from shapeline.papers.claim_tests import ahead_of, verdict
+from shapeline.report import experiment
+from shapeline.report.experiment import Results
+from shapeline.report.findings import equal_error
+from shapeline.report.formatting import interval, number, share
+from shapeline.statistics import paired
+from shapeline.statistics.bounds import enough, intervals
+
+HOLDS, FAILS, OPEN, UNTESTABLE = "holds", "fails", "undecided", "not testable"
+VERDICTS = {claim_tests.HOLDS: HOLDS, claim_tests.FAILS: FAILS, claim_tests.OPEN: OPEN}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of a claim, in words with its interval, and the verdict: HOLDS, FAILS, OPEN or UNTESTABLE."""
+
+    found: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, and the check of it on the results of the first of its experiments that there is.
+
+    every: the check takes the results of all of its experiments, in their order.
+    """
+
+    paper: str
+    section: str
+    text: str
+    experiments: tuple[str, ...]
+    check: Callable[..., Finding]
+    every: bool = False
+
+
+def accuracy(claimed: float) -> Callable[[Results], Finding]:
+    """Test accuracy of the model: holds or fails where its 95 % Wilson interval lies on one side of the claimed one."""
+
+    def check(results: Results) -> Finding:
+        correct, rows = results.model_card.get("test_accuracy"), results.model_card["rows"]["test"]
+        low, high = wilson(round(correct * rows), rows)
+        text = f"{share(correct)} ({share(low)} to {share(high)}) on {number(rows)}"
+        return Finding(text, HOLDS if low >= claimed else FAILS if high < claimed else OPEN)
+
+    return check
+
+
+def wilson(count: int, of: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share (Wilson 1927)."""
+    z, p = 1.959963985, count / of
+    middle, half = p + z**2 / (2 * of), z * math.sqrt(p * (1 - p) / of + z**2 / (4 * of**2))
+    return (middle - half) / (1 + z**2 / of), (middle + half) / (1 + z**2 / of)
+
+
+def parameters(claimed: int) -> Callable[[Results], Finding]:
+    """Number of trainable parameters."""
+
+    def check(results: Results) -> Finding:
+        counted = results.model_card.get("parameters")
+        return Finding(number(counted), HOLDS if counted == claimed else FAILS)
+
+    return check
+
+
+def beats(
+    first: str, *others: str, metric: str = "log_odds", statistic: str = "deletion_auc", better: str = "lower"
+) -> Callable[[Results], Finding]:
+    """Whether a label is better than others on the same instances: holds where it is ahead of every one, fails where it
+    is behind one, by 95 % intervals of the paired differences that hold together."""
+
+    def check(results: Results) -> Finding:
+        if metric not in results.measured:
+            return Finding(f"metric {metric} was not measured", UNTESTABLE)
+        measured = results.measured[metric]
+        values = paired.by_label(measured[measured["method"].isin([first, *others])], statistic)
+        absent = [label for label in (first, *others) if label not in values]
+        if absent:
+            return Finding(f"{', '.join(absent)} did not run, or on too few instances", UNTESTABLE)
+        if not enough(len(values)):
+            return Finding(f"{number(len(values))} instances are too few for a verdict", UNTESTABLE)
+        claim = ahead_of(values[[first, *others]], first, better)
+        ahead = "; ".join(f"{label} {interval(row)}" for label, row in claim.table.iterrows())
+        return Finding(f"ahead of: {ahead}", VERDICTS[claim.verdict])
+
+    return check
+
+
+def level(label: str, within: float, metric: str, statistic: str) -> Callable[[Results, Results], Finding]:
+    """Whether a label's means on the instances of two experiments are no more than so far apart: holds where the 95 %
+    interval of the difference (Welch's) lies inside, fails where it lies outside."""
+
+    def check(first: Results, second: Results) -> Finding:
+        values = []
+        for results in (first, second):
+            frame = results.measured.get(metric)
+            if frame is None or label not in set(frame["method"]):
+                return Finding(f"{label} was not measured in {results.experiment}", UNTESTABLE)
+            values.append(paired.by_label(frame[frame["method"] == label], statistic)[label].dropna().to_numpy())
+        if not enough(min(map(len, values))):
+            return Finding(f"{number(min(map(len, values)))} instances are too few for a verdict", UNTESTABLE)
+        (a, b), error = values, math.sqrt(sum(one.var(ddof=1) / len(one) for one in values))
+        row = {"mean": b.mean() - a.mean()}
+        row |= {"low": row["mean"] - 1.96 * error, "high": row["mean"] + 1.96 * error}
+        inside, outside = max(-row["low"], row["high"]) <= within, max(row["low"], -row["high"]) > within
+        text = f"{a.mean():.3f} and {b.mean():.3f}, apart {interval(row)}; the margin is {within:g}"
+        return Finding(text, HOLDS if inside else FAILS if outside else OPEN)
+
+    return check
+
+
+def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
+    """How many times the first label's evaluations the second takes to the same error, at least so often: at the least
+    error that both reach, between their intermediate budgets."""
+
+    def check(results: Results) -> Finding:
+        if "error" not in results.measured:
+            return Finding("metric error was not measured", UNTESTABLE)
+        if absent := [label for label in (first, second) if label not in results.scores]:
+            return Finding(f"{', '.join(absent)} did not run", UNTESTABLE)
+        found = equal_error(results, first, second)
+        if found is None:
+            return Finding("no error that both cross between two intermediate budgets", UNTESTABLE)
+        if not np.isfinite(found.low):
+            return Finding(f"{number(found.n)} instances or intermediate budgets are too few for a verdict", UNTESTABLE)
+        at = (
+            f"RMSE {number(found.error, whole=False)}: {number(found.first)} evaluations against {number(found.second)}"
+        )
+        mean, low, high = (number(side, whole=False) for side in (found.ratio, found.low, found.high))
+        told = verdict(math.log(found.low), math.log(found.high), bar=math.log(least))
+        return Finding(f"{mean} times as many ({low} to {high}); {at}", VERDICTS[told])
+
+    return check
+
+
+def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
+    """Seconds per instance of the second label over the first's, at least so often; the geometric mean of instances.
+
+    Only where every instance was timed alone: a batch's time shared out is one number, whatever it is divided by.
+    """
+
+    def check(results: Results) -> Finding:
+        frames = [results.scores.get(label) for label in (first, second)]
+        if any(frame is None for frame in frames):
+            return Finding(f"no scores of {first} and {second}", UNTESTABLE)
+        if results.settings.get("timing") != "per_instance":
+            return Finding("instances were timed in batches; set timing: per_instance", UNTESTABLE)
+        left, right = (experiment.good(frame).groupby("instance")["seconds"].mean() for frame in frames)
+        logs = np.log(right / left).dropna().to_numpy()
+        if not enough(len(logs)):
+            return Finding(f"too few scores of {first} and {second}", UNTESTABLE)
+        row = intervals(logs[:, None]).loc[0, ["mean", "low", "high"]]
+        mean, low, high = (number(math.exp(value), whole=False) for value in row)
+        told = verdict(row["low"], row["high"], bar=math.log(least))
+        return Finding(f"{mean} times ({low} to {high})", VERDICTS[told])
+
+    return check
+
+
+def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]:
+    """Mean cosine of the scores of two labels, at least so large."""
+
+    def check(results: Results) -> Finding:
+        if not {first, second} <= set(results.scores):
+            return Finding(f"no scores of {first} and {second}", UNTESTABLE)
+        ids = results.instances["instance"]
+        rows = [experiment.scores_of(results.scores[label], ids) for label in (first, second)]
+        both = [(a, b) for a, b in zip(*rows, strict=True) if a is not None and b is not None]
+        if len(both) < 2:
+            return Finding(f"no scores of {first} and {second}", UNTESTABLE)
+        left, right = (np.array(side) for side in zip(*both, strict=True))
+        norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        cosines = np.divide((left * right).sum(1), norms, out=np.zeros(len(norms)), where=norms > 0)
+        row = intervals(cosines[:, None]).loc[0]
+        text = f"{row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f}) on {number(len(cosines))}"
+        return Finding(text, VERDICTS[verdict(row["low"], row["high"], bar=least)])
+
+    return check
+
+
+def mostly(label: str, feature: str, sign: int, least: float = 0.5) -> Callable[[Results], Finding]:
+    """The share of instances to whose class or number a feature adds (sign 1) or takes away (-1), at least so large."""
+
+    def check(results: Results) -> Finding:
+        if label not in results.scores:
+            return Finding(f"no scores of {label}", UNTESTABLE)
+        names = experiment.feature_names(results)
+        if feature not in names:
+            return Finding(f"no feature is called {feature}", UNTESTABLE)
+        rows = experiment.scores_of(results.scores[label], results.instances["instance"])
+        signed = np.array([sign * row[names.index(feature)] > 0 for row in rows if row is not None])
+        if not enough(len(signed)):
+            return Finding(f"too few scores of {label}", UNTESTABLE)
+        low, high = wilson(int(signed.sum()), len(signed))
+        text = f"{share(signed.mean())} ({share(low)} to {share(high)}) of {number(len(signed))}"
+        return Finding(text, HOLDS if low > least else FAILS if high < least else OPEN)
+
+    return check
+
+
+def at_most(label: str, bound: Callable[[int], float], formula: str) -> Callable[[Results], Finding]:
+    """Evaluations per instance of a label, against a bound in d."""
+
+    def check(results: Results) -> Finding:
+        if label not in results.scores:
+            return Finding(f"no scores of {label}", UNTESTABLE)
+        frame = experiment.good(results.scores[label])
+        if frame.empty:
+            return Finding(f"every explanation of {label} failed", UNTESTABLE)
+        d = frame["scores"].map(len).to_numpy()
+        ratio = (frame["evaluations"].to_numpy() / np.array([bound(size) for size in d])).max()
+        text = f"at most {number(frame['evaluations'].max(), 6)}, {number(ratio, whole=False)} of {formula}"
+        return Finding(text, HOLDS if ratio <= 1 else FAILS)
+
+    return check
+
+
+def takes_at_most(label: str, most: float) -> Callable[[Results], Finding]:
+    """Mean seconds per instance of a label, at most so many: holds or fails where its 95 % interval lies on one side.
+
+    Of instances that were not timed alone there is no interval.
+    """
+
+    def check(results: Results) -> Finding:
+        if label not in results.scores:
+            return Finding(f"no scores of {label}", UNTESTABLE)
+        each = experiment.good(results.scores[label]).groupby("instance")["seconds"].mean()
+        if not np.isfinite(each.mean()):
+            return Finding(f"every explanation of {label} failed", UNTESTABLE)
+        alone = results.settings.get("timing") == "per_instance" and len(each) > 1
+        half = 1.96 * each.std() / math.sqrt(len(each)) if alone else math.nan
+        row = {"mean": each.mean(), "low": each.mean() - half, "high": each.mean() + half}
+        low, high = (row["low"], row["high"]) if alone else [row["mean"]] * 2
+        return Finding(f"{interval(row)} s an instance", HOLDS if high <= most else FAILS if low > most else OPEN)
+
+    return check

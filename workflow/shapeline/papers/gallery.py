@@ -1,0 +1,243 @@
+"""A gallery of finished runs, made from their pages: python -m shapeline.papers.gallery FOLDER...
+
+It writes docs/gallery.md and a small figure of each page into docs/images/gallery, and is run at the repository's root.
+It reads pages and no results, so that a page that was kept can stand there when its results are gone; a run whose page
+is gone as well keeps the entry that it has there. Delete docs/gallery.md to begin anew."""
+
+import html
+import io
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from shapeline.errors import ShapelineError
+from shapeline.report.colours import INK, QUIET
+from shapeline.report.formatting import number
+from shapeline.report.styling import styled
+
+PAGE, PICTURES = Path("docs/gallery.md"), Path("docs/images/gallery")
+LARGEST, LARGEST_OF_ALL = 100_000, 1_000_000  # bytes of a figure, and of all
+ANCHOR, LEFT = '\n<a id="{}"></a>\n', "\n## Not among these\n\n"
+COMMANDS = {"config.yaml": "snakemake {} --cores 2"}
+COMMAND = "snakemake {} --cores 8 --configfile {}"
+SHOWN = re.compile(
+    r'<svg role="img" aria-label="([^"]*)"[^>]*><metadata>(.*?)</metadata>.*?</svg></div>'
+    r"(?:<figcaption>(.*?)</figcaption>)?",
+    re.S,
+)
+OTHERS = ("index", "theory", "accuracy")
+HEAD = """# Gallery
+
+<!-- Made by `python -m shapeline.papers.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->
+
+Runs as they were made, each with its command, what it cost, what it advises, and what became of the papers' claims that
+it can judge. Seconds are of the methods alone, on the machine that ran. Every number is the page's own;
+[the papers, row by row](papers.md) has the remarks. Fewer instances than the configuration's were asked for in that run
+by `experiments: {NAME: {instances: {count: …}}}` in a file of its own.
+
+"""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page says. facts: the key figures by their name; advice: of each question, in bold there; claims: claim,
+    found, verdict; seconds: of all methods, None where no table has them; points: what its first figure of cost draws,
+    with its caption."""
+
+    name: str
+    title: str
+    facts: dict[str, str]
+    advice: list[str]
+    claims: list[tuple[str, str, str]]
+    seconds: float | None
+    points: tuple[pd.DataFrame, str] | None
+
+
+def read(file: Path) -> Page:
+    """A page of an experiment. Raises ShapelineError for a file that is none."""
+    text = file.read_text(encoding="utf-8")
+    top = re.search(r'<h1>(.*?)</h1>(.*?)</ul><div class="key">(.*?)</div></div>', text, re.S)
+    if not top:
+        raise ShapelineError(f"{file} is no page of an experiment; name the folder of the pages, results/reports")
+    facts = {name: html.unescape(value) for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", top[3])}
+    advice = [html.unescape(said) for said in re.findall(r"<(?:li|p)><b>(.*?)</b>", top[2], re.S)]
+    costs = _tables(text, "seconds, total")
+    said = [row["seconds, total"].replace(",", "").replace("−", "-") for row in costs]
+    spent = [float(one) for one in said if one[:1].isdigit()]
+    claims = [(row["claim"], row["found here"], row["verdict"]) for row in _tables(text, "verdict") if "claim" in row]
+    return Page(file.stem, html.unescape(top[1]), facts, advice, claims, sum(spent) if spent else None, _points(text))
+
+
+def _tables(text: str, column: str) -> list[dict[str, str]]:
+    """The rows of every table that has a column, by its head."""
+    rows = []
+    for head, body in re.findall(r"<table[^>]*>.*?<thead><tr>(.*?)</tr></thead><tbody>(.*?)</tbody>", text, re.S):
+        names = [html.unescape(re.sub("<.*?>", "", cell)) for cell in re.findall(r"<th[^>]*>(.*?)</th>", head, re.S)]
+        if column in names:
+            for row in re.findall(r"<tr>(.*?)</tr>", body, re.S):
+                cells = re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)
+                rows.append(
+                    dict(zip(names, (html.unescape(re.sub("<.*?>", "", cell)) for cell in cells), strict=False))
+                )
+    return rows
+
+
+def _points(text: str) -> tuple[pd.DataFrame, str] | None:
+    """What the first figure of means against costs draws, which it keeps as CSV, and its caption."""
+    for alt, kept, caption in SHOWN.findall(text):
+        if "means against evaluations" in alt and kept:
+            return pd.read_csv(io.StringIO(html.unescape(kept))), html.unescape(caption)
+    return None
+
+
+@styled
+def picture(points: pd.DataFrame, caption: str) -> bytes:
+    """Means as dots with their intervals, the best on top, and what each label asks: a PNG."""
+    ordered = points.sort_values("mean", ascending="upper left" in caption, ignore_index=True)
+    drawing = Figure(figsize=(6.4, 0.7 + 0.24 * len(ordered)), dpi=100, layout="constrained")
+    axes = drawing.subplots()
+    axes.hlines(ordered.index, ordered["low"], ordered["high"], color=QUIET, linewidth=2)
+    axes.plot(ordered["mean"], ordered.index, "o", color=INK, markersize=5)
+    asked = [f"{row.method}, {number(row.evaluations)}" for row in ordered.itertuples()]
+    axes.set_yticks(ordered.index, asked, fontsize=8)
+    axes.set_xlabel(caption.partition(". ")[0], fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
+    FigureCanvasAgg(drawing)
+    buffer = io.BytesIO()
+    drawing.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def configured() -> dict[str, tuple[str, dict]]:
+    """Of every experiment of the repository the file that has it, and its entry; later files stand for themselves."""
+    found: dict[str, tuple[str, dict]] = {}
+    for file in (Path("config.yaml"), Path("config.paper.yaml"), *sorted(Path("examples").glob("*.yaml"))):
+        for name, entry in (yaml.safe_load(file.read_text(encoding="utf-8")).get("experiments") or {}).items():
+            found.setdefault(name, (str(file), entry))
+    return found
+
+
+def command(name: str, file: str) -> str:
+    return COMMANDS.get(file, COMMAND).format(name, file)
+
+
+def document(entries: dict[str, tuple[str, str]], known: dict[str, tuple[str, dict]]) -> str:
+    """The gallery as Markdown, of the row and the section of each run."""
+    rows = ["| run | explained | cost | advice to its first question | claims |", "|---|---|---|---|---|"]
+    table = "\n".join([*rows, *(row for row, _ in entries.values())])
+    return "".join([HEAD, table, "\n", *(section for _, section in entries.values()), *_left(known, set(entries))])
+
+
+def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[str, str]:
+    """The row and the section of a run; drawn: whether it has a image."""
+    row = (
+        f"| [{_cell(page.title)}](#{page.name}) | {_explained(page, known)} | {_cost(page)} | {_cell(_short(page))} "
+        f"| {_verdicts(page)} |"
+    )
+    file = known.get(page.name, ("", {}))[0]
+    parts = [f"{ANCHOR.format(page.name)}\n## {_cell(page.title)}\n\n"]
+    parts.append(f"`{command(page.name, file)}`\n\n" if file else "Its model and data are not in the repository.\n\n")
+    if drawn:
+        link = PICTURES.relative_to(PAGE.parent) / f"{page.name}.png"
+        parts.append(f"![{page.name}: means with their intervals, and evaluations an instance]({link})\n\n")
+    parts += [f"- {_cell(said)}\n" for said in page.advice]
+    parts += [f"- **{_cell(verdict)}**: {_cell(claim)}. {_cell(found)}\n" for claim, found, verdict in page.claims]
+    return row, "".join(parts)
+
+
+def kept() -> dict[str, tuple[str, str]]:
+    """The entries of the gallery that is there."""
+    text = PAGE.read_text(encoding="utf-8").partition(LEFT)[0] if PAGE.exists() else ""
+    rows = {found[1]: found[0] for found in re.finditer(r"^\| \[.*\]\(#(\w+)\) \|.*$", text, re.M)}
+    parts = re.split(re.escape(ANCHOR).replace(r"\{\}", r"(\w+)"), text)
+    sections = zip(parts[1::2], parts[2::2], strict=True)
+    return {name: (rows[name], ANCHOR.format(name) + section) for name, section in sections}
+
+
+def _left(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
+    """Experiments without a page, by the file that has them."""
+    names: dict[str, list[str]] = {}
+    for name, (file, _) in known.items():
+        if name not in there:
+            names.setdefault(file, []).append(name)
+    yield f"{LEFT}What each takes is told by `shapeline doctor` with the same file.\n\n"
+    for file, some in names.items():
+        yield f"- {', '.join(f'`{name}`' for name in some)}: `{command('NAME', file)}`\n"
+
+
+def _explained(page: Page, known: dict[str, tuple[str, dict]]) -> str:
+    there = next((value for name, value in page.facts.items() if name.endswith("explained")), "–")
+    asked = known.get(page.name, ("", {}))[1].get("instances", {}).get("count", 0)
+    count = there.replace(",", "")
+    fewer = f" of {number(asked)}" if count.isdigit() and int(count) < asked else ""
+    right = f"; model {page.facts['test accuracy']}" if page.facts.get("test accuracy", "–") != "–" else ""
+    return f"{there}{fewer}, d = {page.facts.get('features (d)', '–')}{right}"
+
+
+def _cost(page: Page) -> str:
+    model = "no model" if "labelled rows" in page.facts else None
+    asked = f"{page.facts['evaluations']} evaluations" if "evaluations" in page.facts else model
+    return ", ".join(filter(None, [asked, f"{number(page.seconds, 2)} s" if page.seconds is not None else None])) or "–"
+
+
+def _short(page: Page) -> str:
+    """Of the first question what is to be taken, and its cost."""
+    if not page.advice:
+        return "–"
+    said, taken = page.advice[0], re.search(r"take ([^(:]+\([^)]*\))", page.advice[0])
+    question = re.split("[,:?]", said)[0]
+    return (
+        f"{question}: {taken[1]}" if taken else "nothing ranks them" if "Nothing" in said else f"{question}: undecided"
+    )
+
+
+def _verdicts(page: Page) -> str:
+    counts: dict[str, int] = {}
+    for _, _, verdict in page.claims:
+        word = verdict.replace("⚠ ", "")
+        counts[word] = counts.get(word, 0) + 1
+    return ", ".join(f"{count} {word}" for word, count in counts.items()) or "–"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").strip()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    folders = [Path(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    try:
+        files = {file.stem: file for folder in folders for file in sorted(folder.glob("*.html"))}
+        known = configured()
+        pages = [read(file) for name, file in files.items() if name not in OTHERS]
+        if not pages:
+            raise ShapelineError("no pages: python -m shapeline.papers.gallery FOLDER..., of results/reports")
+        drawn = {page.name: picture(*page.points) for page in pages if page.points}
+        made = {page.name: entry(page, known, page.name in drawn) for page in pages}
+        before = {name: said for name, said in kept().items() if name not in made}
+        pictures = {file.stem: file.read_bytes() for file in PICTURES.glob("*.png") if file.stem in before} | drawn
+        if max(map(len, pictures.values()), default=0) > LARGEST or sum(map(len, pictures.values())) > LARGEST_OF_ALL:
+            raise ShapelineError("the figures are larger than a repository should hold; name fewer pages")
+    except ShapelineError as error:
+        print(error, file=sys.stderr)
+        return 1
+    order = {name: place for place, name in enumerate(known)}
+    entries = dict(sorted({**before, **made}.items(), key=lambda each: order.get(each[0], len(order))))
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for old in PICTURES.glob("*.png"):
+        old.unlink()
+    for name, content in pictures.items():
+        (PICTURES / f"{name}.png").write_bytes(content)
+    PAGE.write_text(document(entries, known), encoding="utf-8")
+    print(f"{PAGE}: {len(entries)} runs, {len(pictures)} figures, {sum(map(len, pictures.values())):,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""The theorems in the localization report: nodes visited (3.2) and likeness to the Shapley map (3.4) beside a model's.
+
+Teneggi et al. 2021. truth: (n, height, width) bool in the order of the explained instances, the pixels that decide the
+class explained; None where the dataset does not know them.
+"""
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from shapeline.metrics.localization import leaf_edges
+from shapeline.report import experiment
+from shapeline.report.colours import EXACT, FIRST, INK, QUIET, SECOND
+from shapeline.report.elements import figure, note, table, together
+from shapeline.report.experiment import Results
+from shapeline.report.formatting import number, share, two_digits
+from shapeline.report.html import HTML
+from shapeline.report.localization_results import of_method, parameters, said
+from shapeline.report.sections.localization import on_quadrants
+from shapeline.report.styling import WIDTH, Style, styled, styles_of
+from shapeline.theory import visited_nodes
+
+DRAWS, DRAWN_LEAVES = 400, 400_000  # simulated runs of a point of theorem 3.2 at most, and the leaves of all its runs
+
+
+def or_visits(truth: np.ndarray, min_size: int) -> np.ndarray:
+    """Nodes that h-Shap visits where the game is an OR over the true pixels, (n,): the root and all that hold one.
+
+    truth (n, height, width) bool. Theorem 3.2 takes such a game, with pixels true independently of each other.
+    """
+    sides = [np.array([0, side]) for side in truth.shape[1:]]
+    visited = np.ones(len(truth), np.int64)
+    while True:
+        new, fresh = [], []
+        for edges in sides:
+            cut = np.diff(edges) // 2 >= min_size
+            halves = np.sort(np.concatenate([edges, (edges[:-1] + edges[1:])[cut] // 2]))
+            new.append(halves)
+            fresh.append(np.isin(halves[:-1], np.concatenate([edges[:-1][cut], (edges[:-1] + edges[1:])[cut] // 2])))
+        rows, columns = fresh
+        if not rows.any() and not columns.any():
+            return visited
+        sides = new
+        held = np.logical_or.reduceat(np.logical_or.reduceat(truth, sides[0][:-1], axis=1), sides[1][:-1], axis=2)
+        visited += (held & (rows[:, None] | columns)).sum(axis=(1, 2))
+
+
+def leaf_shares(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, int]:
+    """The share of leaves that hold a true pixel, (n,), and how many leaves there are."""
+    rows, columns = (leaf_edges(side, min_size)[:-1] for side in truth.shape[1:])
+    held = np.logical_or.reduceat(np.logical_or.reduceat(truth, rows, axis=1), columns, axis=2)
+    return held.mean(axis=(1, 2)), len(rows) * len(columns)
+
+
+def plain_labels(results: Results) -> list[str]:
+    """h-Shap labels that the theorems are about: quadrants of pixels, absolute threshold 0."""
+    return [
+        label
+        for label in of_method(results, "h_shap")
+        if on_quadrants(results, label)
+        and parameters(results, label).get("mode", "absolute") == "absolute"
+        and parameters(results, label).get("threshold", 0.0) == 0
+    ]
+
+
+def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
+    """Theorem 3.2 against simulation and against the nodes visited on the trained model (figure 1)."""
+    having = None if truth is None else truth.any(axis=(1, 2))
+    labels = (
+        []
+        if truth is None
+        else [label for label in plain_labels(results) if len(said(results.scores[label], "visited_nodes"))]
+    )
+    if not labels or not having.any():
+        return note("No figures here: it takes h_shap with an absolute threshold of 0, and images with a true region.")
+    rows, panels = [], []
+    for label in labels:
+        size = parameters(results, label).get("min_size", 1)
+        visited = said(results.scores[label], "visited_nodes").reindex(results.instances["instance"]).to_numpy()
+        rho, leaves = leaf_shares(truth, size)
+        ideal = or_visits(truth, size)
+        kept = having & np.isfinite(visited)
+        n = 4 ** max(1, round(math.log(leaves, 4)))
+        expected = np.mean([visited_nodes.expected_visited_nodes(n, 4, density) for density in rho[kept]])
+        panels.append((label, n, rho[kept], visited[kept], ideal[kept]))
+        rows.append(
+            {
+                "method": label,
+                "leaves": number(leaves),
+                "theorem 3.2 at each ρ": number(float(expected), whole=False),
+                "an OR over the true pixels": number(float(ideal[kept].mean()), whole=False),
+                "the trained model": number(float(visited[kept].mean()), whole=False),
+                "model / OR": two_digits(float(visited[kept].mean() / ideal[kept].mean())),
+            }
+        )
+    return together(
+        figure(
+            visits(panels[:3]),
+            "Nodes visited against the share of leaves with a true pixel: theorem, simulation and the trained model",
+            "Curve: theorem 3.2 for n leaves, each true independently with probability ρ. Squares: simulated OR "
+            "games. Dots: images explained, ρ their share of leaves with a true pixel; filled: the trained model, "
+            "hollow: an OR over the true pixels of the same image.",
+            numbers=pd.concat(
+                pd.DataFrame({"method": label, "leaves": n, "rho": rho, "visited": visited, "visited_or": ideal})
+                for label, n, rho, visited, ideal in panels[:3]
+            ),
+        ),
+        table(pd.DataFrame(rows), "Mean nodes visited"),
+        note(
+            "The theorem wants a power of 4 leaves: n is the nearest. True pixels lie together, so even an OR over "
+            "them visits fewer nodes than the theorem expects at that ρ. What the model visits beyond the OR is "
+            "relevant to it without being true, or split more often than its concept allows; what it visits less, it "
+            "needs larger leaves to see."
+        ),
+        theory_link("The theorem against simulated games"),
+    )
+
+
+@styled
+def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]) -> Figure:
+    """A panel a label: (label, n, rho, visited by the model, visited by an OR), all but the first two (images,)."""
+    drawing = Figure(figsize=(WIDTH, 3.7), layout="constrained")
+    for axes, (label, n, rho, visited, ideal) in zip(
+        drawing.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+    ):
+        low, high = min(rho.min() / 2, 0.5), min(1.0, 4 * rho.max())
+        fine = np.geomspace(max(low, 0.2 / n), high, 80)
+        axes.plot(
+            fine,
+            [visited_nodes.expected_visited_nodes(n, 4, float(density)) for density in fine],
+            color=INK,
+            label="theorem 3.2",
+        )
+        points = np.geomspace(fine[0], fine[-1], 6)
+        runs = [
+            visited_nodes.simulate_visits(n, 4, float(density), max(20, min(DRAWS, DRAWN_LEAVES // n))).nodes
+            for density in points
+        ]
+        error = [1.96 * nodes.std(ddof=1) / len(nodes) ** 0.5 for nodes in runs]
+        axes.errorbar(
+            points,
+            [nodes.mean() for nodes in runs],
+            error,
+            fmt="s",
+            color=QUIET,
+            markersize=4.5,
+            label="simulated OR games",
+        )
+        axes.plot(rho, visited, "o", color=FIRST, alpha=0.45, markersize=4, label="the trained model")
+        axes.plot(
+            rho,
+            ideal,
+            "o",
+            color=SECOND,
+            markerfacecolor="none",
+            alpha=0.6,
+            markersize=4,
+            label="OR over true pixels",
+        )
+        axes.set(
+            xscale="log", yscale="log", title=f"{label}, n = {number(n)}",
+            xlabel="ρ, share of leaves with a true pixel", ylabel="nodes visited",
+        )  # fmt: skip
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(lambda value, _: number(value))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.legend(fontsize=8)
+    return drawing
+
+
+def theory_link(what: str) -> HTML:
+    """Where a theorem is checked without a model."""
+    return HTML(f'<p class="note">{html.escape(what)}: <a href="theory.html">the theory page</a>.</p>')
+
+
+def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
+    """Theorem 3.4: the bound against the cosine between h-Shap's map and the Shapley map of an OR over true pixels."""
+    labels = [] if truth is None else [label for label in of_method(results, "h_shap") if on_quadrants(results, label)]
+    if not labels or not truth.any():
+        return note("No figures here: it takes h_shap on pixels and images with a true region.")
+    rows, shown = [], {}
+    for label in labels:
+        likeness = cosines(results, truth, label)
+        if likeness.empty:
+            continue
+        shown[label] = likeness
+        rows.append(
+            {
+                "method": label,
+                "largest leaf (cells)": number(
+                    _largest_leaf(truth.shape[1:], parameters(results, label).get("min_size", 1))
+                ),
+                "bound": two_digits(likeness["bound"].mean()),
+                "trained model": two_digits(likeness["cosine"].mean()),
+                "at or above the bound": share((likeness["cosine"] >= likeness["bound"] - 1e-9).mean()),
+                "leaves that touch": two_digits(likeness["ideal"].mean()),
+                "of them above": share((likeness["ideal"] >= likeness["bound"] - 1e-9).mean()),
+            }
+        )
+    return together(
+        figure(
+            cosine_strips(shown, styles_of(results)),
+            "Cosine with the Shapley map of the true pixels, a column a label, and the bound of theorem 3.4",
+            "A dot a image: the cosine between the map and an even map over the true pixels, which is the Shapley "
+            "map of an OR over them (eq. 8). Hollow: an even map over the leaves that touch a true pixel, which is "
+            "what h-Shap gives for that OR. Bar: the bound max(1/√a, √(k/n)), a cells in the largest leaf, k true of "
+            "n pixels.",
+            numbers=pd.concat(frame.assign(method=label) for label, frame in shown.items()) if shown else None,
+        ),
+        table(pd.DataFrame(rows)),
+        note(
+            "The bound holds for an OR over pixels, and hollow dots never lie below it. A trained model needs more "
+            "than one pixel to know an object, so its own dots may. Exact Shapley values of the model are out of "
+            "reach at this d."
+        ),
+        theory_link("The bound against games whose Shapley values are known"),
+    )
+
+
+def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
+    """cosine (of the label's map with the even map over true pixels), ideal (of the leaves that touch), and bound.
+
+    A row a image with a true region whose explanation did not fail.
+    """
+    size = parameters(results, label).get("min_size", 1)
+    largest = _largest_leaf(truth.shape[1:], size)
+    maps = experiment.scores_of(results.scores[label], results.instances["instance"])
+    rows, columns = (leaf_edges(side, size) for side in truth.shape[1:])
+    area = np.outer(np.diff(rows), np.diff(columns))
+    pictures = []
+    for scores, wanted in zip(maps, truth, strict=True):
+        total = int(wanted.sum())
+        if scores is None or not total:
+            continue
+        length = float(np.linalg.norm(scores))
+        held = np.logical_or.reduceat(np.logical_or.reduceat(wanted, rows[:-1], axis=0), columns[:-1], axis=1)
+        pictures.append(
+            {
+                "cosine": float(scores @ wanted.ravel()) / (length * total**0.5) if length else 0.0,
+                "ideal": total / (area[held].sum() ** 0.5 * total**0.5),
+                "bound": visited_nodes.similarity_lower_bound(wanted.size, largest, total),
+            }
+        )
+    return pd.DataFrame(pictures)
+
+
+def _largest_leaf(shape: tuple[int, int], min_size: int) -> int:
+    """Cells of the largest leaf of a image."""
+    return int(np.prod([np.diff(leaf_edges(side, min_size)).max() for side in shape]))
+
+
+@styled
+def cosine_strips(by_label: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> Figure | None:
+    """A column of dots a label, moved sideways by a fixed pattern so that they do not hide each other."""
+    if not by_label:
+        return None
+    drawing = Figure(figsize=(min(WIDTH, 2.2 + 1.5 * len(by_label)), 3.6), layout="constrained")
+    axes = drawing.subplots()
+    for place, (label, frame) in enumerate(by_label.items()):
+        aside = 0.2 * (np.arange(len(frame)) * 0.618 % 1 - 0.5)
+        axes.plot(place - 0.15 + aside, frame["cosine"], "o", color=styles[label].colour, alpha=0.5, markersize=4)
+        axes.plot(
+            place + 0.15 + aside, frame["ideal"], "o", color=QUIET, markerfacecolor="none", alpha=0.6, markersize=4
+        )
+        axes.plot([place - 0.36, place + 0.36], [frame["bound"].mean()] * 2, color=EXACT, linewidth=1.8)
+    axes.set_xticks(range(len(by_label)), list(by_label))
+    axes.set(ylabel="cosine", ylim=(-0.02, 1.02), xlim=(-0.6, len(by_label) - 0.4))
+    return drawing

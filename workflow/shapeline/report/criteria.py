@@ -1,0 +1,334 @@
+"""Recommendations: per criterion of an experiment, the best method at its cost, and the tests behind it."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from shapeline.errors import NO_RULE
+from shapeline.report import experiment
+from shapeline.report.experiment import Results
+from shapeline.report.formatting import counted, number
+from shapeline.statistics import paired
+from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
+
+ENOUGH = 6  # instances: with fewer no signed-rank test can be significant
+ANY = "at any cost"
+PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a backward pass of about twice its work
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A scalar statistic that ranks methods: of which metric, which way is better, and its words, long and short; need:
+    what a reader wants of a method that is good by it."""
+
+    metric: str
+    statistic: str
+    better: str
+    title: str
+    short: str
+    unit: str
+    need: str = ""
+
+
+QUESTIONS = (
+    Criterion(
+        "localization",
+        "auprc",
+        "higher",
+        "Localisation of the annotated objects: area under the precision–recall curve",
+        "localisation",
+        "",
+        "Finds the annotated objects",
+    ),
+    Criterion(
+        "ground_truth_words",
+        "f1",
+        "higher",
+        "Ground-truth words: F1",
+        "ground-truth words",
+        "",
+        "Finds the words that decide",
+    ),
+    Criterion(
+        "error",
+        "rmse",
+        "lower",
+        "Closeness to the exact values: RMSE",
+        "error",
+        "{value}",
+        "Closest to the exact values",
+    ),
+    Criterion(
+        "log_odds",
+        "deletion_auc",
+        "lower",
+        "Faithfulness by deletion: AUC of the log-odds curve",
+        "deletion AUC",
+        "nats",
+        "Finds what the model relies on",
+    ),
+    Criterion(
+        "log_odds",
+        "insertion_auc",
+        "higher",
+        "Faithfulness by insertion: AUC of the log-odds curve",
+        "insertion AUC",
+        "nats",
+        "Finds what suffices for the prediction",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The answer of one experiment to a question.
+
+    values: (instances, labels); evaluations, seconds: an instance, of each; a gradient is weighed as three
+    evaluations; gradients: the labels that take them. also: (instances, names) what can be taken
+    too: labels at smaller budgets, and the truth that errors are measured against, which has none. truth: its label,
+    where it is among them; absent: labels that were measured on too few instances. random: the label at which the span
+    of the margin ends. margin: a share of that span; available: instances that there are, without
+    those lost to failures, None where it is not known. incomplete: labels whose scores do not add up, since a rule of
+    theirs does not hold for the model; they are never recommended.
+    """
+
+    question: Criterion
+    values: pd.DataFrame
+    evaluations: pd.Series
+    seconds: pd.Series
+    unit: str
+    also: pd.DataFrame = field(default_factory=pd.DataFrame)
+    truth: str | None = None
+    absent: tuple[str, ...] = ()
+    random: str | None = None
+    margin: float = MARGIN
+    available: int | None = None
+    gradients: frozenset[str] = frozenset()
+    incomplete: frozenset[str] = frozenset()
+
+    @functools.cached_property
+    def candidates(self) -> pd.DataFrame:
+        """Values (instances, names) of all that can be taken."""
+        return self.values.join(self.also).drop(columns=list(self.incomplete), errors="ignore")
+
+    @functools.cached_property
+    def _kept(self) -> dict[tuple, Recommendation]:
+        return {}
+
+    @functools.cached_property
+    def _references(self) -> list[tuple[pd.DataFrame, dict[str, "Evidence"]]]:
+        return []  # what `by_references` found in a table of measurements
+
+    def advice(self, most: float = np.inf) -> Recommendation | None:
+        """What to take of what costs at most so many evaluations an instance; None where nothing does."""
+        spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # unknown: of scores made elsewhere
+        affordable = tuple(name for name in self.candidates if spent[name] <= most)
+        if affordable and affordable not in self._kept:
+            self._kept[affordable] = self._recommended(list(affordable), spent)
+        return self._kept.get(affordable)
+
+    @functools.cached_property
+    def by_seconds(self) -> Recommendation:
+        """What to take where seconds are the cost; smaller budgets have none of their own."""
+        quicker = self._below_truth(self.seconds)
+        return self._recommended([*self.values, self.truth] if quicker is None else quicker, self.seconds)
+
+    @property
+    def quicker(self) -> str:
+        """Of what `by_seconds` is said, where the truth is quicker than some labels, which it leaves out."""
+        below = self._below_truth(self.seconds)
+        return f"faster than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
+
+    def _below_truth(self, costs: pd.Series) -> list[str] | None:
+        """The labels that cost less than the truth of the errors, all without one; None where that is at most one, for
+        then there is nothing to choose but the truth."""
+        most = np.inf if self.truth is None else costs.get(self.truth, np.inf)
+        below = [label for label in self.values if not costs.get(label, np.nan) >= most]
+        return below if len(below) > 1 or self.truth is None else None
+
+    def _recommended(self, names: list[str], costs: pd.Series) -> Recommendation:
+        return recommend(
+            self.candidates[[name for name in names if name in self.candidates]],
+            costs,
+            self.margin,
+            self.random,
+            self.question.better,
+            available=self.available,
+        )
+
+    @functools.cached_property
+    def choices(self) -> list[tuple[float, Recommendation]]:
+        """What to take at most so many evaluations an instance, at each cost from which on the answer is another."""
+        spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)
+        better = paired.order(self.candidates, self.question.better)
+        leads = [name for place, name in enumerate(better) if all(spent[name] < spent[one] for one in better[:place])]
+        rows: list[tuple[float, Recommendation]] = []
+        for most in sorted(spent[leads]):  # the best mean is another from these costs on alone
+            advice = self.advice(most)
+            if not rows or (advice.label, advice.outcome) != (rows[-1][1].label, rows[-1][1].outcome):
+                rows.append((most, advice))
+        return rows
+
+    @functools.cached_property
+    def last(self) -> Recommendation:
+        """What to take whatever it costs: of errors, as long as it costs less than the truth that has none."""
+        return self.advice(np.nextafter(self.evaluations[self.truth], 0) if self._limited else np.inf)
+
+    @property
+    def _limited(self) -> bool:
+        return self.truth is not None and self._below_truth(self.evaluations) is not None
+
+    @property
+    def limit(self) -> str:
+        """Up to what cost `last` holds, in words."""
+        if not self._limited:
+            return ANY
+        return f"below the {counted(self.evaluations[self.truth], 'evaluation')} of {self.truth}"
+
+    def beyond(self, results: Results) -> Recommendation | None:
+        """`last`, where it says something else than what fits the budget; None where the truth itself fits."""
+        within = self.within(results)
+        if within is None:
+            return self.last
+        if self.last is None or self.truth in within.bounds.index:
+            return None
+        return None if (self.last.label, self.last.outcome) == (within.label, within.outcome) else self.last
+
+    def within(self, results: Results) -> Recommendation | None:
+        """What to take within the experiment's budget; the empty and the full input are on top."""
+        budget = results.settings.get("budget")
+        return self.advice(np.inf) if budget is None else self.advice(budget * results.d + 2)
+
+
+def evidence(results: Results) -> list[Evidence]:
+    """What the experiment's metrics say, a question each; those without two labels on six common instances are out."""
+    answers = []
+    for question in asked(results.measured):
+        measured = results.measured.get(question.metric)
+        if measured is None or measured.empty:
+            continue
+        labels = [label for label in results.labels if question.metric != "error" or label != results.exact]
+        also, spent, truth = _also(question, measured, results)
+        values = paired.by_label(pd.concat([measured, *also]), question.statistic)
+        kept = [label for label in values if label in labels]
+        if len(kept) < 2 or len(values) < ENOUGH:
+            continue
+        random = [label for label in kept if results.labels[label]["method"] == "random"]
+        answers.append(
+            Evidence(
+                question,
+                values[kept],
+                spent,
+                experiment.mean_seconds(results),
+                question.unit.format(value=results.value_unit),
+                values[[name for name in values if name not in kept]],
+                truth if truth in values else None,
+                tuple(label for label in labels if label not in kept),
+                random[0] if random else None,
+                results.settings.get("margin") or MARGIN,
+                _to_be_had(results, measured["instance"].nunique() - len(values)),
+                frozenset(experiment.taking_gradients(results)),
+                frozenset(label for label, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
+            )
+        )
+    return answers
+
+
+def _to_be_had(results: Results, lost: int) -> int | None:
+    """Instances of the test part, without those explained on which a label has no value; None where it is not known."""
+    whole = experiment.part_sizes(results.dataset_card).get("test")
+    return None if whole is None else whole - lost
+
+
+def _also(
+    question: Criterion, measured: pd.DataFrame, results: Results
+) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
+    """What can be taken beside the labels: measurements of it under names of its own, evaluations of the labels and of
+    it, and the name of the truth that errors are measured against."""
+    spent = experiment.evaluations(results)
+    taking = experiment.taking_gradients(results)
+    spent[taking] *= PASSES
+    if question.metric != "error":
+        return [], spent, None
+    parts, earlier = [at_budgets(measured)], experiment.evaluations_at_budgets(results)
+    truth = results.exact if np.isfinite(spent.get(results.exact, np.nan)) else None
+    if truth:
+        none = {"method": truth, "repeat": 0, "statistic": question.statistic, "x": np.nan, "value": 0.0}
+        parts.append(pd.DataFrame({"instance": measured["instance"].unique()}).assign(**none))
+    spent = pd.concat([spent, earlier.set_axis([_named_at(*at) for at in earlier.index])])
+    return [part for part in parts if len(part)], spent, truth
+
+
+def at_budgets(frame: pd.DataFrame) -> pd.DataFrame:
+    """The errors at budgets below a label's own, as errors of a label named by both."""
+    rows = frame[frame["statistic"] == "rmse_by_budget"]
+    rows = rows[rows["x"] < rows.groupby("method")["x"].transform("max")]
+    names = [_named_at(*at) for at in zip(rows["method"], rows["x"], strict=True)]
+    return rows.assign(method=names, statistic="rmse", x=np.nan)
+
+
+def _named_at(label: str, budget: float) -> str:
+    return f"{label} at {number(budget)} d"
+
+
+def asked(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
+    """The questions that metrics answer, and one for each statistic of metrics of one's own."""
+    own = measured.get("own")
+    names = [] if own is None else sorted(own["statistic"].unique())
+    more = (Criterion("own", name, "lower", f"Custom metric: {name}", name, "") for name in names)
+    return [*QUESTIONS, *more]
+
+
+def reference_name(results: Results) -> str:
+    """What the experiment itself puts in the place of absent features, in a word."""
+    reference = results.settings.get("reference")
+    return reference if isinstance(reference, str) else (reference or {}).get("kind", "mean")
+
+
+def by_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
+    """The same question with other references in masked features, of the metric's `references`, by name; the same
+    objects each time, for each keeps its advice."""
+    measured = results.measured.get(answer.question.metric)
+    if measured is None:
+        return {}
+    for known, found in answer._references:
+        if known is measured:
+            return found
+    found = _of_references(answer, measured)
+    answer._references.append((measured, found))
+    return found
+
+
+def _of_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, Evidence]:
+    found, start = {}, f"{answer.question.statistic}_"
+    for statistic in measured["statistic"].unique():
+        if statistic.startswith(start):
+            values = paired.by_label(measured, statistic)
+            kept = [label for label in answer.values if label in values]
+            if len(kept) > 1 and len(values) >= ENOUGH:
+                found[statistic.removeprefix(start)] = replace(answer, values=values[kept])
+    return found
+
+
+def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
+    """Means (trainings, labels) over the instances that all labels have in all trainings."""
+    wide = training_values(answer, results)
+    return wide.mean().unstack(0).dropna(axis=1).sort_index() if len(wide) else pd.DataFrame()
+
+
+def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
+    """Values (instances, (label, training)) on the instances that all labels have in all trainings; the other trainings
+    may have been explained on fewer."""
+    measured = results.trainings.get(answer.question.metric)
+    if measured is None or not len(measured):
+        return pd.DataFrame()
+    measured = measured[measured["method"].isin(list(answer.values))]
+    common = set.intersection(*(set(own) for _, own in measured.groupby("training")["instance"]))
+    measured = measured[measured["instance"].isin(common)]
+    columns = measured["method"] + "@" + measured["training"].astype(str)
+    wide = paired.by_label(measured.assign(method=columns), answer.question.statistic)
+    parts = [name.rsplit("@", 1) for name in wide]
+    return wide.set_axis(pd.MultiIndex.from_tuples([(label, int(number)) for label, number in parts]), axis=1)

@@ -1,0 +1,205 @@
+"""Sections of a report on images: masked images, the ones that the model gets wrong, mean maps of each class."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from shapeline.report import experiment
+from shapeline.report.colours import BRIGHT, DARK, signs
+from shapeline.report.elements import figure, heading, note, together
+from shapeline.report.experiment import Results
+from shapeline.report.figures import score_maps
+from shapeline.report.figures.score_maps import Tile
+from shapeline.report.formatting import counted, number, share
+from shapeline.report.html import HTML
+from shapeline.report.sections import examples
+
+MASKED = (0.15, 0.2)  # shares of the features masked, as in the images of Chen et al. (2018)
+WRONG = 6  # misclassified images shown
+MOST = 10  # classes that have mean maps
+
+
+def sections(results: Results) -> HTML:
+    """All sections on images; empty where the inputs are none."""
+    if results.dataset_card["kind"] != "image":
+        return HTML("")
+    return together(
+        heading("Masked images"),
+        masked_section(results),
+        heading("Images that the model gets wrong") if _classified(results) else None,
+        mistakes_section(results) if _classified(results) else None,
+        heading("Mean maps"),
+        mean_section(results),
+    )
+
+
+def _classified(results: Results) -> bool:
+    return bool(results.model_card) and results.dataset_card.get("task") != "regression"
+
+
+# ------------------------------------------------------------------------------------------------- masked images
+
+
+def masked_section(results: Results) -> HTML:
+    """The shown instances with the top features of every method masked (Chen et al. 2018, figures 4 and 5)."""
+    picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
+    return figure(
+        masked_grid(results, picked),
+        "Images with the top features of each method masked, two rows an instance, a column a method",
+        f"The top {' and '.join(map(share, MASKED))} of the features by signed score are masked"
+        f"{examples.signless(results)}. "
+        f"{_colours(results)}",
+        vector=False,
+    )
+
+
+def mistakes_section(results: Results) -> HTML:
+    """Misclassified instances with their top features (Chen et al. 2018, figure 3, right), or a line that says none."""
+    rows = results.instances
+    wrong = rows[rows["label"] != rows["prediction"]]
+    of_others = "What speaks most for the wrong class"
+    things, explained = "images", "the class that it predicts, not the true one"
+    if results.settings.get("target"):
+        explained = experiment.explained_class(results)
+        of_others = "What speaks most for the class that is explained"
+    if "picture" in rows:
+        things, explained = "labels", "the label named, whether it is there or not"
+    of_all = f"{number(len(wrong))} of the {number(len(rows))} explained {things}"
+    if wrong.empty:
+        return note(f"The model gets none of the {number(len(rows))} explained {things} wrong.")
+    shown = wrong.head(WRONG)
+    first = "" if len(shown) == len(wrong) else f" The first {len(shown)} are shown."
+    return together(
+        note(f"The model gets {of_all} wrong.{first} The scores explain {explained}."),
+        figure(
+            masked_grid(results, shown, MASKED[-1:]),
+            "Misclassified images with the top features of each method masked",
+            f"{of_others}: the top {share(MASKED[-1])} of the features"
+            f"{examples.signless(results)}. {_colours(results)}",
+            vector=False,
+        ),
+    )
+
+
+def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[float] = MASKED) -> Figure:
+    """A row an instance and share of the features: the image, then what each method masks of it."""
+    instances = instances.loc[instances.index.repeat(len(shares))]
+    images = results.dataset.inputs[experiment.positions(results.dataset, instances)]
+    names = [experiment.instance_name(results, row) for row in instances.to_dict("records")]
+    of_row = list(shares) * (len(instances) // len(shares))
+    if len(shares) > 1:
+        names = [f"{name}\n{share(part)} masked" for name, part in zip(names, of_row, strict=True)]
+    values = {label: experiment.scores_of(frame, instances["instance"]) for label, frame in results.scores.items()}
+    cells = [results.features_of(image).cells[0] for image in images]
+    pictures = [in_colour(image, score_maps.tone_of(results.dataset_card)) for image in images]
+
+    def tile(row: int, label: str | None) -> Tile:
+        if label is None:
+            return Tile(pictures[row])
+        scores = values[label][row]
+        return Tile(None if scores is None else masked(pictures[row], images[row], scores, cells[row], of_row[row]))
+
+    return score_maps.picture_grid(names, list(values), tile)
+
+
+def masked(
+    picture: np.ndarray, image: np.ndarray, scores: np.ndarray, cells: np.ndarray, part: float = MASKED[-1]
+) -> np.ndarray:
+    """The image (height, width, 3) with the top features red where the image was bright and blue where it was dark.
+
+    image: (channels, height, width), bright where the mean of its channels is above one half; scores: (d,), of which
+    this part of the largest is masked, at least one; cells: (height, width), the feature that owns each pixel. Of equal
+    scores the first are taken.
+    """
+    top = np.argsort(-scores, kind="stable")[: max(1, round(part * len(scores)))]
+    bright = image.mean(0) > 0.5
+    hidden = np.isin(cells, top)
+    painted = picture.copy()
+    painted[hidden & bright], painted[hidden & ~bright] = to_rgb(BRIGHT), to_rgb(DARK)
+    return painted
+
+
+def in_colour(image: np.ndarray, tone: str) -> np.ndarray:
+    """An image (channels, height, width) in [0, 1] as (height, width, 3); tone: of grey ones, "gray" or "gray_r"."""
+    colours = score_maps.picture(image).clip(0, 1)
+    if colours.ndim == 3:
+        return colours
+    return np.repeat((1 - colours if tone == "gray_r" else colours)[..., None], 3, axis=2)
+
+
+def _colours(results: Results) -> str:
+    if score_maps.tone_of(results.dataset_card) == "gray_r":
+        return "Masked pixels are red where there was ink and blue where there was none."
+    return "Masked pixels are red where they were bright and blue where they were dark."
+
+
+# ------------------------------------------------------------------------------------------------------- mean maps
+
+
+def mean_section(results: Results) -> HTML:
+    """The mean image and the mean score map of every method, a row a class."""
+    regression = results.dataset_card.get("task") == "regression"
+    means = mean_maps(results)
+    kind = "predicted " if results.model_card and "target" not in results.instances else ""
+    classes = results.dataset_card.get("classes")
+    names = [
+        ("all" if regression else f"{kind}{classes[group]}") + f"\n{counted(count, 'instance')}"
+        for group, (_, _, count) in means.items()
+    ]
+    some = next(iter(means.values()))[0]
+    labels = list(results.scores)
+    drawing = score_maps.heat_maps(
+        np.stack([picture for picture, _, _ in means.values()]),
+        names,
+        {label: [maps[label] for _, maps, _ in means.values()] for label in labels},
+        [np.arange(some[0].size).reshape(some[0].shape)] * len(means),
+        tone=score_maps.tone_of(results.dataset_card),
+    )
+    more = "" if len(means) == len(np.unique(_groups(results.instances))) else f" The first {MOST} classes are shown."
+    return figure(
+        drawing,
+        "Mean image and mean score map of every method, a row a class",
+        "Means over the explained instances of the image and of the scores, where the method did not fail. "
+        f"{signs('the class')}{examples.signless(results)}; every map is scaled by its own largest "
+        "magnitude, written below it. Where the things in the images do not stand in one place, the mean shows where "
+        f"a method tends to look at all.{more}",
+        vector=False,
+    )
+
+
+def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndarray | None], int]]:
+    """By explained class: mean image (channels, height, width), label -> mean scores a pixel (height x width,), count.
+
+    A label is None where it failed on all instances of the class. Of a regression all instances are one group, 0.
+    """
+    rows = results.instances
+    groups = _groups(rows)
+    scores = {label: experiment.scores_of(frame, rows["instance"]) for label, frame in results.scores.items()}
+    images = results.dataset.inputs[experiment.positions(results.dataset, rows)]
+    by_class = {}
+    for group in np.unique(groups)[:MOST]:
+        places = np.flatnonzero(groups == group)
+        maps = {label: mean_map(results, images, values, places) for label, values in scores.items()}
+        by_class[int(group)] = images[places].mean(0), maps, len(places)
+    return by_class
+
+
+def _groups(instances: pd.DataFrame) -> np.ndarray:
+    """The explained class of every instance (n,), 0 of a regression."""
+    explained = instances["target" if "target" in instances else "prediction"].to_numpy()
+    return explained if explained.dtype.kind in "iu" else np.zeros(len(explained), int)
+
+
+def mean_map(results: Results, images: np.ndarray, values: list, places: np.ndarray) -> np.ndarray | None:
+    """Mean scores a pixel over some instances, 0 where no feature owns it; None without a score."""
+    fine = [place for place in places if values[place] is not None]
+    if not fine:
+        return None
+    if results.features is not None:  # the mean of the scores has the mean map, at the cost of one
+        mean = np.mean([values[place] for place in fine], axis=0)
+        return np.append(mean, 0.0)[results.features.cells[0]].ravel()
+    total = sum(np.append(values[place], 0.0)[results.features_of(images[place]).cells[0]] for place in fine)
+    return total.ravel() / len(fine)

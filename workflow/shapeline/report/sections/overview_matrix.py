@@ -1,0 +1,99 @@
+"""Overview of methods by experiment and criterion: the position of each between random attribution and the best."""
+
+import html
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from shapeline.report.criteria import Evidence
+from shapeline.report.elements import folded, note, together
+from shapeline.report.experiment import Results, near_chance
+from shapeline.report.formatting import counted
+from shapeline.report.html import HTML
+from shapeline.statistics.recommendation import Recommendation
+
+Column = tuple[Results, Evidence, Recommendation | None]
+
+
+def shares(answer: Evidence, advice: Recommendation) -> pd.Series:
+    """Return the position of each mean in the range from random attribution (else the worst) to the best mean: 1 is the
+    best, 0 equals random attribution, below 0 is worse."""
+    means = answer.values.mean()
+    if answer.question.better == "higher":
+        means = -means
+    end, best = means.get(advice.ends_at, means.max()), means.min()
+    return (end - means) / (end - best) if end > best else means * np.nan
+
+
+def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
+    """Return the overview, with links to the pages; None where no criterion ranks methods on a model better than
+    chance. evidence: by the name of the experiment."""
+    columns = [
+        (result, answer, answer.within(result))
+        for result in results
+        if not near_chance(result)
+        for answer in evidence[result.experiment]
+        if answer.last is not None
+    ]
+    if not columns:
+        return None
+    positions = [shares(answer, answer.last) for _, answer, _ in columns]
+    table = pd.DataFrame(dict(enumerate(positions))).dropna(how="all")
+    table = table[(table.fillna(0) != 0).any(axis=1)]  # random attribution is 0 everywhere
+    order = pd.DataFrame({"in": table.notna().sum(axis=1), "mean": table.mean(axis=1)})
+    table = table.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
+    head = "".join(
+        f"<th>{_linked(column, html.escape(_title(column)).replace('_', '_<wbr>'))}</th>" for column in columns
+    )
+    body = "".join(_row(label, row, columns) for label, row in table.iterrows())
+    return together(
+        note(
+            "Each row is a method, each column a criterion of an experiment; a cell links to its page. ★ recommended: "
+            "the cheapest method within the budget that is non-inferior to the best. ☆ undecided: the best mean, "
+            "where the instances do not suffice."
+        ),
+        HTML(
+            '<div class="wide"><table class="glance"><caption>Overview: methods by experiment and criterion</caption>'
+            f"<thead><tr><th>method</th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        ),
+        note(
+            "100 % is the best mean of the column, 0 % is random attribution, and below 0 % a method is worse than "
+            "random. Darker is better. An empty cell: the method was not measured by this criterion."
+        ),
+        folded(
+            "Criteria",
+            note(
+                "Error: distance to the exact values. Deletion and insertion AUC: the loss of log-odds as the top "
+                "features are removed, and the gain as they are added. Localisation and ground-truth words: agreement "
+                "with annotated objects and words. The pages have the intervals of all means."
+            ),
+        ),
+    )
+
+
+def _title(column: Column) -> str:
+    result, answer, _ = column
+    return f"{result.experiment}: {answer.question.short}"
+
+
+def _linked(column: Column, text: str, title: str = "") -> str:
+    hint = f' title="{html.escape(title)}"' if title else ""
+    return f'<a href="{html.escape(column[0].experiment)}.html"{hint}>{text}</a>'
+
+
+def _row(label: str, row: pd.Series, columns: Sequence[Column]) -> str:
+    cells = []
+    for value, column in zip(row, columns, strict=True):
+        if not np.isfinite(value):
+            cells.append("<td></td>")
+            continue
+        _, answer, advice = column
+        taken = advice is not None and (advice.label == label or str(advice.label).startswith(f"{label} at "))
+        mark = ("☆ " if advice.outcome == "undecided" and not advice.safe else "★ ") if taken else ""
+        hint = f"{label}, {_title(column)}: {counted(answer.evaluations.get(label, np.nan), 'evaluation')} per instance"
+        if taken and advice.label != label:
+            hint += f"; recommended: {advice.label}"
+        way, text = f"{100 * min(max(value, 0.0), 1.0):.0f}%", f"{100 * value:.0f} %".replace("-", "−")
+        cells.append(f'<td style="--way: {way}">{_linked(column, mark + text, hint)}</td>')
+    return f"<tr><td>{html.escape(str(label)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"

@@ -1,0 +1,105 @@
+"""What every peer is given: the value of one instance's coalitions as a function, which counts what it evaluates.
+
+A peer explains the binary vector of the features that are present, against the vector of none; what an absent feature
+is filled with, and the value, are the engine's, on the plain model, as a library would run it. The empty and the full
+coalition are evaluated once, as in our own designs, however often a peer asks for them.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shapeline.errors import MethodFailure, among
+from shapeline.games.question import Question
+from shapeline.seeds import seed_of
+
+BATCH = 256  # coalitions that a peer may ask for at a time, where it lets one choose
+
+
+class Game:
+    """v(S) of one instance, asked about at most once for each end; `evaluations` counts what was evaluated."""
+
+    def __init__(self, evaluate: Callable[[np.ndarray], np.ndarray], d: int):
+        self.d, self.evaluations = d, 0
+        self._evaluate, self._ends = evaluate, {}
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Values (K,) of coalitions (K, d), present where above one half."""
+        masks = np.asarray(masks) > 0.5
+        sizes = masks.sum(1)
+        values = np.empty(len(masks))
+        inner = (sizes > 0) & (sizes < self.d)
+        if inner.any():
+            values[inner] = self._values(masks[inner])
+        for size in np.unique(sizes[~inner]):
+            values[sizes == size] = self._end(size)
+        return values
+
+    def gained(self) -> float:
+        """v(N) - v(∅)."""
+        return self._end(self.d) - self._end(0)
+
+    def _end(self, size: int) -> float:
+        if size not in self._ends:
+            self._ends[size] = self._values(np.full((1, self.d), size > 0))[0]
+        return self._ends[size]
+
+    def _values(self, masks: np.ndarray) -> np.ndarray:
+        self.evaluations += len(masks)
+        return self._evaluate(masks)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a peer is asked: the question, of inputs (n, *input shape) for targets (n,).
+
+    instances: ids that seed their draws, with `seed`, of the label and repeat; budget: evaluations of an instance, both
+    ends included.
+    """
+
+    question: Question
+    inputs: np.ndarray
+    targets: np.ndarray
+    instances: Sequence[int]
+    seed: int
+    budget: int
+
+
+def explained(
+    explain: Callable[[Game, int], np.ndarray], asked: Asked, minimum: Callable[[int], int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (n, d) that a peer gives each instance, and the evaluations (n,) that it made.
+
+    explain: from a game and a seed of 32 bits to scores (d,); minimum: from d to the evaluations that it takes.
+    """
+    d, inputs, question = asked.question.features.d, asked.inputs, asked.question.having(form=None)
+    if asked.budget < minimum(d):
+        raise MethodFailure(
+            "no design", f"budget is {asked.budget} evaluations and the minimum for d = {d} is {minimum(d)}"
+        )
+    scores, evaluations = np.zeros((len(inputs), d)), np.zeros(len(inputs), np.int64)
+    for i, instance in enumerate(asked.instances):
+        part = slice(i, i + 1)
+
+        def evaluate(masks: np.ndarray, part=part) -> np.ndarray:
+            return question.values(inputs[part], masks, asked.targets[part])[0]
+
+        with among([i]):
+            game = Game(evaluate, d)
+            # Of a single feature there is nothing to explain, and the libraries divide by zero.
+            scores[i] = explain(game, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else game.gained()
+        evaluations[i] = game.evaluations
+    return scores, evaluations
+
+
+@contextlib.contextmanager
+def numpy_seeded(seed: int) -> Iterator[None]:
+    """numpy's global generator, which some libraries draw from, seeded inside the block and put back after it."""
+    before = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(before)

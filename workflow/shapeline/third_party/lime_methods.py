@@ -1,0 +1,88 @@
+"""lime's explainers of texts and images; see games for what they are asked about."""
+
+import contextlib
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from lime import lime_image, lime_text
+
+from shapeline.games.question import Question
+from shapeline.third_party.budgets import fit_minimum
+from shapeline.third_party.games import BATCH, Asked, Game, explained
+
+Scored = tuple[np.ndarray, np.ndarray]
+ABSENT = "ABSENT"
+
+
+def text(
+    question: Question,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    instances: Sequence[int],
+    seed: int,
+    budget: int,
+) -> Scored:
+    """LimeTextExplainer on places of words (bow=False), all of which score. Scores (n, d), evaluations (n,).
+
+    The library's own kernel, ridge and draws; the value that is fitted is the experiment's.
+    """
+
+    def explain(game: Game, seed: int) -> np.ndarray:
+        explainer = lime_text.LimeTextExplainer(
+            bow=False, mask_string=ABSENT, feature_selection="none", random_state=np.random.RandomState(seed)
+        )
+
+        def of_texts(texts: list[str]) -> np.ndarray:
+            return game(np.array([words.split() for words in texts]) != ABSENT)[:, None]
+
+        words = " ".join(f"word{place}" for place in range(game.d))
+        explanation = explainer.explain_instance(words, of_texts, labels=(0,), num_features=game.d, num_samples=budget)
+        return _scores(explanation.local_exp[0], game.d)
+
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, fit_minimum)
+
+
+def image(
+    question: Question,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    instances: Sequence[int],
+    seed: int,
+    budget: int,
+) -> Scored:
+    """LimeImageExplainer on the experiment's features as its segments, all of which score."""
+    segments = question.features.cells[0]
+    _, corners = np.unique(segments, return_index=True)
+
+    def explain(game: Game, seed: int) -> np.ndarray:
+        explainer = lime_image.LimeImageExplainer(feature_selection="none", random_state=np.random.RandomState(seed))
+
+        def of_images(images: np.ndarray) -> np.ndarray:
+            return game(images[..., 0].reshape(len(images), -1)[:, corners])[:, None]
+
+        with contextlib.redirect_stderr(io.StringIO()):  # its progress bar has no switch
+            explanation = explainer.explain_instance(
+                np.ones((*segments.shape, 3), np.uint8),
+                of_images,
+                labels=(0,),
+                top_labels=None,
+                hide_color=0,
+                num_features=game.d,
+                num_samples=budget,
+                batch_size=BATCH,
+                segmentation_fn=lambda _: segments,
+            )
+        return _scores(explanation.local_exp[0], game.d)
+
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, fit_minimum)
+
+
+def _scores(weights: list[tuple[int, float]], d: int) -> np.ndarray:
+    """The library's (feature, weight) pairs as scores (d,)."""
+    scores = np.zeros(d)
+    for feature, weight in weights:
+        scores[feature] = weight
+    return scores

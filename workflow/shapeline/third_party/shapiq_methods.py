@@ -1,0 +1,59 @@
+"""shapiq's approximators by name, through one adapter; see games for what they are asked about."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import numpy as np
+
+from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.games.question import Question
+from shapeline.methods import shapiq_process
+from shapeline.third_party.budgets import kernel_minimum
+from shapeline.third_party.games import Asked, Game, explained, numpy_seeded
+
+Scored = tuple[np.ndarray, np.ndarray]
+
+
+def approximate(
+    question: Question,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    instances: Sequence[int],
+    seed: int,
+    budget: int,
+    approximator: str = "KernelSHAP",
+    python: str | None = None,
+) -> Scored:
+    """The Shapley values that a shapiq approximator of this name gives, with its own defaults. Scores (n, d),
+    evaluations (n,).
+
+    python: the interpreter of another environment whose shapiq is run. Raises ShapelineError where the release has none
+    of that name, or lacks what it runs; MethodFailure where it gives up, as the sparse transforms do at small budgets.
+    """
+
+    def explain(game: Game, seed: int) -> np.ndarray:
+        task = {"approximator": approximator, "d": game.d, "budget": budget, "seed": seed}
+        if python:
+            said = shapiq_process.approximate(python, task, lambda masks: game(np.atleast_2d(masks)))
+        else:
+            with numpy_seeded(seed):
+                said = shapiq_process.answer(task, game)
+        if "scores" in said:
+            return np.array(said["scores"])
+        message = said["message"].partition("\n")[0]
+        if said["error"] == "failure":
+            raise MethodFailure("no design", f"{approximator} of {budget} evaluations: {message}")
+        if said["error"] == "name":
+            release = shapiq_process.version_in(python) if python else version("shapiq")
+            message = f"shapiq {release} has no approximator '{approximator}' of Shapley values; it has {message}"
+        raise ShapelineError(f"peer_shapiq: {message}")
+
+    asked = Asked(question, inputs, targets, instances, seed, budget)
+    return explained(explain, asked, kernel_minimum)
+
+
+def names() -> list[str]:
+    """The approximators of Shapley values that the installed release has."""
+    from shapiq import approximator as installed
+
+    return shapiq_process.names_of(installed)

@@ -1,0 +1,170 @@
+"""The command `shapeline`: `run` is a call of Snakemake that is printed before it runs; the others need none."""
+
+import argparse
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+
+import yaml
+
+from shapeline import __version__
+from shapeline.config.types import Config
+from shapeline.config.yaml_files import check_files
+from shapeline.errors import ShapelineError
+from shapeline.files import in_bytes
+from shapeline.workflow import init_config
+from shapeline.workflow.dependencies import workflow_root
+
+CONFIG = "shapeline.yaml"  # what init writes, and run and doctor read where it is there
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns the exit status. A mistake is one line."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return {"init": _init, "run": _run, "doctor": _doctor, "prune": _prune, "open": _open}[asked.action](asked)
+    except ShapelineError as error:
+        print(f"shapeline: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="shapeline", description="Which attribution to trust, and what it costs.")
+    parser.add_argument("--version", action="version", version=f"shapeline {__version__}")
+    actions = parser.add_subparsers(dest="action", required=True)
+    init = actions.add_parser("init", help="write a small configuration for your data, by looking at it")
+    init.add_argument(
+        "path",
+        type=Path,
+        help="a CSV or Parquet table, a CSV of texts, a folder of pictures by class, or a model beside one of these",
+    )
+    init.add_argument("--target", help="the column of classes or numbers; by default guessed, and told")
+    init.add_argument(
+        "--model",
+        help="a file of a model, a folder of transformers, or path/to/file.py:function; else trained",
+    )
+    run = actions.add_parser("run", help="make the reports")
+    run.add_argument("targets", nargs="*", help="experiments or steps; by default everything under run:")
+    run.add_argument("--cores", default="all")
+    doctor = actions.add_parser("doctor", help="report what a run needs, and what is missing")
+    prune = actions.add_parser("prune", help="remove results that the configuration no longer names")
+    for one in (run, doctor, prune):
+        one.add_argument("--configfile", action="append", type=Path, help=f"by default {CONFIG}, where it exists")
+    for one in (run, prune):
+        one.add_argument("--dry-run", "-n", action="store_true", help="only list what would be done")
+    actions.add_parser("open", help="show the reports in a browser")
+    return parser
+
+
+def clone() -> Path | None:
+    """The folder of a workflow at or above this one, if there is one: a clone, or what snakedeploy has laid."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "Snakefile").is_file() and (folder / "workflow").is_dir():
+            return folder
+        if (folder / "workflow" / "Snakefile").is_file():
+            return folder
+    return None
+
+
+def _init(asked: argparse.Namespace) -> int:
+    file = Path(CONFIG)
+    if file.exists():
+        raise ShapelineError(f"{file} is there; remove or rename it first")
+    text = init_config.configuration(asked.path, asked.target, asked.model)
+    file.write_text(text, encoding="utf-8")
+    first = "save a pipeline for its texts or missing cells (docs/own_data.md), name it there" * (
+        init_config.PIPELINE in text
+    )
+    with contextlib.suppress(BrokenPipeError):  # who reads no further has the file
+        print(
+            text,
+            f"\nWrote {file}; {first or 'read it'}, then: shapeline run --dry-run, and shapeline run",
+            sep="",
+            flush=True,
+        )
+    return 0
+
+
+def _named_files(asked: argparse.Namespace) -> list[Path]:
+    """Return the configuration files that a command names, or the usual one where it exists."""
+    files = [file.resolve() for file in asked.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])]
+    check_files(files)
+    return files
+
+
+def _run(asked: argparse.Namespace) -> int:
+    """Run Snakemake, which loads the profile in profiles/default beside the Snakefile itself."""
+    folder, named = clone(), _named_files(asked)
+    words = ["snakemake", *asked.targets, "--cores", asked.cores]
+    if folder is None:  # the installed workflow makes its results here
+        folder, installed = Path.cwd(), workflow_root()
+        words += ["--snakefile", str(installed / "Snakefile")]
+        named = [installed / "config.yaml", *named]
+    words += ["--dry-run"] if asked.dry_run else []
+    words += ["--configfile", *map(str, named)] if named else []
+    print(f"cd {shlex.quote(str(folder))} && {shlex.join(words)}", flush=True)
+    return subprocess.run([sys.executable, "-m", *words], cwd=folder, check=False).returncode
+
+
+def _load(asked: argparse.Namespace) -> Config:
+    """Return the configuration of a run of this command line, and make its folder the working directory."""
+    from snakemake.utils import update_config  # as Snakemake merges files
+
+    from shapeline.config.validation import load
+    from shapeline.workflow.availability import with_what_is_here
+
+    named, folder = _named_files(asked), clone()
+    os.chdir(folder or Path.cwd())
+    raw: dict = {}
+    for file in [(folder or workflow_root()) / "config.yaml", *named]:
+        if not file.is_file():
+            raise ShapelineError(f"{file}: there is no such file; give the path of a configuration")
+        update_config(raw, yaml.safe_load(file.read_text(encoding="utf-8")) or {})
+    return with_what_is_here(load(raw))
+
+
+def _doctor(asked: argparse.Namespace) -> int:
+    from shapeline.workflow import doctor
+
+    report, problems = doctor.report(_load(asked))
+    print(report)
+    if problems:
+        print(f"{len(problems)} problem(s) keep the run from working:", *problems, sep="\n", file=sys.stderr)
+        return 1
+    print("Nothing keeps the run from working.")
+    return 0
+
+
+def _prune(asked: argparse.Namespace) -> int:
+    from shapeline.workflow import prune
+
+    config = _load(asked)
+    print(prune.listing(config))
+    if asked.dry_run:
+        return 0
+    if any(Path(".snakemake/locks").glob("*")):
+        raise ShapelineError(
+            "prune: a run works in this folder, or one was killed; wait for its end, or run: snakemake --unlock"
+        )
+    files = prune.stale(config)
+    freed = prune.remove(files, config.results)
+    print(f"removed {len(files)} file(s), {in_bytes(freed)}")
+    return 0
+
+
+def _open(asked: argparse.Namespace) -> int:
+    page = (clone() or Path.cwd()) / "results" / "reports" / "index.html"
+    if not page.is_file():
+        raise ShapelineError(f"{page} is not there; make it by: shapeline run")
+    print(page)
+    webbrowser.open(page.as_uri())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Which files of the package count as the code of a result, and their digest.
+
+By rooms, never by a file's stem: a file of the same name in another room is another file. A result's code is what its
+script imports, and what is loaded by name (see job_code.py), with all that these import within the package.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from shapeline.datasets.registry import file_digest
+from shapeline.errors import ShapelineError
+from shapeline.seeds import digest
+from shapeline.workflow.inputs import as_inputs
+
+PACKAGE = Path(__file__).parent.parent
+# Of the Snakefile: above the package in a clone, else where pip puts what is in a wheel beside it, or pip --target.
+PLACES = tuple((PACKAGE / place).resolve() for place in ("../..", "../../../../share/shapeline", "../share/shapeline"))
+# Edited often and never the origin of a number: plumbing, messages, and the registries, of whose entries a job's
+# digest has what decides its own numbers. A refusal (compatibility) stops a job, what a file says of how it was made
+# (provenance) is for people to read, and rows come back from their store as they were.
+UNTRACKED = {
+    *("config", "fork_server", "workflow"),
+    *("errors.py", "files.py", "lazy.py", "versions.py"),
+    *("methods/registry.py", "methods/parameters.py", "methods/custom.py", "metrics/registry.py"),
+    *("datasets/registry.py", "datasets/compatibility.py", "models/registry.py"),
+    *("attribution/provenance.py", "attribution/row_store.py"),
+}
+# Imports within the package, as they stand in its files; parsing these took a tenth of the time of a dry run.
+IMPORT = re.compile(
+    r"^[ \t]*(?:from (shapeline[\w.]*) import (\((?:#.*|[^)#])*\)|.+)|import (shapeline[\w.]*))", re.MULTILINE
+)
+
+
+def workflow_root() -> Path:
+    """The folder of the Snakefile, one of PLACES. Raises ShapelineError where it is in none of these."""
+    found = next((place for place in PLACES if (place / "Snakefile").is_file()), None)
+    if found is None:
+        raise ShapelineError(
+            f"no Snakefile beside the package in {PACKAGE}; install it anew (pip install --force-reinstall --no-deps), "
+            "or work in a clone (git clone <address of the repository>)"
+        )
+    return found
+
+
+def sources(*modules: str, without: Iterable[str] = ()) -> list[str]:
+    """Paths, relative to the root, of the modules and of all that they import within the package, sorted.
+
+    without: modules that are left out, with what they alone import.
+    """
+    return list(_sources(modules, frozenset(without), os.getcwd()))
+
+
+@cache
+def _sources(modules: tuple[str, ...], without: frozenset[str], folder: str) -> tuple[str, ...]:
+    """The paths relative to a folder; thousands of jobs ask for the same few."""
+    left_out = {module_file(module) for module in without}
+    seen: set[Path] = set()
+    waiting = [module_file(module) for module in modules]
+    while waiting:
+        file = waiting.pop()
+        if file not in seen and file not in left_out:
+            seen.add(file)
+            waiting += _imports(file)
+    return tuple(sorted(os.path.relpath(file, folder) for file in seen))
+
+
+def own(files: list[str]) -> list[str]:
+    """The user's own among the files behind a result; they stand in a rule's input, however large they are."""
+    package = _package(os.getcwd())
+    return as_inputs(file for file in files if not file.startswith(package))
+
+
+def with_code(settings: dict, files: list[str], facts: dict | None = None) -> dict:
+    """The settings of a job and a digest of the package files behind its result, so that an edited method re-runs
+    itself alone.
+
+    facts: what the registries say of what the job uses, as JSON can hold it; it is in the digest. As inputs these
+    files, thirty a job, took Snakemake a third of the time that it plans a run in.
+    """
+    folder = os.getcwd()
+    package = _package(folder)
+    code = _code_digest(tuple(sorted({file for file in files if file.startswith(package)})), folder)
+    return settings | {"code": digest({"code": code, "facts": facts}) if facts else code}
+
+
+@cache
+def _code_digest(files: tuple[str, ...], folder: str) -> str:
+    """Of the files' names and contents; thousands of jobs ask for the same few."""
+    return digest({file: file_digest(Path(folder, file), "sha256") for file in files})
+
+
+@cache
+def _package(folder: str) -> str:
+    """How the paths of the package's files begin, relative to a folder."""
+    return os.path.relpath(PACKAGE, folder) + os.sep
+
+
+def tracked_modules(text: str) -> list[str]:
+    """Modules of the package that a text imports and whose files count, sorted."""
+    files = {module: module_file(module) for module in _modules(text)}
+    return sorted(module for module, file in files.items() if file.is_file() and not _untracked(file))
+
+
+def module_file(module: str) -> Path:
+    """The file of a module of the package, or where it would be."""
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def _imports(file: Path) -> list[Path]:
+    """Files of the package that a file imports, anywhere in it."""
+    return [module_file(module) for module in tracked_modules(file.read_text(encoding="utf-8"))]
+
+
+def _modules(text: str) -> set[str]:
+    """What a text imports of the package: modules, and names that may be modules."""
+    modules: set[str] = set()
+    for package, names, plain in IMPORT.findall(text):
+        modules |= {package, *(f"{package}.{name}" for name in re.findall(r"\w+", names))} if package else {plain}
+    return modules - {"shapeline"}
+
+
+@cache
+def _untracked(file: Path) -> bool:
+    """Whether a file never decides a number: by its path, or as an `__init__` that is empty or lazy."""
+    path = file.relative_to(PACKAGE)
+    if not UNTRACKED.isdisjoint((path.as_posix(), path.parts[0])):
+        return True
+    return file.name == "__init__.py" and _modules(file.read_text(encoding="utf-8")) <= {
+        "shapeline.lazy",
+        "shapeline.lazy.names_from",
+    }

@@ -1,0 +1,266 @@
+"""What is there and what the configured run needs: versions, devices, disk, memory, data, evaluations and hours."""
+
+import importlib.metadata
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from shapeline.config.types import Config
+from shapeline.datasets import sources
+from shapeline.datasets.registry import SOURCES, RemoteFile
+from shapeline.errors import ShapelineError
+from shapeline.files import in_bytes
+from shapeline.methods.registry import METHODS
+from shapeline.threads import processors
+from shapeline.workflow import availability, estimates, job_code, paths, runs
+from shapeline.workflow.dependencies import workflow_root
+from shapeline.workflow.devices import visible_devices
+from shapeline.workflow.estimates import amount, core_time
+
+OLDEST_PYTHON = (3, 11)
+PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.M)
+CHECKS = ("tests and checks",)  # what stands after this heading in requirements.txt no run needs
+SPARE = 1.2  # times the estimate, so much disk is asked for
+SEES = {
+    "torch": "import torch; print(torch.cuda.device_count())",
+    "tensorflow": "import tensorflow; print(len(tensorflow.config.list_physical_devices('GPU')))",
+}
+
+
+def report(config: Config) -> tuple[str, list[str]]:
+    """The report of a configuration, from the folder of the run, and what keeps the run from working, a line each."""
+    lines, problems = [], []
+    parts = {
+        "Versions": versions((workflow_root() / "requirements.txt").read_text(encoding="utf-8")),
+        "Devices": devices(config),
+        "Data": data(config),
+        "Disk and memory": space(config),
+        f"Run ({', '.join(config.run)})": work(config),
+    }
+    for heading, part in parts.items():
+        lines += ["", heading]
+        try:
+            for text, problem in part:
+                lines += [f"  {text}"] if text else []
+                problems += [problem] if problem else []
+        except ShapelineError as error:  # a damaged file: the other parts are told all the same
+            problems.append(str(error))
+    return "\n".join(lines[1:]), list(dict.fromkeys(problems))
+
+
+def versions(requirements: str) -> Iterator[tuple[str, str]]:
+    """Python and the packages against the pins of requirements.txt."""
+    python = f"Python {platform.python_version()}"
+    old = sys.version_info < OLDEST_PYTHON
+    yield python, f"{python} is too old; install Python 3.11 or newer" if old else ""
+    needed = requirements.split(f"# {CHECKS[0]}")[0]
+    as_pinned, differs, lacking = 0, [], []
+    for name, pinned in PIN.findall(needed):
+        try:
+            installed = importlib.metadata.version(name).split("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            lacking.append(name)
+            continue
+        as_pinned += installed == pinned
+        if installed != pinned:
+            differs.append(f"{name} {installed} (pinned {pinned})")
+    yield f"{as_pinned} packages as pinned", ""
+    if differs:
+        yield f"other than pinned: {', '.join(differs)}", ""
+    if Path(sys.prefix).is_relative_to(Path(".snakemake").resolve()):
+        yield "each rule runs in its own environment, envs/*.yaml; this is the environment of doctor", ""
+    elif lacking:
+        remedy = "pip install -r requirements.txt"
+        yield f"missing: {', '.join(lacking)}", f"not installed: {', '.join(lacking)}; {remedy}"
+    peers = {method.package for method in METHODS.values() if method.package}
+    absent = sorted(name for name in peers if importlib.util.find_spec(name) is None)
+    if absent:
+        yield f"not installed, needed only by methods peer_*: {', '.join(absent)}", ""
+
+
+def devices(config: Config) -> Iterator[tuple[str, str]]:
+    """Processors, GPUs as a job sees them, and whether the frameworks of the run can use these."""
+    yield f"{processors()} cores, {in_bytes(psutil.virtual_memory().total)} memory", ""
+    if shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        told = subprocess.run(query, capture_output=True, text=True)
+        for gpu in (told.stdout if told.returncode == 0 else told.stderr).splitlines():
+            yield f"nvidia-smi: {gpu}", ""
+    visible = visible_devices()
+    if config.device == "cpu":
+        yield "device: cpu; no job uses a GPU", ""
+        return
+    required = config.device == "cuda"
+    if not visible:
+        yield "no GPU is visible to a job", "device: cuda, but no GPU is visible to a job" if required else ""
+        return
+    yield f"visible to a job: {', '.join(visible)}", ""
+    used = {job_code.job_framework(config, config.experiments[name].model) for name in config.run}
+    for framework in sorted(used):
+        sees = subprocess.run([sys.executable, "-c", SEES[framework]], capture_output=True, text=True).stdout.strip()
+        problem = f"device: cuda, but this build of {framework} sees no GPU" if required and sees in ("", "0") else ""
+        yield f"{framework} sees {sees or 'no'} GPU(s)", problem
+
+
+def data(config: Config) -> Iterator[tuple[str, str]]:
+    """Every dataset of the run: prepared, read from a path, or which files are there and which are not."""
+    told, mirror = set(), config.data.mirror
+    if mirror and not sources.is_address(mirror) and not sources.expand(mirror).is_dir():
+        instead = "" if config.data.offline else "; files are downloaded from their official addresses"
+        yield f"data.mirror: folder {mirror} not found{instead}", ""
+    for name in config.run:
+        for dataset in paths.datasets_of(config, name):
+            if dataset not in told:
+                yield _whole(config, dataset), ""
+        for source, file, place in estimates.downloads(config, name):
+            if place not in told:
+                yield _file(config, source, file, Path(place))
+        told |= {*paths.datasets_of(config, name), *(place for _, _, place in estimates.downloads(config, name))}
+    yield from ((line, "") for line in availability.not_here(config))
+
+
+def _whole(config: Config, dataset: str) -> str:
+    arrays = Path(paths.prepared(dataset)["arrays"])
+    entry = config.datasets[dataset]
+    if arrays.exists():
+        state = f"prepared, {in_bytes(arrays.stat().st_size)}"
+    elif entry.path:
+        state = f"to be read from {sources.expand(entry.path)}"
+    elif entry.source in SOURCES:
+        state = f"to be prepared, about {in_bytes(estimates.prepared_bytes(config, dataset))}"
+    else:
+        state = f"to be made by {entry.source}"
+    return f"{dataset}: {state}"
+
+
+def _file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[str, str]:
+    size = in_bytes(file.size or file.about)
+    told = f"  {place}: "
+    if place.exists():
+        problem = _unlike(file, place)
+        problem = problem and f"{place} is not the official file ({problem}); delete it, or put the official one there"
+        return f"{told}there, {in_bytes(place.stat().st_size)}", problem
+    mirror = config.data.mirror
+    if mirror and not sources.is_address(mirror):
+        if (sources.expand(mirror) / source / file.name).is_file():
+            return f"{told}in the mirror, {size}", ""
+    elif mirror and not config.data.offline:
+        return f"{told}not downloaded, {size}, from {mirror}", ""
+    if not file.urls:
+        return (
+            f"{told}missing, {size}; place it by hand",
+            f"{place} has to be placed by hand (about {size}): get it at {file.page}",
+        )
+    if config.data.offline:
+        return f"{told}missing, {size}", f"data.offline is set and {place} is missing: get it at {file.urls[0]}"
+    return f"{told}not downloaded, {size}, from {file.urls[0]}", ""
+
+
+def _unlike(file: RemoteFile, place: Path) -> str:
+    """What is wrong with an official file, "" where nothing is: by its size, or where none is known by its checksum,
+    which takes seconds of a large one."""
+    if not place.is_file():
+        return "it is no file"
+    if file.size is None:
+        return file.problem(place)
+    size = place.stat().st_size
+    return "" if size == file.size else f"{size:,} of {file.size:,} bytes"
+
+
+def space(config: Config) -> Iterator[tuple[str, str]]:
+    """Free disk against what the run is going to write, for each disk, and memory against the largest dataset."""
+    wanted: dict[int, list] = {}
+    for folder, needed in _written(config).items():
+        there = _existing(Path(folder))
+        disk = wanted.setdefault(os.stat(there).st_dev, [there, [], 0.0])
+        disk[1].append(folder)
+        disk[2] += needed
+        if needed and not os.access(there, os.W_OK):
+            yield f"{folder}: cannot be written", f"{there} cannot be written, and {folder} has to be"
+    for there, folders, needed in wanted.values():
+        free = shutil.disk_usage(there).free
+        told = f"{' and '.join(folders)}: about {in_bytes(needed)} to be written, {in_bytes(free)} free"
+        yield told, f"the disk is too small: {told}" if SPARE * needed > free else ""
+    memory = psutil.virtual_memory().total
+    for dataset in sorted({dataset for name in config.run for dataset in paths.datasets_of(config, name)}):
+        needed = _in_memory(config, dataset)
+        told = f"{dataset}: about {in_bytes(needed)} in memory, in each job that reads it"
+        problem = f"the memory, {in_bytes(memory)}, is too small for {told}; make `size` smaller"
+        if needed > 1e9:
+            yield told, problem if needed > memory else ""
+
+
+def _written(config: Config) -> dict[str, float]:
+    """Bytes that are still to come, by folder."""
+    names = {dataset for name in config.run for dataset in paths.datasets_of(config, name)}
+    lacking = [name for name in names if not os.path.exists(paths.prepared(name)["arrays"])]
+    files = {file[2]: file for name in config.run for file in estimates.downloads(config, name)}
+    models = {config.experiments[name].model for name in config.run} - {None}
+    trained = sum(not os.path.exists(paths.model_files(config, model)["weights"]) for model in models)
+    pages = [name for name in config.run if not os.path.exists(f"{config.results}/reports/{name}.html")]
+    return {
+        "data/raw": estimates.missing_bytes(files.values()),
+        "data/prepared": sum(estimates.prepared_bytes(config, name) for name in lacking),
+        config.results: sum(estimates.result_bytes(config, name) for name in pages) + trained * estimates.MODEL_BYTES,
+    }
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def _in_memory(config: Config, dataset: str) -> float:
+    """Bytes of the inputs as jobs hold them: one a value of pictures, four of others."""
+    shape = estimates.input_shape(config, dataset)
+    each = 1 if shape and len(shape) == 3 else 4
+    return float(each * math.prod(shape or (0,)) * estimates.records(config, dataset))
+
+
+def work(config: Config) -> Iterator[tuple[str, str]]:
+    """Evaluations and core hours of each experiment, by rates measured in its own score files where there are some."""
+    for name in config.run:
+        rate = measured_rate(config, name)
+        cost = estimates.of_experiment(config, name, rate)
+        origin = f"at {rate:,.0f} rows/s, measured on this machine" if rate else "by the table of rates"
+        limit = config.experiments[name].time_limit
+        problem = ""
+        if limit and cost.slowest_seconds > limit:
+            problem = (
+                f"experiments.{name}.time_limit: {limit:g} s per instance is below the estimate for "
+                f"'{cost.slowest}', {cost.slowest_seconds:.2g} s"
+            )
+        yield f"{name}: {amount(cost.evaluations)} evaluations, roughly {core_time(cost.seconds)} {origin}", problem
+    for model in sorted({config.experiments[name].model for name in config.run} - {None}):
+        yield f"training {model}: roughly {core_time(estimates.of_training(config, model))}", ""
+    evaluations, seconds = estimates.of_run(config)
+    yield f"all: {amount(evaluations)} evaluations, roughly {core_time(seconds)} by the table, from the start", ""
+
+
+def measured_rate(config: Config, name: str) -> float | None:
+    """Rows a second that the model was run on for an experiment's score files; None where there are none.
+
+    Of the methods with a design alone, whose time is the model's.
+    """
+    from shapeline import scores  # pandas
+
+    evaluations = seconds = 0.0
+    for label in runs.labels(config, name):
+        if not METHODS[config.experiments[name].methods[label].method].is_design:
+            continue
+        for file in filter(os.path.exists, paths.score_files(config, name, label)):
+            rows = scores.read_table(file)
+            evaluations += rows["evaluations"].sum()
+            seconds += rows["seconds"].sum()
+    rows = getattr(config.experiments[name].reference, "rows", 1)  # an evaluation takes so many
+    return rows * evaluations / seconds if evaluations and seconds else None

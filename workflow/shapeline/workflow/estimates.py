@@ -1,0 +1,327 @@
+"""What a configuration asks for, from counts alone and before anything runs: evaluations, core hours, bytes.
+
+Rough by intent: the rates are of one core of an ordinary server, for each architecture in its fastest form.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shapeline.config.derived import (
+    budget_of,
+    canonical,
+    feature_shape,
+    features_of,
+    fixed_cost,
+    framework_of,
+    source_of,
+)
+from shapeline.config.types import Config, Experiment
+from shapeline.datasets import checks, registry
+from shapeline.datasets.registry import SOURCES, WEIGHTS, RemoteFile
+from shapeline.designs.design import MAX_D
+from shapeline.files import document, in_bytes
+from shapeline.methods.registry import METHODS
+from shapeline.metrics.registry import METRICS
+from shapeline.models import pretrained_kinds
+from shapeline.models.registry import ARCHITECTURES
+from shapeline.models.training import settings_for
+from shapeline.workflow import job_code, paths, runs
+
+OWN_RATE = 5_000  # of a model of the user's own: a guess
+BACKWARD = 3  # a gradient takes as long as so many evaluations, and so does a step of training
+POINTS = 3e8  # labelled points x columns that a core goes through in a second
+JOB_SECONDS = {"torch": 1.0, "tensorflow": 1.5}  # start of a job by fork_server/server.py, and its data
+REPORT_SECONDS = 12.0
+MUCH_MEMORY = 1e9  # bytes of a job's design, from which on they are told
+DENSE = 2.3  # times the bytes of a dense readout that are in use at once, measured at d = 2,500 and 4d
+UNKNOWN = 100  # features, where only the data tell
+MODEL_BYTES, REPORT_BYTES = 50e6, 6e6
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an experiment asks for: evaluations (those of its metrics that ask the model too), seconds of one core, and
+    the label that takes an instance longest, with its seconds."""
+
+    evaluations: float
+    seconds: float
+    slowest: str
+    slowest_seconds: float
+
+
+def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
+    """The cost of an experiment's scores, metrics and report; its model and data apart. rate: measured, in
+    rows a second that the model is run on, in place of the table's."""
+    experiment = config.experiments[name]
+    count = explanations(config, name)
+    model = config.models.get(experiment.model)
+    start = JOB_SECONDS[job_code.job_framework(config, experiment.model)]
+    speed = rate or (rate_of(config, experiment.model, experiment.dataset) if model else 1.0)
+    asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
+    slowest, slowest_seconds = "", 0.0
+    again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.metric_names(config, name))
+    shares, jobs_per_shard = of_models(config, name), 2 if runs.variants(config, name) else 1
+    for label in runs.labels(config, name):
+        evaluations, passes = of_instance(config, name, label)
+        seconds = passes / speed + _points(config, name, label)
+        if seconds > slowest_seconds:
+            slowest, slowest_seconds = label, seconds
+        sampled = METHODS[experiment.methods[label].method].sampled
+        each = count * shares * (experiment.repeats if sampled else 1)
+        each += count * again
+        asked += each * evaluations
+        spent += each * seconds + jobs_per_shard * runs.shards(config, name) * start
+    measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
+    jobs = len(paths.measured_files(config, name)) + 1
+    return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
+
+
+def explanations(config: Config, name: str) -> int:
+    """Explanations by a label in a repeat: of instances, or of each label of those that have several."""
+    chosen, dataset = config.experiments[name].instances, paths.dataset_of(config, name)
+    if dataset is None:  # only a game itself tells its outputs
+        return 1
+    count, source, card = chosen.number, source_of(config.datasets[dataset]), card_of(dataset)
+    if chosen.label is not None or (source.task if source else card.get("task")) != "multilabel":
+        return count
+    return count * len((config.datasets[dataset].classes or source.classes) if source else card["classes"])
+
+
+def of_models(config: Config, name: str) -> float:
+    """Models that an experiment's labels explain: trained, randomised; a training whose instances are fewer counts as
+    their share."""
+    return len(runs.variants(config, name)) + of_trainings(config.experiments[name])
+
+
+def of_trainings(experiment: Experiment) -> float:
+    count = experiment.instances.number
+    return 1 + (experiment.training_seeds - 1) * min(1, (experiment.instances_per_training_seed or count) / count)
+
+
+def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
+    """Evaluations of one instance by a label, all its budgets together, and rows that the model is run on."""
+    experiment = config.experiments[name]
+    entry = experiment.methods[label]
+    method = METHODS[entry.method]
+    if experiment.model is None or not method.asks_model:
+        return 0.0, 0.0
+    shape = feature_shape(config, experiment, entry)
+    d = math.prod(shape) if shape else _features(config, name, entry)
+    if gradients := method.gradients_of(entry):
+        return gradients, BACKWARD * gradients
+    if (asked := entry.asked(d, shape)) is not None:
+        evaluations = asked
+    elif method.exact:
+        evaluations = 2.0**d if d <= MAX_D else 0
+    elif method.takes is not None and not method.sampled:  # one's own is not run to be counted
+        evaluations = experiment.budget * d
+    elif method.sampled and (shape or not entry.match_budget_of):
+        evaluations = (budget_of(config, name, label) if shape else entry.most or experiment.budget) * d
+    else:
+        evaluations = _fixed(experiment.methods[entry.match_budget_of] if method.sampled else entry, shape, d)
+    return evaluations, evaluations * getattr(experiment.reference, "rows", 1)
+
+
+def of_metrics(config: Config, name: str) -> float:
+    """Rows that an experiment's metrics run the model on, for an instance, label and repeat, in all trainings."""
+    experiment = config.experiments[name]
+    rows = sum(
+        getattr(experiment.metrics, metric).rows() * (of_trainings(experiment) if METRICS[metric].paired else 1)
+        for metric in runs.metric_names(config, name)
+    )
+    return float(rows) * getattr(experiment.reference, "rows", 1)
+
+
+def rate_of(config: Config, model: str, dataset: str | None = None) -> float:
+    """Evaluations a second of one core, by the table, on a dataset that may not be the model's own."""
+    entry = config.models[model]
+    if entry.architecture is None:
+        return OWN_RATE
+    known = ARCHITECTURES[entry.architecture]
+    rate = known.rate * known.windows
+    shape = input_shape(config, dataset or entry.dataset)
+    return rate * known.cells / math.prod(shape[-2:]) if shape else rate
+
+
+def of_training(config: Config, model: str) -> float:
+    """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
+    entry = config.models[model]
+    if pretrained_kinds.kind_of(entry.source, entry.framework) or entry.training.epochs == 0:
+        return JOB_SECONDS[job_code.job_framework(config, model)]
+    epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
+    rate = rate_of(config, model) / getattr(ARCHITECTURES.get(entry.architecture), "windows", 1)
+    return 0.7 * records(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[framework_of(entry)]
+
+
+def of_run(config: Config) -> tuple[float, float]:
+    """Evaluations, and seconds of one core with training and data, of everything under `run:`, from the start."""
+    costs = [of_experiment(config, name) for name in config.run]
+    models: dict[str, int] = {}  # how often each is trained
+    for entry in (config.experiments[name] for name in config.run):
+        if entry.model:
+            models[entry.model] = max(entry.training_seeds, models.get(entry.model, 1))
+    prepared = (
+        len({dataset for name in config.run for dataset in paths.datasets_of(config, name)}) * JOB_SECONDS["torch"]
+    )
+    seconds = (
+        sum(cost.seconds for cost in costs)
+        + sum(n * of_training(config, model) for model, n in models.items())
+        + prepared
+    )
+    return sum(cost.evaluations for cost in costs), seconds
+
+
+def memory_lines(config: Config) -> list[str]:
+    """A line for each label under `run` whose design takes much memory in each of its jobs."""
+    told = []
+    for name in config.run:
+        for label in runs.labels(config, name):
+            if (needed := design_bytes(config, name, label)) > MUCH_MEMORY:
+                told.append(
+                    f"{name}: each job of {label} takes about {in_bytes(needed)} of memory for its design alone; run "
+                    "few jobs at a time, or choose coarser features, a smaller budget or sample_shapley"
+                )
+    return told
+
+
+def design_bytes(config: Config, name: str, label: str) -> float:
+    """Bytes that a job holds at most while it makes and reads a dense design of as many rows as features; else 0."""
+    entry = config.experiments[name].methods[label]
+    if entry.method != "kernel_shap":
+        return 0.0
+    shape = feature_shape(config, config.experiments[name], entry)
+    d = math.prod(shape) if shape else _features(config, name, entry)
+    budget = budget_of(config, name, label) if shape or entry.match_budget_of is None else 4
+    return DENSE * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
+
+
+def core_time(seconds: float) -> str:
+    """Time of one core in words."""
+    if seconds < 3600:
+        return f"{max(seconds / 60, 0.1):.2g} core minutes"
+    return f"{seconds / 3600:,.{0 if seconds > 36_000 else 1}f} core hours"
+
+
+def amount(number: float) -> str:
+    """A count in words: 1,234, 5.6 million, 7.8 billion."""
+    for size, word in ((1e9, "billion"), (1e6, "million")):
+        if number >= size:
+            return f"{number / size:,.1f} {word}"
+    return f"{number:,.0f}"
+
+
+def records(config: Config, dataset: str) -> int:
+    """Records of a dataset: of its card where it is prepared, else as published; 0 where only its files tell."""
+    if card := card_of(dataset):
+        counts = card.get("rows") or card["counts"]
+        return sum(sum(part.values()) if isinstance(part, dict) else part for part in counts.values())
+    entry = config.datasets[dataset]
+    source = SOURCES.get(entry.source)
+    if source is None or source.local:
+        return 0
+    number = (entry.count or source.count) if source.count else source.records
+    some = entry.classes and source.classes and entry.task != "multilabel"  # of which all records are kept
+    return number * len(entry.classes) // len(source.classes) if some else number
+
+
+def input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
+    """The shape of one input; None where only the data tell and they are not prepared."""
+    entry = config.datasets[dataset]
+    source = SOURCES.get(entry.source)
+    known = checks.input_shape(source, canonical(entry)) if source else None
+    if known and source.kind == "text":
+        known = (entry.length or known[0],)
+    return known or tuple(card_of(dataset).get("input_shape", ())) or None
+
+
+def card_of(dataset: str) -> dict:
+    """The card of a prepared dataset, {} where there is none."""
+    file = paths.prepared(dataset)["card"]
+    return document(file) if os.path.exists(file) else {}
+
+
+def downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]]:
+    """Source, official file and its place, of what an experiment's data and model's weights are read from."""
+    experiment = config.experiments[name]
+    for entry in (config.datasets[dataset] for dataset in paths.datasets_of(config, name)):
+        if entry.path is None and entry.source in SOURCES:
+            for file in registry.remote_files(entry.source):
+                yield entry.source, file, f"data/raw/{entry.source}/{file.name}"
+    named = experiment.model and config.models[experiment.model].weights
+    if named in WEIGHTS:
+        file = WEIGHTS[named]
+        yield "weights", file, f"data/raw/weights/{file.name}"
+
+
+def prepared_bytes(config: Config, dataset: str) -> float:
+    """Bytes of a dataset's prepared arrays; 0 where only its files tell."""
+    shape = input_shape(config, dataset)
+    source = SOURCES.get(config.datasets[dataset].source)
+    if shape is None or source is None:
+        return 0.0
+    cells = math.prod(shape) * (1 if source.kind == "image" else 4)
+    masks = math.prod(shape[-2:]) if source.truth == "masks" else 0
+    return records(config, dataset) * (cells + masks + (500 if source.kind == "text" else 0))
+
+
+def result_bytes(config: Config, name: str) -> float:
+    """Bytes of an experiment's scores, metrics, cached values and pages."""
+    experiment = config.experiments[name]
+    count = explanations(config, name)
+    shares = of_models(config, name)
+    total = REPORT_BYTES
+    for label in runs.labels(config, name):
+        entry = experiment.methods[label]
+        shape = feature_shape(config, experiment)
+        d = math.prod(shape) if shape else _features(config, name, None)
+        sampled = METHODS[entry.method].sampled
+        rows = count * (experiment.repeats * (1 + len(entry.intermediate_budgets or ())) if sampled else 1)
+        total += rows * shares * (4 * d + 100)
+        if experiment.cache:
+            total += 8 * rows * of_instance(config, name, label)[0]
+    return total
+
+
+def missing_bytes(files: Iterator[tuple[str, RemoteFile, str]]) -> float:
+    return sum(file.size or file.about for _, file, place in files if not os.path.exists(place))
+
+
+def _features(config: Config, name: str, entry) -> float:
+    """Features of an instance on average, where each has its own number."""
+    experiment = config.experiments[name]
+    chosen = features_of(experiment, entry)
+    if chosen.kind == "superpixel":
+        return float(chosen.segments or 50)
+    if texts := experiment.instances.texts:
+        sentences = [each for text in texts for each in ([text] if isinstance(text, str) else text)]
+        return sum(len(each.split()) for each in sentences) / len(texts)
+    dataset = paths.dataset_of(config, name)
+    if dataset is None:
+        return UNKNOWN
+    shape = input_shape(config, dataset)
+    if chosen.kind in ("word", "character_run"):
+        source = SOURCES.get(config.datasets[dataset].source)
+        words = (source and source.words) or UNKNOWN
+        return float(min(words, shape[0] if shape else UNKNOWN))
+    return float(math.prod(shape[-2:]) if shape else UNKNOWN)
+
+
+def _fixed(entry, shape: tuple[int, ...] | None, d: float) -> float:
+    """Evaluations of a fixed-cost design; where d differs, of a chain, and in proportion to d of a long one."""
+    settings = json.dumps(canonical(entry))
+    if shape:
+        return fixed_cost(settings, shape)
+    on_chain = min(max(2, round(d)), 40)
+    return fixed_cost(settings, (on_chain,)) * d / on_chain
+
+
+def _points(config: Config, name: str, label: str) -> float:
+    """Seconds that a method of labelled points takes for an instance."""
+    if "labelled points" not in METHODS[config.experiments[name].methods[label].method].needs:
+        return 0.0
+    dataset = paths.dataset_of(config, name)
+    shape = input_shape(config, dataset)
+    return records(config, dataset) * math.prod(shape or (UNKNOWN,)) / POINTS

@@ -1,0 +1,326 @@
+"""A small configuration to begin with, made by looking at one's own file or folder."""
+
+import contextlib
+import math
+import re
+import unicodedata
+from pathlib import Path
+
+import yaml
+
+from shapeline.config import mistakes
+from shapeline.datasets.csv_file import KEYS, PLAIN, Form
+from shapeline.datasets.table_file import SUFFIXES
+from shapeline.errors import ShapelineError
+from shapeline.models import pretrained_kinds
+from shapeline.workflow import init_models
+from shapeline.workflow.dependencies import workflow_root
+from shapeline.workflow.init_models import PICTURES, Ready
+
+TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
+TARGETS += ("income", "sentiment", "opinion", "quality", "price")
+LONG = 4  # words a cell on average, from which a column is one of texts
+PIPELINE = "pipeline.skops"  # what stands for a model that is yet to be saved
+FEW = 20  # different numbers of a target that are classes
+MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: of a small network, of any
+LARGEST = 64  # pixels a side that pictures are shrunk to
+EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalitions"
+
+
+def configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
+    """The text of a configuration for a table, a CSV of texts, a folder of pictures by class, or a model with one of
+    these beside it: a folder of transformers, or an ONNX file.
+
+    target: the column explained, by default a guess. model: a file, folder or function, by default one that is trained.
+    Raises ShapelineError for anything else.
+    """
+    ready = None
+    if init_models.is_model(path):
+        if model:
+            raise ShapelineError(f"{path} is a model, and --model names another; name the data in place of the first")
+        ready = init_models.ready(path)
+        path = init_models.data_beside(path, ready.kind)
+    elif model and init_models.is_model(Path(model)):
+        ready = init_models.ready(Path(model))
+    model = ready.source if ready else model and _absolute(model)
+    if path.is_dir():
+        return _pictures(path, model, ready)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ShapelineError(
+            f"{path} is no {', '.join(SUFFIXES)} or .onnx file and no folder of images or of a model; give one of these"
+        )
+    if not path.is_file():
+        raise ShapelineError(f"{path}: file not found; check the path")
+    return _columns(path, target, model, ready)
+
+
+def _columns(path: Path, target: str | None, model: str | None, ready: Ready | None) -> str:
+    """Of a table, or of texts where a column holds sentences."""
+    from shapeline.datasets import csv_file, table_file, text_file
+
+    form, styles = (PLAIN, []) if path.suffix.lower() == ".parquet" else csv_file.detect(path)
+    table = table_file.frame(path, form)
+    names, written = list(table), _form(form)
+    if len(styles) > 1:
+        written.append(f"# numbers such as 1,234 are guessed; or write {csv_file.describe_style(styles[1])}")
+    guessed = target is None
+    target = _target(table) if guessed else target
+    table_file.named(path, names, "target", target)
+    regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
+    labels = {str(value).casefold() for value in table[target].dropna().unique()}
+    longest = None if regression else _documents(table, target)
+    if longest is not None:
+        if ready:
+            ready.check("text", path, labels)
+        text_file.documents_of(path, longest, table[longest], False)
+        file = [_path(path), *written]
+        return _texts(_name(path), file, _target_line(target, guessed), table, longest, model, ready)
+    if ready:
+        ready.check("table", path, labels)
+        if ready.sides and ready.sides != (len(names) - 1,):
+            raise ShapelineError(
+                f"{ready.source} takes {ready.sides[0]} columns, and {path} has {len(names) - 1} beside '{target}'; "
+                "--target names another, or leave columns out of the file"
+            )
+    # A ready model was fitted on its columns.
+    counted = [] if model else [name for name in names if name != target and _counts_rows(table[name])]
+    counted = counted if len(counted) < len(names) - 1 else []
+    features = table.drop(columns=[target, *counted])
+    plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
+    how = f"source: {_yaml(model)}" if model else "architecture: mlp" if plain else f"source: {PIPELINE}"
+    exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
+    trees = _value_of_trees(model)
+    margin = trees == "margin" and not regression
+    has_trees = trees is not None and (not margin or len(labels) == 2)
+    methods = [EXACT] * exact
+    methods += ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"] * has_trees
+    methods += init_models.gradient_methods(model) if model or plain else []
+    index = table_file.index_names(path)
+    words = {name: kept for name, kept in table.attrs.get("words", {}).items() if name in features}
+    return _text(
+        _name(path),
+        ["source: table_file", _path(path), *written, _target_line(target, guessed)]
+        + [f"# not read, as it is the index of the file: {_yaml(index)}"] * bool(index)
+        + [f"columns: {_yaml(list(features))}    # features; {_yaml(counted)} numbers the rows"] * bool(counted)
+        + [f"# na_values: {_yaml(kept)} makes missing cells of words in {_yaml(name)}" for name, kept in words.items()]
+        + ["task: regression"] * regression,
+        ["# categories or missing values need a fitted pipeline, saved by skops.io.dump: docs/own_data.md"]
+        * (not plain and not model),
+        how,
+        ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline: training rows"]
+        + ["value: prediction"] * regression
+        + ["value: margin    # log-odds, to which the trees sum"] * (margin and has_trees),
+        methods,
+        ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
+    )
+
+
+def _documents(table, target: str) -> str | None:
+    """The column of the longest texts, where these are documents and no categories."""
+    texts = {
+        name: float(table[name].dropna().str.split().str.len().mean())
+        for name in table
+        if name != target and not table[name].isna().all() and _is_text(table[name])
+    }
+    longest = max(texts, key=texts.get, default=None)
+    return longest if longest is not None and texts[longest] >= LONG else None
+
+
+def _texts(name: str, file: list[str], target: str, table, column: str, model: str | None, ready: Ready | None) -> str:
+    length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
+    return _text(
+        name,
+        [
+            "source: text_file",
+            *file,
+            f"text: {_yaml(column)}" + "    # the other columns are not read" * (table.shape[1] > 2),
+            target,
+            *(
+                [f"tokenizer: {_yaml(model)}    # of the model, which limits the length of a text"]
+                if ready
+                else [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
+            ),
+        ],
+        [],
+        f"source: {_yaml(model)}" if model else "architecture: word_cnn",
+        [
+            "features: {kind: word}",
+            "reference: delete    # baseline: masked words are deleted"
+            if ready
+            else "reference: pad    # baseline: masked words become padding",
+        ],
+        init_models.gradient_methods(model, path=not ready),
+        ["log_odds: {}"],
+    )
+
+
+def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
+    from PIL import Image
+
+    from shapeline.datasets import images
+
+    classes = sorted(folder for folder in path.iterdir() if folder.is_dir())
+    files = [file for folder in classes for file in sorted(folder.rglob("*")) if file.suffix.lower() in PICTURES]
+    if len(classes) < 2 or not files:
+        raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders; use one folder per class")
+    by_mode: dict[str, Path] = {}
+    sizes = []
+    for file in files:
+        with contextlib.suppress(OSError), Image.open(file) as picture:  # the run reports one that cannot be read
+            by_mode.setdefault(picture.mode, file)
+            sizes.append(picture.size)
+    side = max(8, min(LARGEST, *(sizes or [(LARGEST,)])[0]) // 4 * 4)
+    # A folder with some grey pictures is read as grey, because the run makes no colours.
+    grey, size = any(mode in images.GREY for mode in by_mode), [side, side]
+    if ready:
+        ready.check("image", path, {folder.name.casefold() for folder in classes})
+        grey, size = (ready.sides[0] == 1, list(ready.sides[1:])) if ready.sides else (grey, size)
+    for file in by_mode.values():
+        with contextlib.suppress(images.Undecodable):
+            images.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb")
+    patch = init_models.patch_of(min(size), ready.patch if ready else None)
+    built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
+    return _text(
+        _name(path),
+        [
+            "source: image_folder",
+            _path(path),
+            f"size: {size}    # images are resized to this side",
+            f"color: {'grey' if grey else 'rgb'}",
+        ],
+        [],
+        f"source: {_yaml(model)}" if model else f"architecture: {built}",
+        [
+            f"features: {{kind: patch, size: {patch}}}    # side of a patch in pixels",
+            "reference: mean    # baseline: the mean image of the training part",
+        ],
+        init_models.gradient_methods(model),
+        ["log_odds: {}"],
+    )
+
+
+def _text(
+    name: str,
+    dataset: list[str],
+    about_model: list[str],
+    model: str,
+    experiment: list[str],
+    methods: list[str],
+    metrics: list[str],
+) -> str:
+    """Return the configuration of one experiment; the lines of each part, and the methods beside the usual ones."""
+    methods = [
+        *[line for line in methods if line == EXACT],
+        "gp_shapley: {method: gp_shapley}    # Shapley values by a Gaussian process",
+        "kernel_shap: {method: kernel_shap}",
+        *[line for line in methods if line != EXACT],
+        "occlusion: {method: occlusion}    # control: masks one feature at a time",
+        "random: {method: random}    # control: random attribution",
+    ]
+    lines = [
+        f"# Explanations of {name}, merged over config.yaml. Every key: docs/configuration.md. Run: shapeline run, or",
+        f"# snakemake {name} --cores all --configfile shapeline.yaml",
+        f"run: [{name}]",
+        "datasets:",
+        f"  {name}:",
+        *(f"    {line}" for line in dataset),
+        "models:",
+        *(f"  {line}" for line in about_model),
+        f"  {name}: {{dataset: {name}, {model}}}",
+        "experiments:",
+        f"  {name}:",
+        f"    model: {name}",
+        *(f"    {line}" for line in experiment),
+        "    instances: {count: 50, or_all: true}    # explained, sampled from the test part; all if it has fewer",
+        "    budget: 4    # model evaluations of a sampled method per feature",
+        "    methods:",
+        *(f"      {line}" for line in methods),
+        f"    metrics: {{{', '.join([*metrics, 'cost: {}'])}}}    # of methods; log_odds: deletion and insertion AUC",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _name(path: Path) -> str:
+    """Return a name for a file's dataset, model and experiment: its own, in letters that a target can have.
+
+    A configuration is merged over config.yaml, so a name of that file would be merged with it.
+    """
+    plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
+    name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
+    name = name if name[0].isalpha() else f"data_{name}"
+    defaults = yaml.safe_load((workflow_root() / "config.yaml").read_text(encoding="utf-8"))
+    taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.TAKEN}
+    taken |= {one for section in ("datasets", "models", "experiments") for one in defaults.get(section) or ()}
+    return f"my_{name}" if name in taken or yaml.safe_load(name) != name else name
+
+
+def _value_of_trees(source: str | None) -> str | None:
+    """Return what the trees of a model's file sum to, probability, margin or prediction; None where it has none, or
+    where it cannot be read, which the run reports."""
+    kind = pretrained_kinds.kind_of(source, None)
+    if kind in pretrained_kinds.BOOSTED:
+        return "margin"
+    if kind != ".skops" or not Path(source).is_file():
+        return None
+    from shapeline.methods.trees import value_of
+    from shapeline.models import pipeline_file
+
+    try:
+        last = pipeline_file.load_estimator(source, Path(source).read_bytes())
+        while hasattr(last, "steps"):
+            last = last.steps[-1][1]
+        return value_of(last)
+    except ShapelineError:
+        return None
+
+
+def _target(table) -> str:
+    """The column that is called like a target, else the last, of those without missing cells where there are any; the
+    last where it is of a few words and the other of many numbers."""
+    whole = [name for name in table if not table[name].isna().any()] or list(table)
+    by_name = {name.strip().lower(): name for name in whole}
+    named = next((by_name[word] for word in TARGETS if word in by_name), whole[-1])
+    words = _is_text(table[whole[-1]]) and table[whole[-1]].nunique() <= FEW
+    return whole[-1] if words and table[named].nunique() > FEW else named
+
+
+def _target_line(target: str, guessed: bool) -> str:
+    return f"target: {_yaml(target)}" + "    # guessed; shapeline init --target names another" * guessed
+
+
+def _form(form: Form) -> list[str]:
+    """Return the keys of a CSV file that is written in another way than usual."""
+    values = {key: getattr(form, key) for key in KEYS if getattr(form, key) != getattr(PLAIN, key)}
+    return [f"{key}: {_yaml(value) if isinstance(value, str) else str(value).lower()}" for key, value in values.items()]
+
+
+def _yaml(value: str | list[str]) -> str:
+    """Return texts in quotes, as YAML reads them back whatever they hold."""
+    written = yaml.safe_dump(value, default_style='"', default_flow_style=True, allow_unicode=True, width=math.inf)
+    return written.removesuffix("\n")
+
+
+def _counts_rows(values) -> bool:
+    """Whether a column is 0, 1, 2, ... or 1, 2, 3, ...: it says of a row where it stands."""
+    if len(values) <= FEW or values.dtype.kind not in "iu" or values.isna().any() or values.iloc[0] not in (0, 1):
+        return False
+    return bool((values.diff().iloc[1:] == 1).all())
+
+
+def _is_text(values) -> bool:
+    import pandas as pd
+
+    return pd.api.types.infer_dtype(values, skipna=True) == "string"
+
+
+def _absolute(model: str) -> str:
+    """Return the path of a model's file from the root; a function or a missing file as it is given."""
+    return str(Path(model).resolve()) if Path(model).is_file() else model
+
+
+def _path(path: Path) -> str:
+    """Whole, since paths of a configuration start at the root of the workflow."""
+    whole = str(path.resolve())
+    if not whole.isprintable() and whole.encode(errors="replace").decode() != whole:
+        raise ShapelineError(f"{whole!a}: its name is not written in UTF-8; rename it")
+    return f"path: {_yaml(whole)}"

@@ -1,0 +1,308 @@
+"""The files behind the result of each kind of job: what its script imports, what is loaded by name, and the user's own.
+
+A test compares these lists with the modules that the jobs of a real run import."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from shapeline.config.derived import canonical, dataset_of, framework_of, source_of
+from shapeline.config.types import Config
+from shapeline.datasets.registry import SOURCES, of_task
+from shapeline.datasets.sources import expand, names_function
+from shapeline.hierarchy.on_device import ON_DEVICE
+from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.registry import METHODS
+from shapeline.metrics.registry import METRICS
+from shapeline.models import pretrained_kinds
+from shapeline.workflow.dependencies import PACKAGE, sources, tracked_modules, workflow_root
+from shapeline.workflow.runs import labels, split_label
+from shapeline.workflow.user_files import cut_by, game_files, tokenizer_file, user_file
+
+# A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
+MODEL_CODE = {
+    "torch": "shapeline.models.torch_models",
+    "tensorflow": "shapeline.models.keras_models",
+    "function": "shapeline.models.pipeline_file",
+}
+EXPORT = {"torch": ("shapeline.models.torch_export",), "tensorflow": ("shapeline.models.keras_export",)}
+ENGINE_CODE = {
+    "torch": ("shapeline.games.torch_backend", "shapeline.games.torch_windows", "shapeline.games.numpy_backend"),
+    "tensorflow": ("shapeline.games.tf_backend", "shapeline.games.tf_windows", "shapeline.games.numpy_backend"),
+    "function": ("shapeline.games.numpy_backend",),
+}
+GAME_CODE = "shapeline.attribution.game_job"
+OF_VALUES = ("coalitions", "data", "external")  # families that ask a model for values of coalitions alone
+TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
+# Every job imports what reads each kind of data; an edit of how documents are cut runs no job on pictures again.
+OF_KIND = {
+    "image": ("shapeline.datasets.images", "shapeline.datasets.regions"),
+    "text": (
+        "shapeline.datasets.document_files",
+        "shapeline.datasets.text",
+        "shapeline.datasets.fast_tokenizer",
+        "shapeline.datasets.tokenizer",
+    ),
+}
+# What an entry of a registry tells people, or the configuration, and no job: an edit of these runs nothing again.
+TOLD = {
+    "name",
+    "description",
+    "licence",
+    "citation",
+    "files",
+    "data",
+    "refuses",
+    "package",
+    "needs",
+    "minimum",
+    "holds",
+    "records",
+    "words",
+    "about",
+    "lacks",
+    "paired",
+}
+SHOWN = {
+    "control",
+    "exact",
+    "pairs",
+    "efficient",
+    "unsigned",
+    "unit",
+    "one_sided",
+    "gradients",
+    "category",
+    "statistics",
+}  # in the report
+
+
+def facts(entry: object, *left_out: set[str]) -> dict:
+    """What a registry's entry says that may decide a number, as builtin types."""
+    values = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
+    return canonical(
+        {
+            name: value
+            for name, value in values.items()
+            if not isinstance(value, type) and name not in TOLD.union(*left_out)
+        }
+    )
+
+
+@cache
+def script_modules(name: str) -> tuple[str, ...]:
+    """Modules of the package behind the result of a script, as the script imports them."""
+    return tuple(tracked_modules((workflow_root() / "workflow/scripts" / f"{name}.py").read_text(encoding="utf-8")))
+
+
+def environment(config: Config, model: str | None) -> str:
+    """The conda environment of the jobs that ask a model, or labelled points in its place."""
+    return f"../../envs/{job_framework(config, model)}.yaml"
+
+
+def job_framework(config: Config, model: str | None) -> str:
+    """The framework of the jobs that ask a model, or labelled points in its place."""
+    framework = framework_of(config.models[model]) if model else "torch"
+    return "torch" if framework == "function" else framework  # which has the packages of pipelines
+
+
+def job_libraries(config: Config, model: str | None) -> str:
+    """What those jobs import, by its name in fork_server/server.py."""
+    entry = config.models[model] if model else None
+    if entry and pretrained_kinds.kind_of(entry.source, entry.framework) == "folder":
+        return "transformers"
+    if entry and framework_of(entry) == "function":
+        return "skops" if pretrained_kinds.suffix_of(entry.source) == ".skops" else "base"
+    return job_framework(config, model)
+
+
+def values_alone(config: Config, experiment: str, label: str, metrics: Sequence[str] = ()) -> bool:
+    """Whether a label's job, or that of metrics on it, asks its model for values alone, which a graph can give."""
+    entry = config.experiments[experiment]
+    if entry.model is None or framework_of(config.models[entry.model]) not in EXPORT:
+        return False
+    of_values = METHODS[entry.methods[split_label(label)[0]].method].family in OF_VALUES
+    if metrics:
+        return "own" not in metrics and (of_values or not any(METRICS[metric].moves_inputs for metric in metrics))
+    return of_values and entry.precision == "float32" and not entry.compile
+
+
+def model_code(config: Config, model: str) -> list[str]:
+    """Modules that a model is built or read by."""
+    entry = config.models[model]
+    reader = pretrained_kinds.READERS.get(pretrained_kinds.kind_of(entry.source, entry.framework))
+    return [MODEL_CODE[framework_of(entry)], *([reader] if reader else [])]
+
+
+def framework_code(config: Config, experiment: str) -> list[str]:
+    """Modules of the framework of an experiment's model, and of the engine on it; none without a model."""
+    model = config.experiments[experiment].model
+    return [*model_code(config, model), *ENGINE_CODE[framework_of(config.models[model])]] if model else []
+
+
+def value_code(architecture: str, framework: str) -> list[str]:
+    """The files that decide the value of a coalition for a model, by which cached values are known."""
+    reader = pretrained_kinds.READERS.get(pretrained_kinds.kind_of(architecture, framework))
+    named = [MODEL_CODE[framework], *ENGINE_CODE[framework], *([reader] if reader else [])]
+    return sources("shapeline.attribution.context", *named)
+
+
+def prepare_code(config: Config, dataset: str) -> list[str]:
+    entry = config.datasets[dataset]
+    code = sources(*script_modules("prepare_dataset"), without=_other_kinds(config, dataset))
+    reader = sources(SOURCES[entry.source].module) if entry.source in SOURCES else user_file(entry.source)
+    return [*dict.fromkeys([*code, *reader]), *cut_by(entry.tokenizer)]
+
+
+def prepare_facts(config: Config, dataset: str) -> dict:
+    """What the table of sources says of a dataset, beside what it tells people; none of a user's own function."""
+    entry = config.datasets[dataset]
+    return facts(of_task(SOURCES[entry.source], canonical(entry))) if entry.source in SOURCES else {}
+
+
+def train_code(config: Config, model: str) -> list[str]:
+    entry = config.models[model]
+    named = model_code(config, model)
+    if not pretrained_kinds.kind_of(entry.source, entry.framework):
+        named.append(TRAINING[framework_of(entry)])
+    named += EXPORT.get(framework_of(entry), ())
+    return [*sources(*script_modules("train_model"), *named), *user_file(entry.source)]
+
+
+def randomise_code(config: Config, model: str) -> list[str]:
+    exported = EXPORT.get(framework_of(config.models[model]), ())
+    code = sources(*script_modules("randomise_model"), *model_code(config, model), *exported)
+    return [*code, *user_file(config.models[model].source)]
+
+
+def select_code(config: Config, experiment: str) -> list[str]:
+    code = sources(
+        *script_modules("select_instances"),
+        *framework_code(config, experiment),
+        *_game_code(config, experiment),
+        without=_other_kinds_of(config, experiment),
+    )
+    return [
+        *code,
+        *game_files(config, experiment),
+        *tokenizer_file(config, experiment),
+    ]  # whose words stand beside an instance
+
+
+def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
+    entry = config.experiments[experiment].methods[split_label(label)[0]]
+    functions = _functions(config, experiment, label)
+    modules = [function.split(":")[0] for function in functions if not names_function(function)]
+    if getattr(entry, "n_features", None):
+        modules.append("shapeline.designs.lasso")
+    model = config.experiments[experiment].model
+    if METHODS[entry.method].family == "hierarchical" and model:
+        modules += filter(None, [ON_DEVICE.get(framework_of(config.models[model]))])
+    code = sources(
+        *script_modules("attribute"),
+        *modules,
+        *framework_code(config, experiment),
+        *_game_code(config, experiment),
+        without=_other_kinds_of(config, experiment),
+    )
+    own = [file for function in functions for file in user_file(function)] + game_files(config, experiment)
+    return [*code, *own, *([str(expand(entry.path))] if entry.method == "external" else [])]
+
+
+def attribute_facts(config: Config, experiment: str, label: str) -> dict:
+    """What the registry says of a label's method, and the functions that it and its rival are by name."""
+    method = METHODS[config.experiments[experiment].methods[split_label(label)[0]].method]
+    return {**facts(method, SHOWN), "functions": _functions(config, experiment, label)}
+
+
+def _functions(config: Config, experiment: str, label: str) -> list[str]:
+    """A label's functions, "module:function" each; of a rival also the method whose count is its budget."""
+    entries, model = config.experiments[experiment].methods, config.experiments[experiment].model
+    entry = entries[split_label(label)[0]]
+    method = METHODS[entry.method]
+    named = [method.function_for(framework_of(config.models[model]) if model else None), method.measure]
+    named += [method.reads, method.reads_stack]
+    if isinstance(getattr(entry, "budget", None), GoodEnough):
+        named.append(method.grows)
+    if getattr(entry, "match_budget_of", None):
+        named.append(METHODS[entries[entry.match_budget_of].method].function)
+    return [function for function in named if function]
+
+
+def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
+    """What measures by a metric; what loads data and models only for those that read more than scores."""
+    entry = METRICS[metric]
+    unused = () if entry.asks_data else ("shapeline.metrics.loaders",)
+    code = sources(
+        *script_modules("measure" if entry.asks_model else "measure_scores"),
+        entry.function.split(":")[0],
+        *(framework_code(config, experiment) if entry.asks_model else ()),
+        without=(*_other_kinds_of(config, experiment), *unused),
+    )
+    parameters = getattr(config.experiments[experiment].metrics, metric)
+    own = [file for function in getattr(parameters, "functions", {}).values() for file in user_file(function)]
+    return [*code, *own]
+
+
+def measure_facts(metric: str) -> dict:
+    return facts(METRICS[metric], SHOWN)
+
+
+def report_code(config: Config, experiment: str) -> list[str]:
+    return page_code("render_report", config.experiments[experiment].report.notebook)
+
+
+def report_facts(config: Config, experiment: str) -> dict:
+    """What the registries say of an experiment's methods, and of metrics, by name."""
+    methods = {config.experiments[experiment].methods[label].method for label in labels(config, experiment)}
+    return {
+        "methods": {name: facts(METHODS[name]) for name in sorted(methods)},
+        "metrics": {name: facts(METRICS[name]) for name in sorted(METRICS)},
+    }
+
+
+def page_code(script: str, notebook: str) -> list[str]:
+    """What renders a page, its style sheet, and what its notebook imports."""
+    return page_sources(*script_modules(script), *notebook_modules(workflow_root() / "notebooks" / f"{notebook}.ipynb"))
+
+
+def page_sources(*modules: str) -> list[str]:
+    """The files of a page's modules, the style sheet of all pages, and the scripts and styles beside these modules."""
+    code = sources(*modules)
+    return [*code, *(file for module, file in _page_assets(os.getcwd()) if module is None or module in code)]
+
+
+@cache
+def _page_assets(folder: str) -> list[tuple[str | None, str]]:
+    """Scripts and style sheets with the module that puts them into a page, None where every page has them; their paths
+    are relative to the folder."""
+    files = sorted(file for kind in ("css", "js") for file in (PACKAGE / "report").glob(f"*.{kind}"))
+    modules = [None if file.stem == "page" else os.path.relpath(file.with_suffix(".py"), folder) for file in files]
+    return list(zip(modules, (os.path.relpath(file, folder) for file in files), strict=True))
+
+
+@cache
+def notebook_modules(notebook: Path) -> tuple[str, ...]:
+    """Modules of the package that the cells of a notebook import."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return tuple(tracked_modules("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")))
+
+
+def _game_code(config: Config, experiment: str) -> list[str]:
+    """Modules of jobs on a game; none without one."""
+    return [GAME_CODE] if config.experiments[experiment].game else []
+
+
+def _other_kinds_of(config: Config, experiment: str) -> tuple[str, ...]:
+    return _other_kinds(config, dataset_of(config, config.experiments[experiment]))
+
+
+def _other_kinds(config: Config, dataset: str | None) -> tuple[str, ...]:
+    """Modules that read other kinds of data than the dataset's; none where its kind is not known before it is read."""
+    source = source_of(config.datasets.get(dataset))
+    if source is None:
+        return ()
+    return tuple(module for kind, modules in OF_KIND.items() if kind != source.kind for module in modules)

@@ -1,0 +1,222 @@
+"""The plumbing of a job: its log, its progress line, its device, and an end when Snakemake dies."""
+
+import contextlib
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import psutil
+
+from shapeline import files
+from shapeline.errors import ShapelineError, describe_missing, is_installed
+from shapeline.fork_server import server as fork_server
+from shapeline.memory import keep_freed_memory, ran_out
+from shapeline.workflow.devices import acquire_device, usable_device, visible_devices
+from shapeline.workflow.job_logs import CAUSE, ERRORS_ARE_REPORTED
+
+log = logging.getLogger("shapeline")
+CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on it
+
+
+def start(snakemake, libraries: str = "") -> str:
+    """Set up log, errors and parent watch for a script; returns the device to use, "cpu" or "cuda".
+
+    libraries: what the script imports, by its name in `fork_server.LIBRARIES`; by default its model's framework.
+    """
+    fork_server.move(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
+    path = Path(snakemake.log[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = " ".join([snakemake.rule, *filter(None, map(str, snakemake.wildcards))])
+    to_file, to_terminal = logging.FileHandler(path, mode="w", encoding="utf-8"), logging.StreamHandler()
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    clear = CLEAR if sys.stderr.isatty() else ""
+    to_terminal.setFormatter(logging.Formatter(f"{clear}[{name}] %(message)s"))
+    to_terminal.setLevel(logging.WARNING)
+    log.handlers[:] = [to_file, to_terminal]
+    warnings.showwarning = lambda message, kind, *_: log.info("%s: %s", kind.__name__, message)
+    logging.raiseExceptions = False  # a log that cannot be written ends no job, and says nothing
+    log.setLevel(logging.INFO)
+
+    faulthandler.enable(to_file.stream)  # a library that crashes leaves where it did
+
+    def last_words(kind: type[BaseException], error: BaseException, trace) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            log.info("stopped")
+            return
+        to_file.emit(log.makeRecord(log.name, logging.ERROR, "", 0, "failed", (), (kind, error, trace)))
+        cause = describe_cause(error)
+        in_log = False
+        with contextlib.suppress(OSError):  # of a full disk
+            to_file.stream.write(f"{CAUSE}{cause}\n")
+            to_file.stream.flush()
+            in_log = True
+        if in_log and ERRORS_ARE_REPORTED in os.environ:
+            return
+        if cause.startswith(f"{kind.__name__}: "):
+            sys.__excepthook__(kind, error, trace)
+        else:
+            print(f"[{name}] error: {cause}", file=sys.stderr)
+
+    sys.excepthook = last_words
+    files.before_any[:] = [inputs_stayed(snakemake.input)]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a fork of the server ignores it until here
+    _watch_parents()
+    keep_freed_memory()
+    # Snakemake sets OMP_NUM_THREADS; TensorFlow asks these instead, and writes to the terminal unless told not to.
+    os.environ |= {f"TF_NUM_{kind}OP_THREADS": str(snakemake.threads) for kind in ("INTRA", "INTER")}
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    asked = snakemake.resources
+    required = asked.get("device") == "cuda"
+    device = acquire_device(int(asked.get("gpu", 0)), required, int(asked.get("jobs_per_gpu", 1)))
+    return usable_device(asked.get("framework", "torch"), required) if device == "cuda" else device
+
+
+def describe_cause(error: BaseException) -> str:
+    """Return why a job failed, in a line where the user can act on it."""
+    name = type(error).__name__
+    if ran_out(error):
+        lines = [line for line in str(error).splitlines() if "memory" in line or "OOM" in line] or [name]
+        return f"memory ran out ({lines[0]}); run fewer jobs at a time, or use a device with more memory"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        if not is_installed(package):
+            return describe_missing(package)
+    if isinstance(error, ShapelineError | OSError):
+        return str(error) or name
+    return f"{name}: {error}"
+
+
+def by_graph(snakemake) -> bool:
+    """Whether the job's model is run by the graph beside its weights, so that the job starts without the framework: it
+    asks values alone, on the CPU, and the form calibrated there is "onnx"."""
+    asked, instances, weights = snakemake.resources, *map(snakemake.input.get, ("instances", "weights"))
+    if not (asked.get("values_alone") and instances and weights):
+        return False
+    if not Path(weights if isinstance(weights, str) else weights[0]).with_name("model.onnx").is_file():
+        return False
+    if asked.get("gpu") and visible_devices():
+        return False
+    from shapeline import scores
+
+    return (scores.metadata(instances).get("forms") or {}).get("cpu", {}).get("name") == "onnx"
+
+
+def inputs_stayed(paths: Iterable[str]) -> Callable[[], None]:
+    """A check that no input file has changed since now, which raises ShapelineError: what the job makes would be newer
+    than an edit that it never read, and nothing would run it again."""
+
+    def stamp(path: str) -> tuple[int, int] | None:
+        with contextlib.suppress(OSError):
+            told = os.stat(path)
+            return told.st_mtime_ns, told.st_size
+        return None
+
+    found = {path: stamp(path) for path in map(str, paths) if not os.path.isdir(path)}
+
+    def check() -> None:
+        for path, before in found.items():
+            if stamp(path) != before:
+                raise ShapelineError(f"{path} was changed while this job ran; run the same command again")
+
+    return check
+
+
+def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
+    """A callback (instances done, evaluations made) that logs the rate and the time left, at most every few seconds."""
+    began = last = time.monotonic()
+
+    def tell(done: int, evaluations: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < every and done < total:
+            return
+        last, spent = now, max(now - began, 1e-9)
+        left = spent / max(done, 1) * (total - done)
+        log.info("%d/%d instances, %s evaluations/s, %.0f s left", done, total, f"{evaluations / spent:,.0f}", left)
+
+    return tell
+
+
+def export_package() -> None:
+    """Let the scripts that Snakemake starts import this very package, installed or not."""
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+
+def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
+    """Remove the lock that a killed Snakemake left behind; True when there was one.
+
+    Every run notes itself under `owners`. The lock goes only when a noted run of this machine is dead and no other
+    run is noted alive or, in the last week, on another machine.
+    """
+    dead, others = [], 0
+    owners = folder / "owners"
+    owners.mkdir(parents=True, exist_ok=True)
+    for note in owners.iterdir():
+        if not is_gone(note):
+            others += note.name != owner()
+        elif _is_here(note):
+            dead.append(note)
+        else:
+            note.unlink(missing_ok=True)
+    dead = [] if others else dead  # whose locks stay as long as another works, and with them who left them
+    locks = list((folder / "locks").glob("*")) if dead else []
+    for file in [*locks, *dead]:
+        file.unlink(missing_ok=True)
+    (owners / owner()).touch()
+    return bool(locks)
+
+
+def owner() -> str:
+    """A name for this process that no other has had."""
+    return f"{socket.gethostname()}@{os.getpid()}@{psutil.Process().create_time():.2f}"
+
+
+def is_gone(note: Path) -> bool:
+    """Whether the process that a note names has ended; of another machine's, whether that is a week old."""
+    _, pid, born = note.name.rsplit("@", 2)
+    if _is_here(note):
+        return not _lives(int(pid), float(born))
+    return time.time() - note.stat().st_mtime > 7 * 86400  # cannot be asked; few runs last a week
+
+
+def _is_here(note: Path) -> bool:
+    return note.name.rsplit("@", 2)[0] == socket.gethostname()
+
+
+def _lives(pid: int, born: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - born) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _watch_parents() -> None:
+    """End this process when Snakemake is gone: after a SIGKILL its workers would live on."""
+    above: list[psutil.Process] = []
+    for parent in psutil.Process().parents():
+        above.append(parent)
+        words = [os.path.basename(word) for word in parent.cmdline()[:3]]
+        if "snakemake" in words:
+            break
+    else:
+        return
+
+    def watch() -> None:
+        while all(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in above):
+            time.sleep(1)
+        log.error("Snakemake is gone: stopping")
+        os.kill(os.getpid(), signal.SIGINT)  # lets temporary files be removed
+        time.sleep(5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
