@@ -97,6 +97,7 @@ def experiment(one: Evidence, budget: float | None = 4) -> SimpleNamespace:
         dataset_card={},
         exact=None,
         scores={},
+        trainings={},
     )
 
 
@@ -597,6 +598,9 @@ def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
     assert said.endswith(" nats (with blur).")
     assert robustness.over_references(one, changed).data.count(">no<") == 1
     [(_, more)] = evidence.answers([one], changed)
+    card = evidence.cards([one], changed).data
+    assert re.search(r'<p class="need">[^<]*</p><p class="change">⚠ Not robust: \w+ is better with the baseline', card)
+    assert "Not robust" not in evidence.cards([one], experiment(one, None)).data
     assert said in more  # at the top of the page too
     unsure = judged_by(one, blur={})
     rows = unsure.measured["log_odds"]

@@ -338,9 +338,18 @@ def test_instances_hold_numbers(prepared):
         selection.select(broken, seed=0, count=7)
 
 
-def test_pages_tell_r_squared_in_place_of_accuracy(tmp_path):
+def test_pages_tell_r_squared_in_place_of_accuracy(monkeypatch):
     facts = tables.model_facts({"test_r2": 0.4567, "test_rmse": 54.321})
     assert facts.to_dict("records") == [{"fact": "test R²", "value": "0.457"}, {"fact": "test RMSE", "value": "54.3"}]
-    entry = {"title": "one", "link": "one.html", "accuracy": None, "r2": 0.4567, "instances": 5, "failures": 0}
-    index.write_page([{**entry, "evaluations": 10}], tmp_path / "index.html")
-    assert "R² 0.46" in (tmp_path / "index.html").read_text()
+    entry = {
+        "title": "one",
+        "accuracy": None,
+        "r2": 0.4567,
+        "instances": 5,
+        "failures": 0,
+        "evaluations": 10,
+        "rows": 5,
+    }
+    monkeypatch.setattr(index.findings, "headline", lambda _: entry)
+    result = SimpleNamespace(experiment="one", d=3, scores={}, labels={}, dataset_card={}, model_card={})
+    assert "model R² 0.46" in index.cards([result], {"one": []}).data

@@ -19,7 +19,6 @@ from shapeline import seeds
 from shapeline.errors import ShapelineError
 from shapeline.papers import claim_sections, claims
 from shapeline.report import elements, experiment, index, rendering
-from shapeline.report.sections import evidence
 from shapeline.workflow.job_code import page_code
 from tests.fixtures.result_folder import METHODS, build
 
@@ -205,13 +204,16 @@ def test_every_figure_has_links_to_its_files(rendered, tmp_path):
         assert any(link.endswith(".csv") for link in links)
 
 
-def test_the_index_has_a_row_an_experiment(rendered):
+def test_the_index_has_a_card_per_experiment(rendered):
     page = (rendered / "reports/index.html").read_text()
-    assert '<a href="image.html">Digits 3 and 8 in sixteen patches</a>' in page
-    assert '<a href="table.html">Breast cancer in ten groups</a>' in page
-    text = shown_text(page)
-    assert text.count("99.1 %") == 2 and "worse" in text and "⚠ 1 of 156" in text
-    assert "1,582,008" in text and "sample_shapley" in text
+    found = re.findall(r'<article class="card">(.*?)</article>', page, re.S)
+    assert '<a class="need" href="image.html">' not in page  # a page is named by its experiment
+    assert re.findall(r'href="(\w+)\.html">', "".join(found)) == ["digits_patches", "cancer_groups"]
+    for card, title in zip(found, ("Digits 3 and 8 in sixteen patches", "Breast cancer in ten groups"), strict=True):
+        text = " ".join(shown_text(card).split())
+        assert title in text and "model accuracy 99.1 %" in text and "No recommendation" in text
+    assert "⚠ 1 of 156 explanations failed" in shown_text(found[0]) and "1,582,008 evaluations" in shown_text(found[0])
+    assert 'alt="Mean |score| per pixel by exact"' in found[0] and found[1].count("<i style=") == 5
 
 
 def with_measured(rendered: Path, kind: str, folder: Path) -> Path:
@@ -231,37 +233,17 @@ def with_measured(rendered: Path, kind: str, folder: Path) -> Path:
     return path
 
 
-def test_the_index_folds_costs_ranks_and_health_of_every_experiment(rendered, tmp_path, monkeypatch):
+def test_the_index_has_the_same_verdict_in_cards_and_tables(rendered, tmp_path, monkeypatch):
     monkeypatch.chdir(rendered)
     notebook = with_measured(rendered, "table", tmp_path)
-    index.write_index([notebook, "reports/image.ipynb"], tmp_path / "index.html")
-    page = (tmp_path / "index.html").read_text()
-    table, image = re.findall(r"<details><summary>([^<]*diagnostics[^<]*)</summary>(.*?)</details>", page, re.S | re.I)
-    assert table[0] == "Costs, ranks and diagnostics: cancer_groups" and image[0] == "Diagnostics: digits_patches"
-    assert re.findall(r'aria-label="([^"]*)"', table[1]) == [
-        "cancer_groups, deletion AUC: means against evaluations and seconds per instance",
-        "cancer_groups, deletion AUC: average ranks of the methods with the critical difference",
-    ]
-    assert "<svg" not in image[1] and "memory" in image[1]  # the failure of lime
-    assert all(f">{label}<" in image[1] for label in LABELS["image"])
-
-
-def test_the_index_shows_the_figures_that_a_page_has_instead_of_drawing_them(rendered, tmp_path, monkeypatch):
-    monkeypatch.chdir(rendered)
-    notebook = with_measured(rendered, "table", tmp_path)
-    kept = json.loads(notebook.read_text())
-    named = "cancer_groups, deletion AUC: average ranks of the methods with the critical difference"
-    shown = elements.figure(
-        Figure(figsize=(2, 1)), named, "as of the page & <b>", numbers=pd.DataFrame({"a": [1]})
-    ).data
-    kept["cells"][1]["outputs"] = [{"output_type": "execute_result", "data": {"text/html": shown.splitlines(True)}}]
-    notebook.write_text(json.dumps(kept))
-    drawn = []
-    monkeypatch.setattr(evidence, "rank_diagram", lambda *given: drawn.append("ranks"))
-    monkeypatch.setattr(evidence, "cost_plane", lambda *given: drawn.append("costs"))
     index.write_index([notebook], tmp_path / "index.html")
-    assert drawn == ["costs"]
-    assert (tmp_path / "index.html").read_text().count(shown.removesuffix("</figure>")) == 1
+    page = (tmp_path / "index.html").read_text()
+    [verdict] = re.findall(r'<b class="method">(.*?)</b>', page)
+    assert verdict == "☆ undecided: occlusion or random" and f'<td class="text">{verdict}, ' in page
+    [overview] = re.findall(r'<table class="glance">.*?</table>', page, re.S)
+    assert re.findall(r"([★☆]) \d", overview) == ["☆"] and re.search(r"<td>occlusion</td><td[^>]*><a[^>]*>☆", overview)
+    assert 'data-kind="table" data-criterion="deletion AUC"' in overview
+    assert page.count("Claims of the papers") == 0  # of other experiments
 
 
 def test_the_index_has_a_digest_of_the_configuration(rendered, tmp_path, monkeypatch):
@@ -277,30 +259,18 @@ def test_the_index_has_a_digest_of_the_configuration(rendered, tmp_path, monkeyp
     assert ">configuration<" not in (tmp_path / "index.html").read_text()
 
 
-def test_the_index_says_where_the_lead_over_the_control_may_be_chance(tmp_path):
-    found = {"method": "a", "mean": 1.0, "low": 0.5, "high": 1.5}
-    entry = {"title": "one", "link": "one.html", "best": found, "control": found, "control_wins": False}
-    for behind, told in (((-0.1, 0.3), True), ((0.1, 0.3), False)):
-        difference = {"mean": 0.1, "low": behind[0], "high": behind[1]}
-        index.write_page([{**entry, "control_behind": difference}], tmp_path / "index.html")
-        text = shown_text((tmp_path / "index.html").read_text())
-        assert "worse" in text and ("not significantly" in text) == told
-
-
-def test_the_index_escapes_and_leaves_out_what_is_missing(tmp_path):
-    entry = {"title": "<i>&", "link": 'a"b.html', "accuracy": None, "instances": 5, "failures": 0, "evaluations": 10}
-    index.write_page([entry], tmp_path / "index.html")
+def test_the_index_names_other_pages_where_the_run_has_experiments_of_the_papers(rendered, tmp_path, monkeypatch):
+    monkeypatch.chdir(rendered)
+    pages = {"theory.html": "Theory: <what> holds"}
+    index.write_index(["reports/table.ipynb"], tmp_path / "index.html", pages)
+    assert "theory.html" not in (tmp_path / "index.html").read_text()
+    judged = claims.Claim("A paper", "1", "It is cheap", ("cancer_groups",), claims.at_most("lime", abs, "d"))
+    monkeypatch.setattr(claims, "CLAIMS", (judged,))
+    index.write_index(["reports/table.ipynb"], tmp_path / "index.html", pages)
     page = (tmp_path / "index.html").read_text()
-    assert '<a href="a&quot;b.html">&lt;i&gt;&amp;</a>' in page and "None" not in shown_text(page)
-    assert shown_text(page).count("–") == 4
-    pages = {"theory.html": "Theory: what holds"}
-    index.write_page(
-        [{**entry, "experiment": "one"}], tmp_path / "index.html", pages, above="<p>first", below="<p>last"
-    )
-    page = (tmp_path / "index.html").read_text()
-    assert '<nav><a href="a&quot;b.html">one</a> <a href="theory.html">Theory</a></nav>' in page
-    assert page.index("<nav>") < page.index("<p>first") < page.index('class="index"') < page.index("<p>last")
-    index.write_page([], tmp_path / "index.html")
+    assert '<a href="theory.html">Theory</a></nav>' in page and "It is cheap" in page
+    assert '<li><a href="theory.html">Theory: &lt;what&gt; holds</a></li>' in page
+    index.write_index([], tmp_path / "index.html")
     assert "No experiment has a report yet" in (tmp_path / "index.html").read_text()
 
 

@@ -57,11 +57,11 @@ def test_figures_and_their_numbers_lie_beside_every_page(tiny):
     for name in ("index", "theory", "tiny"):
         figures = len(re.findall("<img|<svg role", (reports / f"{name}.html").read_text()))
         written = [path.name for path in (reports / f"{name}_files").iterdir() if path.suffix in (".svg", ".png")]
-        assert len(written) == figures > 1, name
+        assert len(written) == figures > (-1 if name == "index" else 1), name
         links = re.findall(rf'<a href="{name}_files/([^"]*)">', (reports / f"{name}.html").read_text())
-        assert set(written) >= {link for link in links if not link.endswith(".csv")} and links, name
+        assert set(written) >= {link for link in links if not link.endswith(".csv")} and (links or not written), name
         assert (reports / f"{name}.html").stat().st_size < 3_000_000, name
-    [costs] = (reports / "index_files").glob("*_tiny_error_means_against_evaluations*.csv")
+    [costs] = (reports / "tiny_files").glob("*_tiny_error_means_against_evaluations*.csv")
     assert costs.with_suffix(".svg").is_file()
     numbers = pd.read_csv(costs).set_index("method")
     compared = pd.read_parquet(tiny.path / "results/tiny/metrics/compared.parquet")

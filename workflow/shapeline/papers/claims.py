@@ -291,6 +291,13 @@ CLAIMS = (
 )
 
 
+def concern(results: Sequence[Results]) -> bool:
+    """Return whether an experiment is one that a claim names."""
+    return not {result.experiment for result in results}.isdisjoint(
+        name for claim in CLAIMS for name in claim.experiments
+    )
+
+
 def table(results: Sequence[Results]) -> pd.DataFrame:
     """Every claim with what the results say: paper, section, claim, experiment, found, verdict."""
     by_name = {result.experiment: result for result in results}

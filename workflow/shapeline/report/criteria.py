@@ -19,6 +19,13 @@ ANY = "at any cost"
 PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a backward pass of about twice its work
 
 
+LEGEND = (
+    "★ recommended: the cheapest method that is non-inferior to the best. ☆ undecided: the instances do not suffice "
+    "for a recommendation; the first method named has the best mean or is non-inferior to it. ⚠ another method is "
+    "significantly better with another baseline or training seed."
+)
+
+
 @dataclass(frozen=True)
 class Criterion:
     """A scalar statistic that ranks methods: of which metric, which way is better, and its words, long and short; need:
@@ -332,3 +339,14 @@ def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
     wide = paired.by_label(measured.assign(method=columns), answer.question.statistic)
     parts = [name.rsplit("@", 1) for name in wide]
     return wide.set_axis(pd.MultiIndex.from_tuples([(label, int(number)) for label, number in parts]), axis=1)
+
+
+def name_verdict(advice: Recommendation) -> str:
+    """Return the verdict with its symbol, the same on every page: ★ recommended, ☆ undecided."""
+    if advice.label is None:
+        return "too few instances"
+    if advice.outcome != "undecided":
+        return f"★ {advice.label}"
+    few = len(advice.rivals) <= 2
+    rivals = list(advice.rivals) if few else [f"{len(advice.rivals)} others"]
+    return f"☆ undecided: {' or '.join([advice.label, *rivals])}"

@@ -42,6 +42,28 @@
   };
   all(".wide > table:not(.facts, .record, .sentence)").filter((table) => table.tHead).forEach(enhanceTable);
 
+  // Columns of the overview, by kind of data and by criterion
+  all("table.glance").forEach((table) => {
+    const heads = all("thead th", table).slice(1), bar = make("div", { className: "filters" });
+    const pickers = ["kind", "criterion"].map((key) => {
+      const label = make("label", { textContent: `${key === "kind" ? "Data" : "Criterion"}: ` });
+      const select = make("select", {});
+      const names = [...new Set(heads.map((head) => head.dataset[key]))];
+      select.append(new Option("all", ""), ...names.map((name) => new Option(name, name)));
+      label.append(select);
+      bar.append(label);
+      return [key, select];
+    });
+    bar.addEventListener("change", () => {
+      const shown = heads.map((head) => pickers.every(([key, { value }]) => !value || head.dataset[key] === value));
+      all("tr", table).forEach((row) => [...row.cells].slice(1).forEach((cell, at) => { cell.hidden = !shown[at]; }));
+      [...table.tBodies[0].rows].forEach((row) => {
+        row.classList.toggle("unmeasured", [...row.cells].slice(1).every((cell, at) => !shown[at] || cell.textContent === "–"));
+      });
+    });
+    table.closest(".wide").before(bar);
+  });
+
   // Methods
   const chosen = new Set();
   const highlight = (method) => {

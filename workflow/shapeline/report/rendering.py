@@ -214,14 +214,6 @@ def _with_navigation(body: str) -> str:
     return f"<nav>{' '.join(links)}</nav>\n{body}" if links else body
 
 
-def figures_of(executed: Mapping) -> dict[str, str]:
-    """The figures in the outputs of an executed notebook as HTML, by their descriptions."""
-    outputs = (output for cell in executed["cells"] for output in cell.get("outputs", ()))
-    pages = "".join("".join(output.get("data", {}).get("text/html", ())) for output in outputs)
-    every = re.findall(r'(<figure><div class="wide"><[^>]*? (?:alt|aria-label)="([^"]*)".*?</figure>)', pages, re.S)
-    return {markup.unescape(alt): figure for figure, alt in every}
-
-
 def linked(text: str, stem: str) -> str:
     """A page with links under every figure to its files, which `write_parts` puts into the folder beside it."""
     parts, last = _parts(text), []

@@ -2,14 +2,13 @@
 
 import html
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
 from shapeline.errors import NO_RULE
 from shapeline.report import styling
-from shapeline.report.criteria import ANY, PASSES, Evidence, at_budgets
+from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, at_budgets, name_verdict
 from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
@@ -32,10 +31,6 @@ from shapeline.statistics import paired, ranking
 from shapeline.statistics.equal_methods import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
 
-LEGEND = (
-    "★ recommended: the cheapest method that is non-inferior to the best. ☆ undecided: the instances do not suffice "
-    "for a recommendation; the first method named has the best mean or is non-inferior to it."
-)
 SAME, SECONDS = "The same method", "with time as the cost"
 
 
@@ -73,15 +68,18 @@ def _card(answer: Evidence, results: Results) -> str:
     return f'<div class="card">{shown}{fold}</div>'
 
 
-def name_verdict(advice: Recommendation) -> str:
-    """Return the verdict with its symbol, the same on every page: ★ recommended, ☆ undecided."""
-    if advice.label is None:
-        return "too few instances"
-    if advice.outcome != "undecided":
-        return f"★ {advice.label}"
-    few = len(advice.rivals) <= 2
-    rivals = list(advice.rivals) if few else [f"{len(advice.rivals)} others"]
-    return f"☆ undecided: {' or '.join([advice.label, *rivals])}"
+def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str, str]]:
+    """Return need, verdict and cost per criterion, for the card of an experiment."""
+    if evidence and near_chance(results):
+        return [("All criteria", "⚠ none", "the model is not significantly better than chance")]
+    rows = []
+    for answer in evidence:
+        taken, need = answer.within(results) or answer.last, answer.question.need or answer.question.title
+        cost = "" if taken is None or not taken.label else _cost(answer, taken.label)
+        rows.append((need, "no method fits the budget" if taken is None else name_verdict(taken), cost))
+        if robustness.changes(answer, results):
+            rows[-1] = (need, f"⚠ {rows[-1][1]}", cost)
+    return rows
 
 
 def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) -> list[str]:
@@ -264,17 +262,13 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
     )
 
 
-def costs_and_ranks(answer: Evidence, results: Results, shown: Mapping[str, str] = MappingProxyType({})) -> HTML:
-    """Return two figures of a criterion: means against costs, and average ranks.
-
-    shown: figures that a page already has, by their description (`rendering.figures_of`); they are not drawn again.
-    """
+def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
+    """Return two figures of a criterion: means against costs, and average ranks."""
     named = f"{results.experiment}, {answer.question.short}:"
-    drawn = {
-        f"{named} means against evaluations and seconds per instance": _costs,
-        f"{named} average ranks of the methods with the critical difference": _ranks,
-    }
-    return together(*(HTML(shown[alt]) if alt in shown else draw(answer, results, alt) for alt, draw in drawn.items()))
+    return together(
+        _costs(answer, results, f"{named} means against evaluations and seconds per instance"),
+        _ranks(answer, results, f"{named} average ranks of the methods with the critical difference"),
+    )
 
 
 def _costs(answer: Evidence, results: Results, alt: str) -> HTML | None:
@@ -354,25 +348,21 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
     if not rows:
         return note("No experiment has a metric that ranks its methods on at least six instances.")
     wrapped = ["criterion", "within the budget", "at any cost", SECONDS]
-    return together(
-        table(pd.DataFrame(rows), text=wrapped),
-        note(
-            "Recommended: the cheapest method that is non-inferior to the best (simultaneous 95 % CI); undecided: the "
-            "instances do not suffice. Errors are compared below the cost of the exact values. Controls are included."
+    return folded(
+        "Recommendations within the budget, at any cost, and by time",
+        together(
+            table(pd.DataFrame(rows), text=wrapped),
+            note(f"{LEGEND} Errors are compared below the cost of the exact values. Controls are included."),
         ),
     )
 
 
 def _short(answer: Evidence, advice: Recommendation | None, seconds: bool = False) -> str:
     """Return a recommendation for a table cell."""
-    if advice is None or advice.label is None:
-        return "–" if advice is None else "too few instances"
-    taken = f"{advice.label}, {_cost(answer, advice.label, seconds)}"
-    if advice.outcome != "undecided":
-        return taken
-    few = len(advice.rivals) <= 3
-    between = enumerated([advice.label, *(advice.rivals if few else [f"{len(advice.rivals)} others"])])
-    return f"undecided: {between}; {'non-inferior' if advice.safe else 'best mean'}: {taken}"
+    if advice is None:
+        return "–"
+    cost = f", {_cost(answer, advice.label, seconds)}" if advice.label else ""
+    return f"{name_verdict(advice)}{cost}"
 
 
 def recommendation(answer: Evidence, results: Results) -> HTML:

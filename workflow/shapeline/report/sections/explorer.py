@@ -29,7 +29,8 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
     others = results.instances[~results.instances["instance"].isin(first["instance"])]
     rows = pd.concat([first, others], ignore_index=True)
     entries = _entries(results, rows["instance"])
-    shown = min(max(len(first), count_shown(entries, MAX_BYTES)), len(rows))
+    least = min(len(first), max(count_shown(entries, 3 * MAX_BYTES), 1))
+    shown = min(max(least, count_shown(entries, MAX_BYTES)), len(rows))
     shared = results.features
     kind = results.dataset_card["kind"]
     regression = results.dataset_card.get("task") == "regression"

@@ -66,7 +66,7 @@ def top_features(results: Results, label: str | None) -> str:
 
 def thumbnail(results: Results, label: str | None) -> str:
     """Return a small picture of the importance for the index: a mean map, or bars of the largest features."""
-    if label is None:
+    if label is None or not results.dataset_card:
         return ""
     if results.dataset_card["kind"] == "image":
         images, values = _inputs(results), experiment.scores_of(results.scores[label], results.instances["instance"])
@@ -82,10 +82,13 @@ def thumbnail(results: Results, label: str | None) -> str:
         names, sizes = list(rows["word"]), rows["mean"].to_numpy()
     else:
         names, scores = by_size(results, label)
-        names, sizes = names[:5], np.abs(scores[:, :5]).mean(0)
+        names, sizes = names[:5], np.nanmean(np.abs(scores[:, :5]), axis=0) if names else []
+    if not len(names):
+        return ""
+    shares = [100 * max(size, 0) / (max(sizes) or 1) for size in sizes]
     bars = "".join(
-        f'<div><span>{html.escape(name)}</span><i style="width: {100 * size / max(sizes):.0f}%"></i></div>'
-        for name, size in zip(names, sizes, strict=True)
+        f'<div><span>{html.escape(name)}</span><i style="width: {share:.0f}%"></i></div>'
+        for name, share in zip(names, shares, strict=True)
     )
     return f'<div class="bars" aria-label="Most important features by {html.escape(label)}" role="img">{bars}</div>'
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.report.criteria import Evidence
-from shapeline.report.elements import folded, note, together
+from shapeline.report.criteria import LEGEND, Evidence, name_verdict
+from shapeline.report.elements import folded, heading, note, together
 from shapeline.report.experiment import Results, near_chance
 from shapeline.report.formatting import counted
 from shapeline.report.html import HTML
+from shapeline.report.sections.robustness import changes
 from shapeline.statistics.recommendation import Recommendation
 
 Column = tuple[Results, Evidence, Recommendation | None]
@@ -43,23 +44,18 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     table = table[(table.fillna(0) != 0).any(axis=1)]  # random attribution is 0 everywhere
     order = pd.DataFrame({"in": table.notna().sum(axis=1), "mean": table.mean(axis=1)})
     table = table.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
-    head = "".join(
-        f"<th>{_linked(column, html.escape(_title(column)).replace('_', '_<wbr>'))}</th>" for column in columns
-    )
+    head = "".join(_head(column) for column in columns)
     body = "".join(_row(label, row, columns) for label, row in table.iterrows())
     return together(
+        heading("Methods by experiment and criterion", 2),
         note(
-            "Each row is a method, each column a criterion of an experiment; a cell links to its page. ★ recommended: "
-            "the cheapest method within the budget that is non-inferior to the best. ☆ undecided: the best mean, "
-            "where the instances do not suffice."
+            "100 % is the best mean of the column and 0 % is random attribution; below 0 % a method is worse than "
+            f"random. {LEGEND} –: not measured by this criterion."
         ),
         HTML(
-            '<div class="wide"><table class="glance"><caption>Overview: methods by experiment and criterion</caption>'
-            f"<thead><tr><th>method</th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        ),
-        note(
-            "100 % is the best mean of the column, 0 % is random attribution, and below 0 % a method is worse than "
-            "random. Darker is better. An empty cell: the method was not measured by this criterion."
+            '<div class="wide"><table class="glance"><caption>Position of each method between random attribution and '
+            f"the best; a cell links to its page</caption><thead><tr><th>method</th>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table></div>"
         ),
         folded(
             "Criteria",
@@ -70,6 +66,13 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
             ),
         ),
     )
+
+
+def _head(column: Column) -> str:
+    """Return the head of a column, with what the page filters by."""
+    result, answer, _ = column
+    kind, title = result.dataset_card.get("kind", "game"), html.escape(_title(column)).replace("_", "_<wbr>")
+    return f'<th data-kind="{html.escape(kind)}" data-criterion="{html.escape(answer.question.short)}">{title}</th>'
 
 
 def _title(column: Column) -> str:
@@ -86,14 +89,15 @@ def _row(label: str, row: pd.Series, columns: Sequence[Column]) -> str:
     cells = []
     for value, column in zip(row, columns, strict=True):
         if not np.isfinite(value):
-            cells.append("<td></td>")
+            cells.append('<td title="not measured by this criterion">–</td>')
             continue
-        _, answer, advice = column
+        result, answer, advice = column
         taken = advice is not None and (advice.label == label or str(advice.label).startswith(f"{label} at "))
-        mark = ("☆ " if advice.outcome == "undecided" and not advice.safe else "★ ") if taken else ""
+        mark = f"{'⚠ ' * bool(changes(answer, result))}{name_verdict(advice)[0]} " if taken else ""
         hint = f"{label}, {_title(column)}: {counted(answer.evaluations.get(label, np.nan), 'evaluation')} per instance"
         if taken and advice.label != label:
-            hint += f"; recommended: {advice.label}"
+            hint += f"; at {advice.label.partition(' at ')[2]}"
+        hint += "; worse than random attribution" if value < 0 else ""
         way, text = f"{100 * min(max(value, 0.0), 1.0):.0f}%", f"{100 * value:.0f} %".replace("-", "−")
         cells.append(f'<td style="--way: {way}">{_linked(column, mark + text, hint)}</td>')
     return f"<tr><td>{html.escape(str(label)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"
