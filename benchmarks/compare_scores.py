@@ -19,6 +19,8 @@ from shapeline import scores
 SCORE_KEYS = ["method", *scores.KEYS]
 MEASURED_KEYS = ["metric", "method", "training_seed", "instance", "repeat", "statistic", "x"]
 COMPARED_KEYS = ["metric", "method", "statistic", "x"]
+OLD_NAMES = {"label": "method", "quantity": "statistic"}  # columns of files before schema 3
+OLD_STATISTICS = {"masking_area": "deletion_auc", "insertion_area": "insertion_auc"}
 LISTS = ("scores", "standard_error", "interactions", "interactions_standard_error")
 
 
@@ -45,10 +47,10 @@ def read_measured(experiment: Path) -> pd.DataFrame | None:
     """Return what was measured of each instance."""
     folder, frames = experiment / "metrics", []
     for path in [*folder.glob("measured.parquet"), *sorted(folder.glob("*/*.parquet"))]:
-        rows = scores.read_table(path)
+        rows = _read(path)
         if "metric" not in rows:  # one file per metric, method and training
             label, _, seed = path.stem.partition("@seed")
-            rows = rows.assign(metric=path.parent.name, label=label, training_seed=int(seed or 0))
+            rows = rows.assign(metric=path.parent.name, method=label, training_seed=int(seed or 0))
         frames.append(rows)
     return _without_seconds(pd.concat(frames, ignore_index=True)) if frames else None
 
@@ -57,10 +59,16 @@ def read_compared(experiment: Path) -> pd.DataFrame | None:
     """Return means and intervals over instances."""
     frames = []
     for path in sorted((experiment / "metrics").glob("*.parquet")):
-        rows = scores.read_table(path)
+        rows = _read(path)
         if "mean" in rows:
             frames.append(rows if "metric" in rows else rows.assign(metric=path.stem))
     return _without_seconds(pd.concat(frames, ignore_index=True)) if frames else None
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """Return the rows of a file under the names of today's schema."""
+    rows = scores.read_table(path).rename(columns=OLD_NAMES)
+    return rows.assign(statistic=rows["statistic"].replace(OLD_STATISTICS)) if "statistic" in rows else rows
 
 
 def _without_seconds(rows: pd.DataFrame) -> pd.DataFrame:
