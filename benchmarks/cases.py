@@ -10,9 +10,9 @@ import numpy as np
 from benchmarks.turns import Run, timed
 from shapeline import designs
 from shapeline.games import backends, calibration
-from shapeline.games.execution import Form, FormRefused
+from shapeline.games.execution import ExecutionBackend, FormRefused
 from shapeline.games.features import Features, build_for
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.models import architectures
 from shapeline.models.classifier import Classifier
@@ -75,12 +75,12 @@ class Case:
         return designs.kernel_shap(self.features.d, BUDGET * self.features.d, seed=0)
 
     @cached_property
-    def form(self) -> Form:
+    def form(self) -> ExecutionBackend:
         """As a job calibrates it."""
         return calibration.calibrate(self.model, self.inputs, self.reference)
 
     @cached_property
-    def row_form(self) -> Form:
+    def row_form(self) -> ExecutionBackend:
         """The same where every row is filled and run: without the table of windows that some models of text have."""
         if self.form.name != "windows":
             return self.form
@@ -92,12 +92,12 @@ class Case:
         chosen = by_size[np.linspace(0, len(by_size) - 1, count).astype(np.int64)]
         return np.where(self.features.expand(self.design.masks[chosen]), self.inputs[0], self.reference.rows[0])
 
-    def engine_run(self, form: Form) -> Run:
+    def engine_run(self, form: ExecutionBackend) -> Run:
         copies = np.resize(self.inputs, (self.engine_instances, *self.shape))
         targets = np.zeros(len(copies), np.int64)
 
         def run() -> int:
-            question = Question(self.model, self.reference, self.features, form=form)
+            question = Game(self.model, self.reference, self.features, form=form)
             return question.values(copies, self.design.masks, targets).size
 
         return timed(run)
@@ -125,7 +125,7 @@ QUICK = {
 }
 
 
-def raw(case: Case) -> tuple[Form, Run]:
+def raw(case: Case) -> tuple[ExecutionBackend, Run]:
     """The model alone in the fastest of its forms and batches, again and again on one resident batch, or one for each
     thread of ONNX Runtime."""
     forwards, at_once = _torch(case) if case.framework == "torch" else _tensorflow(case)
@@ -155,7 +155,7 @@ def raw(case: Case) -> tuple[Form, Run]:
             calls[name, batch]()
         return times * rows
 
-    return Form(name, batch, 1 / best[name, batch]), timed(run)
+    return ExecutionBackend(name, batch, 1 / best[name, batch]), timed(run)
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -178,7 +178,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
 
     def of_form(name: str):
         rows = backends.traced_rows(case.inputs, case.reference)
-        prepared = torch_execution.prepare(case.model, Form(name), rows)
+        prepared = torch_execution.prepare(case.model, ExecutionBackend(name), rows)
         times[name] = CALLS * prepared.graph.shares if name == "onnx" else 1
 
         def on(rows: np.ndarray) -> Callable[[], object]:

@@ -23,7 +23,7 @@ from shapeline.statistics.bounds import intervals
 FITS = ("uniform", "printed", "kernel")
 
 
-def areas(subject: context.Subject, count: int, order: int, seed: int = 0) -> pd.DataFrame:
+def areas(subject: context.ExplanationContext, count: int, order: int, seed: int = 0) -> pd.DataFrame:
     """Masking area (count, fits) of records of the validation part, drawn by seed."""
     dataset = subject.dataset
     rows = np.random.default_rng(seed).permutation(np.flatnonzero(dataset.split == VALIDATION))[:count]

@@ -28,9 +28,9 @@ from torch import nn
 from shapeline import designs
 from shapeline.datasets import crosses
 from shapeline.games.calibration import calibrate
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.hierarchy import methods
 from shapeline.hierarchy.exploration import HShap
@@ -63,7 +63,7 @@ def main() -> None:
             explained(model, inputs[i : i + 1], reference, targets[:1], form, arguments)[0] for i in range(len(inputs))
         ],
         "batched, plain form": lambda: explained(
-            model, inputs, reference, targets, Form("plain", form.batch), arguments
+            model, inputs, reference, targets, ExecutionBackend("plain", form.batch), arguments
         ),
         "batched": lambda: explained(model, inputs, reference, targets, form, arguments),
         "Partition": lambda: [
@@ -146,10 +146,10 @@ class Timed:
         return logits
 
 
-def asked(model, inputs, reference, form) -> Question:
+def asked(model, inputs, reference, form) -> Game:
     cells = np.arange(np.prod(inputs.shape[2:]), dtype=np.int32).reshape(inputs.shape[2:])
     features = Features("pixel", cells.shape, np.broadcast_to(cells, inputs.shape[1:]))
-    return Question(model, reference, features, "probability", form)
+    return Game(model, reference, features, "probability", form)
 
 
 def explained(model, inputs, reference, targets, form, arguments) -> list[HShap]:

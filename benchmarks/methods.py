@@ -9,7 +9,7 @@ from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.run import Options, attribute
 from shapeline.designs.design import MAX_D
 from shapeline.errors import ShapelineError
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 
@@ -32,7 +32,7 @@ def settings_of(name: str, case: Case) -> dict:
 def explain(case: Case, settings: dict) -> Explanation:
     """Raises ShapelineError where the method does not fit the case."""
     sampled = METHODS[settings["method"]].sampled
-    question = Question(case.model, case.reference, case.features, form=case.form)
+    question = Game(case.model, case.reference, case.features, form=case.form)
     method = parse(settings, [float(BUDGET) if sampled else None])
     (explanation,) = attribute(question, case.inputs, case.targets, method, Options(on_error="fail"))
     return explanation

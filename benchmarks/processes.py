@@ -43,9 +43,9 @@ def memory(framework: str, evaluations: int) -> dict[str, float]:
 
     import numpy as np
 
-    from shapeline.games.execution import Form
+    from shapeline.games.execution import ExecutionBackend
     from shapeline.games.features import build
-    from shapeline.games.question import Question
+    from shapeline.games.game import Game
     from shapeline.games.references import Reference
     from shapeline.memory import keep_freed_memory
     from shapeline.models import architectures
@@ -55,8 +55,8 @@ def memory(framework: str, evaluations: int) -> dict[str, float]:
     features = build({"kind": "patch", "size": 4}, {"input_shape": (1, 28, 28)})
     inputs = np.random.default_rng(0).random((1, 1, 28, 28), dtype=np.float32)
     masks = np.random.default_rng(1).integers(0, 2, (evaluations, features.d), dtype=bool)
-    form = Form("plain" if framework == "tensorflow" else "onnx", 256)
-    values = Question(model, Reference(inputs), features, form=form).values(inputs, masks)
+    form = ExecutionBackend("plain" if framework == "tensorflow" else "onnx", 256)
+    values = Game(model, Reference(inputs), features, form=form).values(inputs, masks)
     asked = masks.nbytes + values.nbytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"most": most / 2**10, "asked": asked / 2**20}

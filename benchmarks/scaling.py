@@ -12,9 +12,9 @@ from scipy import stats
 from benchmarks.cases import BUDGET
 from benchmarks.turns import FEW, SLOW, TURNS
 from shapeline.attribution import run
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods import registry
 from shapeline.methods.settings import parse
@@ -60,11 +60,11 @@ def cost(name: str, d: int, n: int, budget: float) -> dict[str, float]:
     """Seconds of the parts, and the evaluations (`count`) of an instance."""
     model = _model(d)
     inputs = np.random.default_rng(1).random((n, d), dtype=np.float32)
-    reference, form = Reference(np.zeros((1, d), np.float32)), Form("plain", 256)
+    reference, form = Reference(np.zeros((1, d), np.float32)), ExecutionBackend("plain", 256)
     # The class that the input speaks for: of another, h-Shap has nothing to explore.
     targets = (model.log_probs(inputs) - model.log_probs(reference.rows)).argmax(1)
     features = Features("column", (d,), np.arange(d, dtype=np.int32))
-    question = Question(model, reference, features, form=form)
+    question = Game(model, reference, features, form=form)
     settings = {"method": name}
     if "graph" in registry.METHODS[name].parameters.model_fields:
         settings["graph"] = "chain"

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.accuracy_games import game, parser
 from shapeline.designs.gaussian_process import draw_pairs, read_out
-from shapeline.designs.stopping import Foretold, Until, predicted_error
+from shapeline.designs.stopping import Foretold, StoppingCriterion, predicted_error
 from shapeline.methods.registry import METHODS
 from shapeline.statistics.known_games import Game
 
@@ -24,7 +24,7 @@ TARGETS = (6, 10, 19)  # multiples of d
 
 def rounds_of(played: Game, draw: int) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Evaluations after each round, scores and uncertainties (rounds, n, d) of all instances, none stopped."""
-    rounds = [spent // 2 * 2 for spent in Until(AT_MOST).rounds(played.d)]
+    rounds = [spent // 2 * 2 for spent in StoppingCriterion(AT_MOST).rounds(played.d)]
     rounds = [spent for spent in rounds if spent < 0.8 * 2**played.d]
     masks = np.array([draw_pairs(played.d, rounds[-1], 10_000 * draw + i) for i in range(len(played.exact))])
     values = played.value(masks)

@@ -1,4 +1,4 @@
-"""Questions from their parts: the package asks by Question and Options, tests most often by what differs."""
+"""Questions from their parts: the package asks by Game and Options, tests most often by what differs."""
 
 import dataclasses
 import inspect
@@ -10,9 +10,9 @@ from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.run import Options
 from shapeline.attribution.settings import parse
 from shapeline.designs.design import Design
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.hierarchy import methods
 from shapeline.hierarchy.methods import Growth
@@ -22,11 +22,15 @@ from shapeline.methods import settings as method_settings
 def values(
     model, inputs, reference, masks, features, value="log_probability", targets=None, form=None, progress=None
 ) -> np.ndarray:
-    return Question(model, reference, features, value, form).values(inputs, masks, targets, progress)
+    return Game(model, reference, features, value, form).values(inputs, masks, targets, progress)
 
 
 def attribute(
-    *asked, features: Features | None = None, reference: Reference | None = None, form: Form | None = None, **more
+    *asked,
+    features: Features | None = None,
+    reference: Reference | None = None,
+    form: ExecutionBackend | None = None,
+    **more,
 ) -> list[Explanation]:
     """asked: model, inputs, targets, settings and perhaps features, reference, value, budgets; more: of Options."""
     names = ("features", "reference", "value", "budgets")
@@ -34,7 +38,7 @@ def attribute(
     given |= dict(zip(names, asked[4:], strict=False))
     parts = {name: given.pop(name) for name in ("features", "reference", "value") if name in given}
     method = method_settings.parse(asked[3], given.pop("budgets"))
-    return run.attribute(Question(asked[0], form=form, **parts), *asked[1:3], method, Options(**given))
+    return run.attribute(Game(asked[0], form=form, **parts), *asked[1:3], method, Options(**given))
 
 
 def explain_rows(subject, share, settings, label, form, on_error="record", inputs=None, stored=None, **more):
@@ -61,7 +65,7 @@ def gradients(module):
                 reference = named.pop("reference", None)
                 if others and hasattr(others[0], "rows"):
                     reference, *others = others
-                return method(Question(model, reference, features), inputs, targets, *others, **named)
+                return method(Game(model, reference, features), inputs, targets, *others, **named)
 
             return ask
 
@@ -80,7 +84,7 @@ def evaluator(model, inputs, reference, targets, value="probability", form=None,
     from shapeline.hierarchy.torch_evaluator import Evaluator
 
     inputs = np.asarray(inputs)
-    return Evaluator(Question(model, reference, of_cells(inputs), value, form), inputs, targets, owners, shifts)
+    return Evaluator(Game(model, reference, of_cells(inputs), value, form), inputs, targets, owners, shifts)
 
 
 def trees(
@@ -89,5 +93,5 @@ def trees(
     """h-Shap of inputs; of several targets each, (n, T), in reading order."""
     targets = np.asarray(targets)
     inputs = np.repeat(inputs, targets[:1].size, axis=0)
-    question = Question(model, reference, of_cells(inputs), value, form)
+    question = Game(model, reference, of_cells(inputs), value, form)
     return methods.trees(question, inputs, targets.ravel(), min_size, Growth(**growth), shifts)

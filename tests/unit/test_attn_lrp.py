@@ -11,7 +11,7 @@ from torch import nn
 import shapeline
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients import torch_lrp
 from shapeline.models.classifier import Classifier
 from tests.fixtures import transformer
@@ -93,7 +93,7 @@ def by_rules(net: Layer, x: np.ndarray, target: int) -> np.ndarray:
 def test_every_operation_goes_back_by_the_paper_s_rule():
     net = made()
     targets = np.array([1, 0])
-    scores, evaluations = torch_lrp.attn_lrp(Question(Classifier("torch", "net", net, 2), None, WORDS), IDS, targets)
+    scores, evaluations = torch_lrp.attn_lrp(Game(Classifier("torch", "net", net, 2), None, WORDS), IDS, targets)
     for row, target, found in zip(IDS, targets, scores, strict=True):
         tokens = by_rules(net, net.table.weight.detach().numpy()[row], target).sum(1)
         np.testing.assert_allclose(found, [tokens[1], tokens[2:4].sum(), tokens[4]], rtol=1e-8)
@@ -105,10 +105,10 @@ def test_without_products_of_the_input_relevance_is_conserved():
     net = made(attends=False)
     whole = Features("word", (5,), np.arange(5, dtype=np.int32))
     targets = np.array([0, 1])
-    scores, _ = torch_lrp.attn_lrp(Question(Classifier("torch", "net", net, 2), None, whole), IDS, targets)
+    scores, _ = torch_lrp.attn_lrp(Game(Classifier("torch", "net", net, 2), None, whole), IDS, targets)
     logits = net(torch.from_numpy(IDS)).detach().numpy()
     np.testing.assert_allclose(scores.sum(1), logits[[0, 1], targets], rtol=1e-9)
-    moved, _ = torch_lrp.attn_lrp(Question(Classifier("torch", "net", net, 2), None, whole), IDS, 1 - targets)
+    moved, _ = torch_lrp.attn_lrp(Game(Classifier("torch", "net", net, 2), None, whole), IDS, 1 - targets)
     assert np.abs(moved - scores).max() > 0.01
 
 
@@ -132,7 +132,7 @@ def test_outputs_and_the_model_s_own_settings_stay():
         under = net(torch.from_numpy(IDS))
     torch.testing.assert_close(under, made()(torch.from_numpy(IDS)), rtol=1e-12, atol=1e-12)
     model.module.head.weight.requires_grad_(False)
-    torch_lrp.attn_lrp(Question(model, None, WORDS), IDS, np.array([0, 1]))
+    torch_lrp.attn_lrp(Game(model, None, WORDS), IDS, np.array([0, 1]))
     assert not model.module.head.weight.requires_grad and model.module.q.weight.requires_grad
     assert model.module.q.weight.grad is None
 
@@ -155,9 +155,9 @@ def test_what_has_no_rule_is_refused_in_a_line():
     torch.manual_seed(0)
     targets = np.array([0, 1])
     with pytest.raises(ShapelineError, match="one fused call has no rule"):
-        torch_lrp.attn_lrp(Question(Classifier("torch", "fused", Fused().eval(), 2), None, WORDS), IDS, targets)
+        torch_lrp.attn_lrp(Game(Classifier("torch", "fused", Fused().eval(), 2), None, WORDS), IDS, targets)
     with pytest.raises(ShapelineError, match="'bag' is no transformer of tokens; give"):
-        torch_lrp.attn_lrp(Question(Classifier("torch", "bag", Bag(), 2), None, WORDS), IDS, targets)
+        torch_lrp.attn_lrp(Game(Classifier("torch", "bag", Bag(), 2), None, WORDS), IDS, targets)
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])

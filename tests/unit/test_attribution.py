@@ -14,7 +14,7 @@ import shapeline
 from shapeline.attribution import context, sampling, selection
 from shapeline.attribution import rows as rows_module
 from shapeline.attribution.addresses import score_addresses
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.row_store import Table
 from shapeline.attribution.rows import STORED, StoredRows, shard
 from shapeline.attribution.value_store import SCHEMA, ValueStore
@@ -233,7 +233,7 @@ def explain_shards(count: int, batch: int) -> pd.DataFrame:
         inputs = X
 
     features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
-    subject = Subject(adapters.wrap(network), Data, features, Reference(np.zeros((1, D), np.float32)))
+    subject = ExplanationContext(adapters.wrap(network), Data, features, Reference(np.zeros((1, D), np.float32)))
     selected = pd.DataFrame({"instance": [7, 3, 9, 1, 5], "row": range(5), "prediction": [0, 1, 0, 1, 0]})
     settings = {
         "method": {"method": "kernel_shap"},
@@ -243,7 +243,9 @@ def explain_shards(count: int, batch: int) -> pd.DataFrame:
         "features": {"kind": "column"},
     }
     parts = [
-        questions.explain_rows(subject, shard(selected, i, count), settings, "kernel", execution.Form("plain", batch))
+        questions.explain_rows(
+            subject, shard(selected, i, count), settings, "kernel", execution.ExecutionBackend("plain", batch)
+        )
         for i in range(count)
     ]
     return pd.concat(parts).sort_values(["instance", "repeat"], ignore_index=True)
@@ -258,14 +260,14 @@ def test_scores_do_not_depend_on_shards_or_batch_size():
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> tuple[Subject, pd.DataFrame]:
+def pictures(tmp_path_factory) -> tuple[ExplanationContext, pd.DataFrame]:
     """Digits in eight patches with a network, and twenty of them to explain."""
     folder = tmp_path_factory.mktemp("digits")
     preparation.prepare("digits", {"source": "digits", "classes": [3, 8], "seed": 0}, [], folder)
     dataset = loading.load(folder)
     model = architectures.build("digits_cnn", side=8, channels=1, seed=0)
     features = feature_kinds.build({"kind": "patch", "size": [2, 4]}, dataset.card)
-    subject = Subject(model, dataset, features, references.build("mean", dataset, 0), folder=folder)
+    subject = ExplanationContext(model, dataset, features, references.build("mean", dataset, 0), folder=folder)
     return subject, selection.select(subject, seed=0, count=20)
 
 
@@ -310,10 +312,10 @@ def test_rows_that_are_kept_chunk_by_chunk_are_those_of_the_run(pictures, tmp_pa
 
             monkeypatch.setattr(rows, "keep", kept)
             return questions.explain_rows(
-                subject, selected, settings, "one", execution.Form("plain", 64), stored=rows
+                subject, selected, settings, "one", execution.ExecutionBackend("plain", 64), stored=rows
             ), rows
 
-    whole = questions.explain_rows(subject, selected, settings, "one", execution.Form("plain", 64))
+    whole = questions.explain_rows(subject, selected, settings, "one", execution.ExecutionBackend("plain", 64))
     with pytest.raises(KeyboardInterrupt):
         run(died_after=4)
     assert chunks == [3] * 4
@@ -342,7 +344,7 @@ def test_a_background_of_ones_own_stands_for_the_reference(pictures, method):
 
     def rows(subject, **entry):
         settings = {"method": {"method": method, **entry}, "seed": 5}
-        return questions.explain_rows(subject, share, settings, "label", execution.Form("plain", 64))
+        return questions.explain_rows(subject, share, settings, "label", execution.ExecutionBackend("plain", 64))
 
     drawn = dataclasses.replace(
         subject, reference=references.build({"kind": "background", "rows": 9}, subject.dataset, 5)
@@ -363,7 +365,8 @@ def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
         shares = [shard(selected, i, count) for i in range(count)]
         assert min(map(len, shares)) >= 1
         parts = [
-            questions.explain_rows(subject, share, settings, family, execution.Form("plain", 64)) for share in shares
+            questions.explain_rows(subject, share, settings, family, execution.ExecutionBackend("plain", 64))
+            for share in shares
         ]
         return pd.concat(parts, ignore_index=True)
 

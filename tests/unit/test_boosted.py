@@ -10,7 +10,7 @@ from shapeline.config import validation
 from shapeline.datasets import loading, preparation
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods import tree_shap
 from shapeline.methods.settings import parse
@@ -152,7 +152,7 @@ def test_its_own_file_says_what_the_model_said(package, named, prepared, table, 
     read = architectures.for_dataset({"source": str(source)}, data.card)
     np.testing.assert_allclose(np.exp(read.log_probs(data.inputs)), model.predict_proba(fit), atol=1e-6)
     features = Features("column", (6,), np.arange(6, dtype=np.int32))
-    question = Question(read, Reference(data.inputs[50:53]), features, "margin")
+    question = Game(read, Reference(data.inputs[50:53]), features, "margin")
     scores, _ = tree_shap.tree_shap(question, data.inputs[:4], BINARY[:4], data)
     (exact,) = attribute(question, data.inputs[:4], BINARY[:4], parse({"method": "shapley"}), Options())
     np.testing.assert_allclose(scores, exact.scores, atol=1e-5)

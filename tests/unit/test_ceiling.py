@@ -12,7 +12,7 @@ from shapeline.attribution import optimal_orders
 from shapeline.attribution.run import Options, attribute
 from shapeline.games import features as feature_kinds
 from shapeline.games import references
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.methods.settings import parse
 from shapeline.metrics import log_odds
 from shapeline.models import adapters
@@ -24,16 +24,16 @@ X = np.random.default_rng(1).normal(size=(3, D)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def question() -> Question:
+def question() -> Game:
     """Of a network whose features interact, so that scores do not give the best order."""
     torch.manual_seed(3)
     network = torch.nn.Sequential(torch.nn.Linear(D, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
     for layer in (network[0], network[2]):
         torch.nn.init.normal_(layer.weight, std=1.5)
-    return Question(adapters.wrap(network, "logits", 3), ZERO, FEATURES)
+    return Game(adapters.wrap(network, "logits", 3), ZERO, FEATURES)
 
 
-def explained(question: Question, method: str = "shapley") -> pd.DataFrame:
+def explained(question: Game, method: str = "shapley") -> pd.DataFrame:
     [found] = attribute(question, X, np.zeros(3, int), parse({"method": method}), Options())
     return pd.DataFrame(
         {
@@ -47,7 +47,7 @@ def explained(question: Question, method: str = "shapley") -> pd.DataFrame:
     )
 
 
-def measured(question: Question, rows: pd.DataFrame, fractions=None) -> pd.DataFrame:
+def measured(question: Game, rows: pd.DataFrame, fractions=None) -> pd.DataFrame:
     frame = log_odds.measure(rows, question, X, [(FEATURES, np.arange(3))], 0, fractions)
     return frame.set_index(["statistic", "instance"]).sort_index()
 

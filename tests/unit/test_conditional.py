@@ -9,7 +9,7 @@ import shapeline
 from shapeline.errors import ShapelineError
 from shapeline.games import conditional, references
 from shapeline.games.features import build
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.models import adapters
 
 from . import games
@@ -44,9 +44,9 @@ def expectations(row: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-def question(reference: dict | str, rows: np.ndarray) -> Question:
+def question(reference: dict | str, rows: np.ndarray) -> Game:
     model = adapters.wrap(lambda inputs: inputs @ WEIGHTS.astype(np.float32), "regression")
-    return Question(
+    return Game(
         model, references.build(reference, dataset(rows), 0), build("column", {"input_shape": [4]}), "prediction"
     )
 
@@ -123,7 +123,7 @@ def test_torch_and_tensorflow_fill_alike(form):
         linear.weight.copy_(torch.from_numpy(layer.layers[-1].get_weights()[0].T.copy()))
         linear.bias.zero_()
     columns = build("column", {"input_shape": [4]})
-    asked = [Question(adapters.wrap(model), filled, columns) for model in (linear, layer)]
+    asked = [Game(adapters.wrap(model), filled, columns) for model in (linear, layer)]
     by = [one.values(data[:6], every(), np.zeros(6, int)) for one in asked]
     np.testing.assert_allclose(by[0], by[1], atol=1e-4)
     assert np.abs(np.diff(by[0], axis=1)).max() > 0.1

@@ -9,12 +9,12 @@ import pytest
 
 from shapeline import influence
 from shapeline.attribution import provenance, selection
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.config import validation
 from shapeline.datasets.loading import Dataset
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.methods import dispatch, labelled_points, registry
 from shapeline.models.classifier import Classifier
 from shapeline.workflow import job_code, paths
@@ -143,7 +143,7 @@ def test_more_points_around_an_instance_are_labelled_by_the_model_and_counted():
         return np.stack([rows[:, 0] > 0.1, rows[:, 0] <= 0.1], axis=1) * 0.98 + 0.01
 
     data = records([[1, 0], [0, 2], [0.1, 0.1], [0.1, 0]], [0, 1, 0, 1], [0, 0, 1, 2])
-    question = Question(Classifier("function", "small", small, 2), None, COLUMNS)
+    question = Game(Classifier("function", "small", small, 2), None, COLUMNS)
     measure = dispatch.resolve(registry.METHODS["augmented_mim"].measure).function
 
     def scored(count):
@@ -172,7 +172,7 @@ def plane(task: str) -> Classifier:
 
 def qii(dataset: Dataset, features: Features, task: str, target: int = 0, **parameters):
     parameters = {"permutations": 10, **parameters}
-    question = Question(plane(task), None, features)
+    question = Game(plane(task), None, features)
     given = question, dataset.inputs[-1:], np.array([target]), dataset.ids[-1:], dataset, 0, parameters
     return labelled_points.of_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
 
@@ -194,7 +194,7 @@ def test_qii_draws_orders_above_12_features_and_counts_them():
     data = records(inputs, [0, 1, 0, 1, 0], [0, 0, 0, 2, 2], kind="image")
     rows = Features("patch", (13, 1), np.repeat(np.arange(13, dtype=np.int32), 2).reshape(1, 13, 2))
     total = Classifier("function", "sum", lambda rows: rows.reshape(len(rows), -1).mean(1), 2)
-    question = Question(total, None, rows)
+    question = Game(total, None, rows)
     given = question, data.inputs[3:], np.array([1, 1]), data.ids[3:], data, 0, {"permutations": 4000}
     scores, asked = labelled_points.of_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
     exact = (data.inputs[3:] - data.inputs[:3].mean(0)).sum((1, 3)) / 26
@@ -205,7 +205,7 @@ def test_qii_draws_orders_above_12_features_and_counts_them():
 
 @pytest.mark.filterwarnings("ignore")
 def test_rows_say_where_no_neighbour_carries_weight():
-    subject = Subject(None, CROSS, COLUMNS, None)
+    subject = ExplanationContext(None, CROSS, COLUMNS, None)
     chosen = selection.select(subject, 0, 1)
     assert chosen.to_dict("records") == [{"instance": 87, "row": 3, "label": 1, "prediction": 1}]
     settings = {"method": {"method": "parzen", "sigma": 0.005}, "features": {"kind": "column"}, "seed": 0}
@@ -219,12 +219,12 @@ def test_rows_say_where_no_neighbour_carries_weight():
 def test_records_are_sought_by_their_values():
     """In standard deviations of each column; a record once; of all parts where there is no model."""
     data = records([[0, 100], [1, 0], [0.4, 0], [5, 5]], [1, 0, 0, 1], [0, 0, 1, 2])
-    subject = Subject(None, data, COLUMNS, None)
+    subject = ExplanationContext(None, data, COLUMNS, None)
     chosen = selection.select(subject, 0, near=[{"a": 0.5, "b": 60}, {"a": 0.5}, {"a": 0.5}])
     assert chosen["row"].tolist() == [0, 2, 1] and chosen["instance"].tolist() == [90, 88, 89]
     coded = records([[0, 1], [1, 0]], [0, 1], [0, 2])
     coded.card["categories"] = {"b": ["X", "Y"]}
-    subject = Subject(None, coded, COLUMNS, None)
+    subject = ExplanationContext(None, coded, COLUMNS, None)
     assert selection.select(subject, 0, near=[{"b": "Y"}, {"b": "Y"}])["row"].tolist() == [0, 1]
     for near, words in (
         ([{"c": 1}], "there is no column 'c'"),
@@ -239,7 +239,7 @@ def test_records_are_sought_by_their_values():
 def test_instances_do_not_depend_on_the_others_of_their_shard():
     random = np.random.default_rng(0)
     data = records(random.normal(size=(60, 2)), random.integers(0, 2, 60), np.repeat([0, 2], 30))
-    subject = Subject(None, data, COLUMNS, None)
+    subject = ExplanationContext(None, data, COLUMNS, None)
     chosen = selection.select(subject, 0, 20)
     for entry in ({"method": "mim"}, {"method": "parzen", "sigma": 1.0}, {"method": "data_lime"}):
         settings = {"method": {**entry, "dtype": "float64"}, "features": {"kind": "column"}, "seed": 0}
@@ -251,8 +251,10 @@ def test_instances_do_not_depend_on_the_others_of_their_shard():
 def test_without_a_model_all_records_are_labelled_points(entry):
     """Those of validation and test, and the point itself, as Sliwinski et al. have it (x is in the data set)."""
     settings = {"method": {**entry, "dtype": "float64"}, "features": {"kind": "column"}, "seed": 0}
-    chosen = selection.select(Subject(None, CROSS, COLUMNS, None), 0, 1)
-    alone = questions.explain_rows(Subject(None, CROSS, COLUMNS, None), chosen, settings, "x", None)["scores"][0]
+    chosen = selection.select(ExplanationContext(None, CROSS, COLUMNS, None), 0, 1)
+    alone = questions.explain_rows(ExplanationContext(None, CROSS, COLUMNS, None), chosen, settings, "x", None)[
+        "scores"
+    ][0]
     measure = dispatch.resolve(registry.METHODS[entry["method"]].measure).function
     rest = {key: value for key, value in entry.items() if key != "method"}
     assert alone == pytest.approx(measure(CROSS.inputs[-1:], CROSS.inputs, CROSS.labels, **rest)[0], rel=1e-5)

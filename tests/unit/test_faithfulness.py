@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 import torch
 
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.settings import parse
 from shapeline.datasets import loading
 from shapeline.games import features as feature_kinds
 from shapeline.games import references
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.metrics import erasure, infidelity, sensitivity
 from shapeline.metrics import scored_rows as metric_needs
 from shapeline.models import adapters
@@ -52,7 +52,7 @@ def rows(scores: np.ndarray) -> pd.DataFrame:
 
 
 def given(**more) -> dict:
-    question = Question(MODEL, ZERO, FEATURES, more.pop("value", "log_probability"))
+    question = Game(MODEL, ZERO, FEATURES, more.pop("value", "log_probability"))
     return {"question": question, "inputs": X, "buckets": [(FEATURES, np.arange(len(X)))], **more}
 
 
@@ -128,7 +128,7 @@ def test_erasure_averages_over_the_fractions_and_takes_one_feature_at_least():
     assert both == pytest.approx((one + half) / 2)
 
 
-def bench() -> tuple[Subject, pd.DataFrame]:
+def bench() -> tuple[ExplanationContext, pd.DataFrame]:
     data = loading.Dataset(
         inputs=np.concatenate([X, X + 1]),
         labels=np.zeros(10, int),
@@ -137,7 +137,7 @@ def bench() -> tuple[Subject, pd.DataFrame]:
         card=CARD,
     )
     share = pd.DataFrame({"instance": range(5), "row": range(5), "label": 0, "prediction": 0})
-    return Subject(MODEL, data, FEATURES, ZERO, "column"), share
+    return ExplanationContext(MODEL, data, FEATURES, ZERO, "column"), share
 
 
 def sensitive(method: dict, scores: np.ndarray, **parameters) -> np.ndarray:

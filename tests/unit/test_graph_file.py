@@ -12,7 +12,7 @@ from torch import nn
 from shapeline.attribution import context, selection
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.games.settings import parse as game_of
@@ -85,7 +85,7 @@ def test_values_are_those_of_the_network_in_that_form(tmp_path, name, task):
     for value in asked:
         for reference in references[: 3 if ids else 4]:
             for masks in (RANDOM.random((120, 10)) < 0.5, RANDOM.random((7, 33, 10)) < 0.5):
-                given = rows, reference, masks, features, value, targets, Form("onnx", 37)
+                given = rows, reference, masks, features, value, targets, ExecutionBackend("onnx", 37)
                 expected = questions.values(network, *given)
                 actual = questions.values(graph, *given)
                 if value in ("logit", "prediction"):
@@ -106,7 +106,7 @@ def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch
     monkeypatch.setattr(numpy_backend, "KEPT_OUTPUTS", 8)
     told = []
     for batch in (1, 64, 4096):
-        form = Form("onnx", batch)
+        form = ExecutionBackend("onnx", batch)
         asked = {"form": form, "progress": lambda *now: told.append(now)}
         actual = questions.values(graph, rows, reference, masks, features, **asked)
         np.testing.assert_allclose(actual, expected, atol=1e-5)
@@ -164,7 +164,7 @@ def test_threads_that_share_tiles_give_the_values_of_one(
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         network, told = storage.load(stored(tmp_path, name)), []
-        more = {"form": Form("onnx", batch), "progress": lambda *now, told=told: told.append(now)}
+        more = {"form": ExecutionBackend("onnx", batch), "progress": lambda *now, told=told: told.append(now)}
         np.testing.assert_allclose(questions.values(network, *asked, **more), expected, atol=1e-5)
         assert told[-1] == (instances, instances * coalitions) and told == sorted(told)
 
@@ -309,7 +309,7 @@ def test_a_job_starts_by_the_graph_where_it_asks_values_alone_in_that_form_on_th
     def by_graph(form: str = "onnx", **changes) -> bool:
         import pandas as pd
 
-        selection.write(instances, pd.DataFrame({"instance": [1]}), {"cpu": Form(form)}, {})
+        selection.write(instances, pd.DataFrame({"instance": [1]}), {"cpu": ExecutionBackend(form)}, {})
         resources = {"values_alone": 1, "gpu": 1, **changes}
         return job_environment.by_graph(
             SimpleNamespace(resources=resources, input={"weights": path, "instances": instances})

@@ -12,9 +12,9 @@ from shapeline.attribution import provenance
 from shapeline.config import validation
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import features as feature_kinds
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.hierarchy import exploration, methods, owen
 from shapeline.methods import registry
@@ -150,7 +150,7 @@ def test_a_failure_names_the_instance():
         with pytest.MonkeyPatch.context() as patched, pytest.raises(ShapelineError, match="instance 71,"):
             if not on_device:
                 patched.setattr(methods, "ON_DEVICE", {})
-            question = Question(model, Reference(inputs[:1]), pixels(6, 6), "probability")
+            question = Game(model, Reference(inputs[:1]), pixels(6, 6), "probability")
             evaluate = methods.evaluator(question, inputs, np.zeros(3, int))
             try:
                 exploration.explore(evaluate, 3, (6, 6), 1)
@@ -171,7 +171,7 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
 
     monkeypatch.setitem(torch_crops.CALL_WORK, "cpu", -1)  # crops even where they do not pay
     model, inputs, reference = network(8, 8), pictures(3, 8, 8), Reference(pictures(1, 8, 8, seed=5))
-    expected = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, form=Form("plain", 64))
+    expected = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, form=ExecutionBackend("plain", 64))
     plain, sizes = torch_crops.LocalCrops.outputs, []
 
     def small(self, codes, owner, most=5):
@@ -181,7 +181,7 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
         return plain(self, codes, owner)
 
     monkeypatch.setattr(torch_crops.LocalCrops, "outputs", small)
-    found = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, form=Form("plain", 64))
+    found = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, form=ExecutionBackend("plain", 64))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.saliency, other.saliency)
         assert one.evaluations == other.evaluations
@@ -199,11 +199,11 @@ def test_a_table_of_windows_is_not_made_for_single_coalitions(monkeypatch):
         np.random.default_rng(0).integers(1, 20, (2, 12), np.int32),
     )
     features = Features("word", (12,), np.arange(12, dtype=np.int32))
-    question, targets = Question(model, Reference(np.zeros((1, 12), np.int32)), features), np.array([0, 1])
+    question, targets = Game(model, Reference(np.zeros((1, 12), np.int32)), features), np.array([0, 1])
     expected = methods.partition(question, inputs, targets, evaluations=20)[0]
-    right, forms = Question.values, set()
-    monkeypatch.setattr(Question, "values", lambda *given: forms.add(given[0].form.name) or right(*given))
-    found = methods.partition(question.having(form=Form("windows", 64)), inputs, targets, evaluations=20)[0]
+    right, forms = Game.values, set()
+    monkeypatch.setattr(Game, "values", lambda *given: forms.add(given[0].form.name) or right(*given))
+    found = methods.partition(question.having(form=ExecutionBackend("windows", 64)), inputs, targets, evaluations=20)[0]
     assert forms == {"plain"}
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -323,11 +323,11 @@ class Table:
 def bench(inputs, model):
     import pandas as pd
 
-    from shapeline.attribution.context import Subject
+    from shapeline.attribution.context import ExplanationContext
 
     features = feature_kinds.build("pixel", {"input_shape": list(inputs.shape[1:])})
     reference = Reference(np.zeros((1, *inputs.shape[1:]), np.float32))
-    subject = Subject(model, Table(inputs), features, reference, {"kind": "pixel"})
+    subject = ExplanationContext(model, Table(inputs), features, reference, {"kind": "pixel"})
     rows = np.arange(len(inputs))
     return subject, pd.DataFrame({"instance": rows + 40, "row": rows, "prediction": 1})
 
@@ -335,7 +335,7 @@ def bench(inputs, model):
 def rows_of(settings, inputs, model):
     subject, share = bench(inputs, model)
     settings = {"seed": 0, "value": "probability", "budget": 4, **settings}
-    return questions.explain_rows(subject, share, settings, "label", Form(), "fail"), subject, settings
+    return questions.explain_rows(subject, share, settings, "label", ExecutionBackend(), "fail"), subject, settings
 
 
 QUICK = {"method": "quickshift", "kernel_size": 1.0, "max_distance": 3.0}
@@ -357,7 +357,7 @@ def test_own_features_score_every_pixel_an_equal_share(kind):
         assert len(np.unique(sums.round(9))) == features.d > 3
         assert scores.sum() == pytest.approx(row.value_full - row.value_empty, abs=1e-5)  # efficiency is kept
         assert row.evaluations <= 4 * features.d  # the budget is a multiple of its own d
-    said = provenance.provenance(dataclasses.replace(subject, form=Form()), settings, "cpu")
+    said = provenance.provenance(dataclasses.replace(subject, form=ExecutionBackend()), settings, "cpu")
     assert said["spread_from"] == own and said["features"]["kind"] == "pixel"
 
 
@@ -378,7 +378,7 @@ def test_timing_of_an_instance_is_its_own_after_a_warm_up():
         settings = {"method": {"method": "h_shap"}, "timing": timing}
         rows, subject, settings = rows_of(settings, inputs, adapters.wrap(Slow(decisive)))
         counted[timing] = sum(calls), len(calls), rows["seconds"]
-        said = provenance.provenance(dataclasses.replace(subject, form=Form()), settings, "cpu")
+        said = provenance.provenance(dataclasses.replace(subject, form=ExecutionBackend()), settings, "cpu")
         assert said["timing"] == timing and "warm-up" in said["seconds_exclude"]
     assert counted["batch"][2].nunique() == 1 and counted["per_instance"][2].nunique() == 3
     a_row = (2 + 14 * 2) + 2
@@ -469,7 +469,7 @@ def test_a_node_costs_fourteen_evaluations_and_values_are_used_again():
     decisive[[0, 1, 5], [0, 6, 5]] = True
     inner = Bright(decisive)
     model, ones = adapters.wrap(inner), np.ones((1, 1, 8, 8), np.float32)
-    question = Question(model, Reference(0 * ones), pixels(8, 8), "probability")
+    question = Game(model, Reference(0 * ones), pixels(8, 8), "probability")
     evaluate = methods.evaluator(question, ones, np.array([1]))
     inner.rows = 0
     found = exploration.explore(evaluate, 1, (8, 8), 1)

@@ -428,9 +428,9 @@ def test_the_exploration_imports_no_framework():
 
 torch = pytest.importorskip("torch")
 
-from shapeline.games.execution import Form  # noqa: E402
+from shapeline.games.execution import ExecutionBackend  # noqa: E402
 from shapeline.games.features import Features  # noqa: E402
-from shapeline.games.question import Question  # noqa: E402
+from shapeline.games.game import Game  # noqa: E402
 from shapeline.games.references import Reference  # noqa: E402
 from shapeline.hierarchy import methods, torch_crops, torch_evaluator  # noqa: E402
 from shapeline.models import adapters  # noqa: E402
@@ -480,7 +480,15 @@ def some_pairs(n, count, seed=0):
     return instances, rectangles, masks
 
 
-@pytest.mark.parametrize("form", [Form("plain", 7), Form("channels_last", 64), Form("frozen", 16), Form("onnx", 16)])
+@pytest.mark.parametrize(
+    "form",
+    [
+        ExecutionBackend("plain", 7),
+        ExecutionBackend("channels_last", 64),
+        ExecutionBackend("frozen", 16),
+        ExecutionBackend("onnx", 16),
+    ],
+)
 @pytest.mark.parametrize("value", torch_crops.VALUES)
 @pytest.mark.parametrize("reference", [1, 3, OWN], ids=["one row", "three rows", "own"])
 @pytest.mark.parametrize("layers", LAYERS)
@@ -502,7 +510,7 @@ def test_a_batch_of_pictures_is_one_game_each(layers, monkeypatch):
     monkeypatch.setattr(torch_evaluator, "CODE_BYTES", 16 * 25 * 50)  # blocks of 50 pairs
     model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
     reference, shifts = Reference(pictures(2, seed=9)), [(0, 0), (3, 5)]
-    together = questions.trees(model, inputs, reference, targets, 2, shifts=shifts, form=Form("plain", 33))
+    together = questions.trees(model, inputs, reference, targets, 2, shifts=shifts, form=ExecutionBackend("plain", 33))
     for i, found in enumerate(together):
 
         def game(masks, i=i):
@@ -593,7 +601,9 @@ def test_the_module_is_left_as_it_was():
     full = []
     for layer in (-1, 0, 0):
         reference = Reference(pictures(1, seed=9))
-        full.append(questions.trees(model, pictures(1), reference, np.array([0]), 3, form=Form("frozen", 8))[0])
+        full.append(
+            questions.trees(model, pictures(1), reference, np.array([0]), 3, form=ExecutionBackend("frozen", 8))[0]
+        )
         with torch.no_grad():
             model.module[layer].weight[0] += 1
     assert len({found.value_full for found in full}) == 3
@@ -634,7 +644,7 @@ def test_a_forest_on_a_model():
     ]
     for i, segments in enumerate(labels):
         cells = np.broadcast_to(segments, (2, *SIDES)).astype(np.int32)
-        question = Question(model, reference, Features("superpixel", (segments.max() + 1,), cells), "probability")
+        question = Game(model, reference, Features("superpixel", (segments.max() + 1,), cells), "probability")
         trees = forests.forest([forests.superpixel_tree(segments)])
         order = np.argsort(trees.labels[0])
         evaluate = methods.by_masks(question, inputs[i : i + 1], targets[i : i + 1], places=order)
@@ -656,7 +666,7 @@ def test_large_pictures_hold_no_masks():
     bright = lambda rows: rows[:, 0, 700:710, 320:330].mean(axis=(1, 2))  # noqa: E731
     model = adapters.wrap(lambda rows: bright(rows).clip(0, 1))
     inputs, reference = np.ones((1, 1, 1200, 1600), np.float32), Reference(np.zeros((1, 1, 1200, 1600), np.float32))
-    (found,) = questions.trees(model, inputs, reference, np.array([1]), 75, form=Form("plain", 16))
+    (found,) = questions.trees(model, inputs, reference, np.array([1]), 75, form=ExecutionBackend("plain", 16))
     assert found.leaves.tolist() == [[675, 750, 300, 400]] and found.evaluations == 2 + 14 * 4
     assert (found.saliency > 0).sum() == 7500 and (found.saliency[675:750, 300:400] == 1 / 7500).all()
 

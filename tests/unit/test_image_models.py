@@ -17,7 +17,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games import execution, torch_execution
 from shapeline.games.backends import traced_rows
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients.torch_deep_lift import deep_lift
 from shapeline.gradients.torch_grad_cam import grad_cam
@@ -104,9 +104,9 @@ def test_every_activation_is_a_module_called_once(architecture, activations):
     assert len(calls) == len(set(calls)) == activations
     cells = np.arange(shape[1] * shape[2], dtype=np.int32).reshape(shape[1:])
     features, targets = Features("pixel", shape[1:], np.stack([cells] * shape[0])), np.ones(2, np.int64)
-    _, _, said = deep_lift(Question(model, Reference(absent), features), x, targets)
+    _, _, said = deep_lift(Game(model, Reference(absent), features), x, targets)
     assert said["completeness_gap"].max() < 1e-4
-    assert np.ptp(grad_cam(Question(model, None, features), x, targets, signed=True)[0]) > 0
+    assert np.ptp(grad_cam(Game(model, None, features), x, targets, signed=True)[0]) > 0
 
 
 @pytest.mark.parametrize("architecture", LARGER)
@@ -125,7 +125,7 @@ def test_every_form_of_the_engine_gives_the_same(architecture):
     model, inputs = architectures.build(architecture, classes=2), some(SHAPES[architecture])
     expected, reference = model.log_probs(inputs), Reference(np.zeros((1, *SHAPES[architecture]), np.float32))
     for form in ("channels_last", "frozen", "onnx"):
-        forward = torch_execution.prepare(model, execution.Form(form), traced_rows(inputs, reference))
+        forward = torch_execution.prepare(model, execution.ExecutionBackend(form), traced_rows(inputs, reference))
         with torch.inference_mode():
             found = torch.log_softmax(forward(torch.from_numpy(inputs)).double(), 1).numpy()
         np.testing.assert_allclose(found, expected, atol=1e-4)

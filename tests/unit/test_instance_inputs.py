@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.datasets.loading import Dataset
 from shapeline.games import calibration, features, references
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.models import adapters, architectures
 from tests.unit import questions
 
@@ -56,7 +56,7 @@ def test_tokens(dtype, batch, kind):
     for built, positions in features.buckets(kind, TEXT, inputs):
         masks = rng.random((20, built.d)) < 0.5
         targets = np.array([1, 2, 0, 1])[positions]
-        form = Form("frozen", batch)
+        form = ExecutionBackend("frozen", batch)
         values = questions.values(model, inputs[positions], reference, masks, built, targets=targets, form=form)
         for row, position, target in zip(values, positions, targets, strict=True):
             expected = by_hand(model, inputs[position], 5, masks, built, target)
@@ -85,7 +85,9 @@ def test_a_blur_is_each_instances_own(name, batch, own_masks):
     built = features.build({"kind": "patch", "size": 2}, {"input_shape": [1, 8, 8]})
     masks = np.random.default_rng(2).random((5, 12, 16) if own_masks else (12, 16)) < 0.5
     targets = np.array([0, 1, 1, 0, 1])
-    values = questions.values(model, inputs, reference, masks, built, targets=targets, form=Form(name, batch))
+    values = questions.values(
+        model, inputs, reference, masks, built, targets=targets, form=ExecutionBackend(name, batch)
+    )
     for i in range(5):
         filler = reference.of(inputs[i : i + 1])[0, 0]
         expected = by_hand(model, inputs[i], filler, masks[i] if own_masks else masks, built, targets[i])
@@ -114,13 +116,13 @@ def test_rows_of_each_label_over_superpixels_and_words():
         model = model or architectures.build("digits_cnn", side=16)
         data = dataset(inputs, **card)
         buckets = features.buckets(kind, card, inputs)
-        subject = Subject(model, data, None, references.build("zero", data, 0), kind)
+        subject = ExplanationContext(model, data, None, references.build("zero", data, 0), kind)
         share = pd.DataFrame({"instance": np.arange(6) + 10, "row": np.arange(6), "prediction": 1})
         for method in ({"method": "kernel_shap"}, {"method": "l_shapley"}, {"method": "lime", "n_features": 2}):
             budget = {"budget": 6.0} if method["method"] != "l_shapley" else {}
             settings, steps = {"method": method, "seed": 0, **budget}, []
             rows = questions.explain_rows(
-                subject, share, settings, "a", Form(), progress=lambda *s, to=steps: to.append(s)
+                subject, share, settings, "a", ExecutionBackend(), progress=lambda *s, to=steps: to.append(s)
             )
             rows = rows.set_index("instance")
             assert steps[-1][0] == 6 and steps == sorted(steps)

@@ -9,7 +9,7 @@ import pytest
 
 from shapeline.attribution import context, selection
 from shapeline.games import calibration
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.models import architectures, graph_file, storage
@@ -64,7 +64,7 @@ def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch
     other.mkdir()
     network, graph, wrong = storage.load(path), graph_file.read(path), graph_file.read(stored(other, "digits_cnn"))
     given = drawn(20, (1, 8, 8), 0), Reference(drawn(1, (1, 8, 8), 0))
-    slow, fast = Form("plain", 16, 1.0), Form("compiled", 16, 1e12)
+    slow, fast = ExecutionBackend("plain", 16, 1.0), ExecutionBackend("compiled", 16, 1e12)
     form = calibration.or_graph(slow, network, graph, *given)
     assert form.name == "onnx" and form.batch >= 16 and form.rate > 1 and 0 < form.difference < 1e-5
     assert calibration.or_graph(fast, network, graph, *given) == fast
@@ -79,7 +79,7 @@ def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch
     selection.write(instances, selection.pd.DataFrame({"instance": [1]}), {"cpu": form}, {})
     for model, name in ((network, "plain"), (graph, "onnx")):
         subject = SimpleNamespace(model=model)
-        assert context.form_for(instances, subject, "cpu") == Form(name, form.batch)
+        assert context.form_for(instances, subject, "cpu") == ExecutionBackend(name, form.batch)
 
 
 def test_without_the_exporter_a_line_says_so_and_the_network_is_run(tmp_path, monkeypatch, caplog):

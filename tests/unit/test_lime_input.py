@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods.lime_input import lime_input
 from shapeline.models.classifier import Classifier
@@ -19,9 +19,9 @@ def curved(rows: np.ndarray) -> np.ndarray:
     return np.tanh(rows @ np.array([0.3, 0.5, -0.2, 0.7])) + rows[:, 0] * rows[:, 1]
 
 
-def question(rows=ROWS) -> Question:
+def question(rows=ROWS) -> Game:
     model = Classifier("function", "curved", curved, 1, task="regression")
-    return Question(model, Reference(rows), COLUMNS, "prediction")
+    return Game(model, Reference(rows), COLUMNS, "prediction")
 
 
 def explained(sigma=0.5, ridge=0.3, budget=8, instances=(4, 7), rows=ROWS):

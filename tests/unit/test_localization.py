@@ -13,7 +13,7 @@ from shapeline.config.validation import load
 from shapeline.datasets.crosses import generate
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features, build
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.hierarchy import exploration
 from shapeline.metrics import localization, registry
@@ -252,7 +252,7 @@ def ablated(scores, weights, bias=0.0, instances=None, inputs=None, **options) -
         table["instance"] = instances
     found = ablation.measure(
         table,
-        Question(softmax_model(list(map(float, weights)), bias), Reference(np.zeros((1, d), np.float32)), None),
+        Game(softmax_model(list(map(float, weights)), bias), Reference(np.zeros((1, d), np.float32)), None),
         np.ones((len(scores), d), np.float32) if inputs is None else inputs,
         [(Features("column", (d,), np.arange(d, dtype=np.int32)), np.arange(len(scores)))],
         **options,

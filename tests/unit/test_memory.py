@@ -18,7 +18,7 @@ from shapeline import memory
 from shapeline.designs import draws, sampled, uncertainty
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import features as feature_kinds
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients import tf_grad_cam, tf_gradients, torch_deep_lift, torch_grad_cam, torch_gradients
 from shapeline.methods.settings import MethodSettings
@@ -94,7 +94,7 @@ def build(framework: str, most: int = 1000) -> Classifier:
 
 def explain(framework: str, method: str, model: Classifier):
     function = getattr(MODULES[framework].get(method, OTHERS[framework]), method)
-    return function(Question(model, REFERENCE, PATCHES), IMAGES, TARGETS, **ASKED[method])
+    return function(Game(model, REFERENCE, PATCHES), IMAGES, TARGETS, **ASKED[method])
 
 
 @pytest.mark.parametrize(("framework", "method"), CASES)

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.metrics import bookkeeping, error
 from shapeline.report import formatting
@@ -113,7 +113,7 @@ def log_odds(scores, weights=(4.0, 2.0, 1.0), **options):
     features = Features("column", (d,), np.arange(d, dtype=np.int32), ())
     return metric.measure(
         rows([scores]),
-        Question(linear_model(list(weights)), Reference(np.zeros((1, d), np.float32)), features),
+        Game(linear_model(list(weights)), Reference(np.zeros((1, d), np.float32)), features),
         np.ones((1, d), np.float32),
         [(features, np.array([0]))],
         **options,
@@ -142,7 +142,7 @@ def test_instances_with_different_features_share_the_fractions():
     both = pd.concat([rows([[3.0, 2.0, 1.0]]), rows([[1.0, 2.0]]).assign(instance=1)], ignore_index=True)
     found = metric.measure(
         both,
-        Question(linear_model([4.0, 2.0, 1.0]), Reference(np.zeros((1, 3), np.float32)), None),
+        Game(linear_model([4.0, 2.0, 1.0]), Reference(np.zeros((1, 3), np.float32)), None),
         np.ones((2, 3), np.float32),
         [(coarse, np.array([1])), (fine, np.array([0]))],
         fractions=[0.5],

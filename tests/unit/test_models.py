@@ -11,9 +11,9 @@ from torch import nn
 
 import shapeline
 from shapeline.errors import ShapelineError
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.models import adapters, architectures, storage, torch_models, torch_training, training
 
@@ -356,7 +356,7 @@ def test_a_module_that_changes_its_rows_in_place_is_named_and_the_callers_array_
     model = adapters.wrap(InPlace(), n_classes=2)
     with pytest.raises(ShapelineError, match="in place"):
         model.log_probs(inputs)
-    asked = Question(
+    asked = Game(
         adapters.wrap(InPlace(), n_classes=2),
         Reference(kept[:1]),
         Features("column", (5,), np.arange(5, dtype=np.int32)),
@@ -403,7 +403,7 @@ def test_what_a_model_gives_is_copied_before_its_next_call(kind):
         "prediction" if kind == "regression" else "logit",
     )
     masks = np.eye(5, dtype=bool)
-    asked = Question(model, Reference(np.zeros((1, 5), np.float32)), features, value, Form("plain", 16))
+    asked = Game(model, Reference(np.zeros((1, 5), np.float32)), features, value, ExecutionBackend("plain", 16))
     column = -1 if regression else 0
     wanted = inputs[:, column, None] * masks[:, column]
     np.testing.assert_allclose(asked.values(inputs, masks, np.zeros(60, int)), wanted, atol=1e-6)

@@ -25,7 +25,7 @@ from shapeline.datasets import regions as regions_module
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, execution, features, torch_backend, torch_rows
 from shapeline.games.backends import traced_rows
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.games.settings import GameSettings
 from shapeline.gradients import torch_deep_lift, torch_gradients
@@ -263,7 +263,7 @@ def test_a_model_of_other_outputs_or_framework_is_told(prepared):
 @pytest.mark.parametrize("rows", [REFERENCE[:1], REFERENCE], ids=["one row", "three rows"])
 @pytest.mark.parametrize("form", ["plain", "frozen", "onnx"])
 def test_values_are_those_of_a_sigmoid(value, rows, form):
-    asked = linear(), INPUTS, Reference(rows), MASKS, COLUMNS, value, TARGETS, execution.Form(form, 7)
+    asked = linear(), INPUTS, Reference(rows), MASKS, COLUMNS, value, TARGETS, execution.ExecutionBackend(form, 7)
     np.testing.assert_allclose(questions.values(*asked), brute_force(value, rows), atol=2e-6)
 
 
@@ -294,7 +294,7 @@ def test_calibration_sees_labels_that_are_nearly_sure():
         layer[0].weight.zero_()
         layer[0].bias.fill_(30.0)
     model, rows = adapters.wrap(layer, "multilabel"), INPUTS
-    runner = torch_rows.runner_of(model, execution.Form(), traced_rows(rows, Reference(REFERENCE)))
+    runner = torch_rows.runner_of(model, execution.ExecutionBackend(), traced_rows(rows, Reference(REFERENCE)))
     expected = runner.compared(rows)
     shifted = torch_rows.Runner(model, lambda x: layer(x).detach() + 1, (4,), torch.device("cpu"), 64, False)
     assert torch_backend._difference(runner, rows, expected) == 0
@@ -321,9 +321,9 @@ def test_gradients_are_those_of_the_log_sigmoid():
     model, p = linear(), 1 / (1 + np.exp(-(INPUTS.astype(float) @ WEIGHTS.T + BIAS)))
     slope = WEIGHTS[TARGETS] * (1 - p[np.arange(5), TARGETS])[:, None]
     np.testing.assert_allclose(
-        torch_gradients.saliency(Question(model, None, COLUMNS), INPUTS, TARGETS)[0], np.abs(slope), atol=1e-6
+        torch_gradients.saliency(Game(model, None, COLUMNS), INPUTS, TARGETS)[0], np.abs(slope), atol=1e-6
     )
-    products = torch_gradients.gradient_x_input(Question(model, None, COLUMNS), INPUTS, TARGETS)[0]
+    products = torch_gradients.gradient_x_input(Game(model, None, COLUMNS), INPUTS, TARGETS)[0]
     np.testing.assert_allclose(products, slope * INPUTS, atol=1e-6)
     gained = (
         brute_force("log_probability", REFERENCE[:1])[:, [-1]] - brute_force("log_probability", REFERENCE[:1])[:, [0]]
@@ -331,12 +331,12 @@ def test_gradients_are_those_of_the_log_sigmoid():
     change = (INPUTS - REFERENCE[:1]) * WEIGHTS[TARGETS]
     wanted = change / change.sum(1, keepdims=True) * gained  # of one logit all the path's slopes are parallel
     for found in (
-        torch_gradients.integrated_gradients(Question(model, Reference(REFERENCE[:1]), COLUMNS), INPUTS, TARGETS),
-        torch_deep_lift.deep_lift(Question(model, Reference(REFERENCE[:1]), COLUMNS), INPUTS, TARGETS),
+        torch_gradients.integrated_gradients(Game(model, Reference(REFERENCE[:1]), COLUMNS), INPUTS, TARGETS),
+        torch_deep_lift.deep_lift(Game(model, Reference(REFERENCE[:1]), COLUMNS), INPUTS, TARGETS),
     ):
         np.testing.assert_allclose(found[0], wanted, atol=1e-5)
         assert found[-1]["completeness_gap"].max() < 1e-5
-    same = torch_deep_lift.deep_lift(Question(model, Reference(INPUTS[:1]), COLUMNS), INPUTS, TARGETS)[0]
+    same = torch_deep_lift.deep_lift(Game(model, Reference(INPUTS[:1]), COLUMNS), INPUTS, TARGETS)[0]
     assert np.isfinite(same).all() and not same[0].any()
 
 
@@ -430,16 +430,16 @@ def test_only_pictures_that_are_right_in_all_labels_explained(prepared, subject)
         task="multilabel",
     )
     there = SimpleNamespace(model=wrong, dataset=subject.dataset, folder=prepared)
-    both = selection._drawn(there, 0, selection.Wanted(3, correct=True))
+    both = selection._drawn(there, 0, selection.Selection(3, correct=True))
     assert (subject.dataset.labels[both] == [1, 0]).all()
-    one = selection._drawn(there, 0, selection.Wanted(12, label="cross", correct=True))
+    one = selection._drawn(there, 0, selection.Selection(12, label="cross", correct=True))
     assert (subject.dataset.labels[one, 0] == 1).all() and subject.dataset.labels[one, 1].any()
 
 
 def score_rows(subject, method: dict, **settings) -> pd.DataFrame:
     share = selection.select(subject, seed=0, count=5)
     settings = {"method": method, "features": {"kind": "patch", "size": 4}, "seed": 0, **settings}
-    return questions.explain_rows(subject, share, settings, "label", execution.Form())
+    return questions.explain_rows(subject, share, settings, "label", execution.ExecutionBackend())
 
 
 def test_scores_are_keyed_by_instance_and_target(subject):
@@ -569,7 +569,7 @@ def results(subject, prepared, trained, tmp_path_factory):
     chosen.loc[3, "prediction"] = 1 - chosen.loc[3, "label"]
     selection.write(str(root / "instances.parquet"), chosen, {}, {})
     settings = {"method": {"method": "occlusion"}, "features": {"kind": "patch", "size": 4}, "seed": 0}
-    rows = questions.explain_rows(subject, chosen, settings, "label", execution.Form())
+    rows = questions.explain_rows(subject, chosen, settings, "label", execution.ExecutionBackend())
     scores.write(root / "0-of-1.parquet", rows, {"settings": settings})
     (root / "model.json").write_text(json.dumps(trained[1]))
     told = {"labels": {"occlusion": {"method": "occlusion"}}, "features": settings["features"], "n_shown": 4}

@@ -9,8 +9,8 @@ import shapeline
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
-from shapeline.games.execution import Form
-from shapeline.games.question import Question
+from shapeline.games.execution import ExecutionBackend
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients.cells import of_map, upsampled
 from shapeline.gradients.torch_grad_cam import grad_cam
@@ -55,7 +55,7 @@ def test_grad_cam_of_tokens_by_hand():
     net = drawn(OnePatch())
     x = np.random.default_rng(0).random((2, 1, 4, 4), dtype=np.float32)
     cells = feature_kinds.build({"kind": "patch", "size": 2}, {"input_shape": (1, 4, 4), "kind": "image"})
-    asked = Question(Classifier("torch", "net", net, 2), None, cells)
+    asked = Game(Classifier("torch", "net", net, 2), None, cells)
     with torch.no_grad():
         tokens = net.first(net.cut(torch.from_numpy(x)).flatten(2).transpose(1, 2)).double()
         p = torch.from_numpy(asked.model.log_probs(x)).exp()
@@ -72,7 +72,7 @@ def test_grad_cam_of_tokens_by_hand():
 
 
 def test_a_transformer_whose_last_tokens_are_on_no_grid_is_refused():
-    asked = Question(
+    asked = Game(
         Classifier("torch", "net", drawn(OnePatch(grid=1)), 2),
         None,
         feature_kinds.build({"kind": "patch", "size": 2}, {"input_shape": (1, 4, 4), "kind": "image"}),
@@ -113,7 +113,7 @@ def masks_of_all_sizes(n=40):
 
 def test_patches_that_are_left_out_are_those_that_attention_is_masked_from_in_ones_own_module():
     net, masks = drawn(OnPatches()), masks_of_all_sizes()
-    question = Question(Classifier("torch", "net", net, 2), GONE, PATCHES, form=Form("plain", 32))
+    question = Game(Classifier("torch", "net", net, 2), GONE, PATCHES, form=ExecutionBackend("plain", 32))
     found = question.values(PICTURES, masks, np.zeros(3, int))
     hidden = torch.cat([torch.zeros(len(masks), 1, dtype=torch.bool), torch.from_numpy(~masks)], 1)
     with torch.no_grad():
@@ -128,7 +128,7 @@ def test_patches_that_are_left_out_are_those_that_attention_is_masked_from(kind)
     pytest.importorskip("transformers")
     own, masks = vision.vit(kind=kind), masks_of_all_sizes()
     net = PictureNetwork(own, 2.0, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], [1, 0]).eval()
-    question = Question(Classifier("torch", "net", net, 2), GONE, PATCHES)
+    question = Game(Classifier("torch", "net", net, 2), GONE, PATCHES)
     found = question.values(PICTURES, masks, np.zeros(3, int))
     special = 2 if kind == "DeiT" else 1
     attended = torch.cat([torch.ones(len(masks), special), torch.from_numpy(masks)], 1).long()
@@ -146,7 +146,7 @@ def test_a_call_of_python_and_a_calibration_leave_patches_out():
     said = shapeline.explain(
         net, PICTURES, "occlusion", reference="delete", features={"kind": "patch", "size": 4}, target=0
     )
-    question = Question(Classifier("torch", "net", net, 2), GONE, PATCHES)
+    question = Game(Classifier("torch", "net", net, 2), GONE, PATCHES)
     values = question.values(PICTURES, np.vstack([np.ones(16, bool), ~np.eye(16, dtype=bool)]), np.zeros(3, int))
     np.testing.assert_allclose(said.scores.reshape(3, 16), values[:, :1] - values[:, 1:], atol=1e-5)
     form = calibration.calibrate(question.model, PICTURES, GONE)
@@ -158,10 +158,10 @@ def test_a_call_of_python_and_a_calibration_leave_patches_out():
 def test_what_cannot_leave_patches_out_is_told():
     plain = Classifier("torch", "net", nn.Sequential(nn.Flatten(), nn.Linear(768, 2)), 2)
     with pytest.raises(ShapelineError, match="'net' cannot leave patches out; use zero or mean_value, or give"):
-        Question(plain, GONE, PATCHES).values(PICTURES, np.ones((1, 16), bool))
+        Game(plain, GONE, PATCHES).values(PICTURES, np.ones((1, 16), bool))
     small = feature_kinds.build({"kind": "patch", "size": 2}, CARD)
     own = Classifier("torch", "net", drawn(OnPatches()), 2)
     with pytest.raises(ShapelineError, match=r"cuts through the patches of 'net'.* features: {kind: patch, size: 4}"):
-        Question(own, GONE, small).values(PICTURES, np.eye(64, dtype=bool))
+        Game(own, GONE, small).values(PICTURES, np.eye(64, dtype=bool))
     with pytest.raises(ShapelineError, match="remove precision and compile"):
-        Question(own, GONE, PATCHES, form=Form("bfloat16")).values(PICTURES, np.ones((1, 16), bool))
+        Game(own, GONE, PATCHES, form=ExecutionBackend("bfloat16")).values(PICTURES, np.ones((1, 16), bool))

@@ -12,12 +12,12 @@ from shapeline.config import derived, validation
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods import registry
 from shapeline.models import adapters, architectures
 from shapeline.third_party import budgets
-from shapeline.third_party.games import Asked, Game, explained, numpy_seeded
+from shapeline.third_party.games import CountedGame, InstanceGame, explained, numpy_seeded
 from tests.unit import questions, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
@@ -81,13 +81,13 @@ def test_peers_come_near_the_exact_values(model, exact, name):
 
 @pytest.mark.parametrize("name", OF_PIXELS)
 def test_evaluations_are_counted_at_the_model_and_within_the_budget(model, name, monkeypatch):
-    counted, right = [0], Question.values
+    counted, right = [0], Game.values
 
     def counting(question, inputs, masks, *others):
         counted[0] += masks.shape[-2]
         return right(question, inputs, masks, *others)
 
-    monkeypatch.setattr(Question, "values", counting)
+    monkeypatch.setattr(Game, "values", counting)
     for budget in (4, 7, 20):
         counted[0] = 0
         found = explain(model, name, budget)
@@ -226,8 +226,8 @@ def test_a_rival_on_words_spends_what_the_fixed_method_does():
     np.testing.assert_array_equal(theirs.evaluations, ours.evaluations)
 
 
-def game_of(table: dict) -> Game:
-    return Game(lambda masks: np.array([table[tuple(mask)] for mask in masks.astype(int)]), 2)
+def game_of(table: dict) -> InstanceGame:
+    return InstanceGame(lambda masks: np.array([table[tuple(mask)] for mask in masks.astype(int)]), 2)
 
 
 def test_a_game_asks_for_each_end_at_most_once():
@@ -240,7 +240,7 @@ def test_a_game_asks_for_each_end_at_most_once():
 
 
 def test_too_few_evaluations_are_a_failure_of_the_instance_alone(model):
-    asked = Asked(Question(model, ROWS, PATCHES), IMAGES, TARGETS, IDS, 0, 15)
+    asked = CountedGame(Game(model, ROWS, PATCHES), IMAGES, TARGETS, IDS, 0, 15)
     with pytest.raises(MethodFailure, match="budget is 15 evaluations and the minimum for d = 8 is 16"):
         explained(lambda game, seed: np.zeros(8), asked, budgets.kernel_minimum)
 
@@ -249,8 +249,8 @@ def test_an_infinite_value_names_its_instance():
     model = adapters.wrap(lambda rows: np.where(rows[:, :1] > 5, np.nan, np.full((len(rows), 2), 0.5)))
     rows, columns = np.zeros((3, 2), np.float32), Features("column", (2,), np.arange(2, dtype=np.int32))
     rows[1] = 9
-    question = Question(model, Reference(np.zeros((1, 2), np.float32)), columns, "probability")
-    asked = Asked(question, rows, np.zeros(3, int), IDS, 0, 8)
+    question = Game(model, Reference(np.zeros((1, 2), np.float32)), columns, "probability")
+    asked = CountedGame(question, rows, np.zeros(3, int), IDS, 0, 8)
     with pytest.raises(ShapelineError) as caught:
         explained(lambda game, seed: game(np.eye(2)), asked, budgets.kernel_minimum)
     assert caught.value.instance == 1 and "instance 1," in str(caught.value)

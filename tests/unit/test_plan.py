@@ -126,13 +126,13 @@ def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, mo
     assert "workflow/shapeline/designs/design.py" in kernel
     assert "workflow/shapeline/designs/connected.py" not in kernel
     rows = dependencies.sources("shapeline.attribution.rows")
-    assert "workflow/shapeline/games/question.py" in rows
+    assert "workflow/shapeline/games/game.py" in rows
     plumbing = (
         r"shapeline/(config|workflow|report|api|papers)/|registry|errors|/files\.py|__init__|designs/sampled|gradients/"
     )
     assert not re.search(plumbing, " ".join(rows))
-    assert "workflow/shapeline/games/question.py" not in dependencies.sources(
-        "shapeline.attribution.rows", without=["shapeline.games.question"]
+    assert "workflow/shapeline/games/game.py" not in dependencies.sources(
+        "shapeline.attribution.rows", without=["shapeline.games.game"]
     )
 
 
@@ -301,7 +301,7 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
         }
 
     before, pages = codes(), jobs.digests(loaded)
-    os.utime(copy / "games/question.py")
+    os.utime(copy / "games/game.py")
     assert codes() == before
     with open(copy / "designs/sampled.py", "a") as file:
         file.write("# another line\n")

@@ -11,7 +11,7 @@ import shapeline
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import log_odds, randomisation
@@ -210,7 +210,7 @@ def test_areas_under_other_references_are_those_of_the_measure_with_it():
     explained = rows(inputs.astype(float))
     features = Features("column", (3,), np.arange(3, dtype=np.int32))
     zero, ones = (Reference(np.full((1, 3), fill, np.float32)) for fill in (0, 1))
-    question = Question(model, zero, features, "log_odds")
+    question = Game(model, zero, features, "log_odds")
     shared = explained, question, inputs, [(features, np.arange(4))]
     plain = log_odds.measure(*shared)
     both = log_odds.measure(*shared, references={"ones": ones})

@@ -377,7 +377,9 @@ def test_keys_that_say_the_usual_are_no_other_setting(default, root, monkeypatch
     entry = {"source": "table_file", "path": "examples/own/loans.csv", "target": "granted"}
     usual = {"separator": ",", "encoding": "utf-8", "trim": False, "header": None, "na_values": None, "limits": None}
     default["datasets"] |= {"one": entry, "two": entry | usual, "three": entry | {"header": 1, "target": "36"}}
-    default["datasets"]["three"]["target"] = next(iter(csv_file.header(root / entry["path"], csv_file.Form(header=1))))
+    default["datasets"]["three"]["target"] = next(
+        iter(csv_file.header(root / entry["path"], csv_file.CsvFormat(header=1)))
+    )
     loaded = validation.load(default)
     one, two, three = (job_settings.prepare_settings(loaded, name) for name in ("one", "two", "three"))
     assert one == two == derived.canonical({**entry, "seed": 0}) and three["header"] == 1
@@ -390,7 +392,9 @@ def test_other_sources_take_no_such_keys():
 
 def test_a_form_is_of_python_too():
     assert csv_file.form_of({}) == csv_file.PLAIN
-    assert csv_file.form_of({"header": ["a"], "na_values": ["?"]}) == csv_file.Form(header=("a",), na_values=("?",))
+    assert csv_file.form_of({"header": ["a"], "na_values": ["?"]}) == csv_file.CsvFormat(
+        header=("a",), na_values=("?",)
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import nn
 from shapeline.config import validation
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import features as feature_kinds
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
 from tests.unit import questions
@@ -74,7 +74,7 @@ def test_what_is_no_matter_of_the_method_still_ends_the_job():
         questions.attribute(
             one, X, np.zeros(3, int), {"method": "grad_cam", "layer": "nine"}, CELLS, ZERO, on_error="record"
         )
-    assert np.isfinite(Question(one, ZERO, CELLS).values(X, np.ones((1, 4), bool))).all()
+    assert np.isfinite(Game(one, ZERO, CELLS).values(X, np.ones((1, 4), bool))).all()
 
 
 def table(**model):

@@ -322,7 +322,7 @@ def test_prediction_is_refused_for_classes():
 def test_instances_hold_numbers(prepared):
     data = loading.load(prepared)
     model = architectures.for_dataset({"architecture": "mlp"}, data.card)
-    subject = context.Subject(model, data, None, Reference(data.inputs[:1]))
+    subject = context.ExplanationContext(model, data, None, Reference(data.inputs[:1]))
     found = selection.select(subject, seed=0, count=7)
     assert "probability" not in found and found["label"].dtype == found["prediction"].dtype == np.float64
     np.testing.assert_array_equal(found["label"], Y[found["instance"]])
@@ -331,7 +331,7 @@ def test_instances_hold_numbers(prepared):
     results = SimpleNamespace(dataset_card=data.card, model_card={"architecture": "mlp"})
     row = {"instance": 5, "prediction": 152.1234, "label": 151.0}
     assert experiment.instance_name(results, row) == "predicted 152.1\ntrue 151.0\ninstance 5"
-    broken = context.Subject(
+    broken = context.ExplanationContext(
         adapters.wrap(lambda rows: rows[:, 0] * np.nan, "regression"), data, None, subject.reference
     )
     with pytest.raises(ShapelineError, match="returns nan for instance"):

@@ -12,7 +12,7 @@ import shapeline
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients import torch_rollout
 from shapeline.models.classifier import Classifier
 from tests.fixtures import transformer
@@ -47,7 +47,7 @@ def test_one_layer_by_hand():
     attention = torch.tensor([[0.2, 0.3, 0.1, 0.3, 0.1], *[[0.2] * 5] * 4], dtype=torch.float64)
     other = torch.tensor([[0.0, 0.1, 0.5, 0.3, 0.1], *[[0.2] * 5] * 4], dtype=torch.float64)
     model = Classifier("torch", "told", Told([torch.stack([attention, other])[None]]), 2)
-    scores, evaluations = torch_rollout.attention_rollout(Question(model, None, WORDS), IDS)
+    scores, evaluations = torch_rollout.attention_rollout(Game(model, None, WORDS), IDS)
     # The mean of the heads is 0.1, 0.2, 0.3, 0.3, 0.1, half of which counts; the first and the last are no word's.
     np.testing.assert_allclose(scores, [[0.25, 0.15]] * 2, atol=1e-12)
     assert evaluations == 1

@@ -13,7 +13,7 @@ from shapeline.attribution import context, selection
 from shapeline.config import validation
 from shapeline.datasets import fast_tokenizer, loading, preparation, tokenizer
 from shapeline.errors import ShapelineError
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, storage
 from shapeline.report.html import HTML
@@ -178,7 +178,9 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
         pairs = [tuple(text.split(tokenizer.PAIR)) for text in chosen["text"]]
         assert set(pairs) <= set(PAIRS)
         asked = {"method": {"method": "shapley"}, "seed": 0, "value": "log_probability", "budget": 4.0}
-        found = questions.explain_rows(subject, chosen, asked, "one", Form()).set_index("instance")["scores"]
+        found = questions.explain_rows(subject, chosen, asked, "one", ExecutionBackend()).set_index("instance")[
+            "scores"
+        ]
         said = shapeline.explain(own, pairs, "shapley", removal, tokenizer=cut)
         for row, (scores, words, second) in enumerate(
             zip(found[chosen["instance"]], chosen["words"], chosen["second"], strict=True)

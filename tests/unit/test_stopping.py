@@ -15,7 +15,15 @@ from shapeline.config import validation
 from shapeline.config.derived import budget_of
 from shapeline.config.scales import SMOKE
 from shapeline.designs import gaussian_process, incremental
-from shapeline.designs.stopping import AT_THE_CAP, FAR, LEAST, Foretold, Until, predicted_error, settled_places
+from shapeline.designs.stopping import (
+    AT_THE_CAP,
+    FAR,
+    LEAST,
+    Foretold,
+    StoppingCriterion,
+    predicted_error,
+    settled_places,
+)
 from shapeline.designs.uncertainty import kernel_shap_uncertainty
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
@@ -111,10 +119,10 @@ def test_the_fit_that_grows_weighs_what_is_drawn_as_the_kernel_does():
 @pytest.mark.parametrize("method", GROWING)
 def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing_twice(method):
     tables, asked = tables_of(12), {row: [] for row in range(12)}
-    found = explained(method, tables, Until(16, error=0.05), asked=asked)
+    found = explained(method, tables, StoppingCriterion(16, error=0.05), asked=asked)
     errors, at_cap = predicted_error(found.standard_error), np.array(found.warning) == AT_THE_CAP
     assert (errors[~at_cap] <= 0.05).all() and (errors[at_cap] > 0.05).all()
-    rounds = Until(16, error=0.05).rounds(D, METHODS[method].first_round)
+    rounds = StoppingCriterion(16, error=0.05).rounds(D, METHODS[method].first_round)
     assert rounds == ([120, 150, 160] if method == "sample_shapley" else [40, 50, 62, 78, 97, 122, 152, 160])
     assert rounds[0] - D < found.evaluations.min() < found.evaluations.max() <= 16 * D
     for row, details in enumerate(found.details):
@@ -124,13 +132,13 @@ def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing
             assert len(asked[row]) == found.evaluations[row]
             assert found.evaluations[row] == rounds[taken - 1] // 2 * 2
         if taken > METHODS[method].rounds:  # one round less would not have been enough
-            earlier = explained(method, tables, Until(rounds[taken - 2] / D, error=1e-9), places=[row])
+            earlier = explained(method, tables, StoppingCriterion(rounds[taken - 2] / D, error=1e-9), places=[row])
             assert predicted_error(earlier.standard_error)[0] > 0.05
 
 
 @pytest.mark.parametrize("method", GROWING)
 def test_scores_hang_on_nothing_but_the_instance(method, monkeypatch):
-    tables, until = tables_of(9), Until(16, error=0.04, top=2)
+    tables, until = tables_of(9), StoppingCriterion(16, error=0.04, top=2)
     together = explained(method, tables, until)
     backwards = explained(method, tables, until, places=np.arange(9)[::-1])
     alone = explained(method, tables, until, timing="per_instance")
@@ -144,14 +152,14 @@ def test_scores_hang_on_nothing_but_the_instance(method, monkeypatch):
 def test_a_share_of_the_whole_and_the_top_features():
     tables = tables_of(8)
     whole = np.abs(tables[:, -1] - tables[:, 0])
-    found = explained("gp_shapley", tables, Until(64, error="2%"))
+    found = explained("gp_shapley", tables, StoppingCriterion(64, error="2%"))
     assert (predicted_error(found.standard_error) <= 0.02 * whole).all()
-    found = explained("kernel_shap", tables, Until(2**D / D, top=3))
+    found = explained("kernel_shap", tables, StoppingCriterion(2**D / D, top=3))
     exact = designs.shapley(D).attribute(games_in_order(tables))
     top = [set(row.argsort()[-3:]) for row in found.scores]
     assert sum(one == set(row.argsort()[-3:]) for one, row in zip(top, exact, strict=True)) >= 7
     assert found.warning == [None] * 8 and found.evaluations.max() > found.evaluations.min()
-    few = explained("gp_shapley", tables[:, : 2**D], Until(4, top=50))  # all of them: settled at once
+    few = explained("gp_shapley", tables[:, : 2**D], StoppingCriterion(4, top=50))  # all of them: settled at once
     assert few.warning == [None] * 8
 
 
@@ -168,7 +176,7 @@ def test_the_predicted_error_holds_when_it_decides(method, error, least):
     game = value_tables.cancer()
     inside, wrong, predicted = [], [], []
     for seed in range(2):
-        found = explained(method, game.values[:60], Until(32, error=error), seed)
+        found = explained(method, game.values[:60], StoppingCriterion(32, error=error), seed)
         done = np.array(found.warning) != AT_THE_CAP
         assert done.mean() > 0.8
         apart = (found.scores - game.shapley[:60])[done]
@@ -239,13 +247,15 @@ def rounds_of(found):
 def test_an_estimate_whose_first_rounds_are_too_sure_stops_in_the_third_at_the_earliest_unless_it_is_certain(method):
     """At 4 d and 5 d gp_shapley erred twice as much as it said where that was small enough, on a sure network."""
     tables, least, first = tables_of(6), METHODS[method].rounds, METHODS[method].first_round
-    loose = explained(method, tables, Until(64, error=1e6))
+    loose = explained(method, tables, StoppingCriterion(64, error=1e6))
     assert rounds_of(loose) == {least} and loose.warning == [None] * 6
     assert least == (1 if method == "kernel_shap" else 3)
-    capped = explained(method, tables, Until(first, error=1e6))  # the last round is judged whatever its number
+    capped = explained(
+        method, tables, StoppingCriterion(first, error=1e6)
+    )  # the last round is judged whatever its number
     assert rounds_of(capped) == {1} and capped.warning == [None] * 6
     linear = (np.arange(2**D)[:, None] >> np.arange(D) & 1) @ np.arange(D) + np.ones((1, 1))
-    assert rounds_of(explained(method, linear, Until(64, error=1e-6))) == {1}
+    assert rounds_of(explained(method, linear, StoppingCriterion(64, error=1e-6))) == {1}
 
 
 def model(rows):
@@ -346,7 +356,7 @@ def scored(found, places):
 
 def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
     tables = tables_of(12)
-    found = explained("gp_shapley", tables, Until(8, error=0.02))
+    found = explained("gp_shapley", tables, StoppingCriterion(8, error=0.02))
     curve = [("fixed", "rmse_by_budget", x, 0.08 / x) for x in (2.0, 4.0, 8.0)]
     compared = [*curve, ("close", "rmse", np.nan, 0.02)]
     frame = pd.DataFrame(compared, columns=["method", "statistic", "x", "mean"]).assign(low=0.0, high=1.0, n=12)

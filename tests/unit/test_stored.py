@@ -153,9 +153,11 @@ def test_sensitivity_holds_the_explained_pictures_alone(tmp_path, taken):
     found = []
     for data in (lean, whole):
         kinds, zero = features.build(settings["features"], data.card), references.build("zero", data, 0)
-        subject = context.Subject(architectures.build("digits_cnn", seed=0), data, kinds, zero, settings["features"])
+        subject = context.ExplanationContext(
+            architectures.build("digits_cnn", seed=0), data, kinds, zero, settings["features"]
+        )
         share = selection.select(subject, seed=0, count=3)
-        rows = questions.explain_rows(subject, share, settings, "label", execution.Form())
+        rows = questions.explain_rows(subject, share, settings, "label", execution.ExecutionBackend())
         found.append(sensitivity.measure(rows, subject, share, parse(settings), "label", samples=2)["value"])
         if data is lean:
             assert max(taken) == 20

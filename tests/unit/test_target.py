@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from shapeline.attribution import selection
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.settings import parse
 from shapeline.config.validation import load
@@ -36,7 +36,7 @@ def subject():
     labels = (np.arange(20) % 2).astype(np.int64)
     dataset = Dataset(inputs=ROWS, labels=labels, split=np.full(20, 2), ids=np.arange(20), card=CARD)
     parts = features.build("column", CARD)
-    return Subject(adapters.wrap(Sure()), dataset, parts, Reference(np.zeros((1, 3), np.float32)), "column")
+    return ExplanationContext(adapters.wrap(Sure()), dataset, parts, Reference(np.zeros((1, 3), np.float32)), "column")
 
 
 def scores_for(subject, target):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import calibration, calibration_search, execution, output_values, tf_backend, tiles
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from tests.unit import questions, twins
@@ -69,7 +69,7 @@ def test_images_as_in_torch(images, value, reference, of_each):
     arguments = (IMAGES, REFERENCES[reference], masks, PATCHES, value, TARGETS)
     expected = questions.values(images[0], *arguments)
     for batch in (1, 16, 100):
-        actual = questions.values(images[1], *arguments, form=Form("plain", batch))
+        actual = questions.values(images[1], *arguments, form=ExecutionBackend("plain", batch))
         assert actual.dtype == np.float64
         np.testing.assert_allclose(actual, expected, atol=1e-5)
 
@@ -82,7 +82,9 @@ def test_tokens_as_in_torch(text, value, name):
     for reference in (Reference(background[:1]), Reference(background)):
         arguments = (documents(3, 7), reference, masks, words(7), value)
         expected = questions.values(text[0], *arguments)
-        np.testing.assert_allclose(questions.values(text[1], *arguments, form=Form(name, 16)), expected, atol=1e-5)
+        np.testing.assert_allclose(
+            questions.values(text[1], *arguments, form=ExecutionBackend(name, 16)), expected, atol=1e-5
+        )
 
 
 def test_values_by_hand():
@@ -105,7 +107,7 @@ def test_values_do_not_depend_on_blocks(images, monkeypatch):
             patch.setattr(tf_backend, "BLOCK_BYTES", {"cpu": 7 * 8})
             patch.setattr(tf_backend, "KEPT_OUTPUTS", 3 * 40)
             split = questions.values(
-                *arguments, form=Form("plain", 4), progress=lambda *call, to=calls: to.append(call)
+                *arguments, form=ExecutionBackend("plain", 4), progress=lambda *call, to=calls: to.append(call)
             )
         np.testing.assert_allclose(split, whole, atol=1e-6)
         assert len(calls) > 5 and calls[-1] == (5, 150)
@@ -124,7 +126,7 @@ def test_nothing_is_traced_anew_for_other_documents(monkeypatch):
     monkeypatch.setattr(
         twins.KerasText, "from_embedding", lambda self, *args: traced.append(args[0].shape[0]) or call(self, *args)
     )
-    reference, form = Reference(np.zeros((1, twins.LENGTH), np.int32)), Form("plain", 32)
+    reference, form = Reference(np.zeros((1, twins.LENGTH), np.int32)), ExecutionBackend("plain", 32)
     for d, n, K in [(9, 1, 40), (4, 3, 17), (7, 2, 5), (1, 5, 2), (8, 1, 300)]:
         for masks in (np.ones((K, d), bool), np.ones((n, K, d), bool)):
             questions.values(model, documents(n, d), reference, masks, words(d), form=form)
@@ -142,9 +144,9 @@ def test_a_model_trained_further_and_a_model_given_up():
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
     arguments = (np.ones((1, 3), np.float32), Reference(np.zeros((1, 3), np.float32)), np.ones((1, 3), bool), COLUMNS)
     for name in tf_backend.FORMS:
-        before = questions.values(model, *arguments, "logit", np.array([0]), form=Form(name, 4))
+        before = questions.values(model, *arguments, "logit", np.array([0]), form=ExecutionBackend(name, 4))
         model.module.set_weights([2 * weight for weight in model.module.get_weights()])
-        after = questions.values(model, *arguments, "logit", np.array([0]), form=Form(name, 4))
+        after = questions.values(model, *arguments, "logit", np.array([0]), form=ExecutionBackend(name, 4))
         np.testing.assert_allclose(after, 2 * before)
     alive = weakref.ref(model.module)
     del model
@@ -171,7 +173,7 @@ def test_the_batch_is_halved_when_memory_runs_out(caplog):
     inputs, reference = RNG.normal(size=(4, 3)).astype(np.float32), Reference(np.zeros((1, 3), np.float32))
     arguments = (inputs, reference, RNG.random((20, 3)) < 0.5, COLUMNS, "log_probability", TARGETS[:4])
     model = twins.keras_classifier(Small(3))
-    actual = questions.values(model, *arguments, form=Form("plain", 16))
+    actual = questions.values(model, *arguments, form=ExecutionBackend("plain", 16))
     expected = questions.values(twins.linear(WEIGHTS, np.zeros(3, np.float32))[0], *arguments)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert {size for size in model.module.sizes if size > 3} == {16, 8, 4}
@@ -202,7 +204,7 @@ def test_outputs_that_are_no_logits_and_unknown_forms_are_refused():
         questions.values(one, *arguments)
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
     with pytest.raises(ShapelineError, match=r"unknown form 'compild'\. Did you mean 'compiled'"):
-        questions.values(model, *arguments, form=Form("compild"))
+        questions.values(model, *arguments, form=ExecutionBackend("compild"))
 
 
 def test_calibrate_picks_a_verified_form(images, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shapeline.attribution import time_limit as time_limit_module
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.config import validation
 from shapeline.errors import MethodFailure
 from shapeline.games.features import Features
@@ -43,7 +43,7 @@ class Data:
 
 def rows_of(time_limit: float | None, on_error: str = "record", method: str = "shapley") -> pd.DataFrame:
     features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
-    subject = Subject(adapters.wrap(Dwelling()), Data, features, Reference(np.zeros((1, D), np.float32)))
+    subject = ExplanationContext(adapters.wrap(Dwelling()), Data, features, Reference(np.zeros((1, D), np.float32)))
     share = pd.DataFrame({"instance": [7, 3, 9, 1], "row": range(4), "prediction": [0, 1, 0, 1]})
     settings = {"method": {"method": method}, "seed": 0, "features": {"kind": "column"}}
     if time_limit:

@@ -19,7 +19,7 @@ from shapeline.config import validation
 from shapeline.datasets import compatibility, document_files, loading, preparation, registry, tokenizer
 from shapeline.errors import ShapelineError
 from shapeline.games import references
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.settings import parse as game_of
 from shapeline.models import adapters, architectures, storage
@@ -78,9 +78,9 @@ def own(tmp_path):
     return prepare
 
 
-def subject(dataset, model=None) -> context.Subject:
+def subject(dataset, model=None) -> context.ExplanationContext:
     reference = references.build("pad", dataset, 0)
-    return context.Subject(adapters.wrap(model or Linear()), dataset, None, reference, {"kind": "word"})
+    return context.ExplanationContext(adapters.wrap(model or Linear()), dataset, None, reference, {"kind": "word"})
 
 
 def rows(dataset, **more) -> pd.DataFrame:
@@ -115,7 +115,7 @@ def test_a_document_is_ids_and_the_word_of_each(own):
 def test_the_score_of_a_word_is_what_its_tokens_say(own, method):
     _, data = own()
     settings = {"method": method, "seed": 0, "value": "logit", "budget": 8.0}
-    found = questions.explain_rows(subject(data), rows(data), settings, "one", Form()).set_index("instance")
+    found = questions.explain_rows(subject(data), rows(data), settings, "one", ExecutionBackend()).set_index("instance")
     for place, (ids, words) in enumerate(zip(data.inputs, data.owners, strict=True)):
         said = [SAID[ids[words == word]].sum() for word in range(words.max() + 1)]
         np.testing.assert_allclose(found.loc[data.ids[place], "scores"], said, atol=1e-5)
@@ -240,7 +240,7 @@ def test_the_table_of_windows_is_exact_on_words_of_several_tokens(own):
     for features, places in bench.buckets(data.inputs, rows(data)):
         masks = np.array(list(itertools.product([False, True], repeat=features.d)))
         asked = bench.model, data.inputs[places], bench.reference, masks, features
-        plain, table = (questions.values(*asked, form=Form(name)) for name in ("plain", "windows"))
+        plain, table = (questions.values(*asked, form=ExecutionBackend(name)) for name in ("plain", "windows"))
         np.testing.assert_allclose(table, plain, atol=1e-6)
 
 

@@ -199,7 +199,7 @@ def subject(crossed):
         return np.where(wrong, 1 - crosses_there, crosses_there) * 0.8 + 0.1
 
     known = {one.tobytes(): label for one, label in zip(data.inputs, data.labels, strict=True)}
-    subject = context.Subject(Classifier("function", "own", predict, 2), data, None, None, folder=folder)
+    subject = context.ExplanationContext(Classifier("function", "own", predict, 2), data, None, None, folder=folder)
     return subject, asked
 
 

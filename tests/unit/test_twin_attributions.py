@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.methods import registry
@@ -49,7 +49,7 @@ def test_scores_are_equal(twins, name, form):
             *(model, documents, targets, {"method": name}, features, reference),
             budgets=[budget],
             seed=5,
-            form=Form(form, 64),
+            form=ExecutionBackend(form, 64),
             on_error="fail",
         )[0]
         for model in twins

@@ -155,7 +155,7 @@ def test_a_comment(tiny):
 def test_a_touched_script_and_module(tiny):
     names = [
         "workflow/scripts/attribute.py",
-        "workflow/shapeline/games/question.py",
+        "workflow/shapeline/games/game.py",
         "workflow/shapeline/designs/sampled.py",
     ]
     with edited(tiny, files=names):
@@ -174,7 +174,7 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
     [
         ("shapeline/designs/sampled.py", of_label("kernel") | THEORY),
         ("shapeline/designs/surrogate.py", THEORY),  # a family that no label here is of
-        ("shapeline/games/question.py", of_values()),
+        ("shapeline/games/game.py", of_values()),
         ("shapeline/models/architectures.py", of_model()),
         ("shapeline/datasets/digits.py", of_data()),
         ("shapeline/metrics/error.py", MEASURED),
@@ -267,7 +267,7 @@ ROWS = [
     ("one more training", changed(**{E_ + "training_seeds": 2}), None, all_rows() | {"cost": 0}),
     # The scores are the same as before, and so are their measurements; the seconds are not, which some metrics read.
     ("a design", None, "designs/sampled.py", {"kernel": 12, "error": 12, "cost": 12}),
-    ("the engine", None, "games/question.py", all_rows()),
+    ("the engine", None, "games/game.py", all_rows()),
     ("a metric", None, "metrics/error.py", {"error": 24}),
     ("what loads the model", None, "metrics/loaders.py", {f"log_odds {label}": 12 for label in LABELS}),
     ("the comparison", None, "statistics/comparison.py", {}),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shapeline.api.case import Wanted, case_of
+from shapeline.api.case import CallOptions, case_of
 from shapeline.api.choice import (
     ALWAYS_EXACT,
     AUTO,
@@ -74,7 +74,7 @@ def explain(
     spend = check_spending("explain", budget, evaluations)
     settings = checked_settings("gp_shapley" if method == AUTO else method, parameters, spend)
     seed = seed_by(seed, random_state)
-    wanted = Wanted(
+    wanted = CallOptions(
         reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer, outputs
     )
     case = case_of(model, inputs, wanted)

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from shapeline.api import inputs as givens
-from shapeline.api.explanation import About, Explanation
-from shapeline.api.inputs import Given
+from shapeline.api.explanation import Explanation, Metadata
+from shapeline.api.inputs import Inputs
 from shapeline.api.pieces import removal, taken
 from shapeline.api.progress import bar
 from shapeline.api.targets import answers_of, chosen_targets, classes_named
@@ -23,15 +23,15 @@ from shapeline.errors import ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
 from shapeline.games.backends import backend_of, masked_rows
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import TEXT_KINDS, Features
+from shapeline.games.game import Game
 from shapeline.games.input_checks import check_full
 from shapeline.games.output_values import PREDICTION
-from shapeline.games.question import Question
 from shapeline.games.references import Reference
 from shapeline.games.tiles import LARGEST_BATCH
 from shapeline.games.whole_numbers import settle_reference
-from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.models import adapters
@@ -47,7 +47,7 @@ PATCHES = 16  # so many along the longer side
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CallOptions:
     """What is asked of a model, as `explain` has it."""
 
     reference: object = None
@@ -69,8 +69,8 @@ class Case:
     may be explained; targets, draws: (m,) class, and what seeds its draws. buckets: features, and the explanations that
     have them. reference: in words; classes: names. said: (n, classes) what the model says of the inputs themselves."""
 
-    given: Given
-    question: Question
+    given: Inputs
+    question: Game
     positions: np.ndarray
     targets: np.ndarray
     draws: np.ndarray
@@ -91,7 +91,7 @@ class Case:
         method = settings["method"]
         self._check_data(method)
         budget = budget if METHODS[method].sampled else None
-        until = GoodEnough.model_validate(budget).model_dump() if isinstance(budget, dict) else None
+        until = StoppingRule.model_validate(budget).model_dump() if isinstance(budget, dict) else None
         if not METHODS[method].sampled:
             evaluations = None
         options = Options(seed_of(self.seed, method, 0), on_error="fail")
@@ -136,7 +136,7 @@ class Case:
                 f"{self.given.inputs.shape}"
             )
 
-    def _about(self, settings: dict) -> About:
+    def _about(self, settings: dict) -> Metadata:
         """What the explanations are of."""
         given, question, m = self.given, self.question, len(self.positions)
         features, names = [None] * m, [()] * m
@@ -146,15 +146,15 @@ class Case:
                 features[place] = own
                 names[place] = tuple(given.shown[self.positions[place]]) if given.spoken else shared
         rows = 1 if question.reference.own else len(question.reference.rows)
-        inputs = About(features=given.instances, names=given.instances, data=given.shown, instances=given.instances)
+        inputs = Metadata(features=given.instances, names=given.instances, data=given.shown, instances=given.instances)
         inputs = inputs.at(self.positions)
-        return About(
+        return Metadata(
             given.kind, settings, question.value, self.reference, rows, features, names, inputs.data, inputs.instances,
             self.classes,
         )  # fmt: skip
 
 
-def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
+def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     """The question that a call asks. Raises ShapelineError that names the argument."""
     settled = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
@@ -184,13 +184,13 @@ def case_of(model: object, inputs: object, wanted: Wanted) -> Case:
     of_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
     usual = "probability" if of_probabilities else "log_probability"
     usual = PREDICTION if classifier.task == "regression" else usual
-    question = Question(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
+    question = Game(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     draws = _row_names(given)[positions]
     return Case(given, question, positions, targets, draws, buckets, told, classes.names, wanted.seed, said)
 
 
-def settle_outputs(classifier: Classifier, given: Given, reference: Reference) -> None:
+def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) -> None:
     """Detect what a network gives by inputs and baselines mixed, so that one row tells as much as many."""
     if classifier.framework == "function" or reference.rows is None or reference.leaves_out:
         return
@@ -202,7 +202,7 @@ def settle_outputs(classifier: Classifier, given: Given, reference: Reference) -
         return
 
 
-def check_rows(classifier: Classifier, given: Given, reference: Reference, said: np.ndarray) -> None:
+def check_rows(classifier: Classifier, given: Inputs, reference: Reference, said: np.ndarray) -> None:
     """ShapelineError where a function fails on rows of the baseline, or says something else of the inputs as they were
     given than of the same cells put together again."""
     if classifier.framework != "function" or given.kind == "text":
@@ -217,7 +217,7 @@ def check_rows(classifier: Classifier, given: Given, reference: Reference, said:
         check_full(classifier.architecture, said if regression else np.exp(said), own, np.arange(len(own)))
 
 
-def _default_features(given: Given) -> str | dict:
+def _default_features(given: Inputs) -> str | dict:
     """Columns, words, pixels of small images, and patches of larger ones."""
     if given.kind != "image":
         return {"text": "word"}.get(given.kind, "column")
@@ -228,7 +228,7 @@ def _default_features(given: Given) -> str | dict:
     )
 
 
-def _buckets(kind: str | dict, given: Given) -> list[tuple[Features, np.ndarray]]:
+def _buckets(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray]]:
     settings = {"kind": kind} if isinstance(kind, str) else kind
     return feature_kinds.buckets(settings, given.card, given.inputs, given.owners)
 
@@ -242,7 +242,7 @@ def names_of(features: Features) -> tuple[str, ...]:
     return tuple(f"{features.kind.replace('_', ' ')} {place}" for place in range(features.d))
 
 
-def _row_names(given: Given) -> np.ndarray:
+def _row_names(given: Inputs) -> np.ndarray:
     """What seeds the draws of each input, (n,) int64: what it is, and how many equal ones stand before it."""
     before: Counter[str] = Counter()
     names = []
@@ -277,19 +277,19 @@ def _together(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Recor
 _FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """The calibrated form, once per model object and input shape; a function is called in large batches, and a network
     that cuts its own batches in those that it names."""
     rows = LARGEST_BATCH["function"] if model.framework == "function" else calibration.own_rows(model, reference)
     if rows:
-        return Form("plain", rows)
+        return ExecutionBackend("plain", rows)
     kept = _FORMS.setdefault(model.module, {})
     if inputs.shape[1:] not in kept:
         kept[inputs.shape[1:]] = calibration.calibrate(model, inputs[:64], reference)
     return kept[inputs.shape[1:]]
 
 
-def reference_of(reference: object, given: Given, seed: int) -> tuple[Reference, str]:
+def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference, str]:
     """Return the baseline of masked features, and its description."""
     tokens = given.kind == "text"
     if given.reference is not None:

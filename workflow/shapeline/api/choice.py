@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from shapeline.config.limits import MAX_BUDGET
 from shapeline.designs.design import MAX_D, whole
 from shapeline.errors import ShapelineError, nearest
-from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS, stopping_problem
 from shapeline.methods.settings import PLANNED
 
@@ -79,7 +79,7 @@ def checked_settings(method: str, parameters: dict, budget: float | dict, where:
 
 def _check_good_enough(method: str, budget: dict, where: str) -> None:
     try:
-        problem = stopping_problem(method, GoodEnough.model_validate(budget))
+        problem = stopping_problem(method, StoppingRule.model_validate(budget))
     except ValidationError as failure:
         problem = (
             f'budget is {budget}: {failure.errors()[0]["msg"]}; give {{"error": 0.05}}, {{"error": "5%"}} or '

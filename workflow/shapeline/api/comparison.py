@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import drawing, formatting, stored
-from shapeline.api.case import Case, Wanted, case_of
+from shapeline.api.case import CallOptions, Case, case_of
 from shapeline.api.choice import checked_settings, seed_by
 from shapeline.api.explanation import Explanation
 from shapeline.errors import NO_RULE, ShapelineError, reported_extras
@@ -124,13 +124,13 @@ def compare(
     rule of the workflow's reports (statistics/recommendation.py). A method that fails is a note; ShapelineError where
     all do.
     """
-    wrong = sorted(set(asked) - set(Wanted.__dataclass_fields__))
+    wrong = sorted(set(asked) - set(CallOptions.__dataclass_fields__))
     if wrong:
         own = f"methods={{'mine': {{'method': ..., '{wrong[0]}': ...}}}}"
         raise ShapelineError(
             f"compare: '{wrong[0]}' is no argument; give a method's parameters with the method, as in {own}"
         )
-    case = case_of(model, inputs, Wanted(**asked, seed=seed_by(seed, random_state)))
+    case = case_of(model, inputs, CallOptions(**asked, seed=seed_by(seed, random_state)))
     if len(case.positions) > len(case.given.inputs):
         raise ShapelineError(
             "compare: target: several classes of one input are not independent; give one class per input"

@@ -34,7 +34,7 @@ LEVEL = 1.96  # half-width of a 95 % interval per standard error
 
 
 @dataclass(frozen=True)
-class About:
+class Metadata:
     """Metadata of explanations.
 
     kind: "table", "image", "text" or "array". method: its name and parameters. value: of the model. reference: the
@@ -54,7 +54,7 @@ class About:
     instances: Sequence = ()
     classes: tuple[str, ...] = ()
 
-    def at(self, order: np.ndarray) -> "About":
+    def at(self, order: np.ndarray) -> "Metadata":
         """Return the metadata of the instances at these positions."""
         each = {name: [getattr(self, name)[i] for i in order] for name in ("features", "names", "instances")}
         data = self.data.iloc[order] if isinstance(self.data, pd.DataFrame) else self.data
@@ -73,7 +73,7 @@ class Explanation(Record):
     instances; e[:, "age"], e[:, ["age", "sex"]] and e[:, 2] are features.
     """
 
-    about: About = field(default_factory=About)
+    about: Metadata = field(default_factory=Metadata)
 
     # ------------------------------------------------------------------------------------------------ properties
 
@@ -331,7 +331,7 @@ class Explanation(Record):
         """Read a file of `save`, or the score file or folder of a method of a run, whose data are unknown. Raises
         ShapelineError where a file holds several repeats."""
         record, about = stored.read(path)
-        return cls(**vars(record), about=About(**about))
+        return cls(**vars(record), about=Metadata(**about))
 
 
 def _select_pairs(pairs: np.ndarray, d: int, kept: np.ndarray) -> np.ndarray:

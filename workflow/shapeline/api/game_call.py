@@ -16,7 +16,7 @@ from shapeline.api.choice import (
     seed_by,
     spent_on,
 )
-from shapeline.api.explanation import About, Explanation
+from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import GAME, ONE
 from shapeline.api.progress import AFTER, is_watched
 from shapeline.attribution.explanation import Explanation as Record
@@ -34,7 +34,7 @@ from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
 from shapeline.methods import dispatch
-from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import MethodSettings, parse
 from shapeline.seeds import seed_of
@@ -148,7 +148,9 @@ def shapley_values(
     told = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
     settings |= told if METHODS[chosen].sampled else {}
     each = [features] * len(outputs), [names] * len(outputs)
-    return Explanation(**vars(record), about=About("array", settings, GAME, "", 1, *each, None, list(outputs), outputs))
+    return Explanation(
+        **vars(record), about=Metadata("array", settings, GAME, "", 1, *each, None, list(outputs), outputs)
+    )
 
 
 def _parsed(
@@ -158,7 +160,7 @@ def _parsed(
     given = None
     if METHODS[settings["method"]].sampled:
         given = spend if evaluations is None else evaluations / features.d
-        given = GoodEnough.model_validate(given).model_dump() if isinstance(given, dict) else given
+        given = StoppingRule.model_validate(given).model_dump() if isinstance(given, dict) else given
     parsed = parse(settings, [given])
     parsed.size(features, parsed.spend(features, parsed.budgets[-1]), seed)  # before any evaluation
     return parsed

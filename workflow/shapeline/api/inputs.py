@@ -41,7 +41,7 @@ class Taking:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Inputs:
     """Inputs as the engine takes them.
 
     kind: "table", "image" or "text", or "array" of any other shape. inputs: (n, *input shape), numbers of an array's
@@ -128,7 +128,7 @@ def read(
     features: Features | None = None,
     feature_names: Sequence[str] | None = None,
     cutter: Cutter | None = None,
-) -> Given:
+) -> Inputs:
     """Inputs, and what was given as rows beside them, by their kind.
 
     tokens: whether arrays are token ids. features: one's own, which say what shape one input has. cutter: of texts for
@@ -152,13 +152,13 @@ def read(
             raise ShapelineError(f"explain: {name}: is of tables and pictures, and inputs are texts; leave it out")
         if cutter is None:
             ids, words, decode = encode_words(inputs, reference, like)
-            return Given(
+            return Inputs(
                 "text", ids, words, range(len(ids)), {"kind": "text", "input_shape": [ids.shape[1]]}, take=decode
             )
         if features is not None:
             raise ShapelineError("explain: features: of texts with a tokenizer they are its words; leave them out")
         ids, owners, words, card = pieces(inputs, cutter)
-        return Given("text", ids, words, range(len(ids)), card, owners=owners)
+        return Inputs("text", ids, words, range(len(ids)), card, owners=owners)
     if cutter is not None:
         raise ShapelineError("explain: tokenizer: is of texts; give as inputs a text or a list of texts")
     return _array(model, inputs, (background, _rows_of(reference)), tokens, features, feature_names)
@@ -243,7 +243,7 @@ def _framed(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | Non
 
 def _table(
     model: object, inputs: pd.DataFrame, background: Any, reference: Any, dtype: np.dtype | None = None
-) -> Given:
+) -> Inputs:
     """A data frame, or an array of objects or texts of that dtype; a model that was fitted on names is given its own
     columns, and no others."""
     inputs = _columns("inputs", inputs, fitted_columns(model, inputs.columns))
@@ -283,7 +283,7 @@ def _table(
         report_lost_digits("explain: inputs", np.concatenate(cells), names)
         kept, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
     own = inputs if dtype is None else inputs.to_numpy(dtype)
-    return Given("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, untouched=own, table=kept)
+    return Inputs("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, untouched=own, table=kept)
 
 
 def _truth_as_numbers(rows: pd.DataFrame) -> pd.DataFrame:
@@ -387,7 +387,7 @@ def _array(
     tokens: bool,
     features: Features | None,
     feature_names: Sequence[str] | None,
-) -> Given:
+) -> Inputs:
     """Numbers: a table or one row of it, pictures or one of them, token ids, or inputs of one's own features' shape."""
     own = None if adapters.framework_of(model) is None else np.float32
     if own is not None and not tokens:
@@ -418,7 +418,7 @@ def _array(
         for what, rows in zip(("background", "reference"), beside, strict=True)
     )
     shown = shown[None] if len(shown) != len(inputs) else shown
-    return Given(kind, inputs, shown, range(len(inputs)), card, background, reference, layout=layout)
+    return Inputs(kind, inputs, shown, range(len(inputs)), card, background, reference, layout=layout)
 
 
 def _rows_like(

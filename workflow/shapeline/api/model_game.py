@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from shapeline.api.case import Wanted, case_of, names_of
+from shapeline.api.case import CallOptions, case_of, names_of
 from shapeline.errors import ShapelineError
 
 
@@ -33,11 +33,11 @@ class ModelGame:
     """
 
     def __init__(self, model: object, x: object, **wanted: object):
-        if wrong := sorted(set(wanted) - set(Wanted.__dataclass_fields__)):
+        if wrong := sorted(set(wanted) - set(CallOptions.__dataclass_fields__)):
             raise ShapelineError(
-                f"ModelGame: '{wrong[0]}' is no argument; give {', '.join(Wanted.__dataclass_fields__)}"
+                f"ModelGame: '{wrong[0]}' is no argument; give {', '.join(CallOptions.__dataclass_fields__)}"
             )
-        case = case_of(model, x, Wanted(**wanted))
+        case = case_of(model, x, CallOptions(**wanted))
         if len(set(case.positions.tolist())) != 1:
             raise ShapelineError(f"ModelGame: x has {len(case.given.inputs)} inputs; give one, as x[:1]")
         [(features, _)] = case.buckets

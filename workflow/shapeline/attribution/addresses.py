@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from shapeline.attribution.context import Subject, targets
+from shapeline.attribution.context import ExplanationContext, targets
 from shapeline.attribution.row_store import digest_array, digest_file, digest_of
 from shapeline.attribution.settings import AttributionSettings
 from shapeline.methods import shapiq_process
@@ -20,7 +20,9 @@ from shapeline.versions import of_job
 READS_ALL_DATA = ("data", "external")  # families whose scores depend on more than the instance's input
 
 
-def score_facts(subject: Subject, settings: AttributionSettings, label: str, files: Iterable[str], arrays: str) -> dict:
+def score_facts(
+    subject: ExplanationContext, settings: AttributionSettings, label: str, files: Iterable[str], arrays: str
+) -> dict:
     """Return what defines the scores of one model by one method beside the instance.
 
     label: seeds the samples of a random method. files: behind the model and the method. arrays: of the prepared data,
@@ -37,13 +39,15 @@ def score_facts(subject: Subject, settings: AttributionSettings, label: str, fil
     }
 
 
-def value_facts(subject: Subject, settings: AttributionSettings, files: Iterable[str]) -> dict:
+def value_facts(subject: ExplanationContext, settings: AttributionSettings, files: Iterable[str]) -> dict:
     """Return what defines the value of a coalition of an instance; files: behind the model, and the code of a value."""
     game = dataclasses.asdict(settings.game) | ({"features": own} if (own := settings.method.features) else {})
     return {**_shared(subject, files), "game": game}
 
 
-def measurement_facts(subject: Subject, settings: AttributionSettings, job: Mapping, files: Iterable[str]) -> dict:
+def measurement_facts(
+    subject: ExplanationContext, settings: AttributionSettings, job: Mapping, files: Iterable[str]
+) -> dict:
     """Return what defines the measurements of one model by a metric that evaluates it, beside the scores.
 
     settings: of the scores; job: of the metric.
@@ -51,7 +55,7 @@ def measurement_facts(subject: Subject, settings: AttributionSettings, job: Mapp
     return {**value_facts(subject, settings, files), "metric": job, "columns": MEASURED.names}
 
 
-def _shared(subject: Subject, files: Iterable[str], *packages: str | None) -> dict:
+def _shared(subject: ExplanationContext, files: Iterable[str], *packages: str | None) -> dict:
     model, reference = subject.model, subject.reference
     return {
         "files": sorted(map(digest_file, filter(None, files))),
@@ -62,7 +66,7 @@ def _shared(subject: Subject, files: Iterable[str], *packages: str | None) -> di
     }
 
 
-def score_addresses(subject: Subject, share: pd.DataFrame, repeats: int) -> np.ndarray:
+def score_addresses(subject: ExplanationContext, share: pd.DataFrame, repeats: int) -> np.ndarray:
     """Return the address of each instance's rows (n, repeats): of its id, which seeds samples, class and input."""
     named = zip(share["instance"], targets(share), map(digest_array, subject.inputs(share)), strict=True)
     return np.array(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shapeline import scores
 from shapeline.attribution import addresses, context, value_store, variants
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.row_store import Table, digest_of
 from shapeline.attribution.rows import STORED, StoredRows, explain_rows, shard
 from shapeline.attribution.run import Options
@@ -66,7 +66,7 @@ class AttributionJob:
         return Result(rows.sort_values(scores.KEYS, ignore_index=True), subject, keys)
 
     def _explain(
-        self, subject: Subject, model: Variant, share: pd.DataFrame, options: Options
+        self, subject: ExplanationContext, model: Variant, share: pd.DataFrame, options: Options
     ) -> tuple[pd.DataFrame, list[str]]:
         """Return the rows of one model, and the keys of the tables that hold them and the values behind them."""
         files = self.files
@@ -95,5 +95,5 @@ class Result:
     """Score rows, the subject that was explained last, and the keys of the tables that hold the rows."""
 
     rows: pd.DataFrame
-    subject: Subject
+    subject: ExplanationContext
     keys: list[str]

@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Batch:
     """The coalitions that a chunk is asked about: those of its designs, a design for each budget, and both ends.
 
     masks (K, d) of all instances, or (m, K, d) of each; full, empty: where the ends are, one place or (m,); distinct:
@@ -67,7 +67,7 @@ def together(designs: list[Design], d: int) -> Together:
     return Together(designs, with_ends, columns, full, empty, len(masks))
 
 
-def shared(designs: list[Design], d: int, reader: Reader | None = None) -> Asked:
+def shared(designs: list[Design], d: int, reader: Reader | None = None) -> Batch:
     """What every chunk is asked where one design a budget serves all instances: that of a fixed cost."""
     every = together(designs, d)
     columns = [slice(0, every.distinct)] if len(designs) == 1 else every.columns  # a view, where that will do
@@ -75,11 +75,11 @@ def shared(designs: list[Design], d: int, reader: Reader | None = None) -> Asked
     def read(values: np.ndarray) -> list[Answer]:
         return [_answer(reader, design, values[:, own]) for design, own in zip(every.designs, columns, strict=True)]
 
-    return Asked(every.masks, every.full, every.empty, every.distinct, read, len(designs) > 1)
+    return Batch(every.masks, every.full, every.empty, every.distinct, read, len(designs) > 1)
 
 
 @dataclass
-class Drawn:
+class SampledMasks:
     """Chunks of instances that have a draw each: of the pool's designs those that a chunk needs are held.
 
     make: from the number of a draw to its designs, one a budget. reader, stack_reader: how scores are read out, where
@@ -93,7 +93,7 @@ class Drawn:
     stack_reader: StackReader | None = None
     held: dict[int, Together] = field(default_factory=dict)
 
-    def asked(self, places: np.ndarray) -> Asked:
+    def asked(self, places: np.ndarray) -> Batch:
         """The coalitions (m, K, d) of the instances at `places`; where a draw has fewer, its first is there again."""
         numbers = [int(number) for number in self.draws.numbers[places]]
         self.held = {number: each for number, each in self.held.items() if number in numbers}
@@ -112,7 +112,7 @@ class Drawn:
             return [self._by_design(own, numbers, places, values, budget) for budget in range(count)]
 
         ends = (np.array([getattr(each, name) for each in own]) for name in ("full", "empty", "distinct"))
-        return Asked(masks, *ends, read, len(own[0].designs) > 1)
+        return Batch(masks, *ends, read, len(own[0].designs) > 1)
 
     def _by_design(
         self, own: list[Together], numbers: list[int], places: np.ndarray, values: np.ndarray, budget: int

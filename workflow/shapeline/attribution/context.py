@@ -16,9 +16,9 @@ from shapeline.datasets.sources import TRAIN
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.games.settings import GameSettings
 from shapeline.games.whole_numbers import settle_reference
@@ -28,7 +28,7 @@ from shapeline.models.native_rows import fit_rows
 
 
 @dataclass(frozen=True)
-class Subject:
+class ExplanationContext:
     """A model on its device with the data, features and reference of an experiment; None and None without a model.
 
     features: None where they depend on the instance; `buckets` makes them from feature_settings. form: how the model is
@@ -42,11 +42,11 @@ class Subject:
     feature_settings: dict | str | None = None
     folder: Path | None = None  # of the prepared dataset
     device: str = "cpu"
-    form: Form | None = None
+    form: ExecutionBackend | None = None
 
-    def question(self, value: str) -> Question:
+    def question(self, value: str) -> Game:
         """What is asked of the model; its features are None where they depend on the instance."""
-        return Question(self.model, self.reference, self.features, value, self.form)
+        return Game(self.model, self.reference, self.features, value, self.form)
 
     def buckets(self, inputs: np.ndarray, selected: pd.DataFrame) -> list[tuple[Features, np.ndarray]]:
         """Groups of the inputs of selected instances that share their features: (features, positions)."""
@@ -55,12 +55,12 @@ class Subject:
         owners = None if self.dataset.owners is None else self._of(selected, self.dataset.owners, document_files.owners)
         return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs, owners)
 
-    def with_features(self, settings: dict) -> "Subject":
+    def with_features(self, settings: dict) -> "ExplanationContext":
         """The same with other features."""
         own = None if feature_kinds.varies(settings) else feature_kinds.build(settings, self.dataset.card)
         return dataclasses.replace(self, features=own, feature_settings=settings)
 
-    def with_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "Subject":
+    def with_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "ExplanationContext":
         """Return the same with the model of a file of weights.
 
         by_graph: run it by the graph beside its weights, where there is one of them. trained_on: the card of the
@@ -80,7 +80,7 @@ class Subject:
         model, dataset = fit_rows(model, self.dataset)
         return dataclasses.replace(self, model=model, dataset=dataset).with_reference(self.reference)
 
-    def with_reference(self, reference: Reference | None) -> "Subject":
+    def with_reference(self, reference: Reference | None) -> "ExplanationContext":
         """Return the same with a reference whose numbers the model takes."""
         if reference is None:
             return self
@@ -115,10 +115,10 @@ def load_subject(
     device: str,
     trained_on: str | None = None,
     by_graph: bool = False,
-) -> Subject:
+) -> ExplanationContext:
     """Load the prepared data and, where there are weights, the model.
 
-    settings: features and reference (default mean), seed. trained_on, by_graph: as of `Subject.with_model`.
+    settings: features and reference (default mean), seed. trained_on, by_graph: as of `ExplanationContext.with_model`.
     """
     dataset = loading.load(Path(arrays).parent)
     kind = settings.features
@@ -129,7 +129,7 @@ def load_subject(
         "folder": Path(arrays).parent,
         "device": device,
     }
-    subject = Subject(model=None, reference=None, **shared)
+    subject = ExplanationContext(model=None, reference=None, **shared)
     if not weights:
         return subject
     subject = subject.with_model(weights, by_graph, trained_on)
@@ -137,7 +137,9 @@ def load_subject(
     return subject.with_reference(reference)
 
 
-def form_for(path: str, subject: Subject, device: str, settings: GameSettings | None = None) -> Form | None:
+def form_for(
+    path: str, subject: ExplanationContext, device: str, settings: GameSettings | None = None
+) -> ExecutionBackend | None:
     """The form recorded for this kind of device; on another kind it is calibrated now. None without a model.
 
     settings: of the job; their precision and compile ask for another form.
@@ -145,16 +147,16 @@ def form_for(path: str, subject: Subject, device: str, settings: GameSettings | 
     if subject.model is None:
         return None
     recorded = scores.metadata(path)["forms"].get(device)
-    form = Form(**recorded) if recorded else calibrate(subject)
+    form = ExecutionBackend(**recorded) if recorded else calibrate(subject)
     if form.name == "onnx" and subject.model.framework == "tensorflow" and subject.model.runtime is None:
-        form = Form("plain", form.batch)  # a job that has TensorFlow runs the network itself
+        form = ExecutionBackend("plain", form.batch)  # a job that has TensorFlow runs the network itself
     if settings is None or (settings.precision == "float32" and not settings.compile):
         return form
-    question = Question(subject.model, subject.reference, subject.features, form=form)
+    question = Game(subject.model, subject.reference, subject.features, form=form)
     return calibration.asked(question, _training_inputs(subject), settings.precision, settings.compile)
 
 
-def calibrate(subject: Subject, weights: str | None = None) -> Form:
+def calibrate(subject: ExplanationContext, weights: str | None = None) -> ExecutionBackend:
     """Calibrate on training inputs, which are there whatever the count of instances; weights: beside which the graph of
     a network may be that its framework has no form for."""
     given = _training_inputs(subject), subject.reference
@@ -165,5 +167,5 @@ def calibrate(subject: Subject, weights: str | None = None) -> Form:
     return calibration.or_graph(form, subject.model, graph, *given) if graph else form
 
 
-def _training_inputs(subject: Subject) -> np.ndarray:
+def _training_inputs(subject: ExplanationContext) -> np.ndarray:
     return subject.dataset.inputs[np.flatnonzero(subject.dataset.split == TRAIN)[:64]]

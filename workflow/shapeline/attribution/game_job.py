@@ -15,7 +15,7 @@ import pandas as pd
 from shapeline import scores
 from shapeline.attribution import game_values
 from shapeline.attribution.attribution_job import Result
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.game_values import LONG, ValueRows
 from shapeline.attribution.row_store import Table, digest_file, digest_of
@@ -26,7 +26,7 @@ from shapeline.attribution.settings import AttributionSettings
 from shapeline.attribution.value_file import WHERE
 from shapeline.datasets.sources import source_files
 from shapeline.designs.design import whole
-from shapeline.designs.stopping import Until
+from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.features import Features
 from shapeline.methods import dispatch
@@ -216,7 +216,7 @@ class GameJob:
                 frames += [self._rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
-        subject = Subject(None, None, None, None, self.settings.game.features, device=self.device)
+        subject = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
         return Result(rows.sort_values(scores.KEYS, ignore_index=True), subject, keys)
 
     def _rows(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> pd.DataFrame:
@@ -231,7 +231,9 @@ class GameJob:
             for details, own in zip(explanation.details, spent * part, strict=True):
                 details["evaluation_seconds"] = float(own)
             explanation = dataclasses.replace(explanation, seconds=explanation.seconds + spent * part)
-            frames.append(rows_at(share, explanation, repeat, None if isinstance(budget, Until) else budget))
+            frames.append(
+                rows_at(share, explanation, repeat, None if isinstance(budget, StoppingCriterion) else budget)
+            )
         return pd.concat(frames, ignore_index=True)
 
     @property

@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import asdict
 
 import shapeline
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.settings import parse
 from shapeline.methods import shapiq_process
 from shapeline.seeds import digest
@@ -22,7 +22,7 @@ EXCLUDED = {
 }
 
 
-def provenance(subject: Subject, settings: dict, device: str) -> dict:
+def provenance(subject: ExplanationContext, settings: dict, device: str) -> dict:
     """What a score file says of how it was made; null for what only a model has."""
     asked, framework = parse(settings), subject.model and subject.model.framework
     peer, elsewhere = asked.method.method.package, asked.method.arguments.get("python")
@@ -50,7 +50,7 @@ def provenance(subject: Subject, settings: dict, device: str) -> dict:
     }
 
 
-def _described(subject: Subject) -> dict:
+def _described(subject: ExplanationContext) -> dict:
     """Kind, shape and names of the features; shape null where each instance has its own."""
     if subject.features is None:
         kind = subject.feature_settings

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from shapeline.attribution.context import Subject, targets
+from shapeline.attribution.context import ExplanationContext, targets
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table
 from shapeline.attribution.run import Options, attribute, waits, warm_up
 from shapeline.attribution.settings import AttributionSettings
-from shapeline.designs.stopping import Until
+from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.games import references
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.methods.settings import MethodSettings
 from shapeline.scores import SCHEMA
 from shapeline.seeds import seed_of
@@ -62,7 +62,7 @@ def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
 
 
 def explain_rows(
-    subject: Subject,
+    subject: ExplanationContext,
     share: pd.DataFrame,
     settings: AttributionSettings,
     label: str,
@@ -111,7 +111,7 @@ def explain_rows(
     return pd.concat([*([stored.found] if stored else []), *computed], ignore_index=True)
 
 
-def _options(subject: Subject, settings: AttributionSettings, options: Options) -> Options:
+def _options(subject: ExplanationContext, settings: AttributionSettings, options: Options) -> Options:
     rows, seed = settings.method.background, settings.game.seed
     return dataclasses.replace(
         options,
@@ -131,7 +131,7 @@ class _Part:
     positions: of the instances in the shard; shown: the experiment's features, where the method has others.
     """
 
-    question: Question
+    question: Game
     method: MethodSettings
     inputs: np.ndarray
     share: pd.DataFrame
@@ -194,7 +194,7 @@ class _Part:
                 spread = feature_kinds.spread(explanation.scores, self.question.features, self.shown)
                 nothing = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
                 explanation = dataclasses.replace(explanation, scores=spread, **nothing)
-            budget = None if isinstance(budget, Until) else budget
+            budget = None if isinstance(budget, StoppingCriterion) else budget
             frames.append(rows_at(self.share.iloc[places], explanation, self.repeat, budget))
         return pd.concat(frames, ignore_index=True)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.attribution import timer
-from shapeline.attribution.batches import Answer, Asked
+from shapeline.attribution.batches import Answer, Batch
 from shapeline.attribution.explanation import Explanation, blank
 from shapeline.attribution.optimal_orders import best_orders
 from shapeline.attribution.sampling import Sampling, sample
@@ -21,7 +21,7 @@ from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.errors import MethodFailure, ShapelineError, about, among, first_line, unsupported
 from shapeline.games import features as feature_kinds
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.memory import ran_out
 from shapeline.methods import dispatch, registry
@@ -80,7 +80,7 @@ class _Run:
     that it names.
     """
 
-    question: Question
+    question: Game
     method: MethodSettings
     options: Options
     inputs: np.ndarray
@@ -96,7 +96,7 @@ class _Run:
 
 
 def attribute(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     method: MethodSettings,
@@ -134,7 +134,7 @@ def attribute(
     return results
 
 
-def warm_up(question: Question, method: MethodSettings, seed: int) -> None:
+def warm_up(question: Game, method: MethodSettings, seed: int) -> None:
     """Make a design and read it out once: what they import, and the first use of it, is no instance's seconds."""
     if not method.method.is_design or not question.features.d:
         return
@@ -150,12 +150,12 @@ def warm_up(question: Question, method: MethodSettings, seed: int) -> None:
             design.attribute(values)
 
 
-def waits(question: Question, options: Options) -> bool:
+def waits(question: Game, options: Options) -> bool:
     """Whether the numbers may come from elsewhere: a GPU, or what a function asks."""
     return options.device != "cpu" or bool(question.model and question.model.framework == "function")
 
 
-def _check_method(method: MethodSettings, question: Question, options: Options) -> None:
+def _check_method(method: MethodSettings, question: Game, options: Options) -> None:
     """Stop where the method cannot run on this question at all."""
     name, model, dataset = method.name, question.model, options.dataset
     if method.method.family == "data" and dataset is None:
@@ -172,7 +172,7 @@ def _check_method(method: MethodSettings, question: Question, options: Options) 
 
 
 def _designs(
-    method: MethodSettings, question: Question, options: Options, results: list[Explanation]
+    method: MethodSettings, question: Game, options: Options, results: list[Explanation]
 ) -> tuple[list[tuple[float | None, Design | Size]], list[Explanation], float | None]:
     """The designs of the budgets, or their sizes where each instance has its own, none of a method that makes scores
     itself; the results of those budgets that have one; and the last budget, as a multiple of d."""
@@ -195,7 +195,7 @@ def _designs(
 
 
 def _scorer(
-    method: MethodSettings, question: Question, options: Options, spend: float | None
+    method: MethodSettings, question: Game, options: Options, spend: float | None
 ) -> tuple[Call, dict[str, Any]]:
     """The function of a method that makes scores itself, and what it may name beside what differs by chunk."""
     return method.scorer(question.model and question.model.framework), {
@@ -221,7 +221,7 @@ def _explain_all(run: _Run) -> None:
         asked = _explain(run, places)
         if run.options.progress:
             done = run.sampling.order[: start + step]
-            if run.scorer is None and isinstance(asked, Asked):
+            if run.scorer is None and isinstance(asked, Batch):
                 made += asked.masks.shape[-2] * len(places)
             else:
                 made = sum(int(result.evaluations[done].sum()) for result in run.results)
@@ -231,7 +231,7 @@ def _explain_all(run: _Run) -> None:
         del asked  # with its designs, before the next chunk's are made
 
 
-def _explain(run: _Run, places: np.ndarray) -> Asked | Rounds:
+def _explain(run: _Run, places: np.ndarray) -> Batch | Rounds:
     """Explain a chunk; where the method fails, find out which of its instances do."""
     began, asked = timer.now(), run.sampling.ask(places)
     try:
@@ -250,7 +250,7 @@ def _explain(run: _Run, places: np.ndarray) -> Asked | Rounds:
     return asked
 
 
-def _explain_together(run: _Run, places: np.ndarray, asked: Asked | Rounds, began: Moment) -> None:
+def _explain_together(run: _Run, places: np.ndarray, asked: Batch | Rounds, began: Moment) -> None:
     with about(run.ids[places]):
         if isinstance(asked, Rounds):
             answer, full, empty = asked.explain(lambda rows, masks: _evaluate_among(run, places, rows, masks))
@@ -326,7 +326,7 @@ def _from_scorer(run: _Run, places: np.ndarray) -> Answer:
     return Answer(scores, evaluations, *(said or [{}]))
 
 
-def _store(run: _Run, places: np.ndarray, result: Explanation, answer: Answer, asked: Asked | Rounds) -> None:
+def _store(run: _Run, places: np.ndarray, result: Explanation, answer: Answer, asked: Batch | Rounds) -> None:
     """Put what a method said of a chunk into its places of the result."""
     shape = run.question.features.shape
     result.scores[places] = np.reshape(answer.scores, (-1, *shape))

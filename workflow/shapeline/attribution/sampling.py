@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.attribution.batches import Asked, Drawn, shared
+from shapeline.attribution.batches import Batch, SampledMasks, shared
 from shapeline.attribution.sequential import Rounds
 from shapeline.designs.design import Design
 from shapeline.designs.draws import at_a_time, draws
@@ -24,7 +24,7 @@ class Sampling:
     """What the instances at some places (m,) are asked; in which order they are taken (n,), so that those of one design
     follow each other; and how many at a time."""
 
-    ask: Callable[[np.ndarray], Asked | Rounds]
+    ask: Callable[[np.ndarray], Batch | Rounds]
     order: np.ndarray
     step: int
 
@@ -54,13 +54,13 @@ def sample(
     d, largest = features.d, max(design.evaluations for _, design in designs)
     drawn = draws(seed, named.tolist(), d, largest, method.method.exchangeable)
 
-    def ask(spends: Sequence[float | None]) -> Callable[[np.ndarray], Asked]:
+    def ask(spends: Sequence[float | None]) -> Callable[[np.ndarray], Batch]:
         def make(number: int) -> list[Design]:
             own = number if drawn.orders is None else seed_of(seed, "pool", number)
             return [method.design(features, spend, own, keep=False) for spend in spends]
 
         stack = method.read_outputs if outputs else method.read_stack
-        return Drawn(d, drawn, make, method.read, stack).asked
+        return SampledMasks(d, drawn, make, method.read, stack).asked
 
     asks = ask([spend for spend, _ in designs])
     if until := method.until:

@@ -7,18 +7,18 @@ import pandas as pd
 import pyarrow as pa
 
 from shapeline import scores
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.datasets import checks, document_files, regions
 from shapeline.datasets.sources import PARTS
 from shapeline.datasets.tokenizer import PAIR
 from shapeline.errors import ShapelineError, nearest
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.models.classifier import LOG_HALF
 from shapeline.seeds import seed_of
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """The instances to draw, by the keys of `instances` in an experiment.
 
     count: how many; a larger one adds to a smaller one. split: the part of the data they are of.
@@ -40,7 +40,7 @@ class Wanted:
     target: int | str = "predicted"
 
 
-def select(subject: Subject, seed: int, count: int = 100, **others) -> pd.DataFrame:
+def select(subject: ExplanationContext, seed: int, count: int = 100, **others) -> pd.DataFrame:
     """Ids, labels and predictions of `count` instances drawn by seed; others: the other keys of `Wanted`.
 
     Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability, text
@@ -53,7 +53,7 @@ def select(subject: Subject, seed: int, count: int = 100, **others) -> pd.DataFr
     Where a record has several labels there is a row for each of them, or with `label` for that one alone: target is the
     label, label and prediction are 1 where it is there and where its probability is 0.5 or more.
     """
-    wanted = Wanted(count, **others)
+    wanted = Selection(count, **others)
     if subject.dataset.card.get("task") == "multilabel":
         return _of_labels(subject, _drawn(subject, seed, wanted), wanted.label)
     chosen = _chosen(subject, seed, wanted)
@@ -75,7 +75,7 @@ def select(subject: Subject, seed: int, count: int = 100, **others) -> pd.DataFr
     return selected if wanted.target == "predicted" else selected.assign(target=_targets(subject, selected, wanted))
 
 
-def _targets(subject: Subject, selected: pd.DataFrame, wanted: Wanted) -> np.ndarray:
+def _targets(subject: ExplanationContext, selected: pd.DataFrame, wanted: Selection) -> np.ndarray:
     """The class that is explained of each instance, where that is not the predicted one."""
     if wanted.target != "true":
         number = checks.class_index("target", wanted.target, subject.dataset.card["classes"])
@@ -85,7 +85,7 @@ def _targets(subject: Subject, selected: pd.DataFrame, wanted: Wanted) -> np.nda
     return selected["label"].to_numpy(np.int32)
 
 
-def _chosen(subject: Subject, seed: int, wanted: Wanted) -> dict:
+def _chosen(subject: ExplanationContext, seed: int, wanted: Selection) -> dict:
     """What is known of the instances without the model, by column."""
     if wanted.texts:
         rows = np.full(len(wanted.texts), -1)
@@ -106,7 +106,7 @@ def _chosen(subject: Subject, seed: int, wanted: Wanted) -> dict:
     return chosen
 
 
-def _of_labels(subject: Subject, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
+def _of_labels(subject: ExplanationContext, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
     """A row an instance (rows in the prepared arrays) and label, or for one label alone."""
     dataset, names = subject.dataset, subject.dataset.card["classes"]
     if subject.model is None:
@@ -135,7 +135,7 @@ def _of_labels(subject: Subject, rows: np.ndarray, label: int | str | None) -> p
     return selected
 
 
-def _predicted(subject: Subject, selected: pd.DataFrame) -> pd.DataFrame:
+def _predicted(subject: ExplanationContext, selected: pd.DataFrame) -> pd.DataFrame:
     """The instances with the predictions of a regression model."""
     predictions = subject.model.predict(subject.inputs(selected))
     bad = np.flatnonzero(~np.isfinite(predictions))
@@ -145,7 +145,7 @@ def _predicted(subject: Subject, selected: pd.DataFrame) -> pd.DataFrame:
     return selected.assign(prediction=predictions)
 
 
-def _drawn(subject: Subject, seed: int, wanted: Wanted) -> np.ndarray:
+def _drawn(subject: ExplanationContext, seed: int, wanted: Selection) -> np.ndarray:
     """Rows of the instances wanted: the first that fit, of all in the split in an order drawn by seed."""
     dataset, label, split, count = subject.dataset, wanted.label, wanted.split, wanted.count
     candidates = np.flatnonzero(dataset.split == PARTS.index(split))
@@ -173,7 +173,7 @@ def _drawn(subject: Subject, seed: int, wanted: Wanted) -> np.ndarray:
     return np.sort(order[:count])
 
 
-def _nearest(subject: Subject, wanted: Wanted) -> np.ndarray:
+def _nearest(subject: ExplanationContext, wanted: Selection) -> np.ndarray:
     """The rows nearest to the values wanted, none of them twice; a category that differs counts as one deviation."""
     dataset = subject.dataset
     card, names = dataset.card, dataset.card.get("feature_names") or []
@@ -198,7 +198,7 @@ def _nearest(subject: Subject, wanted: Wanted) -> np.ndarray:
     return np.array(rows)
 
 
-def _correct(subject: Subject, rows: np.ndarray, count: int, of: slice) -> np.ndarray:
+def _correct(subject: ExplanationContext, rows: np.ndarray, count: int, of: slice) -> np.ndarray:
     """The rows that the model predicts correctly, asked `count` at a time until there are so many; of several labels
     those `of` which it is right."""
     right: list[np.ndarray] = []
@@ -211,7 +211,7 @@ def _correct(subject: Subject, rows: np.ndarray, count: int, of: slice) -> np.nd
     return np.concatenate([*right, rows[:0]])
 
 
-def write(path: str, selected: pd.DataFrame, forms: dict[str, Form], metadata: dict) -> None:
+def write(path: str, selected: pd.DataFrame, forms: dict[str, ExecutionBackend], metadata: dict) -> None:
     """Write the instances with the calibrated form of the engine per device kind."""
     table = pa.Table.from_pandas(selected, preserve_index=False)
     # Without the measured rate: a file made again must hold the same bytes, or all that read it would run again.

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.attribution.batches import Answer, Asked
-from shapeline.designs.stopping import AT_THE_CAP, Foretold, Until
+from shapeline.attribution.batches import Answer, Batch
+from shapeline.designs.stopping import AT_THE_CAP, Foretold, StoppingCriterion
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +20,8 @@ class Rounds:
     """
 
     places: np.ndarray
-    asks: Sequence[Callable[[np.ndarray], Asked]]
-    until: Until
+    asks: Sequence[Callable[[np.ndarray], Batch]]
+    until: StoppingCriterion
     falls: float | None = None
     least: int = 1
     together: bool = False

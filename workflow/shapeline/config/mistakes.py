@@ -14,7 +14,7 @@ from shapeline.config.scales import SMOKE
 from shapeline.config.types import WANTED, Config
 from shapeline.datasets.sources import USER_FILE
 from shapeline.errors import nearest
-from shapeline.methods.parameters import Own
+from shapeline.methods.parameters import CustomMethod
 
 NUMBERS = {"int_type": "a whole number", "float_type": "a number"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -169,8 +169,8 @@ def _member(kind: Any, value: Any) -> Any:
     members = [part for m in get_args(kind) for part in _parts(m)]
     models = [m for m in members if isinstance(m, type) and issubclass(m, BaseModel)]
     tag = value.get("method", value.get("kind")) if isinstance(value, dict) else None
-    if Own in models and re.match(USER_FILE, str(tag)):
-        return Own
+    if CustomMethod in models and re.match(USER_FILE, str(tag)):
+        return CustomMethod
     for member in models:
         if any(
             tag in get_args(member.model_fields[key].annotation)

@@ -22,7 +22,7 @@ from shapeline.config.types import (
     Report,
     Training,
 )
-from shapeline.methods.parameters import GoodEnough, Own, Sampled
+from shapeline.methods.parameters import CustomMethod, Sampled, StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 
@@ -69,13 +69,13 @@ def page() -> str:
         "below; definitions: [Methods](methods.md). Shared keys:\n",
         table(SHARED),
         "Adaptive stopping, a mapping as `budget` (`kernel_shap`, `sample_shapley`, `gp_shapley`):\n",
-        table(GoodEnough),
+        table(StoppingRule),
     ]
     for family, title in FAMILIES.items():
         parts.append(f"### {title}\n")
         known = {name: model.parameters for name, model in METHODS.items() if model.family == family}
         parts += [f"#### `{name}`\n\n{of_method(parameters)}" for name, parameters in known.items()]
-    parts += ["### A custom function\n", f"#### `{OWN}`\n\n{of_method(Own)}"]
+    parts += ["### A custom function\n", f"#### `{OWN}`\n\n{of_method(CustomMethod)}"]
     return "\n".join(parts)
 
 

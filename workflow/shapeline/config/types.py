@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_mo
 from shapeline.datasets.limits import MOST_PIXELS
 from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.sources import FOLDER, USER_FILE
-from shapeline.methods.parameters import Own, Patch, Positive, Superpixel
+from shapeline.methods.parameters import CustomMethod, Patch, Positive, Superpixel
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, SCHEDULES
@@ -348,7 +348,7 @@ MethodEntry = Annotated[
     Union[
         (
             *(Annotated[entry.parameters, Tag(name)] for name, entry in METHODS.items()),
-            Annotated[Own, Tag(OWN)],
+            Annotated[CustomMethod, Tag(OWN)],
         )
     ],
     Discriminator(method),

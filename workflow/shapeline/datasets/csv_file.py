@@ -34,7 +34,7 @@ HIDDEN = ("Cc", "Cf")  # Unicode's control and format signs
 
 
 @dataclass(frozen=True)
-class Form:
+class CsvFormat:
     """How a file is written.
 
     header: True, the first line; False, none, and then columns are called 0, 1, ...; their names, where the file has
@@ -59,11 +59,11 @@ class Form:
         return 0 if isinstance(self.header, bool | tuple) else self.header
 
 
-PLAIN = Form()
-KEYS = tuple(field.name for field in fields(Form))  # of a dataset's entry
+PLAIN = CsvFormat()
+KEYS = tuple(field.name for field in fields(CsvFormat))  # of a dataset's entry
 
 
-def form_of(settings: dict) -> Form:
+def form_of(settings: dict) -> CsvFormat:
     """Return the form that the keys of a dataset's entry give; raise ShapelineError for a key that is wrong."""
     given = {key: settings[key] for key in KEYS if settings.get(key) is not None}
     separator, header, words = (given.get(key, getattr(PLAIN, key)) for key in ("separator", "header", "na_values"))
@@ -89,7 +89,7 @@ def form_of(settings: dict) -> Form:
     if isinstance(header, list | tuple):
         refuse_repeated("dataset key 'header':", header)
         given["header"] = tuple(header)
-    return Form(**given | {"na_values": tuple(words)})
+    return CsvFormat(**given | {"na_values": tuple(words)})
 
 
 def _header_problem(header: object) -> str | None:
@@ -108,7 +108,7 @@ def _is_encoding(name: object) -> bool:
         return False
 
 
-def header(path: Path, form: Form = PLAIN) -> list[str]:
+def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
     """Return the names of the columns from the beginning of the file; raise ShapelineError."""
     try:
         row = next(_rows(path, form), [])
@@ -139,7 +139,7 @@ def header(path: Path, form: Form = PLAIN) -> list[str]:
     return names
 
 
-def _rows(path: Path, form: Form) -> Iterator[list[str]]:
+def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
     """Yield the cells of each line that holds some, from the header on, or from the rows where there is none."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     encoding = "utf-8-sig" if codecs.lookup(form.encoding).name == "utf-8" else form.encoding
@@ -160,7 +160,7 @@ def _short(line: str) -> str:
     return line
 
 
-def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
+def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
     """Return the whole file, its columns by the names of `header`; raise ShapelineError.
 
     In a column of texts a cell such as NA or None is kept as it is, in one of numbers it is missing, and an empty cell
@@ -186,7 +186,7 @@ def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
     return table
 
 
-def _read(path: Path, form: Form, names: list[str], **more) -> "pd.DataFrame":
+def _read(path: Path, form: CsvFormat, names: list[str], **more) -> "pd.DataFrame":
     import pandas as pd
 
     has_header = not (form.header is False or isinstance(form.header, tuple))
@@ -224,7 +224,7 @@ def _read(path: Path, form: Form, names: list[str], **more) -> "pd.DataFrame":
     return table
 
 
-def missing_words(path: Path, form: Form, name: str) -> list[str]:
+def missing_words(path: Path, form: CsvFormat, name: str) -> list[str]:
     """Return the words that stand among the numbers of a column."""
     texts = {"dtype": str, "keep_default_na": False, "na_values": None}
     cells = _read(path, form, header(path, form), usecols=[name], **texts)[name]
@@ -245,7 +245,7 @@ def missing_column(names: list[str], name: str) -> str:
     return nearest(name, names)
 
 
-def _unreadable(path: Path, error: Exception, form: Form) -> ShapelineError:
+def _unreadable(path: Path, error: Exception, form: CsvFormat) -> ShapelineError:
     """Return what keeps a file from being read, and the key that helps."""
     reason = first_line(error)
     if isinstance(error, UnicodeError):
@@ -280,7 +280,7 @@ def _holds_texts(cells: "pd.Series") -> bool:
     return infer_dtype(cells, skipna=True) == "string"
 
 
-def number_styles(cells: "pd.Series", form: Form) -> list[tuple[str, str | None]]:
+def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | None]]:
     """Return the (decimal, thousands) by which most of the texts are numbers, of equal ones the likelier first.
 
     Empty where half of them are no numbers in any; the form's own alone where no other reads more of them.
@@ -303,7 +303,7 @@ def number_styles(cells: "pd.Series", form: Form) -> list[tuple[str, str | None]
 
 
 def refuse_numbers(
-    where: str, cells: "pd.Series", form: Form, fix: str = "list the column under 'categorical'"
+    where: str, cells: "pd.Series", form: CsvFormat, fix: str = "list the column under 'categorical'"
 ) -> None:
     """Raise ShapelineError for a column of texts that are numbers, but for how they are written or a few words."""
     styles = number_styles(cells, form) if _holds_texts(cells) else []
@@ -332,7 +332,7 @@ def describe_style(style: tuple[str, str | None]) -> str:
     )
 
 
-def _check_groups(path: Path, form: Form, table: "pd.DataFrame", names: list[str]) -> None:
+def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: list[str]) -> None:
     """Raise ShapelineError where pandas left out a sign of thousands that stands elsewhere, as in 0.5 or 2,5."""
     numeric = [name for name, cells in table.items() if cells.dtype.kind in "iuf"]
     for name, cells in _read(path, form, names, usecols=numeric, dtype=str).items() if numeric else ():
@@ -345,12 +345,12 @@ def _check_groups(path: Path, form: Form, table: "pd.DataFrame", names: list[str
             )
 
 
-def detect(path: Path) -> tuple[Form, list[tuple[str, str | None]]]:
+def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
     """Return how a file is written, as far as its beginning shows: separator, spaces, and signs in numbers; and all
     (decimal, thousands) that fit its numbers, the form's first."""
     import pandas as pd
 
-    form, rows = Form(encoding=_detect_encoding(path)), []
+    form, rows = CsvFormat(encoding=_detect_encoding(path)), []
     for separator in (";", "tab", "|", ",", "spaces"):
         rows = _beginning(path, replace(form, separator=separator))
         if len(rows) > 1 and len(rows[0]) > 1 and len({len(row) for row in rows}) == 1:
@@ -378,7 +378,7 @@ def _detect_encoding(path: Path) -> str:
     return "latin-1"
 
 
-def _beginning(path: Path, form: Form) -> list[list[str]]:
+def _beginning(path: Path, form: CsvFormat) -> list[list[str]]:
     try:
         return list(itertools.islice(_rows(path, form), SAMPLED))
     except (ValueError, csv.Error):

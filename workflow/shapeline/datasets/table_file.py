@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapeline.datasets import csv_file
-from shapeline.datasets.csv_file import PLAIN, Form
+from shapeline.datasets.csv_file import PLAIN, CsvFormat
 from shapeline.errors import ShapelineError, nearest, on_one_line
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def named(path: Path, header: list[str], key: str, name: str | None) -> None:
         )
 
 
-def header(path: Path, form: Form = PLAIN) -> list[str]:
+def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
     """The names of the columns of a CSV or Parquet file, without reading its rows."""
     _check_suffix(path, form)
     if not _is_parquet(path):
@@ -155,7 +155,7 @@ def index_names(path: Path) -> list[str]:
     return [name for name in names if isinstance(name, str) and not re.fullmatch(UNNAMED_INDEX, name)]
 
 
-def frame(path: Path, form: Form = PLAIN) -> "pd.DataFrame":
+def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
     """The whole file as pandas reads it, but for words such as NA in columns of texts (csv_file.frame)."""
     _check_suffix(path, form)
     table = _parquet(path) if _is_parquet(path) else csv_file.frame(path, form)
@@ -183,7 +183,7 @@ def class_name(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def classes_of(path: Path, target: str, values: "pd.Series", form: Form = PLAIN) -> dict:
+def classes_of(path: Path, target: str, values: "pd.Series", form: CsvFormat = PLAIN) -> dict:
     """Labels (n,) and class names of a target column."""
     _complete(path, target, values, form)
     kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else "O"
@@ -205,7 +205,7 @@ def classes_of(path: Path, target: str, values: "pd.Series", form: Form = PLAIN)
     return {"labels": labels.astype(np.int64), "class_names": names}
 
 
-def _numbers(path: Path, target: str, values: "pd.Series", form: Form) -> dict:
+def _numbers(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> dict:
     _complete(path, target, values, form)
     try:
         return {"labels": values.to_numpy(np.float64)}
@@ -235,7 +235,7 @@ def _refuse_spaces(path: Path, target: str, names: list[str]) -> None:
             )
 
 
-def _complete(path: Path, target: str, values: "pd.Series", form: Form) -> None:
+def _complete(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> None:
     if values.isna().any():
         row = int(np.argmax(values.isna()))
         words = [] if _is_parquet(path) else csv_file.missing_words(path, form, target)
@@ -292,7 +292,7 @@ def _is_parquet(path: Path) -> bool:
     return path.suffix.lower() == ".parquet"
 
 
-def _check_suffix(path: Path, form: Form) -> None:
+def _check_suffix(path: Path, form: CsvFormat) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise ShapelineError(f"dataset key 'path': {path} is no {', '.join(SUFFIXES)} file; write it as one of these.")
     if _is_parquet(path) and form != PLAIN:

@@ -15,7 +15,7 @@ LEAST = 0.7  # of a variance that is left where scores move less than was predic
 
 
 @dataclass(frozen=True)
-class Until:
+class StoppingCriterion:
     """What has to hold. error: RMSE of an explanation, in the values' units, or "5%" of |v(N) - v(empty)|; top: so
     many features with the largest scores are told from the others; max_budget: evaluations, as a multiple of d."""
 

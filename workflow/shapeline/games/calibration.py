@@ -9,10 +9,10 @@ import numpy as np
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.backends import backend_of, masked_rows
 from shapeline.games.calibration_search import difference
-from shapeline.games.execution import BFLOAT16_TOLERANCE, GRAPH_WORTH, TOLERANCE, Form, FormRefused
+from shapeline.games.execution import BFLOAT16_TOLERANCE, GRAPH_WORTH, TOLERANCE, ExecutionBackend, FormRefused
 from shapeline.games.features import Features, build
+from shapeline.games.game import Game
 from shapeline.games.input_checks import as_array, shared_reference
-from shapeline.games.question import Question
 from shapeline.games.references import Reference
 from shapeline.games.windows import WIDEST
 from shapeline.models.classifier import Classifier
@@ -22,7 +22,7 @@ ROWS_OF_PATCHES = 1024  # of a call, of which those with as many patches go thro
 WINDOWED = ("window_size", "windows", "from_pooled")  # what a module of tokens with a local receptive field declares
 
 
-def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """The fastest verified form and batch size of the model on its device, in about a second for a small model.
 
     inputs (n, *input_shape), some real ones. A form is verified against the plain model on masked rows and on the
@@ -35,18 +35,20 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
         raise ShapelineError("engine: calibration needs one or more inputs")
     if rows := own_rows(model, reference):
         form = _of_own_batches(
-            Question(model, shared_reference(reference, inputs), None, form=Form(batch=rows)), inputs[:1]
+            Game(model, shared_reference(reference, inputs), None, form=ExecutionBackend(batch=rows)), inputs[:1]
         )
     else:
         form = backend_of(model).calibrate(model, inputs, shared_reference(reference, inputs))
     declared = inputs.dtype == np.int32 and all(hasattr(model.module, name) for name in WINDOWED)
     if declared and model.task == "classification" and model.module.window_size <= WIDEST:
-        form = _with_windows(Question(model, shared_reference(reference, inputs), None, form=form), inputs[:1])
+        form = _with_windows(Game(model, shared_reference(reference, inputs), None, form=form), inputs[:1])
     log.info("form %s, %d rows a call: %s rows/s", form.name, form.batch, f"{form.rate:,.0f}")
     return form
 
 
-def or_graph(form: Form, model: Classifier, graph: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+def or_graph(
+    form: ExecutionBackend, model: Classifier, graph: Classifier, inputs: np.ndarray, reference: Reference
+) -> ExecutionBackend:
     """A form that `calibrate` gave a network whose framework has no form "onnx", or that one where its graph says the
     same on masked rows and is faster, or nearly as fast."""
     inputs = as_array(inputs)
@@ -74,7 +76,7 @@ def own_rows(model: Classifier, reference: Reference) -> int | None:
     return ROWS_OF_PATCHES if reference.leaves_out else getattr(model.module, "rows_a_call", None)
 
 
-def asked(question: Question, inputs: np.ndarray, precision: str, compiled: bool) -> Form:
+def asked(question: Game, inputs: np.ndarray, precision: str, compiled: bool) -> ExecutionBackend:
     """The form that an experiment asks for by its keys precision and compile, verified as `calibrate` does; of torch.
 
     question: with the calibrated form, whose batch it keeps. Raises ShapelineError where the model cannot take it, or
@@ -82,7 +84,7 @@ def asked(question: Question, inputs: np.ndarray, precision: str, compiled: bool
     """
     name = "_".join(["compiled"] * compiled + ["bfloat16"] * (precision == "bfloat16"))
     inputs, model = as_array(inputs), question.model
-    form = Form(name, question.form.batch)
+    form = ExecutionBackend(name, question.form.batch)
     differs = backend_of(model).difference(question.having(form=form), inputs)
     allowed = BFLOAT16_TOLERANCE if precision == "bfloat16" else TOLERANCE
     if not differs <= allowed:
@@ -94,7 +96,7 @@ def asked(question: Question, inputs: np.ndarray, precision: str, compiled: bool
     return dataclasses.replace(form, difference=differs)
 
 
-def _of_own_batches(question: Question, document: np.ndarray) -> Form:
+def _of_own_batches(question: Game, document: np.ndarray) -> ExecutionBackend:
     """The form of rows that are cut into batches inside a call, with its rate on masks of all sizes."""
     if document.ndim == 4:
         patch = getattr(question.model.module, "patch", 1)
@@ -108,7 +110,7 @@ def _of_own_batches(question: Question, document: np.ndarray) -> Form:
     return dataclasses.replace(question.form, rate=len(masks) / (time.perf_counter() - began))
 
 
-def _with_windows(question: Question, document: np.ndarray) -> Form:
+def _with_windows(question: Game, document: np.ndarray) -> ExecutionBackend:
     """Its form, or the shortcut over windows where it gives the same log-probabilities on random masks, and faster."""
     form, cells = question.form, np.arange(document.shape[1], dtype=np.int32)
     features = Features("word", (len(cells),), cells)
@@ -126,4 +128,4 @@ def _with_windows(question: Question, document: np.ndarray) -> Form:
     if not differs <= TOLERANCE or rates["windows"] < rates[form.name]:
         log.info("form windows left out: differs by %.1e, %.0f rows/s", differs, rates["windows"])
         return form
-    return Form("windows", form.batch, rates["windows"], differs)
+    return ExecutionBackend("windows", form.batch, rates["windows"], differs)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shapeline.errors import first_line
-from shapeline.games.execution import CALIBRATION_SECONDS, TOLERANCE, Form
+from shapeline.games.execution import CALIBRATION_SECONDS, TOLERANCE, ExecutionBackend
 
 log = logging.getLogger(__name__)
 MOMENT = 0.1  # seconds of a call that the calibration can afford
@@ -71,7 +71,7 @@ class _Tried:
     differences: dict[str, float]
 
 
-def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search, began: float) -> Form:
+def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search, began: float) -> ExecutionBackend:
     """The fastest of the forms that the model takes and that do not differ from the plain one, which is the first.
 
     offer: from a form's name to its candidate; began: when the calibration did, by time.perf_counter.
@@ -122,13 +122,13 @@ def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> l
     return list({*ranked[:3], *(key for keys in of_forms.values() for key in keys[:1])})
 
 
-def _chosen(names: Sequence[str], tried: _Tried, plan: Search) -> Form:
+def _chosen(names: Sequence[str], tried: _Tried, plan: Search) -> ExecutionBackend:
     counted = {key: seconds / plan.worth.get(key[0], 1.0) for key, seconds in tried.seconds.items()}
     limit = plan.nearly * min(counted.values())
     near = [key for key, seconds in counted.items() if seconds <= limit]
     place = {name: place for place, name in enumerate(names)}
     name, batch = min(near, key=lambda key: (place[key[0]] if plan.in_order else 0, key[1], counted[key]))
-    return Form(name, batch, 1 / tried.seconds[name, batch], tried.differences[name])
+    return ExecutionBackend(name, batch, 1 / tried.seconds[name, batch], tried.differences[name])
 
 
 def fastest(step: Callable[[], float], batch: int, least: float) -> float:

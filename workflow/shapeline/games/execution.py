@@ -13,7 +13,7 @@ CALIBRATION_SECONDS = 3.0  # after which no other candidate is tried; a small mo
 
 
 @dataclass(frozen=True)
-class Form:
+class ExecutionBackend:
     """How a model is run: its form, rows a call, measured rows/s (0: not measured), largest difference to plain.
 
     An evaluation with M > 1 reference rows takes M rows. `difference` is in log-probability, on masked rows.

@@ -15,11 +15,11 @@ import numpy as np
 
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
+from shapeline.games.game import Game
 from shapeline.games.input_checks import as_array, as_cells, check_finite, given_rows, shared_reference
 from shapeline.games.output_values import PREDICTION, score
-from shapeline.games.question import Question
 from shapeline.games.references import Reference
 from shapeline.games.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_a_call, rows_tried, tile
 from shapeline.memory import halved
@@ -36,7 +36,7 @@ class _Asked:
     forward: the function or graph; buffers: of a tile's filled rows, one a thread; step: coalitions of a tile; limit:
     rows of a call."""
 
-    question: Question
+    question: Game
     inputs: np.ndarray
     masks: np.ndarray
     absent: np.ndarray
@@ -48,13 +48,13 @@ class _Asked:
 
 
 def values(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
-    """As Question.values, which has checked everything: values (n, K) float64."""
+    """As Game.values, which has checked everything: values (n, K) float64."""
     model, size = question.model, math.prod(inputs.shape[1:])
     absent = _bits(shared_reference(question.reference, inputs).rows)
     result = np.empty((len(inputs), masks.shape[-2]))
@@ -104,7 +104,7 @@ def _device(model: Classifier) -> str:
     return "function" if model.framework == "function" else "cpu"
 
 
-def _threads(question: Question) -> int:
+def _threads(question: Game) -> int:
     """Threads that fill and ask rows of their own: those of a graph; a function, and what fills in by the instance or
     by the coalition, may be made for one."""
     reference = question.reference
@@ -169,7 +169,7 @@ def _by_tiles(
     return np.concatenate(scored, axis=1)
 
 
-def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, difference: float = 0.0) -> Form:
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, difference: float = 0.0) -> ExecutionBackend:
     """The fastest batch of a function, or of the graph of a network, which has that difference to it; inputs and
     reference rows as the model takes them."""
     began, name = time.perf_counter(), model.runtime or "plain"
@@ -232,7 +232,7 @@ def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Referenc
     return run
 
 
-def takes_columns(question: Question) -> bool:
+def takes_columns(question: Game) -> bool:
     """Whether rows are put together column by column: those of data frames, which take columns without a copy. Rows of
     an array are one after another in memory, as users mostly have them: trees are a tenth faster on these."""
     reference = question.reference

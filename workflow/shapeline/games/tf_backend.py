@@ -17,10 +17,10 @@ from scipy.special import log_softmax
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.games import calibration_search
 from shapeline.games.backends import masked_rows
-from shapeline.games.execution import CALIBRATION_SECONDS, Form
+from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend
+from shapeline.games.game import Game
 from shapeline.games.input_checks import as_array, check_finite, given_rows, shared_reference
 from shapeline.games.output_values import score
-from shapeline.games.question import Question
 from shapeline.games.references import Reference
 from shapeline.games.tiles import rows_tried
 from shapeline.memory import halved
@@ -41,13 +41,13 @@ MEASURED = 0.05  # seconds that a batch is measured for
 
 
 def values(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
-    """As Question.values, which has checked everything: values (n, K) float64."""
+    """As Game.values, which has checked everything: values (n, K) float64."""
     model, features, value, own = question.model, question.features, question.value, question.reference.own
     reference = shared_reference(question.reference, inputs)
     result = np.empty((len(inputs), masks.shape[-2]))
@@ -176,7 +176,7 @@ class _Runner:
             return log_softmax(logits, axis=1)
 
 
-def _runner(model: Classifier, form: Form, inputs: np.ndarray) -> _Runner:
+def _runner(model: Classifier, form: ExecutionBackend, inputs: np.ndarray) -> _Runner:
     if form.name not in FORMS:
         raise ShapelineError(f"engine: unknown form '{form.name}'.{nearest(form.name, FORMS)}")
     if not model.module.built:  # variables cannot be made inside a function that is traced more than once
@@ -252,21 +252,21 @@ def _step(
 _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
     began, ends = time.perf_counter(), (inputs[:1], reference.rows[:1])
     largest = rows_tried(math.prod(inputs.shape[1:]), model.device.split(":")[0])
-    single = calibration_search.fastest(_step_of(model, Form("plain", 1), *ends), 1, MEASURED)
+    single = calibration_search.fastest(_step_of(model, ExecutionBackend("plain", 1), *ends), 1, MEASURED)
     # Large models start with small batches, so that no single call takes more than a moment.
     smallest = 1 << int(np.clip(math.log2(min(0.05 / single, largest)), 0, 4))
     rows = masked_rows(inputs, reference, STRIDE * smallest)
-    expected = _runner(model, Form("plain", len(rows)), inputs).log_probs(rows)
+    expected = _runner(model, ExecutionBackend("plain", len(rows)), inputs).log_probs(rows)
 
     def candidate(name: str) -> calibration_search.Candidate:
         difference = 0.0 if name == "plain" else _difference(model, name, inputs, rows, expected)
-        most = _runner(model, Form(name, largest), inputs).limit
+        most = _runner(model, ExecutionBackend(name, largest), inputs).limit
         return calibration_search.Candidate(
-            difference, lambda: most, lambda batch: _step_of(model, Form(name, batch), *ends)
+            difference, lambda: most, lambda batch: _step_of(model, ExecutionBackend(name, batch), *ends)
         )
 
     share = SEARCH_SECONDS / CALIBRATION_SECONDS
@@ -289,18 +289,20 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
 
 def _difference(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarray, expected: np.ndarray) -> float:
     """Largest difference of a form's log-probabilities to the expected ones, in the two smallest batches tried."""
-    actual = [_runner(model, Form(name, len(rows) // split), inputs).log_probs(rows) for split in (1, STRIDE)]
+    actual = [
+        _runner(model, ExecutionBackend(name, len(rows) // split), inputs).log_probs(rows) for split in (1, STRIDE)
+    ]
     return calibration_search.difference(np.array(actual), expected)
 
 
-def _step_of(model: Classifier, form: Form, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
+def _step_of(model: Classifier, form: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
     """`_timer` after its first call, which is a trace."""
     timer = _timer(model, form, row, absent)
     timer()
     return timer
 
 
-def _timer(model: Classifier, form: Form, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
+def _timer(model: Classifier, form: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
     """A batch of the engine on made-up masks, as a function that returns its seconds a row (inf: too large).
 
     row, absent (1, *input_shape): what is present and what is not.

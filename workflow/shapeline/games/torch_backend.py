@@ -15,9 +15,9 @@ import torch
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search, numpy_backend
 from shapeline.games.backends import masked_rows, traced_rows
-from shapeline.games.execution import GRAPH_WORTH, Form, FormRefused
+from shapeline.games.execution import GRAPH_WORTH, ExecutionBackend, FormRefused
+from shapeline.games.game import Game
 from shapeline.games.input_checks import as_array, check_finite, given_rows, shared_reference
-from shapeline.games.question import Question
 from shapeline.games.references import Reference
 from shapeline.games.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_tried, tile
 from shapeline.games.torch_execution import TRIED, prepare
@@ -29,19 +29,19 @@ MEASURED = 0.03  # seconds that a batch is measured for
 
 
 def values(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
-    """As Question.values, which has checked everything: values (n, K) float64."""
+    """As Game.values, which has checked everything: values (n, K) float64."""
     by_form = _by_graph if question.form.name == "onnx" else _by_module
     return by_form(question, inputs, masks, targets, progress)
 
 
 def _by_module(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
@@ -101,7 +101,7 @@ def _by_module(
 
 
 def _by_graph(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
@@ -118,22 +118,22 @@ def _by_graph(
 
 def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
     """The classifier by the graph of its module; rows: as backends.traced_rows."""
-    return dataclasses.replace(model, module=prepare(model, Form("onnx"), rows).graph, runtime="onnx")
+    return dataclasses.replace(model, module=prepare(model, ExecutionBackend("onnx"), rows).graph, runtime="onnx")
 
 
-def _given_filler(runner: Runner, question: Question, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
+def _given_filler(runner: Runner, question: Game, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
     """The filler of a tile whose absent features hang on the present ones; arguments as of `given_rows`."""
     rows = given_rows(question, inputs, masks, start)
     absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*rows.shape[:3], -1)
     return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])
 
 
-def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Form:
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
     began, traced = time.perf_counter(), traced_rows(inputs, reference)
     largest = rows_tried(math.prod(inputs.shape[1:]), torch.device(model.device).type)
     with evaluating(model):
-        plain = runner_of(model, Form("plain", largest), traced)
+        plain = runner_of(model, ExecutionBackend("plain", largest), traced)
         step = _step(plain, 1, inputs, reference, *_made_up(plain, 1, inputs.dtype))
         step()  # threads start
         single = calibration_search.fastest(step, 1, MEASURED)
@@ -142,7 +142,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
         made_up = functools.cache(lambda batch: _made_up(plain, batch, inputs.dtype))
 
         def candidate(name: str) -> calibration_search.Candidate:
-            runner = plain if name == "plain" else runner_of(model, Form(name, largest), traced)
+            runner = plain if name == "plain" else runner_of(model, ExecutionBackend(name, largest), traced)
             difference = 0.0 if name == "plain" else _difference(runner, rows, expected)
             if name == "onnx":
                 graph = _graph_of(model, traced)
@@ -169,12 +169,12 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Fo
         return calibration_search.search(forms, candidate, plan, began)
 
 
-def difference(question: Question, inputs: np.ndarray) -> float:
+def difference(question: Game, inputs: np.ndarray) -> float:
     """Largest difference of log-probabilities of the form to the plain model on 64 masked rows, as _difference."""
     model, form, reference = question.model, question.form, shared_reference(question.reference, inputs)
     with evaluating(model):
         traced, rows = traced_rows(inputs, reference), masked_rows(inputs, reference, count=64)
-        expected = runner_of(model, Form("plain", form.batch), traced).compared(rows)
+        expected = runner_of(model, ExecutionBackend("plain", form.batch), traced).compared(rows)
         return _difference(runner_of(model, form, traced), rows, expected)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from shapeline.errors import ShapelineError, first_line, nearest
-from shapeline.games.execution import Form, FormRefused
+from shapeline.games.execution import ExecutionBackend, FormRefused
 from shapeline.games.torch_onnx import any_side, exported
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
@@ -16,7 +16,7 @@ from shapeline.models.torch_export import tracing
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
 
 
-def prepare(model: Classifier, form: Form, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
+def prepare(model: Classifier, form: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
     """The model in a form: a function from rows (n, *input_shape) to logits (log-probabilities for a function).
 
     rows: as backends.traced_rows. What a form needs (a copy, a trace) is kept as long as the module lives and made anew

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import torch
 
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import checked_logits
 
 
-def leaving_out(model: Classifier, form: Form) -> Callable[[torch.Tensor], torch.Tensor]:
+def leaving_out(model: Classifier, form: ExecutionBackend) -> Callable[[torch.Tensor], torch.Tensor]:
     """A function from rows (n, channels, height, width), NaN where a patch is absent, to logits.
 
     The model's module declares `patch`, the side of its patches, and takes `forward(pictures, kept)`: kept (n, k), the

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.output_values import PREDICTION
 from shapeline.games.tiles import rows_a_call
@@ -158,7 +158,7 @@ class Runner:
         return torch.cat([log_probs, torch.log(-torch.expm1(log_probs)).clamp(min=-700)], dim=1)  # no -inf
 
 
-def runner_of(model: Classifier, form: Form, rows: np.ndarray) -> Runner:
+def runner_of(model: Classifier, form: ExecutionBackend, rows: np.ndarray) -> Runner:
     """The runner of a model in a form; rows: as backends.traced_rows."""
     device = torch.device(model.device)
     shape = rows.shape[1:]

@@ -8,7 +8,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError, unsupported
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
 
@@ -31,7 +31,7 @@ def halving(method: Callable) -> Callable:
     """
 
     @functools.wraps(method)
-    def again(question: Question, inputs: np.ndarray, *others, **named):
+    def again(question: Game, inputs: np.ndarray, *others, **named):
         rows = rows_of_a_pass(inputs.shape[1:], question.model)
         return halved(question.model, rows, lambda _: method(question, inputs, *others, **named))
 
@@ -122,7 +122,7 @@ def _listed(convolutions: list[str]) -> str:
     return ", ".join(convolutions) or "none"
 
 
-def starts(question: Question, inputs: np.ndarray) -> np.ndarray:
+def starts(question: Game, inputs: np.ndarray) -> np.ndarray:
     """Where the paths to inputs (n, *input_shape) start, (n, M, *input_shape): the empty coalition of the engine.
 
     That is the reference's rows, but the input itself in cells that are never removed (padding, spaces).

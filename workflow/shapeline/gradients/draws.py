@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients.cells import absolute, completeness, pooled, starts
 from shapeline.seeds import seed_of
 
@@ -30,7 +30,7 @@ class Slope:
 
 
 def expected(
-    slope: Slope, question: Question, inputs: np.ndarray, instances: Sequence[int], seed: int, samples: int
+    slope: Slope, question: Game, inputs: np.ndarray, instances: Sequence[int], seed: int, samples: int
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """As expected_gradients of a framework's module."""
     tokens = np.issubdtype(inputs.dtype, np.integer)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import iterate_layers
@@ -15,7 +15,7 @@ from shapeline.models.tensorflow_setup import keras, tf
 
 @halving
 def grad_cam(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     layer: str | None = None,

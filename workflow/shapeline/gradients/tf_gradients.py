@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients import draws
 from shapeline.gradients.cells import absolute, check, completeness, halving, nodes, pooled, rows_of_a_pass, starts
 from shapeline.models.classifier import Classifier
@@ -16,7 +16,7 @@ from shapeline.models.tensorflow_setup import tf
 
 
 @halving
-def saliency(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
+def saliency(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
     """|∂ log p_target / ∂x|, unsigned: largest over channels, mean over a feature's cells (Simonyan et al. 2013).
 
     inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance (one pass, forward and back).
@@ -31,7 +31,7 @@ def saliency(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tup
 
 
 @halving
-def gradient_x_input(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
+def gradient_x_input(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
     """x · ∂ log p_target / ∂x, signed, summed over a feature's cells (Shrikumar et al. 2016); shapes as in saliency.
 
     Of tokens, x is their embedding.
@@ -45,7 +45,7 @@ def gradient_x_input(question: Question, inputs: np.ndarray, targets: np.ndarray
 
 
 @halving
-def gradient_x_difference(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
+def gradient_x_difference(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
     """(x - x0) · ∂ log p_target / ∂x, signed: gradient × input for the game's own reference; shapes as in saliency.
 
     x0: the reference, averaged over its M rows; of tokens, x and x0 are embeddings. One step of integrated gradients
@@ -64,7 +64,7 @@ def gradient_x_difference(question: Question, inputs: np.ndarray, targets: np.nd
 
 @halving
 def integrated_gradients(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     steps: int = 50,
@@ -108,7 +108,7 @@ def integrated_gradients(
 
 @halving
 def expected_gradients(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -128,7 +128,7 @@ def expected_gradients(
 
 @halving
 def smooth_grad(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],

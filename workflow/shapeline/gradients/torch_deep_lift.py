@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from shapeline.errors import NO_RULE, unsupported
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients.cells import (
     check,
     completeness,
@@ -47,7 +47,7 @@ EQUAL = 1e-6  # inputs nearer than this to their reference have the derivative i
 
 
 @halving
-def deep_lift(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int, dict]:
+def deep_lift(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int, dict]:
     """DeepLIFT's contributions to log p_target, averaged over the reference's M rows (shap's DeepExplainer).
 
     inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:

@@ -5,7 +5,7 @@ import torch
 from captum.attr import LayerGradCam
 from torch import nn
 
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
 from shapeline.gradients.torch_passes import differentiable, log_probs, points, tensor
 from shapeline.gradients.torch_patch_cam import NORMS, norms_of, patch_grid, token_maps
@@ -16,7 +16,7 @@ UNUSED = ("did not obtain any outputs", "not have been used in the graph")
 
 @halving
 def grad_cam(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     layer: str | None = None,
@@ -58,7 +58,7 @@ def grad_cam(
 
 
 def _of_patches(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     layers: list[str],

@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from shapeline.errors import unsupported
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients.cells import check, halving, pooled, rows_of_a_pass
 from shapeline.gradients.torch_passes import differentiable, points, tensor
 
@@ -20,7 +20,7 @@ FUSED = {"scaled_dot_product_attention", "multi_head_attention_forward"}
 
 
 @halving
-def attn_lrp(question: Question, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
+def attn_lrp(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
     """Relevance of each feature's tokens for the target's logit (Achtibat et al. 2024), signed.
 
     inputs (n, length) of tokens, targets (n,) -> scores (n, d), evaluations per instance (one pass, forward and back):

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from shapeline.errors import unsupported
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients.cells import halving, pooled, rows_of_a_pass
 from shapeline.gradients.torch_passes import tensor
 from shapeline.models.torch_models import evaluation_mode
 
 
 @halving
-def attention_rollout(question: Question, inputs: np.ndarray) -> tuple[np.ndarray, int]:
+def attention_rollout(question: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
     """How much of each feature's tokens flows by attention into the token that is read, whatever the class.
 
     inputs (n, length) of tokens -> scores (n, d), which are not negative, evaluations per instance (one pass). The

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shapeline.errors import MethodFailure, among, is_installed
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.hierarchy import exploration, forests, owen
 from shapeline.hierarchy.exploration import NOTHING, Evaluate, HShap
 from shapeline.hierarchy.on_device import ON_DEVICE
@@ -35,7 +35,7 @@ class Growth(NamedTuple):
 
 
 def h_shap(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     min_size: int = 1,
@@ -69,7 +69,7 @@ def h_shap(
 
 
 def trees(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     min_size: int,
@@ -85,7 +85,7 @@ def trees(
     return exploration.gathered(explored, moves, shape)
 
 
-def _of_superpixels(question: Question, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
+def _of_superpixels(question: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
     n, segments = len(inputs), question.features.cells[0]
     forest = forests.forest([forests.superpixel_tree(segments)] * n)
     places = np.argsort(forest.labels[0])  # of each superpixel, among the leaves
@@ -101,7 +101,7 @@ def _said(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndarray, leav
     return scores, evaluations, {"visited_nodes": visited, "leaves": leaves, "warning": flags}
 
 
-def partition(question: Question, inputs: np.ndarray, targets: np.ndarray, evaluations: int = 500) -> Scored:
+def partition(question: Game, inputs: np.ndarray, targets: np.ndarray, evaluations: int = 500) -> Scored:
     """Owen values over halves of the features' grid, as shap's PartitionExplainer (fixed_context=0); scores (n, d).
 
     Said: split_nodes. Scores sum to v(N) - v(∅) on any budget; see owen.partition.
@@ -115,7 +115,7 @@ def partition(question: Question, inputs: np.ndarray, targets: np.ndarray, evalu
 
 
 def evaluator(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     owners: np.ndarray | None = None,
@@ -136,7 +136,7 @@ def evaluator(
 
 
 def by_masks(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     owners: np.ndarray | None = None,

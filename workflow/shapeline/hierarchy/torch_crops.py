@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from shapeline.games import torch_execution
-from shapeline.games.execution import Form, FormRefused
+from shapeline.games.execution import ExecutionBackend, FormRefused
 from shapeline.models.classifier import Classifier
 
 # Layers that work on each cell alone; dropout and batch normalisation do when they are evaluated.
@@ -103,7 +103,7 @@ class LocalCrops:
     sizes: list[np.ndarray]
 
     @classmethod
-    def of(cls, trunk: Trunk, form: Form, inputs: np.ndarray, absent: np.ndarray, device) -> "LocalCrops":
+    def of(cls, trunk: Trunk, form: ExecutionBackend, inputs: np.ndarray, absent: np.ndarray, device) -> "LocalCrops":
         forward, name = trunk.layers, form.name
         if name == "onnx":  # whose graph takes pictures of one size
             form = dataclasses.replace(form, name="onnx_any_side")

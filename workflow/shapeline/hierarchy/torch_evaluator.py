@@ -17,8 +17,8 @@ from shapeline.designs.design import one_of
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration_search, execution, input_checks, torch_rows
 from shapeline.games.backends import traced_rows
-from shapeline.games.execution import Form
-from shapeline.games.question import Question
+from shapeline.games.execution import ExecutionBackend
+from shapeline.games.game import Game
 from shapeline.hierarchy import exploration
 from shapeline.hierarchy.torch_crops import CODE_BYTES, VALUES, LocalCrops, trunk_of
 from shapeline.memory import halved
@@ -39,7 +39,7 @@ class Evaluator:
 
     def __init__(
         self,
-        question: Question,
+        question: Game,
         inputs: np.ndarray,
         targets: np.ndarray,
         owners: np.ndarray | None = None,
@@ -62,11 +62,13 @@ class Evaluator:
         self.owners = np.arange(n) if owners is None else np.asarray(owners)
         self.shifts = np.zeros((len(self.owners), 2), np.int64) if shifts is None else np.asarray(shifts)
         self.targets = _checked(model, inputs, np.asarray(targets), len(self.owners))
-        reference_rows = self._prepare(inputs, question.form or Form())
-        self.local = self._crops_of(inputs, reference_rows, question.form or Form()) if len(shape) == 3 else None
+        reference_rows = self._prepare(inputs, question.form or ExecutionBackend())
+        self.local = (
+            self._crops_of(inputs, reference_rows, question.form or ExecutionBackend()) if len(shape) == 3 else None
+        )
         self.block = max(self.pairs, CODE_BYTES // (16 * (self.height + self.width)))
 
-    def _prepare(self, inputs: np.ndarray, form: Form) -> np.ndarray:
+    def _prepare(self, inputs: np.ndarray, form: ExecutionBackend) -> np.ndarray:
         """Bring inputs and reference rows to the device; these as (1, M, *shape), or (n, M, *shape) of one's own."""
         reference = self.question.reference
         shared = input_checks.shared_reference(reference, inputs)
@@ -88,7 +90,7 @@ class Evaluator:
         )
         return rows
 
-    def _crops_of(self, inputs: np.ndarray, reference_rows: np.ndarray, form: Form) -> LocalCrops | None:
+    def _crops_of(self, inputs: np.ndarray, reference_rows: np.ndarray, form: ExecutionBackend) -> LocalCrops | None:
         """The crops of a model that is local, where they give the same log-probabilities as whole pictures."""
         trunk = trunk_of(self.model, inputs.shape[1:])
         if trunk is None:

@@ -12,7 +12,7 @@ import numpy as np
 from shapeline.datasets.loading import Dataset
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients.cells import pooled
 from shapeline.seeds import seed_of
 
@@ -61,7 +61,7 @@ def around_points(
 
 def around_asked_points(
     measure: Callable,
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     instances: Sequence[int],
     dataset: Dataset,
@@ -109,7 +109,7 @@ def around_asked_points(
 
 def of_outputs(
     measure: Callable,
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from shapeline.designs.surrogate import lime_masks, ridge_readout
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients.cells import pooled
 from shapeline.seeds import seed_of
 
 
 def lime_input(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -38,7 +38,7 @@ def lime_input(
     return scores, np.array([len(masks) for masks in drawn])
 
 
-def _distances(question: Question, inputs: np.ndarray) -> np.ndarray:
+def _distances(question: Game, inputs: np.ndarray) -> np.ndarray:
     """Squared distance that each feature moves an input by when it is absent, (n, d); mean over the reference rows."""
     rows = question.reference.of(inputs)
     moved = ((inputs[:, None].astype(np.float64) - rows) ** 2).mean(axis=1)

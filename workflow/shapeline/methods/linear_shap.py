@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.errors import unsupported
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.methods import sklearn_steps
 from shapeline.methods.sklearn_steps import Fitted
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def linear_shap(
-    question: Question, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
+    question: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
 ) -> tuple[np.ndarray, int]:
     """Sums of w_k (x_k - mean of x0_k) over the inputs k that a feature becomes (Strumbelj & Kononenko 2014), (n, d).
 

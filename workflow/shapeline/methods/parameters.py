@@ -43,7 +43,7 @@ class Superpixel(Parameters):
     )
 
 
-class OwnFeatures(Parameters):
+class MethodFeatures(Parameters):
     features: Annotated[Patch | Superpixel, Field(discriminator="kind")] | None = Field(
         None,
         description="Features instead of the experiment's pixels; each pixel's score is an equal share of its "
@@ -51,7 +51,7 @@ class OwnFeatures(Parameters):
     )
 
 
-class GoodEnough(Parameters):
+class StoppingRule(Parameters):
     error: Annotated[float, Field(gt=0)] | Annotated[str, Field(pattern=PERCENT)] | None = Field(
         None,
         description="Target of the predicted root mean square error, in units of the value, or as a percentage of"
@@ -64,12 +64,12 @@ class GoodEnough(Parameters):
 
 
 Budget = Annotated[
-    Annotated[float, Field(gt=0), Tag("number")] | Annotated[GoodEnough, Tag("good enough")],
-    Discriminator(lambda value: "good enough" if isinstance(value, dict | GoodEnough) else "number"),
+    Annotated[float, Field(gt=0), Tag("number")] | Annotated[StoppingRule, Tag("good enough")],
+    Discriminator(lambda value: "good enough" if isinstance(value, dict | StoppingRule) else "number"),
 ]
 
 
-class Sampled(OwnFeatures):
+class Sampled(MethodFeatures):
     budget: Budget | None = Field(
         None,
         description="Evaluations as a multiple of d; by default the experiment's. A mapping selects adaptive stopping.",
@@ -84,7 +84,7 @@ class Sampled(OwnFeatures):
     @property
     def most(self) -> float | None:
         """The most evaluations of an instance that its own budget allows, as a multiple of d."""
-        return self.budget.max_budget if isinstance(self.budget, GoodEnough) else self.budget
+        return self.budget.max_budget if isinstance(self.budget, StoppingRule) else self.budget
 
 
 class OnGraph(Parameters):
@@ -183,7 +183,7 @@ class OnePass(Parameters):
         return 1
 
 
-class HShap(OwnFeatures):
+class HShap(MethodFeatures):
     min_size: int = Field(1, ge=1, description="Smallest side of a leaf in cells (s).")
     threshold: float = Field(
         0.0, ge=0, description="τ: the threshold on a coefficient, or its percentile in mode relative."
@@ -310,10 +310,10 @@ class External(Parameters):
     path: str = Field(description="Parquet or CSV file of scores computed elsewhere; $VARIABLES expand.")
 
 
-class OwnFixed(OwnFeatures):
+class CustomFixedMethod(MethodFeatures):
     method: str = Field(pattern=USER_FILE, description="path/to/file.py:function that returns a Design.")
     parameters: dict[str, Plain | list[Plain]] = Field({}, description="Arguments of the function by name.")
 
 
-class Own(Sampled, OwnFixed):
-    """An entry of a function of one's own; one that takes no budget is an OwnFixed."""
+class CustomMethod(Sampled, CustomFixedMethod):
+    """An entry of a function of one's own; one that takes no budget is a CustomFixedMethod."""

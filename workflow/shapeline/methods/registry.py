@@ -22,11 +22,12 @@ from shapeline.methods.parameters import (
     ContextCite,
     CShapley,
     CShapleyRegression,
+    CustomFixedMethod,
+    CustomMethod,
     DataLime,
     ExpectedGradients,
     External,
     FromBackground,
-    GoodEnough,
     GpInteractions,
     GradCam,
     HShap,
@@ -35,12 +36,10 @@ from shapeline.methods.parameters import (
     Lime,
     LimeInput,
     LShapley,
+    MethodFeatures,
     Mim,
     OnePass,
     OnGraph,
-    Own,
-    OwnFeatures,
-    OwnFixed,
     Parameters,
     Partition,
     Parzen,
@@ -52,6 +51,7 @@ from shapeline.methods.parameters import (
     SampledInteractions,
     SampleShapley,
     SmoothGrad,
+    StoppingRule,
     WeightedBanzhaf,
 )
 
@@ -107,7 +107,7 @@ class Method:
     @property
     def own_features(self) -> bool:
         """Whether its entry may give features in place of the experiment's."""
-        return issubclass(self.parameters, OwnFeatures)
+        return issubclass(self.parameters, MethodFeatures)
 
     @property
     def torch_only(self) -> bool:
@@ -160,7 +160,9 @@ class Registry(dict[str, Method]):
             takes = own_arguments(name)
         except ShapelineError:  # which the configuration tells
             takes = {}
-        return replace(OWN, function=name, parameters=Own if "budget" in takes else OwnFixed, takes=tuple(takes))
+        return replace(
+            OWN, function=name, parameters=CustomMethod if "budget" in takes else CustomFixedMethod, takes=tuple(takes)
+        )
 
 
 def _named(name: str, entry: Method) -> type[Parameters]:
@@ -169,7 +171,7 @@ def _named(name: str, entry: Method) -> type[Parameters]:
     return create_model(title, __base__=entry.parameters, __module__=__name__, method=(Literal[name], ...))
 
 
-OWN = Method("coalitions", "", OwnFixed, takes=())
+OWN = Method("coalitions", "", CustomFixedMethod, takes=())
 METHODS = Registry(
     {
         "shapley": Method("coalitions", "shapeline.designs.exact:shapley", exact=True, efficient=True),
@@ -331,7 +333,7 @@ METHODS = Registry(
             random=True,
             data=("image", "table"),
         ),
-        "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", OwnFeatures, control=True),
+        "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", MethodFeatures, control=True),
         "random": Method(
             "coalitions", "shapeline.methods.controls:random", asks_model=False, control=True, random=True, unit="none"
         ),
@@ -595,7 +597,7 @@ METHODS = Registry(
 )
 
 
-def own_problem(entry: Own) -> str | None:
+def own_problem(entry: CustomMethod) -> str | None:
     """What is wrong with an entry of one's own function, in a line; None where nothing is."""
     try:
         takes = own_arguments(entry.method)
@@ -613,7 +615,7 @@ def own_problem(entry: Own) -> str | None:
     return None
 
 
-def stopping_problem(name: str, budget: GoodEnough) -> str | None:
+def stopping_problem(name: str, budget: StoppingRule) -> str | None:
     """What is wrong with a budget that ends when it is good enough, in a line; None where nothing is."""
     if not METHODS[name].grows:
         able = ", ".join(other for other, method in METHODS.items() if method.grows)

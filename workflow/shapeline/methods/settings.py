@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shapeline.designs.design import Design, evaluations
-from shapeline.designs.stopping import Until
+from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.games.features import Features
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a third of a second, which designs without a graph save
 
 # Keys of a method entry that say how much to spend, and on what; the others are the method's own parameters.
 PLANNED = ("budget", "intermediate_budgets", "match_budget_of", "rival", "features", "background")
-Budget = float | Until | None
+Budget = float | StoppingCriterion | None
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class MethodSettings:
         return METHODS[self.name]
 
     @property
-    def until(self) -> Until | None:
+    def until(self) -> StoppingCriterion | None:
         """What ends the rounds of an explanation, where the budget is no fixed one."""
-        return self.budgets[-1] if isinstance(self.budgets[-1], Until) else None
+        return self.budgets[-1] if isinstance(self.budgets[-1], StoppingCriterion) else None
 
     @functools.cached_property
     def is_random(self) -> bool:
@@ -75,7 +75,7 @@ class MethodSettings:
 
     def spend(self, features: Features, budget: Budget) -> float | None:
         """Return a budget as a multiple of d: as it is given, that of the first round, or that of the rival here."""
-        if isinstance(budget, Until):
+        if isinstance(budget, StoppingCriterion):
             return self.rounds(features.d)[0] / features.d
         return budget if self.rival is None else self.rival.design(features, None, 0).evaluations / features.d
 
@@ -168,7 +168,7 @@ def parse(settings: Mapping[str, Any], budgets: Sequence[Budget | Mapping] | Non
     name = settings["method"]
     typed = METHODS[name].parameters.model_validate({key: settings[key] for key in settings if key != "rival"})
     chosen = [*settings.get("intermediate_budgets", ()), settings.get("budget")] if budgets is None else budgets
-    chosen = tuple(Until(**budget) if isinstance(budget, Mapping) else budget for budget in chosen)
+    chosen = tuple(StoppingCriterion(**budget) if isinstance(budget, Mapping) else budget for budget in chosen)
     return MethodSettings(
         json.dumps([settings, chosen], sort_keys=True, default=repr),
         name,

@@ -8,7 +8,7 @@ import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import unsupported
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.models.estimators import classes_of, transformers_of
 from shapeline.models.pipeline_file import Pipeline
 
@@ -32,7 +32,7 @@ class Fitted:
 
 def shapley(
     where: str,
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     dataset: "Dataset | None",
@@ -121,7 +121,7 @@ def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one == other) | (np.isnan(one) & np.isnan(other))
 
 
-def refuse_unless_additive(where: str, question: Question, additive: str, estimator: Any) -> None:
+def refuse_unless_additive(where: str, question: Game, additive: str, estimator: Any) -> None:
     """Refuse a value that the parts of this estimator do not add up to."""
     rows = 1 if question.reference.rows is None else len(question.reference.rows)
     if question.value != additive and not (additive == "margin" and question.value == "log_odds" and rows == 1):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.designs.design import log_factorial
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.methods import sklearn_steps
 from shapeline.methods.sklearn_steps import Fitted
 from shapeline.methods.trees import Tree, single_precision, trees_of, value_of
@@ -35,7 +35,7 @@ class Paths:
 
 
 def tree_shap(
-    question: Question, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
+    question: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
 ) -> tuple[np.ndarray, int]:
     """Interventional TreeSHAP (Lundberg et al. 2020, algorithm 3), the mean over the reference rows; scores (n, d).
 

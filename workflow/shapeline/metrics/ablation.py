@@ -6,7 +6,7 @@ import pandas as pd
 from shapeline import scores
 from shapeline.errors import about
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.metrics import ties
 
 SIZES = 200
@@ -16,7 +16,7 @@ OUTPUTS = ("logit", "probability")
 
 def measure(
     rows: pd.DataFrame,
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
     seed: int = 0,
@@ -74,7 +74,7 @@ def _needed(positive: np.ndarray, counts: np.ndarray) -> int:
     return int(np.searchsorted(counts, most)) + 1 if most else 0
 
 
-def _curves(rows, positive, question: Question, inputs, seed, counts) -> dict[str, np.ndarray]:
+def _curves(rows, positive, question: Game, inputs, seed, counts) -> dict[str, np.ndarray]:
     """Shares of the whole input's logit and probability, each (instances, counts)."""
     place = ties.positions(scores.matrix(rows), rows["instance"].to_numpy(), seed)
     targets = rows["target"].to_numpy()

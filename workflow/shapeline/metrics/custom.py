@@ -5,14 +5,14 @@ import pandas as pd
 
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.methods import dispatch
 
 
 def measure(
     rows: pd.DataFrame,
     functions: dict[str, str],
-    question: Question | None = None,
+    question: Game | None = None,
     inputs: np.ndarray | None = None,
     buckets: list[tuple[Features, np.ndarray]] | None = None,
     seed: int = 0,
@@ -24,7 +24,7 @@ def measure(
     and seed. Raises ShapelineError where it returns anything but a number a row; its own errors pass, with a note that
     names the metric and the file.
     """
-    question = question or Question(None, None, None)
+    question = question or Game(None, None, None)
     available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}
     available |= {name: getattr(question, name) for name in ("model", "reference", "form")}
     frames = []

@@ -6,7 +6,7 @@ import pandas as pd
 from shapeline import scores
 from shapeline.errors import about
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.metrics import ties
 
 FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the paper's bins of tokens
@@ -15,7 +15,7 @@ CHUNK = 64
 
 def measure(
     rows: pd.DataFrame,
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
     seed: int = 0,

@@ -6,7 +6,7 @@ import pandas as pd
 from shapeline import scores
 from shapeline.errors import about
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.seeds import seed_of
 
 CHUNK = 64
@@ -14,7 +14,7 @@ CHUNK = 64
 
 def measure(
     rows: pd.DataFrame,
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
     seed: int = 0,

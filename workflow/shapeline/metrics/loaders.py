@@ -5,14 +5,16 @@ from pathlib import Path
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.context import Subject, load_subject
+from shapeline.attribution.context import ExplanationContext, load_subject
 from shapeline.attribution.selection import read
 from shapeline.attribution.settings import AttributionSettings
 from shapeline.datasets import document_files, regions
 from shapeline.games.settings import parse
 
 
-def for_metric(subject: Subject, selected: pd.DataFrame, settings: AttributionSettings, rows: pd.DataFrame) -> dict:
+def for_metric(
+    subject: ExplanationContext, selected: pd.DataFrame, settings: AttributionSettings, rows: pd.DataFrame
+) -> dict:
     """What a metric that evaluates the model needs, for score rows that succeeded.
 
     subject: with the model, and how it is run; selected: the instances of the experiment; settings: of the scores,

@@ -9,7 +9,7 @@ from shapeline import scores
 from shapeline.attribution.optimal_orders import INSERTION, MASKING
 from shapeline.errors import about
 from shapeline.games.features import Features
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.metrics import ties
 
@@ -19,7 +19,7 @@ CHUNK = 64
 
 def measure(
     rows: pd.DataFrame,
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
     seed: int = 0,
@@ -53,7 +53,7 @@ def measure(
     return pd.concat(parts, ignore_index=True)
 
 
-def _measure(rows, question: Question, inputs, buckets, seed, fractions, progress) -> pd.DataFrame:
+def _measure(rows, question: Game, inputs, buckets, seed, fractions, progress) -> pd.DataFrame:
     """As `measure`, with the question's own reference alone.
 
     rows, question, inputs, buckets, seed, fractions, progress: as in `measure`.
@@ -77,7 +77,7 @@ def _measure(rows, question: Question, inputs, buckets, seed, fractions, progres
     return pd.concat(frames, ignore_index=True)
 
 
-def _ceiling(rows: pd.DataFrame, question: Question, inputs: np.ndarray) -> pd.DataFrame:
+def _ceiling(rows: pd.DataFrame, question: Game, inputs: np.ndarray) -> pd.DataFrame:
     """The curves of the best orders, of the rows that say them."""
     told = rows["details"] if "details" in rows else [None] * len(rows)
     said = [json.loads(details) if isinstance(details, str) else {} for details in told]
@@ -102,7 +102,7 @@ def _tidy(keys: pd.DataFrame, x: np.ndarray, curves: dict[str, np.ndarray]) -> l
     return frames
 
 
-def _curves(rows, question: Question, inputs, ranks, counts, progress) -> dict[str, np.ndarray]:
+def _curves(rows, question: Game, inputs, ranks, counts, progress) -> dict[str, np.ndarray]:
     """Masking and insertion curves (instances, counts) of instances that share their features.
 
     ranks: for masking and for insertion, the place (instances, d) of each feature among those taken, the first 0.

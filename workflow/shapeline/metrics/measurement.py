@@ -11,7 +11,7 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution import addresses, context, selection
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.row_store import digest_array, digest_file, digest_frame, digest_of, digest_rows
 from shapeline.attribution.settings import AttributionSettings, parse
 from shapeline.games import references
@@ -85,7 +85,7 @@ class _OneMetric:
     name: str
     job: dict
     label: str
-    subject: Subject
+    subject: ExplanationContext
     selected: pd.DataFrame
     settings: AttributionSettings
     longest: int  # features of the instance that has the most

@@ -88,7 +88,7 @@ class Sensitivity(Parameters):
         return self.samples
 
 
-class Own(Parameters):
+class CustomMetric(Parameters):
     functions: dict[str, Annotated[str, Field(pattern=USER_FILE)]] = Field(
         min_length=1, description="Name -> path/to/file.py:function, which returns a number per row; lower is better."
     )
@@ -201,7 +201,13 @@ METRICS: dict[str, Metric] = {
         moves_inputs=True,
     ),
     "own": Metric(
-        "shapeline.metrics.custom:measure", "faithfulness", {}, Own, asks_model=True, reads_all_rows=True, paired=True
+        "shapeline.metrics.custom:measure",
+        "faithfulness",
+        {},
+        CustomMetric,
+        asks_model=True,
+        reads_all_rows=True,
+        paired=True,
     ),
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", "axiom", {"gap": "lower"}, of_values=True),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", "cost", {"evaluations": "lower", "seconds": "lower"}),

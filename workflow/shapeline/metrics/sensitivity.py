@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.context import Subject
+from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.settings import AttributionSettings
 from shapeline.datasets.loading import Dataset
@@ -18,7 +18,7 @@ from shapeline.seeds import seed_of
 
 def measure(
     rows: pd.DataFrame,
-    subject: Subject,
+    subject: ExplanationContext,
     share: pd.DataFrame,
     settings: AttributionSettings,
     label: str,

@@ -6,16 +6,16 @@ import numpy as np
 import torch
 from captum.attr import KernelShap, ShapleyValueSampling
 
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.models.torch_models import seeded
 from shapeline.third_party.budgets import kernel_minimum, permutation_minimum
-from shapeline.third_party.games import BATCH, Asked, Game, explained
+from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explained
 
 Scored = tuple[np.ndarray, np.ndarray]
 
 
 def kernel_shap(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -24,15 +24,15 @@ def kernel_shap(
 ) -> Scored:
     """captum's KernelShap, BATCH perturbations a call (one at a time by default). Scores (n, d), evaluations (n,)."""
 
-    def explain(game: Game, seed: int) -> np.ndarray:
+    def explain(game: InstanceGame, seed: int) -> np.ndarray:
         return _explain(KernelShap, game, seed, n_samples=budget, perturbations_per_eval=BATCH)
 
-    asked = Asked(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(question, inputs, targets, instances, seed, budget)
     return explained(explain, asked, kernel_minimum)
 
 
 def shapley_sampling(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -41,15 +41,15 @@ def shapley_sampling(
 ) -> Scored:
     """captum's ShapleyValueSampling: as many permutations as the budget pays for."""
 
-    def explain(game: Game, seed: int) -> np.ndarray:
+    def explain(game: InstanceGame, seed: int) -> np.ndarray:
         permutations = (budget - 2) // (game.d - 1)
         return _explain(ShapleyValueSampling, game, seed, n_samples=permutations, perturbations_per_eval=BATCH)
 
-    asked = Asked(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(question, inputs, targets, instances, seed, budget)
     return explained(explain, asked, permutation_minimum)
 
 
-def _explain(explainer: Callable, game: Game, seed: int, **settings: int) -> np.ndarray:
+def _explain(explainer: Callable, game: InstanceGame, seed: int, **settings: int) -> np.ndarray:
     def forward(masks: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(game(masks.numpy()))
 

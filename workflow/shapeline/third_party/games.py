@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.errors import MethodFailure, among
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.seeds import seed_of
 
 BATCH = 256  # coalitions that a peer may ask for at a time, where it lets one choose
 
 
-class Game:
+class InstanceGame:
     """v(S) of one instance, asked about at most once for each end; `evaluations` counts what was evaluated."""
 
     def __init__(self, evaluate: Callable[[np.ndarray], np.ndarray], d: int):
@@ -52,14 +52,14 @@ class Game:
 
 
 @dataclass(frozen=True)
-class Asked:
+class CountedGame:
     """What a peer is asked: the question, of inputs (n, *input shape) for targets (n,).
 
     instances: ids that seed their draws, with `seed`, of the label and repeat; budget: evaluations of an instance, both
     ends included.
     """
 
-    question: Question
+    question: Game
     inputs: np.ndarray
     targets: np.ndarray
     instances: Sequence[int]
@@ -68,7 +68,7 @@ class Asked:
 
 
 def explained(
-    explain: Callable[[Game, int], np.ndarray], asked: Asked, minimum: Callable[[int], int]
+    explain: Callable[[InstanceGame, int], np.ndarray], asked: CountedGame, minimum: Callable[[int], int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores (n, d) that a peer gives each instance, and the evaluations (n,) that it made.
 
@@ -87,7 +87,7 @@ def explained(
             return question.values(inputs[part], masks, asked.targets[part])[0]
 
         with among([i]):
-            game = Game(evaluate, d)
+            game = InstanceGame(evaluate, d)
             # Of a single feature there is nothing to explain, and the libraries divide by zero.
             scores[i] = explain(game, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else game.gained()
         evaluations[i] = game.evaluations

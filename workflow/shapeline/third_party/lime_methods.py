@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from lime import lime_image, lime_text
 
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.third_party.budgets import fit_minimum
-from shapeline.third_party.games import BATCH, Asked, Game, explained
+from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explained
 
 Scored = tuple[np.ndarray, np.ndarray]
 ABSENT = "ABSENT"
 
 
 def text(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -28,7 +28,7 @@ def text(
     The library's own kernel, ridge and draws; the value that is fitted is the experiment's.
     """
 
-    def explain(game: Game, seed: int) -> np.ndarray:
+    def explain(game: InstanceGame, seed: int) -> np.ndarray:
         explainer = lime_text.LimeTextExplainer(
             bow=False, mask_string=ABSENT, feature_selection="none", random_state=np.random.RandomState(seed)
         )
@@ -40,12 +40,12 @@ def text(
         explanation = explainer.explain_instance(words, of_texts, labels=(0,), num_features=game.d, num_samples=budget)
         return _scores(explanation.local_exp[0], game.d)
 
-    asked = Asked(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(question, inputs, targets, instances, seed, budget)
     return explained(explain, asked, fit_minimum)
 
 
 def image(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -56,7 +56,7 @@ def image(
     segments = question.features.cells[0]
     _, corners = np.unique(segments, return_index=True)
 
-    def explain(game: Game, seed: int) -> np.ndarray:
+    def explain(game: InstanceGame, seed: int) -> np.ndarray:
         explainer = lime_image.LimeImageExplainer(feature_selection="none", random_state=np.random.RandomState(seed))
 
         def of_images(images: np.ndarray) -> np.ndarray:
@@ -76,7 +76,7 @@ def image(
             )
         return _scores(explanation.local_exp[0], game.d)
 
-    asked = Asked(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(question, inputs, targets, instances, seed, budget)
     return explained(explain, asked, fit_minimum)
 
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 import shap
 
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.third_party.budgets import kernel_minimum, pair_minimum, split_minimum
-from shapeline.third_party.games import Asked, Game, explained, numpy_seeded
+from shapeline.third_party.games import CountedGame, InstanceGame, explained, numpy_seeded
 
 Scored = tuple[np.ndarray, np.ndarray]
 NODES = 50  # of a tree split at a time: that of the library's examples on images
 
 
 def kernel(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -24,17 +24,17 @@ def kernel(
 ) -> Scored:
     """shap.KernelExplainer (Lundberg & Lee 2017); all features score (l1_reg off). Scores (n, d), evaluations (n,)."""
 
-    def explain(game: Game, seed: int) -> np.ndarray:
+    def explain(game: InstanceGame, seed: int) -> np.ndarray:
         with numpy_seeded(seed):
             explainer = shap.KernelExplainer(game, np.zeros((1, game.d)))
             return explainer.shap_values(np.ones((1, game.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
 
-    asked = Asked(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(question, inputs, targets, instances, seed, budget)
     return explained(explain, asked, kernel_minimum)
 
 
 def permutation(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -43,19 +43,19 @@ def permutation(
 ) -> Scored:
     """shap.PermutationExplainer: permutations and their reverses, as many as the budget pays for."""
 
-    def explain(game: Game, seed: int) -> np.ndarray:
+    def explain(game: InstanceGame, seed: int) -> np.ndarray:
         pairs = (budget - 2) // (2 * (game.d - 1))
         masker = shap.maskers.Independent(np.zeros((1, game.d)), max_samples=1)
         with numpy_seeded(seed):
             explainer = shap.PermutationExplainer(game, masker, seed=seed)
             return explainer(np.ones((1, game.d)), max_evals=pairs * (2 * game.d + 1), silent=True).values[0]
 
-    asked = Asked(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(question, inputs, targets, instances, seed, budget)
     return explained(explain, asked, pair_minimum)
 
 
 def partition(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -65,11 +65,11 @@ def partition(
 ) -> Scored:
     """shap.PartitionExplainer: Owen values on a tree that halves the longest side of the features' grid.
 
-    question, inputs, targets, instances, seed, budget: as games.Asked.
+    question, inputs, targets, instances, seed, budget: as games.CountedGame.
     fixed_context: 0 or 1, the one branch of each split that is followed; both by default.
     """
 
-    def explain(game: Game, seed: int) -> np.ndarray:
+    def explain(game: InstanceGame, seed: int) -> np.ndarray:
         def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
             return (mask * x)[None]
 
@@ -85,7 +85,7 @@ def partition(
             )
         return explanation.values[0]
 
-    asked = Asked(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(question, inputs, targets, instances, seed, budget)
     return explained(explain, asked, split_minimum)
 
 

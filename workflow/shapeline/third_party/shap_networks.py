@@ -8,7 +8,7 @@ import shap
 import torch
 from torch import nn
 
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.gradients.cells import check, pooled, starts
 from shapeline.gradients.torch_deep_lift import head
 from shapeline.gradients.torch_passes import differentiable, log_probs, tensor
@@ -51,7 +51,7 @@ class Combined(nn.Module):
 
 
 def gradient(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -76,7 +76,7 @@ def gradient(
     return pooled(of_cells, question.features), evaluations
 
 
-def deep(question: Question, inputs: np.ndarray, targets: np.ndarray) -> Scored:
+def deep(question: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
     """shap.DeepExplainer, averaged over the reference's rows. Scores (n, d), rows it ran (n,).
 
     The library has no rule for a log-softmax: it is given the logits times the multipliers of our own deep_lift.

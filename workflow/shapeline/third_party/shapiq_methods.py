@@ -6,16 +6,16 @@ from importlib.metadata import version
 import numpy as np
 
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.games.question import Question
+from shapeline.games.game import Game
 from shapeline.methods import shapiq_process
 from shapeline.third_party.budgets import kernel_minimum
-from shapeline.third_party.games import Asked, Game, explained, numpy_seeded
+from shapeline.third_party.games import CountedGame, InstanceGame, explained, numpy_seeded
 
 Scored = tuple[np.ndarray, np.ndarray]
 
 
 def approximate(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -31,7 +31,7 @@ def approximate(
     of that name, or lacks what it runs; MethodFailure where it gives up, as the sparse transforms do at small budgets.
     """
 
-    def explain(game: Game, seed: int) -> np.ndarray:
+    def explain(game: InstanceGame, seed: int) -> np.ndarray:
         task = {"approximator": approximator, "d": game.d, "budget": budget, "seed": seed}
         if python:
             said = shapiq_process.approximate(python, task, lambda masks: game(np.atleast_2d(masks)))
@@ -48,7 +48,7 @@ def approximate(
             message = f"shapiq {release} has no approximator '{approximator}' of Shapley values; it has {message}"
         raise ShapelineError(f"peer_shapiq: {message}")
 
-    asked = Asked(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(question, inputs, targets, instances, seed, budget)
     return explained(explain, asked, kernel_minimum)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from shapeline.config import mistakes
-from shapeline.datasets.csv_file import KEYS, PLAIN, Form
+from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
 from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.models import pretrained_kinds
@@ -288,7 +288,7 @@ def _target_line(target: str, guessed: bool) -> str:
     return f"target: {_yaml(target)}" + "    # guessed; shapeline init --target names another" * guessed
 
 
-def _form(form: Form) -> list[str]:
+def _form(form: CsvFormat) -> list[str]:
     """Return the keys of a CSV file that is written in another way than usual."""
     values = {key: getattr(form, key) for key in KEYS if getattr(form, key) != getattr(PLAIN, key)}
     return [f"{key}: {_yaml(value) if isinstance(value, str) else str(value).lower()}" for key, value in values.items()]

@@ -14,7 +14,7 @@ from shapeline.config.types import Config
 from shapeline.datasets.registry import SOURCES, of_task
 from shapeline.datasets.sources import expand, names_function
 from shapeline.hierarchy.on_device import ON_DEVICE
-from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import pretrained_kinds
@@ -225,7 +225,7 @@ def _functions(config: Config, experiment: str, label: str) -> list[str]:
     method = METHODS[entry.method]
     named = [method.function_for(framework_of(config.models[model]) if model else None), method.measure]
     named += [method.reads, method.reads_stack]
-    if isinstance(getattr(entry, "budget", None), GoodEnough):
+    if isinstance(getattr(entry, "budget", None), StoppingRule):
         named.append(method.grows)
     if getattr(entry, "match_budget_of", None):
         named.append(METHODS[entries[entry.match_budget_of].method].function)

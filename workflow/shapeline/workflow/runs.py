@@ -2,7 +2,7 @@
 
 from shapeline.config.derived import evaluation_shards_of, shards_of
 from shapeline.config.types import Config
-from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 
@@ -89,7 +89,7 @@ def evaluation_rounds(config: Config, experiment: str, label: str) -> int:
     entry, method = config.experiments[experiment], config.experiments[experiment].methods[label]
     if evaluation_shards_of(config, entry) == 1 or METHODS[method.method].control:
         return 0
-    return entry.game_rounds if isinstance(getattr(method, "budget", None), GoodEnough) else 1
+    return entry.game_rounds if isinstance(getattr(method, "budget", None), StoppingRule) else 1
 
 
 def pages(config: Config) -> list[str]:

@@ -3,7 +3,7 @@
 from shapeline.config.derived import budget_of, canonical, feature_shape, framework_of
 from shapeline.config.types import Config, Experiment
 from shapeline.datasets.registry import remote_files
-from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.workflow.runs import count_trainings, labels, metric_names, split_label, variants
 
@@ -87,7 +87,7 @@ def _game_settings(entry: Experiment) -> dict:
 def _budget(config: Config, experiment: str, label: str) -> float | dict:
     """A multiple of d; or what has to hold before an instance is left, with the most that it may take."""
     budget = config.experiments[experiment].methods[label].budget
-    if isinstance(budget, GoodEnough):
+    if isinstance(budget, StoppingRule):
         return budget.model_dump(exclude_none=True)
     return budget_of(config, experiment, label)
 

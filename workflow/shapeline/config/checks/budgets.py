@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterator
 
-from shapeline.config.checks.place import Label, Place
+from shapeline.config.checks.place import MethodPlace, Place
 from shapeline.config.derived import budget_of
 from shapeline.config.limits import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
 from shapeline.designs.design import evaluations
 from shapeline.errors import ShapelineError
 from shapeline.methods import dispatch, registry
-from shapeline.methods.parameters import GoodEnough
+from shapeline.methods.parameters import StoppingRule
 
 LARGE, FEW = 1000, 50  # features, for what can be said of instances before they are seen: at least, and at most
 
@@ -20,7 +20,7 @@ def budget_in_reach(place: Place) -> Iterator[str]:
         yield f"{place.where}.budget: {_beyond(multiple)}"
 
 
-def too_large(label: Label) -> Iterator[str]:
+def too_large(label: MethodPlace) -> Iterator[str]:
     """The budget of a sampled method, and its intermediate budgets, are in reach, and their design fits in memory."""
     entry, method = label.entry, label.entry.method
     if entry.match_budget_of:  # as many as a design has that is counted elsewhere
@@ -43,15 +43,15 @@ def too_large(label: Label) -> Iterator[str]:
             return
 
 
-def own_place(label: Label) -> str:
+def own_place(label: MethodPlace) -> str:
     """Where a label's own budget says how much it spends at most."""
-    return f"{label.where}.budget{'.max_budget' if isinstance(label.entry.budget, GoodEnough) else ''}"
+    return f"{label.where}.budget{'.max_budget' if isinstance(label.entry.budget, StoppingRule) else ''}"
 
 
-def good_enough(label: Label) -> Iterator[str]:
+def good_enough(label: MethodPlace) -> Iterator[str]:
     """A label whose budget is an error can stop by it, and spends it on nothing else."""
     budget = getattr(label.entry, "budget", None)
-    if not isinstance(budget, GoodEnough):
+    if not isinstance(budget, StoppingRule):
         return
     if problem := registry.stopping_problem(label.entry.method, budget):
         yield f"{label.where}.{problem}"
@@ -82,7 +82,7 @@ def _beyond(multiple: float) -> str:
     return f"{multiple:g} x d evaluations are more than any run makes; set {MAX_BUDGET:g} or less"
 
 
-def budget(label: Label) -> Iterator[str]:
+def budget(label: MethodPlace) -> Iterator[str]:
     """The budget of a sampled method and its intermediate_budgets: in order, and enough for the method."""
     where, entry = label.where, label.entry
     try:
@@ -102,7 +102,7 @@ def budget(label: Label) -> Iterator[str]:
     yield from _too_few(label, asked)
 
 
-def _too_few(label: Label, asked: list[tuple[str, float]]) -> Iterator[str]:
+def _too_few(label: MethodPlace, asked: list[tuple[str, float]]) -> Iterator[str]:
     """asked: places in the configuration, and the multiples of d that they ask for."""
     entry, d = label.entry, label.d
     minimum = dispatch.resolve(label.method.minimum)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shapeline.config.checks import datasets, games, instances, methods, metrics, models
 from shapeline.config.checks.budgets import budget, budget_in_reach, good_enough, too_large
-from shapeline.config.checks.place import Label, Place, Rule
+from shapeline.config.checks.place import MethodPlace, Place, Rule
 from shapeline.config.derived import (
     canonical,
     evaluation_shards_of,
@@ -259,7 +259,7 @@ def labels(place: Place) -> Iterator[str]:
         if isinstance(shape, str):
             yield f"{place.where}.methods.{name}.features: {shape}"
             continue
-        label = Label(place, name, entry, shape)
+        label = MethodPlace(place, name, entry, shape)
         rules = (games.method, *methods.RULES) if place.experiment.game else methods.RULES
         mistakes = [line for rule in (*rules, good_enough) for line in rule(label)]
         if label.method.sampled and not mistakes:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from shapeline.config.checks.paths import absent
-from shapeline.config.checks.place import Label, Place
+from shapeline.config.checks.place import MethodPlace, Place
 from shapeline.errors import ShapelineError
 from shapeline.methods.custom import own_arguments
 from shapeline.methods.registry import METHODS, Method
@@ -58,7 +58,7 @@ def explains_games(method: Method) -> bool:
     return method.family == "peers" and not method.needs and not method.data
 
 
-def method(label: Label) -> Iterator[str]:
+def method(label: MethodPlace) -> Iterator[str]:
     """The method explains any function of coalitions."""
     if not explains_games(label.method):
         able = ", ".join(name for name, one in METHODS.items() if explains_games(one))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shapeline.config.checks.paths import absent
-from shapeline.config.checks.place import Label, LabelRule, Place
+from shapeline.config.checks.place import LabelRule, MethodPlace, Place
 from shapeline.config.derived import canonical, feature_shape, features_of, fixed_cost, framework_of
 from shapeline.config.types import Model
 from shapeline.datasets import folders
@@ -15,7 +15,7 @@ from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
 from shapeline.methods import registry, shapiq_process
 from shapeline.methods.custom import own_arguments
-from shapeline.methods.parameters import External, Own, Partition
+from shapeline.methods.parameters import CustomMethod, External, Partition
 from shapeline.methods.registry import METHODS
 from shapeline.models.pretrained_kinds import BOOSTED, ESTIMATORS, kind_of
 
@@ -41,7 +41,7 @@ def own_shape(place: Place, entry: Any) -> tuple | str | None:
 
 def own_file(place: Place, entry: Any) -> str | None:
     """What is wrong with the user's own file behind an entry: a function, or scores made elsewhere."""
-    if isinstance(entry, Own):
+    if isinstance(entry, CustomMethod):
         problem = registry.own_problem(entry)
         if not problem and "graph" in own_arguments(entry.method):
             kind = features_of(place.experiment, entry).kind
@@ -59,7 +59,7 @@ def own_file(place: Place, entry: Any) -> str | None:
     return problem and f"path: {problem}"
 
 
-def enumeration(label: Label) -> Iterator[str]:
+def enumeration(label: MethodPlace) -> Iterator[str]:
     """Every coalition is evaluated, of features that are few enough."""
     most = label.method.pairs or MAX_D
     if label.method.exact and label.d and label.d > most:
@@ -69,7 +69,7 @@ def enumeration(label: Label) -> Iterator[str]:
         )
 
 
-def pairs(label: Label) -> Iterator[str]:
+def pairs(label: MethodPlace) -> Iterator[str]:
     """Pairs are of the experiment's own features, and these are few enough to have them stored."""
     most = label.method.pairs
     if most and getattr(label.entry, "features", None):
@@ -81,7 +81,7 @@ def pairs(label: Label) -> Iterator[str]:
         )
 
 
-def neighbours(label: Label) -> Iterator[str]:
+def neighbours(label: MethodPlace) -> Iterator[str]:
     """Features lie on the graph or the grid that the method walks on."""
     entry, needs_grid = label.entry, "grid" in label.method.needs
     if (needs_grid and not _on_grid(label)) or (getattr(entry, "graph", None) == "features" and not _on_graph(label)):
@@ -93,15 +93,15 @@ def neighbours(label: Label) -> Iterator[str]:
         )
 
 
-def _on_graph(label: Label) -> bool:
+def _on_graph(label: MethodPlace) -> bool:
     return label.kind not in (*TABLE_KINDS, "player")
 
 
-def _on_grid(label: Label) -> bool:
+def _on_grid(label: MethodPlace) -> bool:
     return _on_graph(label) and label.kind != "superpixel"  # words and runs of characters are a row
 
 
-def kept_features(label: Label) -> Iterator[str]:
+def kept_features(label: MethodPlace) -> Iterator[str]:
     """A fit of a few features has a kernel of distance."""
     if getattr(label.entry, "n_features", None) and label.entry.kernel == "shapley":
         yield (
@@ -109,7 +109,7 @@ def kept_features(label: Label) -> Iterator[str]:
         )
 
 
-def fixed_design(label: Label) -> Iterator[str]:
+def fixed_design(label: MethodPlace) -> Iterator[str]:
     """The design of a fixed-cost method can be built."""
     method, entry = label.method, label.entry
     if not method.is_fixed_cost or method.exact or not label.d:
@@ -121,7 +121,7 @@ def fixed_design(label: Label) -> Iterator[str]:
             yield f"{label.where}: {error}"
 
 
-def rival(label: Label) -> Iterator[str]:
+def rival(label: MethodPlace) -> Iterator[str]:
     """The label that a budget follows is there, and has a number of evaluations to follow."""
     entry, others = label.entry, label.place.experiment.methods
     rival = getattr(entry, "match_budget_of", None)
@@ -137,7 +137,7 @@ def rival(label: Label) -> Iterator[str]:
         yield f"{label.where}.match_budget_of: '{rival}' explains features of its own; give a budget instead"
 
 
-def tree(label: Label) -> Iterator[str]:
+def tree(label: MethodPlace) -> Iterator[str]:
     """The tree over a grid of features that a hierarchical method explores."""
     if label.method.family != "hierarchical":
         return
@@ -163,7 +163,7 @@ def tree(label: Label) -> Iterator[str]:
         yield f"{label.where}.min_size: {entry.min_size} is larger than the {size} features; give at most {most}"
 
 
-def asks_a_model(label: Label) -> Iterator[str]:
+def asks_a_model(label: MethodPlace) -> Iterator[str]:
     """There is a model where the method asks one."""
     if label.method.asks_model and label.place.without_model:
         free = ", ".join(name for name, other in METHODS.items() if not other.asks_model)
@@ -173,7 +173,7 @@ def asks_a_model(label: Label) -> Iterator[str]:
         )
 
 
-def labelled_points(label: Label) -> Iterator[str]:
+def labelled_points(label: MethodPlace) -> Iterator[str]:
     """Records are points of one label each, with the columns that the entry names."""
     entry, source = label.entry, label.place.source
     of_points = "labelled points" in label.method.needs
@@ -191,7 +191,7 @@ def labelled_points(label: Label) -> Iterator[str]:
             yield f"{label.where}.categorical: there is no column '{column}'.{hint}"
 
 
-def kind_of_data(label: Label) -> Iterator[str]:
+def kind_of_data(label: MethodPlace) -> Iterator[str]:
     """The method explains data of this kind."""
     taken, source = label.method.data, label.place.source
     if taken and source and source.kind not in taken:
@@ -201,7 +201,7 @@ def kind_of_data(label: Label) -> Iterator[str]:
         )
 
 
-def network(label: Label) -> Iterator[str]:
+def network(label: MethodPlace) -> Iterator[str]:
     """The method can look into the model, as far as it wants to."""
     method, name, model = label.method, label.entry.method, label.place.model
     if model is None:
@@ -251,7 +251,7 @@ def _without_grid(model: Model) -> bool:
         return False
 
 
-def last_estimate(label: Label) -> Iterator[str]:
+def last_estimate(label: MethodPlace) -> Iterator[str]:
     """Another library's estimator has no intermediate budgets."""
     if label.method.family == "peers" and getattr(label.entry, "intermediate_budgets", None):
         yield (
@@ -261,7 +261,7 @@ def last_estimate(label: Label) -> Iterator[str]:
         )
 
 
-def installed(label: Label) -> Iterator[str]:
+def installed(label: MethodPlace) -> Iterator[str]:
     """The library that the method runs is here; another experiment's run shall not end for it."""
     if label.place.name not in label.place.config.run:
         return

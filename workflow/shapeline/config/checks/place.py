@@ -62,7 +62,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Label:
+class MethodPlace:
     """One of an experiment's methods; shape: of the features that it explains, None where that is not known."""
 
     place: Place
@@ -90,4 +90,4 @@ class Label:
 
 
 Rule = Callable[[Place], Iterator[str]]
-LabelRule = Callable[[Label], Iterator[str]]
+LabelRule = Callable[[MethodPlace], Iterator[str]]

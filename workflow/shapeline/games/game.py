@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.games.backends import WINDOWS, backend_of
-from shapeline.games.execution import Form
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.input_checks import (
     as_array,
@@ -33,7 +33,7 @@ SINGLE = 4  # inputs that a function is asked of one by one, to see how far a ba
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class Game:
     """What is asked of a model: `value` of inputs whose absent features are filled from `reference`.
 
     model, reference: None where only labelled points or a file are asked. features: None where each instance has its
@@ -48,10 +48,10 @@ class Question:
     reference: Reference | None
     features: Features | None
     value: str = "log_probability"
-    form: Form | None = None
+    form: ExecutionBackend | None = None
 
-    def having(self, **changes: Any) -> "Question":
-        """The same question with other features, another value or another form."""
+    def having(self, **changes: Any) -> "Game":
+        """Return the same game with other features, another value or another form."""
         return dataclasses.replace(self, **changes)
 
     def values(
@@ -82,14 +82,14 @@ class Question:
             targets = checked_targets(self.model, inputs, targets)
         elif self.value == PREDICTION:
             targets = np.zeros(len(inputs), np.int64)
-        question = self if self.form else self.having(form=Form())
+        question = self if self.form else self.having(form=ExecutionBackend())
         run = _by_windows if question.form.name == "windows" else backend_of(self.model).values
         values = run(question, inputs, masks, targets, progress)
         return _with_own(question, inputs, masks, targets, values) if self.model.framework == "function" else values
 
 
 def _with_own(
-    question: Question, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
+    question: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
 ) -> np.ndarray:
     """Values (n, K) whose full coalitions are what a function says of each input itself, in one row.
 
@@ -119,7 +119,7 @@ def _with_own(
 
 
 def _by_windows(
-    question: Question,
+    question: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
