@@ -67,7 +67,10 @@
   // Methods
   const chosen = new Set();
   const highlight = (method) => {
-    if (!chosen.delete(method)) chosen.add(method);
+    if (!chosen.delete(method)) {
+      chosen.add(method);
+      document.dispatchEvent(new CustomEvent("shapeline:method", { detail: method }));  // the explorer shows it too
+    }
     document.body.classList.toggle("chosen", chosen.size > 0);
     all("[data-method]").forEach((part) => part.classList.toggle("on", chosen.has(part.dataset.method)));
     all("button[data-method]").forEach((button) => button.setAttribute("aria-pressed", chosen.has(button.dataset.method)));
