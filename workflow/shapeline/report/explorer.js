@@ -310,7 +310,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
     }
 
     function paint(canvas, image, cells, method, limit) {
-      const brush = canvas.getContext("2d");
+      const brush = canvas.getContext("2d", { willReadFrequently: true });
       brush.imageSmoothingEnabled = false;
       brush.drawImage(image, 0, 0, canvas.width, canvas.height);
       const pixels = brush.getImageData(0, 0, canvas.width, canvas.height);

@@ -27,7 +27,8 @@
     if (rows.length < 3 || rows.some((row) => row.cells.length !== heads.length)) return;
     heads.forEach((head, column) => {
       const button = make("button", { type: "button", className: "sort", title: "Sort by this column" });
-      button.append(...head.childNodes);
+      if (head.querySelector("a")) button.setAttribute("aria-label", `Sort by ${head.textContent.trim()}`);
+      else button.append(...head.childNodes);
       button.addEventListener("click", () => sortRows(table, column, head));
       head.append(button);
     });
@@ -107,6 +108,15 @@
     const part = event.target.closest("svg [data-method], button[data-method]");
     if (part) highlight(part.dataset.method);
   });
+
+  // Wide parts: the keyboard moves those that are wider than the page.
+  const reachWide = () => all(".wide").forEach((part) => {
+    if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
+    else part.removeAttribute("tabindex");
+  });
+  addEventListener("resize", reachWide);
+  addEventListener("toggle", reachWide, true);
+  reachWide();
 
   // Folds
   const open = () => {

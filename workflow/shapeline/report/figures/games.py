@@ -54,14 +54,14 @@ def scores(
 def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> Figure | None:
     """Return RMSE against evaluations on logarithmic axes, a line per method: predicted dashed, actual solid.
 
-    frame: label, evaluations, predicted and actual, the last two NaN where they are not known. None without a line.
+    frame: method, evaluations, predicted and actual, the last two NaN where they are not known. None without a line.
     """
     frame = frame[(frame[["predicted", "actual"]] > 0).any(axis=1)]
     if frame.empty:
         return None
     drawing = Figure(figsize=(WIDTH * 0.72, 3.6), layout="constrained")
     axes = drawing.subplots()
-    for label, rows in frame.sort_values("evaluations").groupby("label", sort=False):
+    for label, rows in frame.sort_values("evaluations").groupby("method", sort=False):
         style = styles[label]
         for kind, dashes, face in (("predicted", (0, (4, 2)), PAPER), ("actual", "-", style.colour)):
             if (rows[kind] > 0).any():
