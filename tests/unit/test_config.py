@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from shapeline.config import counts, derived, mistakes, validation
+from shapeline.config import derived, mistakes, validation
 from shapeline.designs import lasso
 from shapeline.errors import ShapelineError
 from shapeline.methods import dispatch, registry
@@ -305,33 +305,6 @@ def test_occlusion_is_counted_and_too_many_pixels_are_told(default, root, monkey
     default["run"] = ["large"]
     told = "experiments.large.methods.left_out: occlusion: 76,801 coalitions of 76,800 features do not fit"
     assert [line for line in lines(default) if told in line]
-
-
-def test_the_count_of_a_design_is_kept_for_the_next_run(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    settings, shape, built = '{"method": "l_shapley"}', (4, 4), []
-    count = derived._built
-    monkeypatch.setattr(derived, "_built", lambda *one: built.append(one) or count(*one))
-
-    def again(settings=settings) -> int:
-        derived.fixed_cost.cache_clear()
-        return derived.fixed_cost(settings, shape)
-
-    assert again() == 183 and not counts.FILE.exists()  # where no run is, nothing is written
-    counts.FILE.parent.mkdir()
-    assert [again(), again(), len(built)] == [183, 183, 2]
-    for damaged in ("{", "[1]", counts.FILE.read_text().replace("183", "null")):
-        counts.FILE.write_text(damaged)
-        built.clear()
-        assert [again(), again(), len(built)] == [183, 183, 1]
-    built.clear()
-    monkeypatch.setattr(counts, "_code", lambda: "edited")
-    assert [again(), len(built)] == [183, 1]
-    own = "from shapeline.designs.exact import banzhaf\n\n\ndef design(d):\n    return banzhaf(2)\n"
-    (tmp_path / "own.py").write_text(own)
-    with pytest.raises(ShapelineError, match="Design of 16 features"):
-        again(json.dumps({"method": "own.py:design"}))
-    assert len(json.loads(counts.FILE.read_text())) == 2
 
 
 @pytest.mark.parametrize("shape", [(9,), (4, 4), (2, 5)])

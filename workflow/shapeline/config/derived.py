@@ -7,13 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shapeline.config import counts
 from shapeline.config.types import INSTANCES_A_SHARD, Config, Dataset, Experiment, Model
 from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import Source
 from shapeline.games.features import shape_of
 from shapeline.methods.parameters import CShapleyRegression
-from shapeline.methods.registry import METHODS
 from shapeline.models import pretrained_kinds
 from shapeline.models.registry import ARCHITECTURES
 
@@ -97,13 +95,7 @@ def budget_of(config: Config, name: str, label: str) -> float:
 
 @functools.cache
 def fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
-    """Evaluations of a fixed-cost method; a function of the user's own is asked in every run."""
-    own = METHODS[json.loads(settings)["method"]].takes is not None
-    return _built(settings, shape) if own else counts.kept(settings, shape, _built)
-
-
-def _built(settings: str, shape: tuple[int, ...]) -> int:
-    """The same by building the design (networkx and scipy are imported only here)."""
+    """Return the evaluations of a fixed-cost method by building its design (networkx and scipy are imported here)."""
     from shapeline.designs.exact import occlusion_count
     from shapeline.methods.settings import parse
 
