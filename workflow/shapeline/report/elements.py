@@ -5,7 +5,7 @@ import html
 import io
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 from matplotlib import rcParams
@@ -21,6 +21,8 @@ FOLD = "How this is computed"  # title of a fold with details
 DIGITS = re.compile(r"(\.\d\d)\d+")
 METHOD = "method: "  # before the name of a method, in the identifier of an artist that shows it
 FONTS = "'DejaVu Sans', Verdana, sans-serif"  # Verdana has nearly the same widths
+# Called with each figure (drawing, title, numbers) and table (frame, title) that is made into a part of a page.
+observers: list[Callable] = []
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
 
 
@@ -37,6 +39,8 @@ def folded(title: str, part: HTML) -> HTML:
 def table(frame: pd.DataFrame, caption: str = "", text: Iterable[str] = (), header: bool = True) -> HTML:
     """Return a table of text; columns other than the first and those in `text` are aligned right, and a cell with ⚠ is
     highlighted."""
+    for observe in observers:
+        observe(frame, caption)
     text = {frame.columns[0], *text} if len(frame.columns) else set()
     classes = ["text" if column in text else "number" for column in frame.columns]
 
@@ -91,6 +95,8 @@ def figure(
     if drawing is None:
         return None
     lay_out(drawing)
+    for observe in observers:
+        observe(drawing, alt, numbers)
     width, said = round(drawing.get_figwidth() * PIXELS_PER_INCH), html.escape(alt, quote=True)
     if vector:
         image = f'<svg role="img" aria-label="{said}" width="{width}" {_vectors(drawing, numbers)}'

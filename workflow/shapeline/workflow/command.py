@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import os
 import shlex
 import subprocess
@@ -26,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status. A mistake is one line."""
     asked = _parser().parse_args(arguments)
     try:
-        return {"init": _init, "run": _run, "doctor": _doctor, "prune": _prune, "open": _open}[asked.action](asked)
+        actions = {"init": _init, "run": _run, "doctor": _doctor, "prune": _prune, "open": _open, "export": _export}
+        return actions[asked.action](asked)
     except ShapelineError as error:
         print(f"shapeline: {error}", file=sys.stderr)
         return 1
@@ -52,7 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--cores", default="all")
     doctor = actions.add_parser("doctor", help="report what a run needs, and what is missing")
     prune = actions.add_parser("prune", help="remove results that the configuration no longer names")
-    for one in (run, doctor, prune):
+    export = actions.add_parser("export", help="write the figures and tables of a report: SVG, PNG, CSV, LaTeX")
+    export.add_argument("experiment", help="an experiment with a report")
+    export.add_argument("folder", type=Path, nargs="?", help="by default EXPERIMENT_export")
+    for one in (run, doctor, prune, export):
         one.add_argument("--configfile", action="append", type=Path, help=f"by default {CONFIG}, where it exists")
     for one in (run, prune):
         one.add_argument("--dry-run", "-n", action="store_true", help="only list what would be done")
@@ -154,6 +159,15 @@ def _prune(asked: argparse.Namespace) -> int:
     files = prune.stale(config)
     freed = prune.remove(files, config.results)
     print(f"removed {len(files)} file(s), {in_bytes(freed)}")
+    return 0
+
+
+def _export(asked: argparse.Namespace) -> int:
+    exporting = importlib.import_module("shapeline.report.exporting")  # jobs do not depend on reports
+    folder = (asked.folder or Path(f"{asked.experiment}_export")).resolve()
+    results = _load(asked).results  # in whose working directory the notebook runs
+    written = exporting.export_report(exporting.executed_notebook(results, asked.experiment), folder)
+    print(f"Wrote {len(written)} files to {folder}")
     return 0
 
 

@@ -89,12 +89,8 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
     how = f"source: {_yaml(model)}" if model else "architecture: mlp" if plain else f"source: {PIPELINE}"
     exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
-    trees = _value_of_trees(model)
-    margin = trees == "margin" and not regression
-    has_trees = trees is not None and (not margin or len(labels) == 2)
-    methods = [EXACT] * exact
-    methods += ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"] * has_trees
-    methods += init_models.gradient_methods(model) if model or plain else []
+    trees, value = _tree_methods(model, regression, len(labels))
+    gradients = init_models.gradient_methods(model) if model or plain else []
     index = table_file.index_names(path)
     words = {name: kept for name, kept in table.attrs.get("words", {}).items() if name in features}
     return _text(
@@ -107,10 +103,8 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
         ["# categories or missing values need a fitted pipeline, saved by skops.io.dump: docs/own_data.md"]
         * (not plain and not model),
         how,
-        ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline: training rows"]
-        + ["value: prediction"] * regression
-        + ["value: margin    # log-odds, to which the trees sum"] * (margin and has_trees),
-        methods,
+        ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline: training rows", *value],
+        [*[EXACT] * exact, *trees, *gradients],
         ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
     )
 
@@ -231,7 +225,7 @@ def _text(
         f"  {name}:",
         f"    model: {name}",
         *(f"    {line}" for line in experiment),
-        "    instances: {count: 50, or_all: true}    # explained, sampled from the test part; all if it has fewer",
+        "    instances: {count: 50, fewer_ok: true}    # explained, sampled from the test part; all if it has fewer",
         "    budget: 4    # model evaluations of a sampled method per feature",
         "    methods:",
         *(f"      {line}" for line in methods),
@@ -252,6 +246,17 @@ def _name(path: Path) -> str:
     taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.TAKEN}
     taken |= {one for section in ("datasets", "models", "experiments") for one in defaults.get(section) or ()}
     return f"my_{name}" if name in taken or yaml.safe_load(name) != name else name
+
+
+def _tree_methods(model: str | None, regression: bool, classes: int) -> tuple[list[str], list[str]]:
+    """Return the lines of tree_shap, where a model has trees that it explains, and of the value to which they sum."""
+    value = _value_of_trees(model)
+    margin = value == "margin" and not regression
+    own = ["value: prediction"] * regression
+    if value is None or (margin and classes != 2):
+        return [], own
+    own += ["value: margin    # log-odds, to which the trees sum"] * margin
+    return ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"], own
 
 
 def _value_of_trees(source: str | None) -> str | None:

@@ -1,0 +1,82 @@
+"""Figures and tables of a report as files for a paper."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from shapeline.errors import ShapelineError
+from shapeline.report import elements, exporting, rendering
+from shapeline.workflow import command
+from tests.fixtures.result_folder import build
+from tests.unit.test_documentation import BLOCKS, commands
+from tests.unit.test_reports import LABELS, REPORT
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """A folder with the executed notebook of a table."""
+    root = tmp_path_factory.mktemp("root")
+    before = Path.cwd()
+    os.chdir(root)
+    try:
+        parameters = build(Path("results"), "table", LABELS["table"])
+        rendering.render(REPORT, parameters, "results/reports/cells.html", "results/reports/cells.ipynb")
+    finally:
+        os.chdir(before)
+    return root
+
+
+def test_every_figure_and_table_of_a_page_is_a_file(reports, tmp_path, monkeypatch):
+    monkeypatch.chdir(reports)
+    files = exporting.export_report(Path("results/reports/cells.ipynb"), tmp_path / "paper")
+    assert sorted(files) == sorted((tmp_path / "paper").iterdir()) and not elements.observers
+    page = Path("results/reports/cells.html").read_text()
+    kinds = {kind: {file.stem for file in files if file.suffix == kind} for kind in (".svg", ".png", ".csv", ".tex")}
+    assert len(kinds[".svg"]) == len(kinds[".png"]) == page.count("<figure>") > 3
+    assert kinds[".tex"] < kinds[".csv"] and {"metric_log_odds", "metric_error"} < kinds[".csv"]
+    for file in files:
+        if file.suffix == ".png":
+            with Image.open(file) as image:
+                assert image.info["dpi"][0] == pytest.approx(300, abs=0.1)
+        if file.suffix == ".tex":
+            text = file.read_text()
+            assert r"\toprule" in text and text.count("{tabular}") == 2 and not set(text) & {"−", "±", "⚠", "★"}
+    compared = pd.read_parquet(next(Path("results").rglob("compared.parquet")))
+    written = pd.read_csv(tmp_path / "paper/metric_error.csv")
+    assert written["mean"].tolist() == pytest.approx(compared[compared["metric"] == "error"]["mean"].tolist())
+
+
+def test_the_command_of_the_documentation_writes_a_folder(reports, monkeypatch, capsys):
+    monkeypatch.chdir(reports)
+    (block,) = [one for one in BLOCKS if one.mark == "by tests/unit/test_exporting.py"]
+    ((_, *words),) = commands(block)
+    shutil.copy("results/reports/cells.ipynb", f"results/reports/{words[1]}.ipynb")
+    assert command.main(words) == 0
+    written = list((reports / words[2]).iterdir())
+    assert capsys.readouterr().out == f"Wrote {len(written)} files to {reports / words[2]}\n"
+    assert {".svg", ".png", ".csv", ".tex"} == {file.suffix for file in written}
+
+
+def test_a_table_is_escaped_for_latex(tmp_path):
+    table = pd.DataFrame({"method": ["a_b", "50 % & more"], "gap": ["−1.5 ± 0.2", "⚠ ≥ 3"]})
+    csv, tex = exporting.write_table(table, tmp_path / "one", "Gap of a_b, 95 %")
+    assert pd.read_csv(csv).equals(table)
+    text = tex.read_text()
+    assert r"a\_b & $-$1.5 $\pm$ 0.2" in text and r"50 \% \& more & $\ge$ 3" in text
+    assert r"\caption{Gap of a\_b, 95 \%}" in text
+
+
+def test_mistakes_are_one_line(reports, monkeypatch, capsys):
+    monkeypatch.chdir(reports)
+    with pytest.raises(ShapelineError, match=r"has no report 'cell'\. Did you mean 'cells'\?"):
+        exporting.executed_notebook("results", "cell")
+    damaged = Path("results/reports/old.ipynb")
+    damaged.write_text('{"cells": [{"cell_type": "code", "source": ["1 / 0"]}]}')
+    with pytest.raises(ShapelineError, match=r"old.ipynb, cell 1 failed \(ZeroDivisionError.*render the report again"):
+        exporting.export_report(damaged, Path("paper"))
+    assert command.main(["export", "nothing"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,119 @@
+"""Figures and tables of a report as files for a paper: SVG and PNG, CSV and LaTeX."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from shapeline import files
+from shapeline.errors import ShapelineError, nearest
+from shapeline.report import elements
+from shapeline.report.styling import styled
+
+DOTS_PER_INCH = 300  # of a PNG for print
+# What LaTeX prints of the signs in tables; ★ and ⚠ are words of the page.
+SIGNS = {"−": "$-$", "–": "--", "±": r"$\pm$", "≤": r"$\le$", "≥": r"$\ge$", "×": r"$\times$", "²": "$^2$"}
+SIGNS |= {"→": r"$\to$", "★": "$*$", "☆": r"$\circ$", "⚠ ": "", "⚠": "", "✓": "yes", "“": "``", "”": "''"}
+
+
+def export_report(executed: Path, folder: Path) -> list[Path]:
+    """Draw the figures and tables of an executed notebook again and write them; return the files, figures first.
+
+    Figures are SVG and PNG, with the numbers behind them as CSV; tables are CSV and LaTeX (booktabs). The cells of the
+    notebook run with its parameters, in the current folder.
+    """
+    notebook, written, heading = files.document(executed), {"figures": [], "tables": []}, [""]
+    folder.mkdir(parents=True, exist_ok=True)
+    observer = _writer(folder, written, heading)
+    elements.observers.append(observer)
+    names: dict = {"__name__": "report"}
+    try:
+        for number, cell in enumerate(notebook["cells"], 1):
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "markdown":
+                heading += re.findall(r"^#+ (.*)", source, re.M)
+            else:
+                _execute(source, f"{executed}, cell {number}", names)
+    finally:
+        elements.observers.remove(observer)
+    written["tables"] += _write_metrics(names.get("metrics"), folder)
+    if not written["figures"] and not written["tables"]:
+        raise ShapelineError(f"export: {executed} has no figures and no tables; name another page")
+    return [*written["figures"], *written["tables"]]
+
+
+def _execute(source: str, where: str, names: dict) -> None:
+    """Run a cell as the run has done it; it fails where the results are of another version."""
+    try:
+        exec(compile(source, where, "exec"), names)
+    except ShapelineError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ShapelineError(f"export: {where} failed ({reason}); render the report again: shapeline run") from error
+
+
+def _writer(folder: Path, written: dict[str, list[Path]], headings: list[str]) -> Callable:
+    """Return the observer of elements that writes each of them; one without a title has that of its section."""
+
+    @styled
+    def write(shown: Figure | pd.DataFrame, title: str, numbers: pd.DataFrame | None = None) -> None:
+        kind = "figures" if isinstance(shown, Figure) else "tables"
+        count = 1 + len({file.stem for file in written[kind]})
+        path = folder / f"{kind[:-1]}_{count:02d}_{_slug(title or headings[-1])}"
+        if kind == "tables":
+            written[kind] += write_table(shown, path, title)
+            return
+        for suffix in (".svg", ".png"):
+            shown.savefig(path.with_suffix(suffix), dpi=DOTS_PER_INCH)
+            written[kind].append(path.with_suffix(suffix))
+        if numbers is not None:
+            written[kind].append(path.with_suffix(".csv"))
+            numbers.to_csv(written[kind][-1], index=False)
+
+    return write
+
+
+def write_table(table: pd.DataFrame, path: Path, caption: str) -> list[Path]:
+    """Write a table as CSV and as LaTeX, whose name without suffix is given; return both files."""
+    table.to_csv(path.with_suffix(".csv"), index=False)
+    text = table.astype(str).to_latex(
+        index=False, escape=True, caption=_escape(caption) or None, label=f"tab:{path.name}"
+    )
+    for sign, words in SIGNS.items():
+        text = text.replace(sign, words)
+    path.with_suffix(".tex").write_text(text, encoding="utf-8")
+    return [path.with_suffix(".csv"), path.with_suffix(".tex")]
+
+
+def _escape(text: str) -> str:
+    """Return a caption with the special characters of LaTeX escaped."""
+    return re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", "/")).replace("~", " ").replace("^", " ")
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", title.lower())[:50].strip("_") or "untitled"
+
+
+def _write_metrics(compared: str | None, folder: Path) -> list[Path]:
+    """Write the compared metrics, a CSV each; none where a page has no comparison."""
+    if not compared or not Path(compared).is_file():
+        return []
+    written = []
+    for name, rows in pd.read_parquet(compared).groupby("metric"):
+        written.append(folder / f"metric_{name}.csv")
+        rows.drop(columns="metric").to_csv(written[-1], index=False)
+    return written
+
+
+def executed_notebook(results: str, experiment: str) -> Path:
+    """Return the executed notebook of a report. Raises ShapelineError where it has not been rendered."""
+    reports = Path(results) / "reports"
+    found = reports / f"{experiment}.ipynb"
+    if not found.is_file():
+        there = sorted(file.stem for file in reports.glob("*.ipynb"))
+        reason = nearest(experiment, there) if there else " There are no reports."
+        raise ShapelineError(f"export: {reports} has no report '{experiment}'.{reason} Run: shapeline run {experiment}")
+    return found
